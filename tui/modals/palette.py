@@ -12,7 +12,7 @@ from textual.widgets import Static
 from trainmon.lib import cell_width, clean, shorten
 from tui.modals.once import Dialog
 from tui.style import Span
-from tui.views import Command, found
+from tui.views import Command, find_commands
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 
 BESIDE = 9
@@ -81,7 +81,7 @@ class CommandPalette(Dialog[Command | None]):
         """List the matches; before anything is typed, the everyday commands."""
         self.entry.set_spans((Span(": ", "accent bold"), Span(self.typed), Span("_", "accent")))
         if self.typed.strip():
-            self.listed = tuple(found(self.typed, self.commands))
+            self.listed = tuple(find_commands(self.typed, self.commands))
             sentence = "" if self.listed else f"no match for “{clean(self.typed.strip())}”"
         else:
             self.listed = tuple(command for command in self.commands if command.is_everyday)

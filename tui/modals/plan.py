@@ -18,8 +18,7 @@ from trainmon.model import ActionRequest, Plan
 from tui.keys import bindings
 from tui.modals.button import TriggerButton
 from tui.modals.read import TextScreen
-from tui.views import BUTTONS, TITLES, button
-from tui.views import plan as plan_rows
+from tui.views import BUTTONS, TITLES, button_text, checking_rows, choice_rows, plan_rows, plan_summary
 from tui.widgets import KeyedLines, Row
 
 SHARE = 0.94
@@ -222,7 +221,7 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
 
     def _say_title(self) -> None:
         plan, age = self.plan, self._clock.monotonic() - self._answered_at
-        words = plan_rows.summary(plan) if plan and not plan.choices else ""
+        words = plan_summary(plan) if plan and not plan.choices else ""
         words += f"   read {duration(age)} ago" if plan and age >= OLD else ""
         self.title_line.update(f"{TITLES[self.ask.verb]}: {self.about}   {words}".rstrip())
 
@@ -241,10 +240,10 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
     def _rows(self, width: int) -> list[Row]:
         if self.plan is None:
             waited = self._clock.monotonic() - self._asked_at
-            return plan_rows.looking(self.about, self.host, waited, width)
+            return checking_rows(self.about, self.host, waited, width)
         if self.plan.choices:
-            return plan_rows.choices(self.plan)
-        return plan_rows.rows(self.plan, width)
+            return choice_rows(self.plan)
+        return plan_rows(self.plan, width)
 
     def _show_field(self, entry: Input, *, shown: bool) -> None:
         if entry.parent is not None and entry.parent.display != shown:
@@ -254,7 +253,7 @@ class PlanScreen(TextScreen[Plan | ActionRequest | None]):
         """Enable the action button when there is something to do and the required text is typed."""
         plan = self.plan
         many = len(plan.actions) if plan else 0
-        self.act_button.set_label(button(self.ask.verb, many))
+        self.act_button.set_label(button_text(self.ask.verb, many))
         self.act_button.display = plan is None or bool(plan.actions)
         if self.act_button.has_focus and not self.may_act:
             self.set_focus(self.close_button)

@@ -11,8 +11,17 @@ from trainmon.lib import Clock, clean
 from trainmon.model import ActionRequest, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Pick, PlanScreen
-from tui.views import Toast, action_toasts, in_flight
-from tui.views import action_requests as verbs
+from tui.views import (
+    READ_ONLY,
+    TITLES,
+    Toast,
+    action_request,
+    action_toasts,
+    hosts_text,
+    in_flight,
+    is_hung,
+    subjects_text,
+)
 
 if TYPE_CHECKING:
     from tui.views import Subject
@@ -42,11 +51,11 @@ class ActionService:
         if state is None:
             return
         if state.read_only:
-            self._say(Toast("READ-ONLY", verbs.READ_ONLY, "warning"))
+            self._say(Toast("READ-ONLY", READ_ONLY, "warning"))
             return
-        asked = verbs.ask(verb, subjects, state, self._clock.now())
+        asked = action_request(verb, subjects, state, self._clock.now())
         if isinstance(asked, str):
-            self._say(Toast(verbs.TITLES[verb], asked, "warning"))
+            self._say(Toast(TITLES[verb], asked, "warning"))
         else:
             self.open(asked, acted)
 
@@ -57,9 +66,9 @@ class ActionService:
             ask,
             self._backend,
             self._clock,
-            about=verbs.names(ask, state),
-            host=verbs.hosts(ask, state),
-            hung=verbs.is_hung(ask, state),
+            about=subjects_text(ask, state),
+            host=hosts_text(ask, state),
+            hung=is_hung(ask, state),
         )
 
         def decided(answer: Plan | ActionRequest | None) -> None:
@@ -104,7 +113,7 @@ class ActionService:
 
     def _say(self, toast: Toast) -> None:
         timeout = BRIEF if toast.severity == "information" else LONG
-        self._app.notify(toast.words, title=toast.title, severity=toast.severity, timeout=timeout, markup=False)
+        self._app.notify(toast.text, title=toast.title, severity=toast.severity, timeout=timeout, markup=False)
 
     # ---- quitting ----
 

@@ -43,7 +43,7 @@ class AlertActionService:
             self._shown = (self._shown | (fired_now - self._told)) & open_ones
             self._told = {name for name in self._told if not self._is_critical(name)}
         for toast in new.toasts:
-            self._say(toast.title, toast.words, toast.severity)
+            self._say(toast.title, toast.text, toast.severity)
         if new.bell:
             self._app.bell()
 

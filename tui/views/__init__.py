@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from tui.views.action_news import Severity, Toast, action_toasts, in_flight
-from tui.views.action_requests import BUTTONS, TITLES, Kind, Subject, ask, button, hosts, key_of, names
-from tui.views.alert_news import alert_toasts, newly_firing
-from tui.views.facts import LABEL, fact, fact_text, link_label, log_named, safe
-from tui.views.palette import Command, commands, found
-from tui.views.plan import command, described, rows, summary, visible
+from tui.views.actions import (
+    BUTTONS,
+    READ_ONLY,
+    TITLES,
+    Kind,
+    Subject,
+    action_request,
+    action_text,
+    button_text,
+    checking_rows,
+    choice_rows,
+    command_line,
+    hosts_text,
+    is_hung,
+    key_of,
+    plan_rows,
+    plan_summary,
+    subjects_text,
+    visible,
+)
+from tui.views.facts import LABEL, fact, fact_text, link_label, linked_fact, log_named, safe, wrapped_fact
+from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing
+from tui.views.palette import Command, commands, find_commands
 from tui.views.runs import (
     GOING,
     RANK,
@@ -27,6 +44,7 @@ __all__ = [
     "GOING",
     "LABEL",
     "RANK",
+    "READ_ONLY",
     "TITLES",
     "WORST_FIRST",
     "Command",
@@ -35,33 +53,38 @@ __all__ = [
     "Subject",
     "Toast",
     "action_lines",
+    "action_request",
+    "action_text",
     "action_toasts",
     "alert_toasts",
-    "ask",
-    "button",
+    "button_text",
+    "checking_rows",
     "checkpoint_lines",
-    "command",
+    "choice_rows",
+    "command_line",
     "commands",
-    "described",
     "fact",
     "fact_text",
-    "found",
-    "hosts",
+    "find_commands",
+    "hosts_text",
     "in_flight",
+    "is_hung",
     "job_lines",
     "key_of",
     "link_label",
+    "linked_fact",
     "log_named",
-    "names",
     "newly_firing",
     "overdue",
+    "plan_rows",
+    "plan_summary",
     "record_lines",
-    "rows",
     "safe",
     "settings_lines",
-    "summary",
+    "subjects_text",
     "switch",
     "verdict_style",
     "visible",
     "wandb_lines",
+    "wrapped_fact",
 ]

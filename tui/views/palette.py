@@ -92,7 +92,7 @@ class Command(NamedTuple):
 EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERED, ACTS_LAST = range(9)
 
 
-def found(query: str, commands: Sequence[Command]) -> list[Command]:
+def find_commands(query: str, commands: Sequence[Command]) -> list[Command]:
     """The commands that match a query, the best first."""
     query = " ".join(query.casefold().split())
     starts = [at_word(word) for word in (query, *query.split())]

@@ -8,9 +8,9 @@ from trainmon.analysis.gpus import unread
 from trainmon.lib import Instant, cell_width, clean, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Job, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
-from tui.views.action_news import reached
 from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
 from tui.views.jobs import clusters, code, is_missing, time_left, why
+from tui.views.news import reached
 from tui.widgets import Line, Link, Linked, sentence
 
 JOBS_SHOWN = 6

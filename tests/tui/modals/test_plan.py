@@ -16,8 +16,8 @@ from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Plan, Refusal, RemoveFile
 from tui.modals.plan import PlanScreen
-from tui.views import button, command, described, rows, summary, visible
-from tui.views.plan import wrapped
+from tui.views import action_text, button_text, command_line, plan_rows, plan_summary, visible
+from tui.views.actions import wrapped
 
 KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
 
@@ -275,11 +275,11 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
 def test_a_command_is_shown_to_its_last_character_however_narrow_it_is() -> None:
     argv = ("sbatch", "--array=1-4%1", "--chdir=" + "/fsx/very/long" * 12, "a b.slurm")
     made = plans.action(KILL, "x", operation=Execute(argv), facts=())
-    lines = ["".join(span.text for span in line) for line in described(made, 40)]
+    lines = ["".join(span.text for span in line) for line in action_text(made, 40)]
 
     assert max(map(len, lines)) <= 40
     joined = "".join(line.strip() for line in lines).replace(" ", "")
-    assert command(made.operation).replace(" ", "") in joined
+    assert command_line(made.operation).replace(" ", "") in joined
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_a_word_of_a_command_is_quoted_and_nothing_in_it_is_unseen(word: str, sh
 
 
 def lines_of(made: Action) -> list[str]:
-    return ["".join(span.text for span in line).strip() for line in described(made, 80)]
+    return ["".join(span.text for span in line).strip() for line in action_text(made, 80)]
 
 
 def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
@@ -315,7 +315,7 @@ def test_a_file_says_what_becomes_of_it_and_what_is_written_into_it() -> None:
 
 def test_strangers_words_in_a_plan_are_plain_text() -> None:
     made = plans.action(KILL, NASTY, title=NASTY, warnings=(NASTY,), facts=((NASTY, NASTY),), consequences=(NASTY,))
-    text = "\n".join(row.text for row in rows(Plan(request=KILL, actions=(made,)), 70))
+    text = "\n".join(row.text for row in plan_rows(Plan(request=KILL, actions=(made,)), 70))
 
     assert text.replace("\n", "").isprintable()
     assert "[bold red]not markup[/]" in text
@@ -326,13 +326,13 @@ def test_wide_characters_wrap_by_their_cells() -> None:
 
 
 def test_an_answer_with_nothing_in_it_says_so() -> None:
-    assert [row.text for row in rows(Plan(request=KILL), 40)] == ["There is nothing to do."]
-    assert summary(Plan(request=KILL)) == "nothing to do"
+    assert [row.text for row in plan_rows(Plan(request=KILL), 40)] == ["There is nothing to do."]
+    assert plan_summary(Plan(request=KILL)) == "nothing to do"
 
 
 def test_the_button_for_several_says_of_how_many_what_and_no_bare_number() -> None:
-    assert button("cancel", 1) == "Cancel the job"
-    assert [button(verb, 3) for verb in ("cancel", "requeue", "hold", "save", "exclude", "unkill")] == [
+    assert button_text("cancel", 1) == "Cancel the job"
+    assert [button_text(verb, 3) for verb in ("cancel", "requeue", "hold", "save", "exclude", "unkill")] == [
         "Cancel 3 jobs", "Requeue 3 jobs", "Hold 3 jobs", "Save (3 actions)", "Exclude (3 actions)",
         "Remove them (3 actions)",
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from tui.app import Dashboard
 from tui.modals import Pick, PlanScreen
 from tui.screens import MainScreen
 from tui.screens.details import JobScreen
-from tui.views import ask, hosts, names
+from tui.views import action_request, hosts_text, subjects_text
 
 
 @asynccontextmanager
@@ -51,18 +51,18 @@ def test_a_job_of_a_run_means_its_run_where_only_runs_can() -> None:
     state = plans.with_jobs()
     job = ("job", "prod/418190")
 
-    assert ask("save", [job], state, NOW).subjects == ("llm-70b",)  # type: ignore[union-attr,list-item]
-    assert ask("requeue", [job], state, NOW).subjects == ("prod/418190",)  # type: ignore[union-attr,list-item]
-    assert ask("save", [job, ("run", "llm-70b")], state, NOW).subjects == ("llm-70b",)  # type: ignore[union-attr,list-item]
+    assert action_request("save", [job], state, NOW).subjects == ("llm-70b",)  # type: ignore[union-attr,list-item]
+    assert action_request("requeue", [job], state, NOW).subjects == ("prod/418190",)  # type: ignore[union-attr,list-item]
+    assert action_request("save", [job, ("run", "llm-70b")], state, NOW).subjects == ("llm-70b",)  # type: ignore[union-attr,list-item]
 
 
 def test_a_key_on_a_row_that_it_is_not_about_says_where_it_acts() -> None:
     state = plans.with_jobs()
 
-    assert ask("kill", [("node", "gpu-001")], state, NOW) == (
+    assert action_request("kill", [("node", "gpu-001")], state, NOW) == (
         "K acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"
     )
-    assert ask("exclude", [("run", "llm-70b")], state, NOW) == (
+    assert action_request("exclude", [("run", "llm-70b")], state, NOW) == (
         "X acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
     )
 
@@ -73,16 +73,16 @@ def test_h_releases_what_is_held_and_holds_what_waits() -> None:
     held = replace(state, jobs={**state.jobs, "prod/418500": plans.job(418500, "PENDING", reason="JobHeldUser",
                                                                         priority=0)})  # fmt: skip
 
-    assert ask("hold", [waiting], state, NOW).verb == "hold"  # type: ignore[union-attr,list-item]
-    assert ask("hold", [waiting], held, NOW).verb == "release"  # type: ignore[union-attr,list-item]
+    assert action_request("hold", [waiting], state, NOW).verb == "hold"  # type: ignore[union-attr,list-item]
+    assert action_request("hold", [waiting], held, NOW).verb == "release"  # type: ignore[union-attr,list-item]
 
 
 def test_the_dialog_names_the_job_and_the_host_that_is_asked() -> None:
     state = plans.with_jobs()
-    one = ask("cancel", [("job", "prod/418190")], state, NOW)
+    one = action_request("cancel", [("job", "prod/418190")], state, NOW)
     assert not isinstance(one, str)
 
-    assert (names(one, state), hosts(one, state)) == ("job 418190", "login1")
+    assert (subjects_text(one, state), hosts_text(one, state)) == ("job 418190", "login1")
 
 
 # ---- the plan stays on what was captured ----

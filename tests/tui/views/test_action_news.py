@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.tui.states.plans import record
 from tests.tui.states.states import NASTY, NOW
 from trainmon.model import Milestone, Record, State
-from tui.views.action_news import AT_ONCE, Toast, action_toasts, in_flight
+from tui.views.news import AT_ONCE, Toast, action_toasts, in_flight
 
 
 def of(*records: Record) -> State:
@@ -15,7 +15,7 @@ def of(*records: Record) -> State:
 
 
 def words(before: State | None, after: State) -> list[str]:
-    return [f"{toast.title}: {toast.words}" for toast in action_toasts(before, after)]
+    return [f"{toast.title}: {toast.text}" for toast in action_toasts(before, after)]
 
 
 def test_what_is_asked_for_is_not_said_again_and_what_is_done_is() -> None:
@@ -72,13 +72,13 @@ def test_a_plan_over_fifty_rows_shows_the_worst_and_counts_the_rest() -> None:
 
     assert len(toasts) == AT_ONCE
     assert toasts[0].severity == "error"
-    assert toasts[-1].words == "46 more changes of actions"
+    assert toasts[-1].text == "46 more changes of actions"
 
 
 def test_strangers_words_are_plain() -> None:
     (toast,) = action_toasts(of(record()), of(record("failed", outcome=NASTY)))
 
-    assert toast.words.isprintable()
+    assert toast.text.isprintable()
 
 
 def test_in_flight_is_what_is_asked_and_not_known_to_be_done() -> None:

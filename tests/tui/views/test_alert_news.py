@@ -7,7 +7,7 @@ import msgspec
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW
 from trainmon.model import Leadership
-from tui.views.alert_news import alert_toasts
+from tui.views.news import alert_toasts
 
 BEFORE = with_alerts(alert(phase="pending", fired_at=None))
 
@@ -47,13 +47,13 @@ def test_of_many_at_once_the_rest_is_counted() -> None:
     said = alert_toasts(with_alerts(), many).toasts
 
     assert len(said) == 3
-    assert said[-1].words == "498 more critical alerts: 5 shows all"
+    assert said[-1].text == "498 more critical alerts: 5 shows all"
 
 
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
     said = alert_toasts(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
 
-    assert [(toast.title, toast.words) for toast in said.toasts] == [("acknowledged by ana", "llm-7b-a is not well")]
+    assert [(toast.title, toast.text) for toast in said.toasts] == [("acknowledged by ana", "llm-7b-a is not well")]
     assert not said.bell
 
 
@@ -63,8 +63,8 @@ def test_who_tells_from_now_on_is_said() -> None:
     gone = alert_toasts(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
     back = alert_toasts(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
 
-    assert [toast.words for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
-    assert [toast.words for toast in back] == [
+    assert [toast.text for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
+    assert [toast.text for toast in back] == [
         "bastion sends notifications again; this program only shows alerts and rings"
     ]
 
@@ -76,4 +76,4 @@ def test_an_order_that_did_not_get_through_is_said() -> None:
     said = alert_toasts(with_alerts(duty=duty), with_alerts(duty=failed))
 
     assert [toast.severity for toast in said.toasts] == ["warning"]
-    assert "did not reach bastion" in said.toasts[0].words
+    assert "did not reach bastion" in said.toasts[0].text

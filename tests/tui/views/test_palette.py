@@ -22,7 +22,7 @@ from tui.app import Dashboard
 from tui.keys import ACTS, KEYS, PLACES, footer, footer_acts
 from tui.screens import TITLES
 from tui.style import NAMES
-from tui.views.palette import ALSO, PANES, UNNAMED, VERBS, Command, commands, found, names_of
+from tui.views.palette import ALSO, PANES, UNNAMED, VERBS, Command, commands, find_commands, names_of
 
 VERB_NAMES = tuple(name for names in VERBS.values() for name in names)
 
@@ -43,13 +43,13 @@ async def app() -> AsyncIterator[Dashboard]:
 
 
 def first(query: str, offered: list[Command]) -> Command:
-    hits = found(query, offered)
+    hits = find_commands(query, offered)
     assert hits, f"nothing is called {query}"
     return hits[0]
 
 
 def leads_to_an_action(query: str, offered: list[Command]) -> bool:
-    hits = found(query, offered)
+    hits = find_commands(query, offered)
     return bool(hits) and hits[0].kind == "act"
 
 
@@ -77,7 +77,8 @@ async def test_every_word_of_the_footer_is_found(app: Dashboard, place: str) -> 
     panes = {name for command in offered if command.kind == "pane" for name in command.names}
 
     for key in (*footer(place), *footer_acts(place)):
-        hits = [hit for hit in found(key.short, offered) if not (hit.kind == "pane" and key.short.lower() in panes)]
+        matches = find_commands(key.short, offered)
+        hits = [hit for hit in matches if not (hit.kind == "pane" and key.short.lower() in panes)]
         assert (hits[0].cap, hits[0].words) == (key.cap, key.words), key.short
 
 
@@ -136,14 +137,14 @@ async def test_an_action_fits_the_start_of_its_verb_and_nothing_else(typed: str)
     query = " ".join(typed.casefold().split())
 
     expected = {act.cap for act in acts if any(name.startswith(query) for name in act.names)}
-    assert {act.cap for act in found(typed, acts)} == (expected if query else {act.cap for act in acts})
+    assert {act.cap for act in find_commands(typed, acts)} == (expected if query else {act.cap for act in acts})
 
 
 async def test_an_action_comes_last_until_its_verb_is_written_out(app: Dashboard) -> None:
     offered = commands(app, "runs")
 
     for start in ("k", "s", "c", "r", "u", "h"):
-        kinds = [hit.kind for hit in found(start, offered)]
+        kinds = [hit.kind for hit in find_commands(start, offered)]
         assert kinds[0] != "act" == kinds[-1], start
         assert kinds == sorted(kinds, key=lambda kind: kind == "act"), start
     assert first("kill", offered).cap == "K"
@@ -155,14 +156,14 @@ async def test_what_an_action_does_or_is_about_never_finds_it(app: Dashboard) ->
 
     for typed in ("switch", "drop", "exits", "job", "emergency", "checkpoint", "usr1", "armed", "node", "waiting",
                   "ill", "ancel", "llm-70b kill", "kill llm-70b"):  # fmt: skip
-        assert "act" not in {hit.kind for hit in found(typed, offered)}, typed
+        assert "act" not in {hit.kind for hit in find_commands(typed, offered)}, typed
 
 
 async def test_a_run_that_is_called_like_an_action_comes_before_it(app: Dashboard) -> None:
     offered = [Command("act", "kill", ("kill",), print), Command("run", "kill", ("kill", "run kill"), print)]
     offered.reverse()
 
-    assert [hit.kind for hit in found("kill", offered)] == ["run", "act"]
+    assert [hit.kind for hit in find_commands("kill", offered)] == ["run", "act"]
 
 
 # ---- how well a word fits ----
@@ -184,7 +185,7 @@ def named(*names: str) -> list[Command]:
     ],
 )
 async def test_a_name_comes_before_its_beginning_before_a_word_before_any_part(typed: str, hits: list[str]) -> None:
-    assert [hit.words for hit in found(typed, named("xllmx", "big-llm", "llm-7b", "llm"))] == hits
+    assert [hit.words for hit in find_commands(typed, named("xllmx", "big-llm", "llm-7b", "llm"))] == hits
 
 
 def test_the_tables_of_names_are_about_keys_and_panes_that_exist() -> None:

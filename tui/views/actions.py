@@ -1,0 +1,262 @@
+"""Actions: the request behind a capital key, and its plan as lines. Pure.
+
+A plan wraps and nothing is cut: the user confirms this text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from trainmon.actions.planning import SILENT_VERDICTS, Readback, hold_or_release, reads_for_plan
+from trainmon.lib import Instant, Seconds, cell_width, clean, counted
+from trainmon.model import (
+    Action,
+    ActionRequest,
+    CreateFile,
+    Execute,
+    Operation,
+    Plan,
+    Refusal,
+    RemoveFile,
+    State,
+    Verb,
+)
+from tui.keys import ACTS, KEYS
+from tui.style import DEAD, WARN, Span
+from tui.widgets import Row
+
+Kind = Literal["run", "job", "node"]
+
+Subject = tuple[Kind, str]
+"""What a key that acts is about: a run by its name, a job by its key, a node by its name."""
+
+TITLES: dict[Verb, str] = {
+    "save": "Save", "kill": "Kill", "unkill": "Remove a switch", "unsave": "Remove a switch", "requeue": "Requeue",
+    "cancel": "Cancel", "hold": "Hold", "release": "Release", "signal": "Signal", "queue": "Queue another",
+    "exclude": "Exclude",
+}  # fmt: skip
+
+BUTTONS: dict[Verb, str] = {**TITLES, "unkill": "Remove it", "unsave": "Remove it", "cancel": "Cancel the job",
+                            "queue": "Queue"}  # fmt: skip
+"""The text of the button that acts. The other button says Close, because Cancel is about jobs."""
+
+OF_A_JOB_EACH = frozenset({"requeue", "cancel", "hold", "release"})
+"""Verbs whose plan has one action a job."""
+
+
+def button_text(verb: Verb, many: int) -> str:
+    """The text of the button for a number of actions. `Cancel the job 3` would look like a job id."""
+    if many <= 1:
+        return BUTTONS[verb]
+    if verb in OF_A_JOB_EACH:
+        return f"{TITLES[verb]} {many} jobs"
+    return f"{'Remove them' if verb in ('unkill', 'unsave') else BUTTONS[verb]} ({many} actions)"
+
+
+OF_RUNS = frozenset({"save", "kill", "unkill", "unsave", "signal", "queue"})
+"""Verbs that apply to runs. On a job, they apply to its run."""
+
+READ_ONLY = "read-only: started with --read-only, or trainmon.toml has read_only = true"
+
+
+def key_of(verb: Verb) -> str:
+    """The key of a verb: K."""
+    verb = {"release": "hold", "unsave": "unkill"}.get(verb, verb)  # type: ignore[assignment]
+    return next((key.cap for key in KEYS if key.scope in ACTS and key.do == f"screen.act('{verb}')"), "")
+
+
+WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"
+WANTS_NODE = "acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
+
+
+def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> ActionRequest | str:
+    """The request for these rows, or in a sentence why the key means nothing here."""
+    wanted = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
+    if not wanted:
+        return f"{key_of(verb)} {WANTS_NODE if verb == 'exclude' else WANTS_RUN}"
+    # of a job, its run; the plan refuses a job that belongs to none
+    run_of = {key: run.name for run in state.runs.values() for key in run.jobs} if verb in OF_RUNS else {}
+    names = tuple(dict.fromkeys(run_of.get(key, key) if kind == "job" else key for kind, key in wanted))
+    verb = hold_or_release(state, names) if verb == "hold" else verb
+    return ActionRequest(verb=verb, subjects=names, asked_at=now)
+
+
+def subjects_text(request: ActionRequest, state: State) -> str:
+    """`video-2b`, `job 88_3`, `3 marked rows`."""
+    if len(request.subjects) != 1:
+        return f"{len(request.subjects)} {'nodes' if request.verb == 'exclude' else 'marked rows'}"
+    subject = request.subjects[0]
+    job = state.jobs.get(subject)
+    return f"job {job.id}" if job is not None and subject not in state.runs else subject
+
+
+def hosts_text(request: ActionRequest, state: State) -> str:
+    """The hosts that its plan reads from: `login1`."""
+    reads = reads_for_plan(request, state, Readback(at=request.asked_at))
+    return ", ".join(dict.fromkeys(clean(read.host) for read in reads)) or "its host"
+
+
+def is_hung(request: ActionRequest, state: State) -> bool:
+    """Whether the trainer may never read a kill switch: it makes no steps, and its job still runs."""
+    names = request.subjects if request.verb == "kill" else ()
+    silent = (run for run in map(state.runs.get, names) if run is not None and run.verdict in SILENT_VERDICTS)
+    return any(state.jobs[key].stage == "running" for run in silent for key in run.jobs if key in state.jobs)
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+LABEL = 17
+"""The most cells of the label column. A longer label takes its own line."""
+
+OPERATION = ("command", "file")
+"""The facts that name the command or file itself: here they are shown from the operation, to the last character."""
+
+WHOLE = 1_000_000
+"""The limit for `clean` that keeps the whole text."""
+
+
+SLOW: Seconds = 10.0
+"""After this long without an answer, the dialog says so."""
+
+
+def checking_rows(about: str, host: str, waited: Seconds, width: int) -> list[Row]:
+    """The lines that are shown until the plan comes."""
+    if waited < SLOW:
+        text, style = f"checking {about} on {host} … {waited:.0f} s", "dim"
+    else:
+        style = "warn"
+        text = f"{host} has not answered for {waited:.0f} s. Still waiting; nothing has been done. Esc closes this."
+    return [Row(str(n), (Span(line, style),)) for n, line in enumerate(wrapped(text, width))]
+
+
+def choice_rows(plan: Plan) -> list[Row]:
+    """The armed switches to choose from."""
+    return [Row(path, (Span(clean(text)),)) for path, text in plan.choices]
+
+
+def plan_rows(plan: Plan, width: int) -> list[Row]:
+    """The whole plan. Refusals come first, so that nobody scrolls past them."""
+    lines: list[tuple[Span, ...]] = []
+    for refusal in plan.refusals:
+        lines += [*refusal_lines(refusal, width), ()]
+    for action in plan.actions:
+        lines += [*action_text(action, width), ()]
+    lines = lines[:-1] or [(Span("There is nothing to do.", "dim"),)]
+    return [Row(str(number), spans) for number, spans in enumerate(lines)]
+
+
+def plan_summary(plan: Plan) -> str:
+    """`3 actions, 1 refused`; empty for a single action."""
+    actions, refusals = len(plan.actions), len(plan.refusals)
+    parts = [counted(actions, "action")] * bool(actions) + [f"{refusals} refused"] * bool(refusals)
+    return "" if (actions, refusals) == (1, 0) else ", ".join(parts) or "nothing to do"
+
+
+def refusal_lines(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
+    """The subject, reason and hint of a refusal."""
+    yield from _block(f"{DEAD} refused: {refusal.subject}", width, "crit")
+    yield from _labelled("why", refusal.why, width, 6)
+    if refusal.hint:
+        yield from _labelled("then", refusal.hint, width, 6)
+
+
+def action_text(action: Action, width: int) -> Iterator[tuple[Span, ...]]:
+    """One action: title, warnings, facts with the exact command or file, consequences."""
+    yield from _block(action.title, width, "bold")
+    for warning in action.warnings:
+        yield from _block(f"{WARN} {warning}", width, "warn", indent=2)
+    facts = list(action_facts(action))
+    column = min(LABEL, max(cell_width(clean(fact.label)) for fact in facts)) + 2
+    for fact in facts:
+        yield from _labelled(fact.label, fact.text, width, column, fact.style)
+
+
+class PlanFact(NamedTuple):
+    """A label and a text."""
+
+    label: str
+    text: str
+    style: str = ""
+
+
+def action_facts(action: Action) -> Iterator[PlanFact]:
+    """What a person must know before, the operation in its place, and what happens next."""
+    if not any(label in OPERATION for label, _ in action.facts):
+        yield PlanFact("host", action.host)
+        yield from operation_facts(action.operation)
+    for label, text in action.facts:
+        yield from operation_facts(action.operation) if label in OPERATION else [PlanFact(label, text)]
+    for number, text in enumerate(action.consequences):
+        yield PlanFact("" if number else "then", text)
+
+
+def operation_facts(operation: Operation) -> Iterator[PlanFact]:
+    """The exact command, or the file and its content."""
+    labels = {Execute: "command", CreateFile: "creates"}
+    yield PlanFact(labels.get(type(operation), "removes"), command_line(operation), "accent bold")
+    if isinstance(operation, CreateFile) and operation.text:
+        yield PlanFact("content", operation.text.rstrip("\n"))
+    if isinstance(operation, Execute) and operation.login_shell:
+        yield PlanFact("", "in a login shell, for its modules")
+
+
+def command_line(operation: Operation) -> str:
+    """The exact command as a person would write it, or the path."""
+    if isinstance(operation, CreateFile | RemoveFile):
+        return visible(operation.path)
+    return " ".join(map(visible, operation.argv)) if not operation.shown else visible(operation.shown, quote=False)
+
+
+def visible(word: str, *, quote: bool = True) -> str:
+    """A word of a command line, quoted. Unprintable characters are written as bash reads them."""
+    if clean(word, WHOLE) == word:
+        return shlex.quote(word) if quote else word
+    shown = "".join(c if clean(c) == c and c not in "\\'" else _octets(c) for c in word)
+    return f"$'{shown}'" if quote else shown
+
+
+def _octets(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def _labelled(label: str, text: str, width: int, column: int, style: str = "") -> Iterator[tuple[Span, ...]]:
+    """`  label   text`; the text wraps in its own column."""
+    label = clean(label)
+    if cell_width(label) > column - 2:
+        yield (Span(f"  {label}", "dim"),)
+        label = ""
+    head = Span("  " + label + " " * (column - cell_width(label)), "dim")
+    for number, line in enumerate(wrapped(clean(text, WHOLE), width - 2 - column)):
+        yield (Span(" " * (column + 2)) if number else head, Span(line, style))
+
+
+def _block(text: str, width: int, style: str, indent: int = 0) -> Iterator[tuple[Span, ...]]:
+    for line in wrapped(clean(text, WHOLE), width - indent):
+        yield (Span(" " * indent + line, style),)
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Lines of at most `width` cells, broken at blanks. A word longer than a line is split."""
+    width = max(8, width)
+    line = ""
+    for word in pieces(text.split(" "), width):
+        if line and cell_width(line) + 1 + cell_width(word) > width:
+            yield line
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    yield line
+
+
+def pieces(words: Iterable[str], width: int) -> Iterator[str]:
+    """The words. One that is wider than a line is split into parts that fill a line."""
+    for word in words:
+        while cell_width(word) > width:
+            end = width
+            while cell_width(word[:end]) > width:
+                end -= 1
+            yield word[:end]
+            word = word[end:]
+        yield word
