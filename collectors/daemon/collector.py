@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.daemon.protocol import request_argv, shift_times
-from trainmon.engine.snapshot_alerts import Status, read_status
+from trainmon.engine.snapshot import Status, read_status
 from trainmon.lib import (
     Clock,
     CommandFailed,

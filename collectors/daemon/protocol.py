@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.engine.snapshot_alerts import Status
+from trainmon.engine.snapshot import Status
 from trainmon.lib import Instant, Seconds
 from trainmon.model import AlertRequest
 

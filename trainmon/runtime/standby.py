@@ -20,7 +20,7 @@ from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.notify.plots.render import ReadCurve
 from trainmon.config import Settings
-from trainmon.engine.snapshot_alerts import Status
+from trainmon.engine.snapshot import Status
 from trainmon.ledger.actions import storable
 from trainmon.ledger.alerts import read_recalled
 from trainmon.ledger.ledger import Ledger

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import needed_to_save
 from trainmon.lib import Instant, clean, duration
 from trainmon.model import Job, Source, State

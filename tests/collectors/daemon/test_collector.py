@@ -12,7 +12,7 @@ from collectors.daemon.collector import DaemonCollector
 from collectors.daemon.protocol import request_argv
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
 from trainmon.cli.alerts.status import LATELY
-from trainmon.engine.snapshot_alerts import alert_status
+from trainmon.engine.snapshot import alert_status
 from trainmon.lib import HostUnreachable, LoginNeeded
 from trainmon.model import (
     Alert,

@@ -17,7 +17,7 @@ from tests.trainmon.ledger.records import transaction
 from tests.tui.states.alerts import alert
 from trainmon.alerting.notify.base import Message, Retry, Sent
 from trainmon.config import ClusterSettings, CommandSettings, DaemonSettings, NotifySettings, RunSettings, Settings
-from trainmon.engine.snapshot_alerts import Status
+from trainmon.engine.snapshot import Status
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import alerts_now
 from trainmon.lib import HostUnreachable, find_state_directory

@@ -6,7 +6,9 @@ A number that is marked as inexact is used and said to be so; a limit of 0 is no
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -42,12 +44,10 @@ def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), lim
     """What a command printed on its standard output and error. `argv` tells whose it is and the units of du, `limit`
     what may be used where the command does not know it. Raises Unread."""
     text = "\n".join(clean(line) for line in text.splitlines())
-    found: list[Allowance] = []
-    for one in PARSERS[parser](text, QuotaQuery(tuple(argv), limit, now)):
-        found.append(one)
-        if len(found) > MOST:
-            raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
-    found = _told_apart(found)
+    found = list(islice(PARSERS[parser](text, QuotaQuery(tuple(argv), limit, now)), MOST + 1))
+    if len(found) > MOST:
+        raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
+    found = _numbered(found)
     if not found and not says_none(parser, text):
         raise Unread("what it prints is not understood", hint=f"the parser is {parser}: is that what the command is?")
     complaint = next((line.strip() for line in text.splitlines() if AWAY.search(line)), None)
@@ -56,15 +56,13 @@ def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), lim
     return Answer(tuple(found), None if complaint is None else scrub(complaint))
 
 
-def _told_apart(found: list[Allowance]) -> list[Allowance]:
-    """Those of one user and one filesystem, such as in several filesets or pools, by their order: each may be full."""
-    seen: dict[tuple[str, str | None], int] = {}
-    apart = []
-    for one in found:
-        key = (one.whose, one.filesystem)
-        seen[key] = number = seen.get(key, 0) + 1
-        apart.append(one if number == 1 else replace(one, whose=f"{one.whose} #{number}"))
-    return apart
+def _numbered(found: list[Allowance]) -> list[Allowance]:
+    """Number the allowances of one user on one filesystem (several filesets or pools), because each may be full."""
+    seen: Counter[tuple[str, str | None]] = Counter()
+    for i, one in enumerate(found):
+        number = seen[one.whose, one.filesystem] = seen[one.whose, one.filesystem] + 1
+        found[i] = one if number == 1 else replace(one, whose=f"{one.whose} #{number}")
+    return found
 
 
 def says_none(parser: Parser, text: str) -> bool:

@@ -50,12 +50,10 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
     """Silent under an armed kill switch: it obeyed, unless its job still runs, its GPUs still spin, or it was silent
     before: a run that hangs reads no switch."""
     judged = silent(run, context, job, quiet, now)
-    kill, progress = run.kill, run.progress
-    armed_at = None if kill is None else kill.armed_at
-    in_time = armed_at is None or progress.at is None or armed_at <= progress.at + patience(run)
-    in_time = in_time and not steps_on_under_it(run)
-    if job is None and in_time and judged.verdict != "hung":
-        return Judgement("stopped", f"the kill switch is armed{since(run, now)}; last {where(progress)}")
+    armed_at, at = None if run.kill is None else run.kill.armed_at, run.progress.at
+    is_in_time = armed_at is None or at is None or armed_at <= at + patience(run)
+    if job is None and is_in_time and not steps_on_under_it(run) and judged.verdict != "hung":
+        return Judgement("stopped", f"the kill switch is armed{since(run, now)}; last {where(run.progress)}")
     return judged.also(f"; the kill switch, armed{since(run, now)}, has not ended it")
 
 

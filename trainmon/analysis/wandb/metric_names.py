@@ -93,7 +93,7 @@ def choose(charts: Sequence[str], history_keys: Iterable[str]) -> tuple[str, ...
         return asked if loss is None else (loss, *(key for key in asked if key != loss))
     known = [key for key in dict.fromkeys(history_keys) if not key.startswith(("_", "system/", "system."))]
     chosen = [key for role in ORDER[:4] if (key := _best(role, known)) is not None]
-    chosen += sorted((key for key in known if role_of(key) == "validation"), key=_of_validation)[:VALIDATIONS]
+    chosen += sorted((key for key in known if role_of(key) == "validation"), key=_rank)[:VALIDATIONS]
     return tuple(chosen) or tuple(known[:WITHOUT_NAMES])
 
 
@@ -131,6 +131,6 @@ def _best(role: Role, keys: Iterable[str]) -> str | None:
     return min(fitting, key=lambda key: (ranks.get(key.lower(), len(ranks)), len(key), key), default=None)
 
 
-def _of_validation(key: str) -> tuple[bool, int, str]:
+def _rank(key: str) -> tuple[bool, int, str]:
     """A loss first, then short names: the means of an evaluation before those of its parts."""
     return LOSS.search(key.lower()) is None, len(key), key

@@ -71,9 +71,9 @@ def _is_watched(now: AlertsNow) -> bool:
 
 def answer(order: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
     """What was ordered, as plain values."""
-    from trainmon.engine import snapshot_alerts
+    from trainmon.engine import snapshot
 
-    silence = snapshot_alerts.plain(order.silence) if order.silence is not None else None
+    silence = snapshot.plain(order.silence) if order.silence is not None else None
     return {
         "order": number, "verb": order.verb, "alert": order.alert, "silence": silence, "by": order.by, "at": order.at,
         "carried_out": is_done,

@@ -93,7 +93,7 @@ def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
     """The machine-readable contract; null is not known. Times are Unix seconds."""
     import msgspec
 
-    from trainmon.engine import snapshot_alerts
+    from trainmon.engine import snapshot
 
     recalled, duty = found.recalled, found.duty
     note = duty.note if duty is not None else None
@@ -110,7 +110,7 @@ def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
         },
         "sources": [msgspec.to_builtins(source) for source in note.sources] if note is not None else [],
         "outbox": {name: getattr(found.outbox, name) for name in ("waiting", "oldest_at", "dead")},
-        **snapshot_alerts.alert_status(recalled.alerts, recalled.silences, found.channels),
+        **snapshot.alert_status(recalled.alerts, recalled.silences, found.channels),
     }
 
 
@@ -120,7 +120,7 @@ def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
 def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The same for people."""
     from trainmon.cli.table import table
-    from trainmon.engine.snapshot_alerts import worst_first
+    from trainmon.engine.snapshot import worst_first
     from trainmon.lib import clean
 
     yield clean(_who(found, now))

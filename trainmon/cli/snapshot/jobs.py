@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.nodes import spares
 from trainmon.engine.reducers import state_of
 from trainmon.lib import Instant
 from trainmon.model import Checkpoints, Job, Run, Source, State

@@ -9,8 +9,7 @@ from trainmon.analysis.wandb import active_run
 from trainmon.cli.snapshot import jobs as snapshot_jobs
 from trainmon.cli.snapshot import tables as snapshot_wandb
 from trainmon.cli.table import table
-from trainmon.engine.snapshot import verdict
-from trainmon.engine.snapshot_alerts import worst_first
+from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, Disk, Node, Run, Source, State, Wandb
 from tui.style import age, count, duration, mib, percent, real, since, size

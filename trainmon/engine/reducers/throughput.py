@@ -91,8 +91,8 @@ def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
     progress = run.progress
     if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.said:
         return memory
-    points = Points((float(progress.step or 0),), (at,), (progress.loss,))
-    trouble = loss.follow(memory.trouble, memory.losses, "loss", points, at)
+    point = Points((float(progress.step or 0),), (at,), (progress.loss,))
+    trouble = loss.follow(memory.trouble, memory.losses, "loss", point, at)
     losses = (*memory.losses, progress.loss)[-RECENT_LOSSES:] if math.isfinite(progress.loss) else memory.losses
     return replace(memory, trouble=trouble, losses=losses)
 

@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from trainmon.analysis.nodes import Spares
-from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.nodes import Spares, spares
 from trainmon.lib import Instant, cell_width, clean, counted, natural_key, shorten
 from trainmon.model import Job, SchedulerNode, State
 from tui.style import CRIT, DEAD, OK, WARN, Span, calm_age, pad

@@ -14,7 +14,7 @@ from trainmon.alerting.rules import RULES
 from trainmon.cli.alerts.mute import unknown
 from trainmon.cli.alerts.requests import named
 from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, lines, told
-from trainmon.engine.snapshot_alerts import read_status
+from trainmon.engine.snapshot import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow
 from trainmon.model import Alert, Channel, Recalled

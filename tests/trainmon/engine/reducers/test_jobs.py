@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.nodes import spares
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     Cluster,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainmon.alerting.rules.base import Duration, ago, is_seen, unseen
 from trainmon.alerting.rules.nodes.hosts import PLANNED
 from trainmon.alerting.rules.visibility import NodeRule, RunsByNode
-from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.nodes import spares
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, SchedulerNode, Severity, State
 

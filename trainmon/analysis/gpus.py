@@ -1,12 +1,108 @@
-"""What an Xid (a GPU driver's fault code) or an SXid (an NVSwitch's) means, and what is to be done. Pure.
-
-Classes after NVIDIA's catalogue and what operators page for (Meta gcm, nvidia_gpu_exporter, Azure, leptonai gpud).
-"""
+"""GPUs: what their activity shows of a run that makes no steps, and what Xids mean. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from statistics import median
 from typing import Literal, NamedTuple
+
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Gpu, Node, Run, Source
+
+BUSY_PCT = 90.0
+IDLE_PCT = 10.0
+LOW_POWER = 0.5
+"""GPUs that wait in a collective are 100 % busy at less than half of their power limit; training GPUs are not."""
+
+EMPTY_MIB = 1_500
+"""The driver's own part of an idle GPU's memory is below this; a training's is not."""
+
+NO_PYTHON = "no usable python3"
+"""What a probe's note says where only the shell looks: it reads no log, no switch file and no checkpoints."""
+
+FRESH: Seconds = 60.0
+"""A GPU's numbers are no witness when they are older: its node may have lost the job, or us."""
+
+
+class GpuActivity(NamedTuple):
+    """The GPUs of a run that are read now, on so many of its nodes."""
+
+    found: tuple[Gpu, ...] = ()
+    answering: int = 0
+    nodes: int = 0
+
+    @property
+    def are_all_empty(self) -> bool:
+        """Whether all its nodes answer, and no GPU has a process or memory in use: a container hides processes."""
+        return bool(self.found) and self.answering == self.nodes and all(is_empty(gpu) for gpu in self.found)
+
+    @property
+    def mean_pct(self) -> float | None:
+        known = [gpu.utilization_pct for gpu in self.found if gpu.utilization_pct is not None]
+        return sum(known) / len(known) if known else None
+
+    @property
+    def spin(self) -> str:
+        """`its GPUs are 100 % busy at 20 % of their power limit`, if most are: typical of a stuck collective."""
+        known = [gpu.utilization_pct for gpu in self.found if gpu.utilization_pct is not None]
+        busy = [gpu for gpu in self.found if (gpu.utilization_pct or 0) >= BUSY_PCT]
+        shares = [gpu.power_w / gpu.power_limit_w for gpu in busy if gpu.power_w is not None and gpu.power_limit_w]
+        if not shares or median(known) < BUSY_PCT or median(shares) >= LOW_POWER:
+            return ""
+        which = "its GPUs" if len(busy) == len(known) else f"{len(busy)} of its {len(known)} GPUs"
+        mean = sum(gpu.utilization_pct or 0 for gpu in busy) / len(busy)
+        return f"{which} are {mean:.0f} % busy at {100 * median(shares):.0f} % of their power limit"
+
+    @property
+    def work(self) -> bool:
+        """Whether most of them are at work, by the power that they draw: what waits in a collective draws less."""
+        known = [gpu for gpu in self.found if gpu.utilization_pct is not None]
+        shares = [gpu.power_w / gpu.power_limit_w for gpu in known if gpu.power_w is not None and gpu.power_limit_w]
+        is_known = bool(shares) and len(shares) == len(known)
+        return (
+            is_known and median(gpu.utilization_pct or 0 for gpu in known) >= BUSY_PCT and median(shares) >= LOW_POWER
+        )
+
+    @property
+    def silent_nodes(self) -> str:
+        """`; 3 of its 4 nodes do not answer`, where some do."""
+        silent = self.nodes - self.answering
+        return f"; {silent} of its {self.nodes} nodes do not answer" if silent and self.answering else ""
+
+
+def is_empty(gpu: Gpu) -> bool:
+    return not gpu.processes and gpu.memory_used_mib is not None and gpu.memory_used_mib < EMPTY_MIB
+
+
+def is_read(name: str, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> bool:
+    """Whether what is known of a node's GPUs is true now."""
+    node = nodes.get(name)
+    if node is None or not node.gpus:
+        return False
+    if node.gpus_at is not None:
+        return now - node.gpus_at <= FRESH
+    source = sources.get(f"node:{name}")
+    return source is None or source.health == "ok"
+
+
+def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
+    """Why no file of a cluster is read: none of its hosts that were heard has a python3. Nothing where one has."""
+    notes = [node.note or "" for node in nodes.values() if node.cluster == cluster]
+    is_mute = bool(notes) and all(NO_PYTHON in note for note in notes)
+    return "not read: no host that answers has a usable python3" if is_mute else ""
+
+
+def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> GpuActivity:
+    """The GPUs of its nodes, as far as they are read now."""
+    names = [name for name in run.spec.nodes if is_read(name, nodes, sources, now)]
+    return GpuActivity(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))
+
+
+# ---- Xids and SXids --------------------------------------------------------------------------------------------------
+#
+# An Xid is a fault code of the GPU driver, an SXid one of an NVSwitch. The classes follow NVIDIA's catalogue and what
+# operators page for (Meta gcm, nvidia_gpu_exporter, Azure, leptonai gpud).
 
 Kind = Literal["hardware", "watch", "application", "ignored", "unknown"]
 """hardware: the GPU must be reset or leave. watch: hardware that coped with it, this time. application: a program's own
@@ -75,7 +171,10 @@ WATCH: dict[int, str] = {
 }
 """Hardware that went on. 109 is RESET_GPU in the catalogue, and mostly a program's: Meta does not page for it."""
 
-APPLICATION: dict[int, str] = {
+APPLICATION: dict[int, str] = dict.fromkeys(
+    (*range(39, 42), *range(70, 73), *range(75, 78), *range(83, 86), *range(88, 90), *range(96, 106), *range(126, 136)),
+    "engine exception",  # copy and video engines, numbered through
+) | {
     8: "GPU stopped processing: watchdog",
     11: "invalid or corrupted push buffer",
     13: "graphics engine exception",
@@ -91,10 +190,6 @@ APPLICATION: dict[int, str] = {
     139: "optical flow engine exception",
 }
 """RESTART_APP of the catalogue: an illegal access or a bad kernel of the program, before anything else."""
-
-APPLICATION_RANGES = (range(39, 42), range(70, 73), range(75, 78), range(83, 86), range(88, 90), range(96, 106),
-                      range(126, 136))  # fmt: skip
-"""Copy and video engines, numbered through."""
 
 IGNORED: dict[int, str] = {
     14: "unused",
@@ -137,25 +232,19 @@ ALWAYS_FATAL = frozenset({10003, 12020, 22003, 22011, *range(23001, 23018)})
 LOOK_IT_UP = "look it up: docs.nvidia.com/deploy/xid-errors; until then, watch this GPU"
 
 
+MEANINGS: dict[int, XidMeaning] = {
+    **{code: XidMeaning("hardware", name, advice) for code, (name, advice) in HARDWARE.items()},
+    **{code: XidMeaning("watch", name, COPED) for code, name in WATCH.items()},
+    **{code: XidMeaning("application", name, RESTART) for code, name in APPLICATION.items()},
+    **{code: XidMeaning("ignored", name) for code, name in IGNORED.items()},
+    **{code: XidMeaning("unknown", name, LOOK_IT_UP) for code, name in OTHER.items()},
+}
+
+
 def meaning(code: int, text: str | None = None) -> XidMeaning:
-    """What an Xid means. Of 154 the text is the verdict."""
-    if code == RECOVERY:
-        return _recovery(text)
-    if code in HARDWARE:
-        return XidMeaning("hardware", *HARDWARE[code])
-    if code in WATCH:
-        return XidMeaning("watch", WATCH[code], COPED)
-    if code in IGNORED:
-        return XidMeaning("ignored", IGNORED[code])
-    if code in APPLICATION:
-        return XidMeaning("application", APPLICATION[code], RESTART)
-    if any(code in numbers for numbers in APPLICATION_RANGES):
-        return XidMeaning("application", "engine exception", RESTART)
-    return XidMeaning("unknown", OTHER.get(code, "in no list of ours"), LOOK_IT_UP)
-
-
-def _recovery(text: str | None) -> XidMeaning:
-    """The driver sums up other faults: what must be done to get the GPU back."""
+    """The meaning of an Xid. Xid 154 sums up other faults: its text says how to recover the GPU."""
+    if code != RECOVERY:
+        return MEANINGS.get(code) or XidMeaning("unknown", "in no list of ours", LOOK_IT_UP)
     found = RECOVERED.search(text or "")
     if found is None:
         return XidMeaning(

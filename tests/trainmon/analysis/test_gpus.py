@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.analysis.gpus.xid import HARDWARE, IGNORED, meaning, switch_meaning
+from trainmon.analysis.gpus import HARDWARE, IGNORED, meaning, switch_meaning
 
 RESET_OR_REBOOT = (46, 48, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, *range(144, 151), 155, 156, 158)
 PROGRAMS = (8, 11, 13, 25, 31, 32, 39, 40, 41, 68, 69, 70, 72, 75, 77, 80, 83, 85, 88, 96, 105, 126, 135, 139)

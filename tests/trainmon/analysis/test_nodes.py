@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.analysis.nodes.memory_leak import BUCKETS, leak
+from trainmon.analysis.nodes import BUCKETS, leak
 
 TOTAL = 1_000_000
 TEN = 600.0
