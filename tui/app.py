@@ -30,7 +30,7 @@ from tui.services.hangup import on_hang_up
 from tui.services.state_feed import StateFeed, wait_before_paint
 from tui.services.toasts import Called, Toasts
 from tui.style import DARK, THEMES, Ascii, defaults, fitting, wants_ascii
-from tui.views import commands
+from tui.views import Command, commands
 from tui.widgets import Link
 
 SILENT_AFTER = 15.0
@@ -246,12 +246,20 @@ class Dashboard(App[None], inherit_bindings=False):
     # ---- what has a name ----
 
     def action_palette(self) -> None:
-        palette = CommandPalette(commands(self, self.place_of(self.screen)))
-        self.push_screen(palette, lambda chosen: None if chosen is None else chosen.do())
+        offered = commands(self.place_of(self.screen), self.shown, self.theme_names())
+        self.push_screen(CommandPalette(offered), self.run_command)
 
-    def press(self, key: str) -> None:
-        """Do what a key does."""
-        self.simulate_key(key)
+    def run_command(self, command: Command | None) -> None:
+        """Go to the target of a command, or press its key."""
+        if command is None:
+            return
+        if isinstance(command.target, Link):
+            self.open(command.target)
+        elif command.target:
+            go_to = {"pane": self.go_to_pane, "run": self.go_to_run, "theme": self.change_theme}
+            go_to.get(command.kind, self.simulate_key)(command.target)
+        else:
+            self.action_change_theme()
 
     def go_to_pane(self, number: str) -> None:
         """Show a pane of the main screen, whatever other screen is in the way."""

@@ -118,5 +118,5 @@ def row(key: str, command: Command, width: int) -> Row:
     """A command's key or kind, its text, and a note when it opens a plan."""
     acts = command.kind == "act"
     head, plans = f" {command.cap or command.kind:<7}", PLANS if acts else ""
-    words = shorten(clean(command.words), width - cell_width(head) - cell_width(plans))
+    words = shorten(clean(command.text), width - cell_width(head) - cell_width(plans))
     return Row(key, (Span(head, "accent bold" if command.cap else "dim"), Span(words), Span(plans, "warn")))

@@ -16,12 +16,12 @@ from tui.views import (
     GOING,
     LABEL,
     Subject,
-    action_lines,
     checkpoint_lines,
     fact,
     job_lines,
     link_label,
     log_named,
+    recent_actions,
     safe,
     settings_lines,
     switch,
@@ -167,7 +167,7 @@ def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False
     yield ()
     yield from switch("kill", run.kill, now, width)
     yield from switch("save", run.save, now, width)
-    yield from action_lines(run, state, width)
+    yield from recent_actions(run, state, width)
     yield ()
     yield from where(run, now, width)
     yield from wandb_lines(run, state, width, few=few)

@@ -24,7 +24,7 @@ from tui.style import (
     percent,
     size,
 )
-from tui.views.table import Column, RowCache, Table, filtered, heads, row_cells
+from tui.views.table import AGES_EVERY, Column, RowCache, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
 
 NEARLY_FULL, FULL = 0.90, 0.97
@@ -58,12 +58,10 @@ class ShownDisk(NamedTuple):
     @property
     def used(self) -> float | None:
         """The used part of the usable bytes, 0 to 1."""
-        disk = self.disk
-        share = bytes_used(disk)
-        if share is None or not self.usable or disk.usable_free_bytes is None or not disk.total_bytes:
+        share, usable, total = bytes_used(self.disk), self.disk.usable_free_bytes, self.disk.total_bytes
+        if share is None or not self.usable or usable is None or not total:
             return share
-        taken = share * disk.total_bytes
-        return taken / max(1.0, taken + disk.usable_free_bytes)
+        return share * total / max(1.0, share * total + usable)
 
     @property
     def full_at(self) -> Instant | None:
@@ -77,7 +75,7 @@ class ShownDisk(NamedTuple):
         ), default=None)  # fmt: skip
 
 
-def gather(state: State) -> list[ShownDisk]:
+def shown_disks(state: State) -> list[ShownDisk]:
     """All disks. A network filesystem that many hosts mount at one path is one row, from the latest reading."""
     groups: dict[tuple[str, ...], list[Disk]] = {}
     for disk in state.disks.values():
@@ -96,21 +94,13 @@ def gather(state: State) -> list[ShownDisk]:
 
 def alarm(share: float | None) -> str:
     """The style of a used share."""
-    if share is None or share < NEARLY_FULL:
-        return ""
-    return "crit" if share >= FULL else "warn"
-
-
-RANKS = {"crit": 1, "warn": 2, "": 4, "dim": 4}
-"""By the style of a number."""
+    return "crit" if (share or 0.0) >= FULL else "warn" if (share or 0.0) >= NEARLY_FULL else ""
 
 
 def quota_used(quota: Quota | None) -> float | None:
     """The used share of the tightest limit of a quota."""
-    if quota is None:
-        return None
     pairs = [
-        pair for one in quota.allowances
+        pair for one in (quota.allowances if quota is not None else ())
         for pair in ((one.used_bytes, one.hard_bytes), (one.used_inodes, one.hard_inodes))
     ]  # fmt: skip
     return max((used / limit for used, limit in pairs if used is not None and limit), default=None)
@@ -121,67 +111,61 @@ def rank(shown: ShownDisk, now: Instant) -> int:
     if shown.disk.state != "ok":
         return 0
     shares = (shown.used, inodes_used(shown.disk), quota_used(shown.disk.quota))
-    styles = (*map(alarm, shares), full_in(shown.full_at, now).style)
-    worst = min(RANKS[style] for style in styles)
-    return min(worst, 3) if shown.disk.read_only else worst
+    styles = {*map(alarm, shares), full_in(shown.full_at, now).style}
+    return 1 if "crit" in styles else 2 if "warn" in styles else 3 if shown.disk.read_only else 4
 
 
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
-def _mark(text: str, style: str) -> Span:
-    return Span(text + ("!" if style in ("warn", "crit") else " "), style)
+def usable_cell(shown: ShownDisk, _now: Instant) -> Span:
+    """The usable free bytes."""
+    text = size(shown.disk.usable_free_bytes)
+    return warned(text, alarm(shown.used)) if shown.usable else value(NOT_APPLICABLE + " ")
 
 
-def _usable(shown: ShownDisk, _now: Instant) -> Span:
-    if not shown.usable:
-        return Span(NOT_APPLICABLE + " ", "dim")
-    return _mark(size(shown.disk.usable_free_bytes), alarm(shown.used))
-
-
-def _inodes(shown: ShownDisk, _now: Instant) -> Span:
-    if shown.disk.total_inodes is None:
-        return Span(NOT_APPLICABLE + " ", "dim")
+def inodes_cell(shown: ShownDisk, _now: Instant) -> Span:
+    """The used share of the inodes."""
     share = inodes_used(shown.disk)
-    return _mark(percent(share, 1.0), alarm(share))
+    return value(NOT_APPLICABLE + " ") if shown.disk.total_inodes is None else warned(percent(share, 1.0), alarm(share))
 
 
-def _trend(shown: ShownDisk, _now: Instant) -> Span:
+def trend_cell(shown: ShownDisk, _now: Instant) -> Span:
+    """The growth of a day."""
     growth = shown.disk.bytes_per_day
     if growth is None:
-        return Span(UNKNOWN + " ", "dim")
-    if abs(growth) < 1e6:
-        return Span("0 ", "dim")
-    return Span(f"{'+' if growth > 0 else ''}{size(growth)} ", "" if growth > 0 else "dim")
+        return value(UNKNOWN + " ")
+    text = "0" if abs(growth) < 1e6 else ("+" if growth > 0 else "") + size(growth)
+    return Span(text + " ", "dim" if growth < 1e6 else "")
 
 
-def _full_in(shown: ShownDisk, now: Instant) -> Span:
-    found = full_in(shown.full_at, now)
-    return found if found.text.endswith("!") else Span(found.text + " ", found.style)
+def full_in_cell(shown: ShownDisk, now: Instant) -> Span:
+    """The time until it is full."""
+    text, style = full_in(shown.full_at, now)
+    return Span(text if text.endswith("!") else text + " ", style)
 
 
 BAR = 12
 """Cells of the bar that shows the used share."""
 
 
-def _bar(shown: ShownDisk, _now: Instant) -> Span:
+def bar_cell(shown: ShownDisk, _now: Instant) -> Span:
+    """The used share as a bar."""
     share = bytes_used(shown.disk)
-    if share is None:
-        return Span("")
-    filled = min(BAR, max(round(share * BAR), 1 if share > 0 else 0))
-    return Span("  " + "■" * filled + "□" * (BAR - filled), alarm(shown.used))
+    filled = 0 if share is None else min(BAR, max(round(share * BAR), 1 if share > 0 else 0))
+    return Span("" if share is None else "  " + "■" * filled + "□" * (BAR - filled), alarm(shown.used))
 
 
-USABLE = Column("usable ", 8, _usable, 66)
+USABLE = Column("usable ", 8, usable_cell, 66)
 COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True),
-    Column("  used", BAR + 2, _bar, 84, left=True),
-    Column("free ", 8, lambda one, _: _mark(size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
+    Column("  used", BAR + 2, bar_cell, 84, left=True),
+    Column("free ", 8, lambda one, _: warned(size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
     Column("% ", 5, lambda one, _: Span(percent(one.disk.free_bytes, one.disk.total_bytes) + " "), 46),
     USABLE,
-    Column("inodes ", 8, _inodes, 36),
-    Column("a day ", 8, _trend, 56),
-    Column("full in ", 9, _full_in, 28),
+    Column("inodes ", 8, inodes_cell, 36),
+    Column("a day ", 8, trend_cell, 56),
+    Column("full in ", 9, full_in_cell, 28),
 )
 
 NOTE = 12
@@ -220,10 +204,6 @@ def row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row
     return Row(shown.key, tuple(spans))
 
 
-AGES_EVERY: Seconds = 10.0
-"""How often the ages in a row that did not change are shown anew."""
-
-
 def disk_rows(shown: Sequence[ShownDisk], table: Table[ShownDisk, Instant], now: Instant, cache: RowCache) -> list[Row]:
     """The rows of these disks."""
     return cache.rows((one.key, (one, table, now // AGES_EVERY), partial(row, one, table, now)) for one in shown)
@@ -238,19 +218,14 @@ def unanswered(disk: Disk, now: Instant) -> str:
 
 def notes(shown: ShownDisk, now: Instant) -> Span:
     """The text behind the numbers: read-only, quota, inodes, age."""
-    disk, parts, style = shown.disk, [], "dim"
-    if disk.read_only:
-        parts.append("READ-ONLY")
-        style = "warn"
-    quota = quota_used(disk.quota)
-    if quota is not None and quota >= QUOTA_SHOWN:
-        parts.append(f"quota {percent(quota, 1.0)}")
-        style = alarm(quota) or style
-    if disk.inodes_full_at is not None and disk.inodes_full_at == shown.full_at:
-        parts.append("inodes first")
-    if shown.stale:
-        parts.append(f"{age(now - disk.at)} old")
-    return Span("  ".join(parts), style)
+    disk, quota = shown.disk, quota_used(shown.disk.quota) or 0.0
+    parts = (
+        "READ-ONLY" if disk.read_only else "",
+        f"quota {percent(quota, 1.0)}" if quota >= QUOTA_SHOWN else "",
+        "inodes first" if disk.inodes_full_at is not None and disk.inodes_full_at == shown.full_at else "",
+        f"{age(now - disk.at)} old" if shown.stale else "",
+    )
+    return Span("  ".join(part for part in parts if part), alarm(quota) or ("warn" if disk.read_only else "dim"))
 
 
 # ---- all of them ---------------------------------------------------------------------------------------------------
@@ -263,9 +238,9 @@ ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[object, ...]]] = {
 }
 
 
-def ordered(state: State, sort: str, wanted: str = "") -> list[ShownDisk]:
+def ordered(state: State, sort: str, query: str = "") -> list[ShownDisk]:
     """The disks that match a filter, in this order."""
-    found = filtered(gather(state), wanted, searched)
+    found = filtered(shown_disks(state), query, searched)
     return sorted(found, key=lambda shown: ORDERS[sort](shown, state.at))
 
 

@@ -7,10 +7,9 @@ It is listed last unless its verb is typed in full, so that no other word leads 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 from trainmon.model import State
 from tui.keys import ACTS, Key, active_keys
@@ -75,11 +74,12 @@ class Command(NamedTuple):
     """One command: its line in the palette, and its names in lower case."""
 
     kind: Kind
-    words: str
+    text: str
     names: tuple[str, ...]
-    do: Callable[[], object]
+    target: Link | str
+    """A link, a pane by its number, a run or theme by its name, or the key to press; empty to choose the colours."""
     cap: str = ""
-    """Its key."""
+    """Its key, as it is written on the screen."""
 
     @property
     def is_everyday(self) -> bool:
@@ -89,16 +89,16 @@ class Command(NamedTuple):
 
 # ---- matching ----
 
-EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERED, ACTS_LAST = range(9)
+EXACT, BEGINS, ALSO_BEGINS, AT_WORD, WITHIN, LINE_AT_WORD, LINE_WITHIN, SCATTERED, ACTS_LAST, NO_MATCH = range(10)
+"""The ranks of a match, the best first."""
 
 
 def find_commands(query: str, commands: Sequence[Command]) -> list[Command]:
     """The commands that match a query, the best first."""
     query = " ".join(query.casefold().split())
     starts = [at_word(word) for word in (query, *query.split())]
-    ranks = ((_rank(query, starts, command), command) for command in commands)
-    fitting = [(rank, command) for rank, command in ranks if rank is not None]
-    return [command for _, command in sorted(fitting, key=itemgetter(0))]
+    ranks = ((rank(query, starts, command), command) for command in commands)
+    return [command for _, command in sorted((one for one in ranks if one[0] < NO_MATCH), key=itemgetter(0))]
 
 
 def at_word(text: str) -> re.Pattern[str]:
@@ -106,73 +106,44 @@ def at_word(text: str) -> re.Pattern[str]:
     return re.compile(rf"(?<![^\W_]){re.escape(text)}")
 
 
-def _rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int | None:
-    """The rank of a match, 0 is the best; None if the command does not match."""
+def rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int:
+    """The rank of a match."""
     if query in command.names:
         return EXACT
     begins = any(name.startswith(query) for name in command.names)
     if command.kind == "act":
-        return ACTS_LAST if begins else None
+        return ACTS_LAST if begins else NO_MATCH
     if begins:
         return BEGINS if command.names[0].startswith(query) else ALSO_BEGINS
-    names, line = "\n".join(command.names), command.words.casefold()
+    names, line = "\n".join(command.names), command.text.casefold()
     for text, word, within in ((names, AT_WORD, WITHIN), (line, LINE_AT_WORD, LINE_WITHIN)):
-        if starts[0].search(text):
-            return word
         if query in text:
-            return within
-    return SCATTERED if all(start.search(f"{names}\n{line}") for start in starts[1:]) else None
+            return word if starts[0].search(text) else within
+    return SCATTERED if all(start.search(f"{names}\n{line}") for start in starts[1:]) else NO_MATCH
 
 
 # ---- the commands ----
 
 
-class Destinations(Protocol):
-    """The methods of the app that commands call."""
-
-    @property
-    def shown(self) -> State | None: ...
-
-    def press(self, key: str) -> None: ...
-
-    def go_to_pane(self, number: str) -> None: ...
-
-    def go_to_run(self, name: str) -> None: ...
-
-    def open(self, link: Link) -> None: ...
-
-    def theme_names(self) -> list[str]: ...
-
-    def change_theme(self, name: str | None) -> None: ...
-
-    def action_change_theme(self) -> None: ...
-
-
-def commands(app: Destinations, place: str) -> list[Command]:
+def commands(place: str, state: State | None, themes: Sequence[str]) -> list[Command]:
     """All commands of a place. Those that open a plan come last."""
-    keys = list(_keys(app, place))
+    keys = [
+        Command("act" if key.scope in ACTS else "key", key.words, names_of(key), key.keys.split(",")[0], key.cap)
+        for key in active_keys(place)
+        if key.group != "move" and key.id not in UNNAMED
+    ]
     return [
-        *(Command("pane", name, _names(name, *PANES[number]), partial(app.go_to_pane, number), number)
-          for number, name in NAMES.items()),
+        *(Command("pane", name, _names(name, *PANES[number]), number, number) for number, name in NAMES.items()),
         *(key for key in keys if key.kind != "act"),
-        Command("key", "choose the colours", ("theme", "themes", "colours", "colors"), app.action_change_theme),
-        *(() if app.shown is None else _things(app, app.shown)),
-        *(Command("theme", name, _names(name, f"theme {name}"), partial(app.change_theme, name))
-          for name in app.theme_names()),
+        Command("key", "choose the colours", ("theme", "themes", "colours", "colors"), ""),
+        *(subject_commands(state) if state is not None else ()),
+        *(Command("theme", name, _names(name, f"theme {name}"), name) for name in themes),
         *(key for key in keys if key.kind == "act"),
-    ]  # fmt: skip
+    ]
 
 
 def _names(*names: str) -> tuple[str, ...]:
     return tuple(name.casefold() for name in names if name)
-
-
-def _keys(app: Destinations, place: str) -> Iterator[Command]:
-    """The active keys of a place, except those that only move the cursor."""
-    for key in active_keys(place):
-        if key.group != "move" and key.id not in UNNAMED:
-            kind: Kind = "act" if key.scope in ACTS else "key"
-            yield Command(kind, key.words, names_of(key), partial(app.press, key.keys.split(",")[0]), key.cap)
 
 
 def names_of(key: Key) -> tuple[str, ...]:
@@ -180,20 +151,18 @@ def names_of(key: Key) -> tuple[str, ...]:
     return VERBS[key.id] if key.scope in ACTS else _names(key.short, *ALSO.get(key.id, ()))
 
 
-def _things(app: Destinations, state: State) -> Iterator[Command]:
+def subject_commands(state: State) -> Iterator[Command]:
     """Runs, nodes, jobs, charts and alerts; firing alerts first, then by severity."""
     for run in state.runs:
-        yield Command("run", run, _names(run, f"run {run}"), partial(app.go_to_run, run))
+        yield Command("run", run, _names(run, f"run {run}"), run)
     for node in dict.fromkeys((*state.nodes, *state.scheduler_nodes)):
-        yield Command("node", node, _names(node, f"node {node}"), partial(app.open, Link("node", node)))
+        yield Command("node", node, _names(node, f"node {node}"), Link("node", node))
     for key, job in sorted(state.jobs.items(), key=lambda item: item[1].gone_at is not None):
-        names = _names(job.id, key, f"job {job.id}")
-        yield Command("job", f"{job.id}  {job.name}", names, partial(app.open, Link("job", key)))
-    for run in (run for run, facts in state.runs.items() if facts.spec.wandb is not None):
-        names = _names(f"W&B charts of {run}", f"charts {run}", f"wandb {run}")
-        yield Command("charts", f"W&B charts of {run}", names, partial(app.open, Link("wandb", run)))
+        yield Command("job", f"{job.id}  {job.name}", _names(job.id, key, f"job {job.id}"), Link("job", key))
+    for run in (name for name, run in state.runs.items() if run.spec.wandb is not None):
+        text = f"W&B charts of {run}"
+        yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
     for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, ORDERS["worst"](one))):
-        names = _names(alert.id, alert.rule, f"alert {alert.id}")
         aside = "" if alert.is_firing else f" ({standing(alert, state.at)})"
-        words = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"
-        yield Command("alert", words, names, partial(app.open, Link("alert", alert.id)))
+        text = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"
+        yield Command("alert", text, _names(alert.id, alert.rule, f"alert {alert.id}"), Link("alert", alert.id))

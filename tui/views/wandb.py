@@ -9,7 +9,7 @@ from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sta
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, heartbeat, number, trouble
 from tui.style import Span, calm_age, count, since, size
-from tui.views.facts import LABEL, fact, link_label, safe, wrapped_fact
+from tui.views.facts import LABEL, fact, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked
 
 FEW, MANY = 3, 20
@@ -17,7 +17,7 @@ FEW, MANY = 3, 20
 
 SETTINGS_AT_MOST = 300
 
-PHASE_WORDS: Mapping[GroupPhase, str] = {
+PHASE_TEXTS: Mapping[GroupPhase, str] = {
     "active": "one is active",
     "several": "SEVERAL are active",
     "waiting": "none is active",
@@ -33,35 +33,30 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
     if spec is None:
         return
     yield ()
-    yield Linked(
-        Link("wandb", run.name), (*link_label("W&B"), Span(shorten(safe(spec.description), width - LABEL), "accent"))
-    )
+    yield linked_fact("W&B", Link("wandb", run.name), spec.description, width)
     problem = trouble(state.sources.get(f"wandb:{run.name}"))
     if problem is not None:
-        yield from wrapped_fact("error", safe(problem[0]), width, "crit")
-        yield from wrapped_fact("", safe(problem[1]), width)
+        yield from optional_fact("error", problem[0], width, "crit")
+        yield from optional_fact("", problem[1], width)
     if found is None or found.looked_at is None:
         yield fact("answered", "not yet", width, "dim")
         return
     yield from phase_lines(found, now, width, stale=problem is not None)
+    yield fact("answered", f"{calm_age(max(0.0, now - found.looked_at))} ago", width, "dim")
     if found.current is not None:
         yield from run_lines(found.current, found, now, width)
     yield from attempt_lines(found, now, width, FEW if few else MANY)
-    yield from sample_lines(found.samples, width, FEW if few else MANY, few=few)
+    yield from sample_lines(found.samples, width, few=few)
 
 
 def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Iterator[Line]:
     """Whether an attempt is active, since when, and why that matters. `stale`: W&B does not answer now."""
-    symbol, look = PHASES[found.phase]
-    look = "dim" if stale else look
-    known = "" if found.since is None else f", for {calm_age(max(0.0, now - found.since))}"
-    yield fact("phase", f"{symbol} {PHASE_WORDS[found.phase]}{known}", width, look)
-    if found.why:
-        yield from wrapped_fact("", safe(found.why), width, "" if look in ("ok", "dim") else look)
-    if found.loss_why:
-        yield from wrapped_fact("loss", safe(found.loss_why), width, "crit" if found.loss_state == "nan" else "warn")
-    if found.looked_at is not None:
-        yield fact("answered", f"{calm_age(max(0.0, now - found.looked_at))} ago", width, "dim")
+    symbol, style = PHASES[found.phase]
+    style = "dim" if stale else style
+    since_when = "" if found.since is None else f", for {calm_age(max(0.0, now - found.since))}"
+    yield fact("phase", f"{symbol} {PHASE_TEXTS[found.phase]}{since_when}", width, style)
+    yield from optional_fact("", found.why, width, "" if style in ("ok", "dim") else style)
+    yield from optional_fact("loss", found.loss_why, width, "crit" if found.loss_state == "nan" else "warn")
 
 
 def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator[Line]:
@@ -72,26 +67,21 @@ def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator
     rows = "" if one.lines is None else f", {count(one.lines)} rows of history"
     yield fact("W&B's step", count(one.step) + rows, width)
     facts = (("on", one.host), ("user", one.user), ("commit", one.commit), ("tags", ", ".join(one.tags)))
-    for name, text in facts:
-        if text:
-            yield fact(name, safe(text), width)
-    if one.url:
-        yield from wrapped_fact("page", safe(one.url), width, "accent")
+    yield from (fact(name, safe(text), width) for name, text in facts if text)
+    yield from optional_fact("page", one.url, width, "accent")
 
 
 def attempt_lines(found: Wandb, now: Instant, width: int, at_most: int) -> Iterator[Line]:
     """The attempts of its group, the latest first."""
-    order = {name: place for place, name in reversed(list(enumerate(found.attempts)))}
+    order = {name: index for index, name in reversed(list(enumerate(found.attempts)))}
     runs = sorted(found.runs, key=lambda one: order.get(one.id, len(order)))
-    for place, one in enumerate(runs[:at_most]):
-        is_active = one.id in found.active
-        words = f"{safe(label(one))}  {attempt_words(one, now)}"
-        yield fact("" if place else "attempts", words, width, "ok" if is_active else "")
-    if len(runs) > at_most:
-        yield fact("", f"and {len(runs) - at_most} more", width, "dim")
+    for index, one in enumerate(runs[:at_most]):
+        text = f"{safe(label(one))}  {attempt_text(one, now)}"
+        yield fact("" if index else "attempts", text, width, "ok" if one.id in found.active else "")
+    yield from more_fact(len(runs) - at_most, width)
 
 
-def attempt_words(one: WandbRun, now: Instant) -> str:
+def attempt_text(one: WandbRun, now: Instant) -> str:
     """`crashed at step 9,200, 5h to 3h ago`; `running at step 12,880, since 3h`."""
     step = "" if one.step is None else f" at step {count(one.step)}"
     begun = since(one.created_at, now)
@@ -103,42 +93,31 @@ def attempt_words(one: WandbRun, now: Instant) -> str:
 # ---- samples -------------------------------------------------------------------------------------------------------
 
 
-def sample_lines(samples: tuple[Sample, ...], width: int, at_most: int, *, few: bool) -> Iterator[Line]:
-    """The newest sample of each metric, and its file if it was fetched."""
-    if not samples:
-        if not few:
-            yield fact("samples", "none was logged", width, "dim")
-        return
-    yield ()
-    hint = "" if few else "  d fetches them to a folder"
-    yield (Span(shorten(f"samples, the newest of each metric{hint}", width), "head"),)
+def sample_lines(samples: tuple[Sample, ...], width: int, *, few: bool) -> Iterator[Line]:
+    """The newest sample of each metric, `val/generated  step 12,000  512×288  180K`; and of many also caption, note and
+    file."""
+    if samples:
+        hint = "" if few else "  d fetches them to a folder"
+        yield from ((), (Span(shorten(f"samples, the newest of each metric{hint}", width), "head"),))
+    elif not few:
+        yield fact("samples", "none was logged", width, "dim")
+    at_most = FEW if few else MANY
     for one in samples[:at_most]:
-        yield fact(shorten(safe(one.kind), LABEL - 1), sample_words(one), width)
-        if not few:
-            yield from more_of(one, width)
-    if len(samples) > at_most:
-        yield fact("", f"and {len(samples) - at_most} more", width, "dim")
-
-
-def sample_words(one: Sample) -> str:
-    """`val/generated  step 12,000  512×288  180K`."""
-    parts = [safe(one.key)]
-    parts += [] if one.step is None else [f"step {count(one.step)}"]
-    parts += [] if one.width is None or one.height is None else [f"{one.width}×{one.height}"]
-    parts += [] if one.bytes is None else [size(one.bytes)]
-    return "  ".join(parts)
-
-
-def more_of(one: Sample, width: int) -> Iterator[Line]:
-    """The caption, the note and the file of a sample."""
-    if one.caption:
-        yield from wrapped_fact("", f"“{safe(one.caption)}”", width)
-    if one.note:
-        yield from wrapped_fact("", safe(one.note), width, "dim")
-    if one.kept:
-        yield fact("", f"at {shorten_start(clean(one.kept), width - LABEL - 3)}", width, "ok")
-    else:
-        yield fact("", f"not fetched: {shorten_start(clean(one.file), width - LABEL - 13)}", width, "dim")
+        parts = (
+            safe(one.key),
+            "" if one.step is None else f"step {count(one.step)}",
+            "" if one.width is None or one.height is None else f"{one.width}×{one.height}",
+            "" if one.bytes is None else size(one.bytes),
+        )
+        yield fact(shorten(safe(one.kind), LABEL - 1), "  ".join(part for part in parts if part), width)
+        if few:
+            continue
+        yield from optional_fact("", f"“{one.caption}”" if one.caption else None, width)
+        yield from optional_fact("", one.note, width, "dim")
+        before, path = ("at ", one.kept) if one.kept else ("not fetched: ", one.file)
+        path = shorten_start(clean(path), width - LABEL - len(before))
+        yield fact("", before + path, width, "ok" if one.kept else "dim")
+    yield from more_fact(len(samples) - at_most, width)
 
 
 # ---- summary and settings ------------------------------------------------------------------------------------------

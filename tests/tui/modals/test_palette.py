@@ -23,11 +23,11 @@ from tui.widgets import GUTTER
 # ---- the dialog alone ----
 
 COMMANDS = (
-    Command("pane", "Disk", ("disk",), print, "3"),
-    Command("key", "keep the rows as they are", ("keep",), print, "f"),
-    Command("node", "gpu-001", ("gpu-001",), print),
-    Command("node", "gpu-002", ("gpu-002",), print),
-    Command("act", "kill: drop the kill switch", ("kill",), print, "K"),
+    Command("pane", "Disk", ("disk",), "", "3"),
+    Command("key", "keep the rows as they are", ("keep",), "", "f"),
+    Command("node", "gpu-001", ("gpu-001",), ""),
+    Command("node", "gpu-002", ("gpu-002",), ""),
+    Command("act", "kill: drop the kill switch", ("kill",), "", "K"),
 )
 
 
@@ -37,7 +37,7 @@ async def asking() -> AsyncIterator[tuple[CommandPalette, Pilot[None], list[str 
     app, taken = Desk(FakeBackend()), list[str | None]()
     async with app.run_test(size=(80, 24)) as pilot:
         palette = CommandPalette(COMMANDS)
-        app.push_screen(palette, lambda chosen: taken.append(chosen and chosen.words))
+        app.push_screen(palette, lambda chosen: taken.append(chosen and chosen.text))
         await settled(pilot)
         yield palette, pilot, taken
 

@@ -10,7 +10,7 @@ from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, story
-from tui.views.disks import disk_rows, gather, head, layout, ordered, row
+from tui.views.disks import disk_rows, head, layout, ordered, row, shown_disks
 from tui.views.table import RowCache
 
 
@@ -38,7 +38,7 @@ async def test_one_path_is_not_called_paths() -> None:
 
 def test_heads_stand_over_their_columns() -> None:
     found = state(disks=(disk("/home", full_at=NOW + 200 * 86_400),))
-    shown = gather(found)
+    shown = shown_disks(found)
     shape = layout(70, (each.name for each in shown), usable=False)
     names, text = head(shape)[0].text, row(shown[0], shape, NOW).text
     for name, value in (("free", "40T"), ("inodes", "12%"), ("a day", "+205G"), ("full in", ">30d")):
@@ -64,14 +64,14 @@ def test_what_matters_is_marked_or_said(facts: dict[str, object], says: str) -> 
 
 
 def test_an_old_look_is_dim() -> None:
-    shown = gather(state(disks=(disk("/data", at=NOW - 700, free_inodes=0),)))[0]
+    shown = shown_disks(state(disks=(disk("/data", at=NOW - 700, free_inodes=0),)))[0]
     drawn = row(shown, layout(100, ["login:/data"], usable=False), NOW)
     assert {span.style for span in drawn.spans[1:]} == {"dim"}
 
 
 def test_a_disk_of_a_silent_host_is_dim_at_once() -> None:
     found = state(sources=(source("n1", health="down"),), disks=(disk("/data", "n1"),))
-    assert gather(found)[0].stale
+    assert shown_disks(found)[0].stale
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_disk_that_does_not_answer_says_why(facts: dict[str, object], says: st
 
 def test_the_usable_share_is_what_counts_where_there_is_one() -> None:
     found = disk("/fsx", filesystem="lustre", free_bytes=int(25 * TIB), usable_free_bytes=int(5 * TIB))
-    shown = gather(state(disks=(found,)))[0]
+    shown = shown_disks(state(disks=(found,)))[0]
     assert shown.usable
     assert shown.used == pytest.approx(75 / 80)
     assert "25T  25%    5.0T!" in one(found)
@@ -141,9 +141,9 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() -> None:
     cache, found = RowCache(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
     shape = layout(80, ["login:/data"], usable=False)
-    first = disk_rows(gather(found), shape, NOW, cache)[0]
-    assert disk_rows(gather(found), shape, NOW + 1, cache)[0] is first
-    assert disk_rows(gather(found), shape, NOW + 61, cache)[0].text.endswith("hung: no answer for 2m")
+    first = disk_rows(shown_disks(found), shape, NOW, cache)[0]
+    assert disk_rows(shown_disks(found), shape, NOW + 1, cache)[0] is first
+    assert disk_rows(shown_disks(found), shape, NOW + 61, cache)[0].text.endswith("hung: no answer for 2m")
 
 
 async def test_the_pane_copies_a_path_and_tells_the_story() -> None:
@@ -181,22 +181,22 @@ def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame
     assert one(found, 100).endswith("quota 98%")
     assert next(shown.name for shown in ordered(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
-    (shown,) = gather(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
+    (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
     assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in story(shown, NOW)
 
 
 def test_no_quota_is_said_to_be_none() -> None:
     none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
-    (shown,) = gather(state(disks=(disk("/fsx", quota=none),)))
+    (shown,) = shown_disks(state(disks=(disk("/fsx", quota=none),)))
     assert "quota: none is set, asked 1m ago" in story(shown, NOW)
 
 
 def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:
     end = NOW + 5 * 3600
     told = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
-    (local,) = gather(state(disks=(disk("/data", full_at=end, forecast=told),)))
+    (local,) = shown_disks(state(disks=(disk("/data", full_at=end, forecast=told),)))
     assert "full in 5h, deletions seem to have stopped" in story(local, NOW)
-    (shared,) = gather(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
+    (shared,) = shown_disks(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
     assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in story(shared, NOW)
     assert shared.full_at is None  # no time in the line without its doubt
     assert (local.full_at, row(local, layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (end, 1)

@@ -233,7 +233,7 @@ def test_the_run_and_the_message_say_the_same_of_how_long_a_mark_took() -> None:
     )
 
     assert lines[1] == "  ✓ the file is taken after 3.3s"
-    assert [one.words for one in message] == ["the file is taken after 3.3s"]
+    assert [one.text for one in message] == ["the file is taken after 3.3s"]
 
 
 def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:

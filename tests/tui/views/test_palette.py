@@ -42,6 +42,10 @@ async def app() -> AsyncIterator[Dashboard]:
         yield dash
 
 
+def offered_by(app: Dashboard, place: str) -> list[Command]:
+    return commands(place, app.shown, app.theme_names())
+
+
 def first(query: str, offered: list[Command]) -> Command:
     hits = find_commands(query, offered)
     assert hits, f"nothing is called {query}"
@@ -63,7 +67,7 @@ PANE_OF = {
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: Dashboard, place: str) -> None:
-    offered = commands(app, place)
+    offered = offered_by(app, place)
 
     for name, number in (*PANE_OF.items(), *((title, number) for number, title in NAMES.items())):
         assert (first(name, offered).kind, first(name, offered).cap) == ("pane", number), name
@@ -73,17 +77,17 @@ async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: D
 
 @pytest.mark.parametrize("place", PLACES)
 async def test_every_word_of_the_footer_is_found(app: Dashboard, place: str) -> None:
-    offered = commands(app, place)
+    offered = offered_by(app, place)
     panes = {name for command in offered if command.kind == "pane" for name in command.names}
 
     for key in (*footer(place), *footer_acts(place)):
         matches = find_commands(key.short, offered)
         hits = [hit for hit in matches if not (hit.kind == "pane" and key.short.lower() in panes)]
-        assert (hits[0].cap, hits[0].words) == (key.cap, key.words), key.short
+        assert (hits[0].cap, hits[0].text) == (key.cap, key.words), key.short
 
 
 async def test_every_run_node_job_alert_and_theme_is_found_by_its_name(app: Dashboard) -> None:
-    offered = commands(app, "runs")
+    offered = offered_by(app, "runs")
     assert app.shown is not None
     named = {
         "run": [*app.shown.runs],
@@ -98,7 +102,7 @@ async def test_every_run_node_job_alert_and_theme_is_found_by_its_name(app: Dash
         for name in names:
             assert first(name, offered).kind == kind, name
             assert first(f"{kind} {name}", offered) is first(name, offered)
-            assert name in first(name.upper(), offered).words
+            assert name in first(name.upper(), offered).text
 
 
 @pytest.mark.parametrize(
@@ -107,12 +111,12 @@ async def test_every_run_node_job_alert_and_theme_is_found_by_its_name(app: Dash
      ("sort", "s"), ("filter", "/"), ("login", "L"), ("zoom", "z"), ("acknowledge", "a"), ("silence", "m")],
 )  # fmt: skip
 async def test_what_fingers_know_leads_to_its_key(app: Dashboard, typed: str, cap: str) -> None:
-    assert first(typed, commands(app, "runs")).cap == cap
+    assert first(typed, offered_by(app, "runs")).cap == cap
 
 
 @pytest.mark.parametrize("typed", ["theme", "themes", "colours", "colors"])
 async def test_theme_leads_to_the_choice_of_the_colours(app: Dashboard, typed: str) -> None:
-    assert first(typed, commands(app, "runs")).words == "choose the colours"
+    assert first(typed, offered_by(app, "runs")).text == "choose the colours"
 
 
 # ---- actions ----
@@ -123,8 +127,8 @@ def is_verb_prefix(query: str) -> bool:
 
 
 async def test_no_short_word_leads_to_an_action_but_the_start_of_its_verb(app: Dashboard) -> None:
-    offered = commands(app, "queue")
-    texts = "\n".join("\n".join((*command.names, command.words.casefold())) for command in offered)
+    offered = offered_by(app, "queue")
+    texts = "\n".join("\n".join((*command.names, command.text.casefold())) for command in offered)
     short = {"".join(letters) for length in (1, 2) for letters in product(ascii_lowercase, repeat=length)}
     short |= {texts[at : at + length] for length in (3, 4) for at in range(len(texts))}
 
@@ -133,7 +137,7 @@ async def test_no_short_word_leads_to_an_action_but_the_start_of_its_verb(app: D
 
 @given(st.text(ascii_lowercase, min_size=1, max_size=4) | st.text(min_size=1, max_size=12))
 async def test_an_action_fits_the_start_of_its_verb_and_nothing_else(typed: str) -> None:
-    acts = [Command("act", key.words, names_of(key), lambda: None, key.cap) for key in KEYS if key.scope in ACTS]
+    acts = [Command("act", key.words, names_of(key), "", key.cap) for key in KEYS if key.scope in ACTS]
     query = " ".join(typed.casefold().split())
 
     expected = {act.cap for act in acts if any(name.startswith(query) for name in act.names)}
@@ -141,18 +145,18 @@ async def test_an_action_fits_the_start_of_its_verb_and_nothing_else(typed: str)
 
 
 async def test_an_action_comes_last_until_its_verb_is_written_out(app: Dashboard) -> None:
-    offered = commands(app, "runs")
+    offered = offered_by(app, "runs")
 
     for start in ("k", "s", "c", "r", "u", "h"):
         kinds = [hit.kind for hit in find_commands(start, offered)]
         assert kinds[0] != "act" == kinds[-1], start
         assert kinds == sorted(kinds, key=lambda kind: kind == "act"), start
     assert first("kill", offered).cap == "K"
-    assert first("drain", commands(app, "queue")).cap == "X"
+    assert first("drain", offered_by(app, "queue")).cap == "X"
 
 
 async def test_what_an_action_does_or_is_about_never_finds_it(app: Dashboard) -> None:
-    offered = commands(app, "queue")
+    offered = offered_by(app, "queue")
 
     for typed in ("switch", "drop", "exits", "job", "emergency", "checkpoint", "usr1", "armed", "node", "waiting",
                   "ill", "ancel", "llm-70b kill", "kill llm-70b"):  # fmt: skip
@@ -160,7 +164,7 @@ async def test_what_an_action_does_or_is_about_never_finds_it(app: Dashboard) ->
 
 
 async def test_a_run_that_is_called_like_an_action_comes_before_it(app: Dashboard) -> None:
-    offered = [Command("act", "kill", ("kill",), print), Command("run", "kill", ("kill", "run kill"), print)]
+    offered = [Command("act", "kill", ("kill",), ""), Command("run", "kill", ("kill", "run kill"), "")]
     offered.reverse()
 
     assert [hit.kind for hit in find_commands("kill", offered)] == ["run", "act"]
@@ -170,7 +174,7 @@ async def test_a_run_that_is_called_like_an_action_comes_before_it(app: Dashboar
 
 
 def named(*names: str) -> list[Command]:
-    return [Command("run", name, (name,), print) for name in names]
+    return [Command("run", name, (name,), "") for name in names]
 
 
 @pytest.mark.parametrize(
@@ -185,7 +189,7 @@ def named(*names: str) -> list[Command]:
     ],
 )
 async def test_a_name_comes_before_its_beginning_before_a_word_before_any_part(typed: str, hits: list[str]) -> None:
-    assert [hit.words for hit in find_commands(typed, named("xllmx", "big-llm", "llm-7b", "llm"))] == hits
+    assert [hit.text for hit in find_commands(typed, named("xllmx", "big-llm", "llm-7b", "llm"))] == hits
 
 
 def test_the_tables_of_names_are_about_keys_and_panes_that_exist() -> None:

@@ -9,7 +9,7 @@ from tests.tui.states.states import NASTY, NOW, run
 from tests.tui.states.wandb import EARLIER, SAMPLES, current
 from tests.tui.states.wandb_runs import NAME
 from trainmon.model import Sample, Source, State, Wandb, WandbRun
-from tui.views.wandb import attempt_words, settings_lines, value_of, wandb_lines
+from tui.views.wandb import attempt_text, settings_lines, value_of, wandb_lines
 from tui.widgets import Link, Linked, width_of
 
 
@@ -105,8 +105,8 @@ def test_attempts_come_in_the_order_in_which_they_trained() -> None:
 def test_an_attempt_says_when_it_began_and_was_last_heard() -> None:
     bare = WandbRun(entity="e", project="p", id="x", name="x", state="pending")
 
-    assert attempt_words(EARLIER[1], NOW) == "crashed at step 4,400, 16h to 11h ago"
-    assert attempt_words(bare, NOW) == "pending, since ?"
+    assert attempt_text(EARLIER[1], NOW) == "crashed at step 4,400, 16h to 11h ago"
+    assert attempt_text(bare, NOW) == "pending, since ?"
 
 
 def test_samples_say_what_they_are_and_where_they_lie() -> None:
