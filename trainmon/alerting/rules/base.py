@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -53,18 +53,17 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
         A rule overrides this if its subject may vanish, or lose its numbers, while its sources answer.
         """
-        return unseen(state, alert)
+        return unseen(state, alert.sources)
 
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
         """Whether the subject is no longer watched although its sources answer. The alert then ends as not watched."""
         return False
 
 
-def unseen(state: State, alert: Alert) -> str | None:
-    """The first source of an alert that does not answer, in a sentence."""
-    for name in alert.sources:
-        source = state.sources.get(name)
-        if source is None or not is_seen(source):
+def unseen(state: State, names: Iterable[str]) -> str | None:
+    """The first of these sources that does not answer, in a sentence."""
+    for name in names:
+        if not is_seen(source := state.sources.get(name)):
             return f"{name} does not answer" if source is None or not source.error else f"{name}: {source.error}"
     return None
 
@@ -77,8 +76,5 @@ def ago(seconds: Seconds) -> str:
     """A duration in its two largest units: `6m`, `3h 12m`, `2d 4h`."""
     total = int(max(0.0, seconds))
     days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
-    if days:
-        return f"{days}d {hours}h" if hours else f"{days}d"
-    if hours:
-        return f"{hours}h {minutes}m" if minutes else f"{hours}h"
-    return f"{minutes}m" if minutes else f"{total}s"
+    units = ((days, "d"), (hours, "h"), (0 if days else minutes, "m"))
+    return " ".join(f"{number}{unit}" for number, unit in units if number) or f"{total}s"

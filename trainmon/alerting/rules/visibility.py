@@ -109,7 +109,7 @@ def place(subject: str) -> tuple[str, int | None]:
 def node_unseen(state: State, alert: Alert) -> str | None:
     """Why the node of an alert cannot be seen: its source does not answer, or it is not watched."""
     name, _ = place(alert.subject)
-    return unseen(state, alert) if name in state.nodes else f"{name} is no longer watched"
+    return unseen(state, alert.sources) if name in state.nodes else f"{name} is no longer watched"
 
 
 def gpu_unseen(

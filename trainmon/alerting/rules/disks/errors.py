@@ -7,16 +7,7 @@ from posixpath import dirname
 from shlex import quote
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.disks.shared import (
-    DiskRule,
-    Place,
-    age,
-    disks_of,
-    holders,
-    places,
-    runs_on,
-    unread,
-)
+from trainmon.alerting.rules.disks.shared import DiskRule, Volume, age, disks_of, holders, runs_on, unread, volumes
 from trainmon.analysis.disks import lies_on
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Disk, Finding, Run, State
@@ -39,27 +30,34 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long the condition must hold before the alert fires: a hung mount is tested every 30 s."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for place in places(state, now, lambda disk: disk.state != "ok"):
-            bad = [disk for disk in place.disks if disk.state != "ok" and not _is_awaited(disk, state)]
+        for volume in volumes(state, now, lambda disk: disk.state != "ok"):
+            bad = [disk for disk in volume.disks if disk.state != "ok" and not _is_yet_to_come(disk, state)]
             if bad:
-                yield self._finding(place, bad, state, now)
+                yield self._finding(volume, bad, state, now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         return unread(holders(alert, state), alert, state, now)
 
-    def _finding(self, place: Place, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
-        first = bad[0]
-        why = clean(first.error or "no reason")
-        does = "does not answer" if first.state == "hung" else why if _is_missing(first) else f"cannot be read: {why}"
+    def _finding(self, volume: Volume, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
+        first, path = bad[0], quote(bad[0].path)
+        error = clean(first.error or "no reason")
+        does = f"cannot be read: {error}"
+        advice = f"check df {path} on {first.host}; if it is a mount, tell the storage administrators"
+        if first.state == "hung":
+            does = "does not answer"
+            advice = f"its server may be down, and df {path} hangs there too: tell the storage administrators"
+        elif _is_missing(first):
+            does = error
+            advice = f"a mount is missing, or the config is wrong: see findmnt -T {path} on {first.host}"
         hosts = sorted(disk.host for disk in bad)
-        where = f" on {len(bad)} of {counted(len(place.disks), 'host')}" if len(place.disks) > 1 else ""
+        more = f" and {len(hosts) - NAMED} more" if hosts[NAMED:] else ""
+        where = f" on {len(bad)} of {counted(len(volume.disks), 'host')}" if len(volume.disks) > 1 else ""
         run = next((run.name for run in state.runs.values() if _is_used(first, run)), None)
-        listed = ", ".join(hosts[:NAMED]) + (f" and {len(hosts) - NAMED} more" if len(hosts) > NAMED else "")
         return self.finding(
-            place, state, "warning" if run is None else "critical",
-            f"{place.name} {does}{where}; last tried {ago(now - first.at)} ago",
-            evidence=(f"{listed}: {clean(first.error or first.state)}",),
-            advice=_advice(first),
+            volume, state, "warning" if run is None else "critical",
+            f"{volume.name} {does}{where}; last tried {ago(now - first.at)} ago",
+            evidence=(f"{', '.join(hosts[:NAMED])}{more}: {clean(first.error or first.state)}",),
+            advice=advice,
             cluster=first.cluster,
             run=run,
             node=first.host if len(bad) == 1 else None,
@@ -67,43 +65,29 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )  # fmt: skip
 
 
-def _advice(disk: Disk) -> str:
-    if disk.state == "hung":
-        return f"its server may be down, and df {quote(disk.path)} hangs there too: tell the storage administrators"
-    if _is_missing(disk):
-        return f"a mount is missing, or the config is wrong: see findmnt -T {quote(disk.path)} on {disk.host}"
-    return f"check df {quote(disk.path)} on {disk.host}; if it is a mount, tell the storage administrators"
-
-
 def _is_missing(disk: Disk) -> bool:
     return disk.state == "error" and MISSING in (disk.error or "")
 
 
-def _is_awaited(disk: Disk, state: State) -> bool:
+def _is_yet_to_come(disk: Disk, state: State) -> bool:
     """Whether it is a directory that a run will create with its first checkpoint or log."""
     if not _is_missing(disk):
         return False
     runs = [run for run in state.runs.values() if disk.path in _directories(run)]
-    return bool(runs) and not any(path is not None and lies_on(path, disk.path) for run in runs for path in _seen(run))
+    logs = [run.log.path for run in runs if run.log is not None and run.log.path is not None]
+    saved = [run.checkpoints.path for run in runs if run.checkpoints is not None and run.checkpoints.list]
+    return bool(runs) and not any(lies_on(path, disk.path) for path in logs + saved)
 
 
 def _directories(run: Run) -> tuple[str, ...]:
-    spec = run.spec
-    files = (spec.log, spec.kill_switch, spec.save_switch)
-    return (spec.checkpoints or "", *(dirname(path) for path in files if path is not None))
-
-
-def _seen(run: Run) -> tuple[str | None, ...]:
-    """What was once there."""
-    found = run.checkpoints
-    return (None if run.log is None else run.log.path, found.path if found is not None and found.list else None)
+    files = (run.spec.log, run.spec.kill_switch, run.spec.save_switch)
+    return (run.spec.checkpoints or "", *(dirname(path) for path in files if path is not None))
 
 
 def _is_used(disk: Disk, run: Run) -> bool:
     """Whether a run writes there."""
-    log = run.spec.log if run.log is None else run.log.path
-    above = disk.mount or disk.path
-    paths = (run.spec.checkpoints, log, run.spec.save_switch, run.spec.kill_switch)
+    spec, above = run.spec, disk.mount or disk.path
+    paths = (spec.checkpoints, spec.log if run.log is None else run.log.path, spec.save_switch, spec.kill_switch)
     return above != "/" and any(path is not None and lies_on(path, above) for path in paths)
 
 
@@ -116,26 +100,21 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         known = {alert.subject for alert in state.alerts.values() if alert.rule == self.name and alert.is_open}
-        for place in places(state, now, lambda disk: bool(disk.read_only)):
-            if place.disk.state != "ok" or not place.disk.read_only:
+        for volume in volumes(state, now, lambda disk: bool(disk.read_only)):
+            disk, runs = volume.disk, runs_on(volume, state)
+            if disk.state != "ok" or not disk.read_only:
                 continue
-            runs = runs_on(place, state)
-            if place.disk.writable_at is None and not runs and place.subject not in known:
+            if disk.writable_at is None and not runs and volume.subject not in known:
                 continue  # it was always read-only, and no run saves there
-            yield self._finding(place, runs, state, now)
+            changed = "" if disk.writable_at is None else f": it was writable {ago(now - disk.writable_at)} ago"
+            saves = f"; {runs[0].name} saves its checkpoints there" if runs else ""
+            yield self.finding(
+                volume, state, "critical", f"{volume.name} is mounted read-only{changed}{saves}; {age(disk, now)}",
+                advice=f"see dmesg on {disk.host}; its administrators must check and remount it",
+            )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        mine = disks_of(alert, state)
-        why = unread(mine, alert, state, now)
-        if why is None and all(disk.state != "ok" for disk in mine):
-            return f"{mine[0].path} does not answer"
-        return why
-
-    def _finding(self, place: Place, runs: Sequence[Run], state: State, now: Instant) -> Finding:
-        disk = place.disk
-        changed = "" if disk.writable_at is None else f": it was writable {ago(now - disk.writable_at)} ago"
-        saves = f"; {runs[0].name} saves its checkpoints there" if runs else ""
-        return self.finding(
-            place, state, "critical", f"{place.name} is mounted read-only{changed}{saves}; {age(disk, now)}",
-            advice=f"see dmesg on {disk.host}; its administrators must check and remount it",
-        )  # fmt: skip
+        disks = disks_of(alert, state)
+        why = unread(disks, alert, state, now)
+        is_silent = why is None and all(disk.state != "ok" for disk in disks)
+        return f"{disks[0].path} does not answer" if is_silent else why

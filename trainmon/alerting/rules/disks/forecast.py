@@ -6,10 +6,10 @@ import datetime as dt
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, ago
-from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, well
+from trainmon.alerting.rules.disks.shared import DiskRule, Volume, age, writable_volumes
 from trainmon.analysis.disks import DAY, ENOUGH, Fit, Save, fit, is_shared, saved_on
 from trainmon.lib import Instant, counted, size
-from trainmon.model import Alert, Disk, Finding, Forecast, Run, Severity, State
+from trainmon.model import Alert, Disk, Finding, Forecast, Run, State
 
 SOON = 4 * 3_600.0
 """If the forecast is later than this, the saves until then fit."""
@@ -48,75 +48,60 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """On a shared filesystem, the share of the change that linear growth must explain (R²)."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for place in well(state, now, lambda disk: _ends(disk, now + self.warn)):
-            for what, forecast in (("", place.disk.forecast), (INODES, place.disk.inodes_forecast)):
-                if forecast is None or forecast.full_at is None:
-                    continue
-                left = forecast.full_at - now
-                if left < self.warn and self._is_believed(forecast, place, state, left):
-                    severity: Severity = "critical" if left < self.critical else "warning"
-                    yield self._finding(place, state, now, severity, forecast, what)
+        def is_suspect(disk: Disk) -> bool:
+            return any(at is not None and at < now + self.warn for at in (disk.full_at, disk.inodes_full_at))
+
+        for volume in writable_volumes(state, now, is_suspect):
+            for what, forecast in (("", volume.disk.forecast), (INODES, volume.disk.inodes_forecast)):
+                if forecast is not None and forecast.full_at is not None:
+                    left = forecast.full_at - now
+                    if left < self.warn and self._is_believed(forecast, volume.disk, state, left):
+                        yield self._finding(volume, state, now, left, forecast, what)
 
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         forecast = disk.inodes_forecast if alert.subject.endswith(INODES) else disk.forecast
-        if forecast is None or not self._is_told(forecast, disk, state):
-            return "there is not enough history of it yet"
-        return None
+        is_known = forecast is not None and self._has_history(forecast, disk, state)
+        return None if is_known else "there is not enough history of it yet"
 
-    def _is_told(self, forecast: Forecast, disk: Disk, state: State) -> bool:
+    def _has_history(self, forecast: Forecast, disk: Disk, state: State) -> bool:
         """Whether the history is long enough for a forecast. With checkpoints, the first deletion may be many saves
         away."""
         if forecast.basis == "cycles":
             return forecast.cycles > ENOUGH and forecast.span >= self.history
-        rhythms = [
-            run.checkpoints.every_s for run in saved_on(disk, state.disks, state.runs.values()) if run.checkpoints
-        ]
-        slowest = max((every for every in rhythms if every is not None), default=0.0)
+        saved = (run.checkpoints for run in saved_on(disk, state.disks, state.runs.values()))
+        slowest = max((one.every_s or 0.0 for one in saved if one is not None), default=0.0)
         return forecast.span >= max(self.history, min(DAY, SAVES * slowest))
 
-    def _is_believed(self, forecast: Forecast, place: Place, state: State, left: float) -> bool:
-        if not self._is_told(forecast, place.disk, state):
+    def _is_believed(self, forecast: Forecast, disk: Disk, state: State, left: float) -> bool:
+        if not self._has_history(forecast, disk, state):
             return False
-        if not is_shared(place.disk) or forecast.of == "quota":
+        if not is_shared(disk) or forecast.of == "quota":
             return True
         latest = None if forecast.latest is None or forecast.full_at is None else forecast.latest - forecast.full_at
         return forecast.fit >= self.fit and latest is not None and latest <= (WIDE - 1) * max(left, 60.0)
 
     def _finding(
-        self, place: Place, state: State, now: Instant, severity: Severity, forecast: Forecast, what: str
+        self, volume: Volume, state: State, now: Instant, left: float, forecast: Forecast, what: str
     ) -> Finding:
-        disk = place.disk
-        ends = "has no inode left" if what else "is full"
+        disk = volume.disk
+        per_day = disk.inodes_per_day if what else disk.bytes_per_day
+        ends, pace = "has no inode left" if what else "is full", ""
         if forecast.of == "quota":
             ends = f"has no {'inodes' if what else 'bytes'} of its quota left"
-        in_ = ago((forecast.full_at or now) - now)
-        per_day = disk.inodes_per_day if what else disk.bytes_per_day
-        pace = "" if per_day is None or forecast.of == "quota" else _pace(per_day, is_files=bool(what))
+        elif per_day is not None:
+            pace = f" at {counted(round(per_day), 'file') if what else size(max(0.0, per_day))} a day"
+        first = "?" if forecast.earliest is None else ago(forecast.earliest - now)
+        last = "never" if forecast.latest is None else ago(forecast.latest - now)
         return self.finding(
-            place, state, severity,
-            f"{place.name} {ends} in {in_}{pace}, {forecast.description}; {age(disk, now)}",
-            subject=place.subject + what,
+            volume, state, "critical" if left < self.critical else "warning",
+            f"{volume.name} {ends} in {ago(left)}{pace}, {forecast.description}; {age(disk, now)}",
+            subject=volume.subject + what,
             evidence=(
-                f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, {width(forecast, now)}",
+                f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, between {first} and {last}",
                 f"{size(disk.left_bytes or 0)} may still be written",
             ),
             advice="key 3 shows the disks; delete old checkpoints, or see whether their cleanup still runs",
         )  # fmt: skip
-
-
-def _ends(disk: Disk, before: Instant) -> bool:
-    return any(at is not None and at < before for at in (disk.full_at, disk.inodes_full_at))
-
-
-def width(forecast: Forecast, now: Instant) -> str:
-    """The range of a forecast, in words."""
-    first = "?" if forecast.earliest is None else ago(forecast.earliest - now)
-    last = "never" if forecast.latest is None else ago(forecast.latest - now)
-    return f"between {first} and {last}"
-
-
-def _pace(per_day: float, *, is_files: bool) -> str:
-    return f" at {counted(round(per_day), 'file')} a day" if is_files else f" at {size(max(0.0, per_day))} a day"
 
 
 class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -139,14 +124,14 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
         hosts = {run.checkpoints.host for run in state.runs.values() if run.checkpoints is not None}
         if not hosts:
             return
-        for place in well(state, now, lambda disk: disk.host in hosts or is_shared(disk)):
-            found = fit(place.disk, state, self.wanted, now)
+        for volume in writable_volumes(state, now, lambda disk: disk.host in hosts or is_shared(disk)):
+            found = fit(volume.disk, state, self.wanted, now)
             if found is None or found.first is None:
                 continue
-            keeps_few = _keeps_few(state.runs[found.first.run])
-            if found.first.number > 1 and (keeps_few or _is_pruned(place.disk.forecast, now)):
+            is_later = found.first.number > 1
+            if is_later and (_keeps_few(state.runs[found.first.run]) or _is_pruned(volume.disk.forecast, now)):
                 continue  # checkpoints are deleted again before that save
-            yield self._finding(place, found, state, now)
+            yield self._finding(volume, found, found.first, state, now)
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         run = state.runs.get(alert.run or "")
@@ -157,21 +142,22 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.left_bytes is not None else "what is left is not known"
 
-    def _finding(self, place: Place, found: Fit, state: State, now: Instant) -> Finding:
-        disk, save = place.disk, found.first
-        assert save is not None
-        is_due = save.number == 1 and save.at is not None and save.at - now <= IMMINENT
-        nth = "the checkpoint after the next" if save.number == 2 else f"the {save.number}th checkpoint from now"
-        which = "the next checkpoint" if save.number == 1 else nth
+    def _finding(self, volume: Volume, found: Fit, save: Save, state: State, now: Instant) -> Finding:
+        disk, is_next = volume.disk, save.number == 1
+        is_due = is_next and save.at is not None and save.at - now <= IMMINENT
+        due = "" if save.at is None else f", due {_in(save.at, now)},"
+        if save.at is not None and save.at < now:
+            due = ", which is being written,"
+        nth = "checkpoint after the next" if save.number == 2 else f"{save.number}th checkpoint from now"
+        which = f"the {'next checkpoint' if is_next else nth} of {save.run} ({size(found.bytes)}){due}"
         before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
-        before += "" if save.number == 1 else "; assuming nothing is deleted"
-        left = size(disk.left_bytes or 0)
+        assuming = "" if is_next else "; assuming nothing is deleted"
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
         next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
         return self.finding(
-            place, state, "critical" if save.number == 1 else "warning",
-            f"{place.name} has {left}{quota} left: {which} of {save.run} ({size(found.bytes)})"
-            f"{_due(save, now)} does not fit{before}; {age(disk, now)}",
+            volume, state, "critical" if is_next else "warning",
+            f"{volume.name} has {size(disk.left_bytes or 0)}{quota} left: {which} does not fit{before}{assuming}; "
+            f"{age(disk, now)}",
             evidence=(
                 f"recent checkpoints take up to {size(found.bytes)}{next_at}",
                 f"{disk.left_bytes or 0:,} bytes may still be written at {disk.mount or disk.path}",
@@ -181,12 +167,6 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
             fires_at_once=is_due,
             by_age=is_due,
         )  # fmt: skip
-
-
-def _due(save: Save, now: Instant) -> str:
-    if save.at is None:
-        return ""
-    return ", which is being written," if save.at < now else f", due {_in(save.at, now)},"
 
 
 def _in(at: Instant, now: Instant) -> str:
@@ -205,6 +185,9 @@ def _keeps_few(run: Run) -> bool:
 
 def _is_pruned(forecast: Forecast | None, now: Instant) -> bool:
     """Whether checkpoints are deleted regularly, and the remaining growth does not fill the disk soon."""
-    if forecast is None or forecast.basis != "cycles" or forecast.cycles <= ENOUGH:
-        return False
-    return forecast.full_at is None or forecast.full_at - now > SOON
+    return (
+        forecast is not None
+        and forecast.basis == "cycles"
+        and forecast.cycles > ENOUGH
+        and (forecast.full_at is None or forecast.full_at - now > SOON)
+    )

@@ -38,93 +38,73 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
         for where, quota in state.quotas.items():
             if not is_seen(state.sources.get(quota.source)):
                 continue
-            enough = self._enough(quota, state)
+            disks = (disk for disk in state.disks.values() if disk.quota is quota)
+            sizes = (largest(disk, state.disks, state.runs.values()) for disk in disks)
+            known = [found for found in sizes if found is not None]
+            enough = max(self.little, self.checkpoints * max(known)) if known else self.plenty
             for one in quota.allowances:
                 yield from self._used(where, quota, one, enough, now)
                 yield from self._grace(where, quota, one, now)
             if quota.trouble is not None:
-                yield _finding(
+                yield self._finding(
                     where, quota, SERVERS, "warning", f"the quota of {quota.path} is not exact: {quota.trouble}",
                     "a storage server may be down: see lfs check servers, or tell its administrators", now,
                 )  # fmt: skip
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        why = unseen(state, alert)
-        quota = next(
-            (q for where, q in state.quotas.items() if alert.subject.startswith(clean(f"disk:{where} "))), None
-        )
+        quotas = state.quotas.items()
+        quota = next((one for where, one in quotas if alert.subject.startswith(clean(f"disk:{where} "))), None)
+        why = unseen(state, alert.sources)
         if why is not None or quota is None or alert.subject.endswith(SERVERS):
             return why
         if quota.trouble is not None:
             return f"the quota of {quota.path} is not exact: {quota.trouble}"
-        about = alert.subject + " "
-        if quota.allowances and not any(f" {one.whose} " in about for one in quota.allowances):
-            return f"the quota command of {quota.path} no longer reports it"
-        return None
-
-    def _enough(self, quota: Quota, state: State) -> int:
-        disks = [disk for disk in state.disks.values() if disk.quota is quota]
-        sizes = [largest(disk, state.disks, state.runs.values()) for disk in disks]
-        known = max((found for found in sizes if found is not None), default=None)
-        return self.plenty if known is None else max(self.little, self.checkpoints * known)
+        is_listed = any(f" {one.whose} " in f"{alert.subject} " for one in quota.allowances)
+        is_gone = quota.allowances and not is_listed
+        return f"the quota command of {quota.path} no longer reports it" if is_gone else None
 
     def _used(self, where: str, quota: Quota, one: Allowance, enough: int, now: Instant) -> Iterator[Finding]:
-        if one.left_bytes is not None and one.left_bytes < enough:
-            severity = self._graded(one.used_bytes, one.hard_bytes)
-            if severity is not None:
-                words = f"{size(one.used_bytes or 0)} of {size(one.hard_bytes or 0)}, {size(one.left_bytes)} left"
-                yield _finding(where, quota, f" {one.whose}", severity,
-                               f"{_of(quota, one)} used to {_percent(one.used_bytes, one.hard_bytes)}: {words}",
-                               ADVICE, now)  # fmt: skip
-        severity = self._graded(one.used_inodes, one.hard_inodes)
-        if severity is not None:
-            words = f"{one.used_inodes:,} of {one.hard_inodes:,} files"
-            yield _finding(where, quota, f" {one.whose} inodes", severity,
-                           f"{_of(quota, one)} used to {_percent(one.used_inodes, one.hard_inodes)}: {words}",
-                           ADVICE, now)  # fmt: skip
-
-    def _graded(self, used: int | None, limit: int | None) -> Severity | None:
-        if used is None or not limit or used < self.warn * limit:
-            return None
-        return "critical" if used >= self.critical * limit else "warning"
+        files = f"{one.used_inodes or 0:,} of {one.hard_inodes or 0:,} files"
+        for what, used, limit, text in (
+            ("", one.used_bytes, one.hard_bytes, f"{size(one.used_bytes or 0)} of {size(one.hard_bytes or 0)}"),
+            (" inodes", one.used_inodes, one.hard_inodes, files),
+        ):
+            left = "" if what else f", {size(one.left_bytes or 0)} left"
+            has_enough = not what and (one.left_bytes is None or one.left_bytes >= enough)
+            if used is not None and limit and used >= self.warn * limit and not has_enough:
+                yield self._finding(
+                    where, quota, f" {one.whose}{what}", "critical" if used >= self.critical * limit else "warning",
+                    f"the quota of {one.whose} on {quota.path} is used to {100.0 * used / limit:.1f}%: {text}{left}",
+                    "delete what is no longer needed, or ask for more; key 3 shows the disks", now,
+                )  # fmt: skip
 
     def _grace(self, where: str, quota: Quota, one: Allowance, now: Instant) -> Iterator[Finding]:
         for what, grace, used, soft in (
             ("bytes", one.bytes_grace, size(one.used_bytes or 0), size(one.soft_bytes or 0)),
             ("files", one.inodes_grace, f"{one.used_inodes or 0:,}", f"{one.soft_inodes or 0:,}"),
         ):
-            if grace is None:
-                continue
-            fails = "writes fail now: its grace period is over" if grace == EXPIRED else f"writes fail in {grace}"
-            yield _finding(
-                where, quota, f" {one.whose} {what} grace", "critical" if grace == EXPIRED else "warning",
-                f"{one.whose} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
-                "delete files until the use is below the soft limit", now,
-            )  # fmt: skip
+            if grace is not None:
+                is_over = grace == EXPIRED
+                fails = "writes fail now: its grace period is over" if is_over else f"writes fail in {grace}"
+                yield self._finding(
+                    where, quota, f" {one.whose} {what} grace", "critical" if is_over else "warning",
+                    f"{one.whose} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
+                    "delete files until the use is below the soft limit", now,
+                )  # fmt: skip
 
-
-ADVICE = "delete what is no longer needed, or ask for more; key 3 shows the disks"
-
-
-def _of(quota: Quota, one: Allowance) -> str:
-    return f"the quota of {one.whose} on {quota.path} is"
-
-
-def _percent(used: int | None, limit: int | None) -> str:
-    return f"{100.0 * (used or 0) / (limit or 1):.1f}%"
-
-
-def _finding(where: str, quota: Quota, what: str, severity: Severity, words: str, advice: str, now: Instant) -> Finding:
-    return Finding(
-        rule=QuotaUsed.name,
-        subject=f"disk:{where}{what}",
-        severity=severity,
-        summary=f"{words}; read {ago(now - quota.at)} ago",
-        evidence=tuple(_line(one) for one in quota.allowances[:10]),
-        advice=advice,
-        cluster=quota.cluster,
-        sources=(quota.source,),
-    )
+    def _finding(
+        self, where: str, quota: Quota, what: str, severity: Severity, text: str, advice: str, now: Instant
+    ) -> Finding:
+        return Finding(
+            rule=self.name,
+            subject=f"disk:{where}{what}",
+            severity=severity,
+            summary=f"{text}; read {ago(now - quota.at)} ago",
+            evidence=tuple(_line(one) for one in quota.allowances[:10]),
+            advice=advice,
+            cluster=quota.cluster,
+            sources=(quota.source,),
+        )
 
 
 def _line(one: Allowance) -> str:

@@ -8,7 +8,8 @@ from shlex import quote
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Share, Size
-from trainmon.alerting.rules.disks.shared import DiskRule, Place, age, largest_on, runs_on, well
+from trainmon.alerting.rules.disks.shared import DiskRule, Volume, age, runs_on, writable_volumes
+from trainmon.analysis.disks import largest
 from trainmon.lib import Instant, counted, size
 from trainmon.model import Alert, Disk, Finding, Severity, State
 
@@ -20,11 +21,11 @@ def share_left(disk: Disk, state: State) -> float | None:
     return disk.usable_free_bytes / (disk.total_bytes * state.usable.get(disk.path, 1.0))
 
 
-def graded(share: float, warn: float, critical: float) -> Severity | None:
+def severity_of(share: float | None, warn: float, critical: float) -> Severity | None:
     """The severity of a free share; None if it is large enough."""
-    if share < critical:
-        return "critical"
-    return "warning" if share < warn else None
+    if share is None or share >= max(warn, critical):
+        return None
+    return "critical" if share < critical else "warning"
 
 
 class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,44 +52,44 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """On a disk without checkpoints: no alert while this much is free."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for place in well(state, now, lambda disk: self._graded(disk, state) is not None):
-            severity = self._graded(place.disk, state)
-            if severity == "warning" and self._comes_again(place, state):
+        for volume in writable_volumes(state, now, lambda disk: self._severity(disk, state) is not None):
+            disk, severity = volume.disk, self._severity(volume.disk, state)
+            size_of_one = largest(disk, state.disks, state.runs.values())
+            if severity == "warning" and self._becomes_critical_again(volume, size_of_one, state):
                 severity = "critical"
-            if severity is not None and (place.disk.usable_free_bytes or 0) < self._enough(place, state):
-                yield self._finding(place, state, now, severity)
+            enough = self.plenty if size_of_one is None else max(self.little, self.checkpoints * size_of_one)
+            if severity is not None and (disk.usable_free_bytes or 0) < enough:
+                yield self._finding(volume, severity, size_of_one, state, now)
 
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_bytes and disk.usable_free_bytes is not None else "its size is not known"
 
-    def _graded(self, disk: Disk, state: State) -> Severity | None:
-        share = share_left(disk, state)
-        return None if share is None else graded(share, self.warn, self.critical)
+    def _severity(self, disk: Disk, state: State) -> Severity | None:
+        return severity_of(share_left(disk, state), self.warn, self.critical)
 
-    def _comes_again(self, place: Place, state: State) -> bool:
+    def _becomes_critical_again(self, volume: Volume, checkpoint: int | None, state: State) -> bool:
         """Whether it was critical and the next save makes it critical again: an alert must not flap with each save."""
-        key, largest = (self.name, place.subject), largest_on(place, state)
-        was = any(
-            alert.key == key and alert.is_open and alert.severity == "critical" for alert in state.alerts.values()
-        )
-        if not was or largest is None or place.disk.usable_free_bytes is None:
+        key, free = (self.name, volume.subject), volume.disk.usable_free_bytes
+        known = (alert for alert in state.alerts.values() if alert.key == key and alert.is_open)
+        if checkpoint is None or free is None or not any(alert.severity == "critical" for alert in known):
             return False
-        after = replace(place.disk, usable_free_bytes=max(0, place.disk.usable_free_bytes - largest))
-        return self._graded(after, state) == "critical"
+        return self._severity(replace(volume.disk, usable_free_bytes=max(0, free - checkpoint)), state) == "critical"
 
-    def _enough(self, place: Place, state: State) -> int:
-        largest = largest_on(place, state)
-        return self.plenty if largest is None else max(self.little, self.checkpoints * largest)
-
-    def _finding(self, place: Place, state: State, now: Instant, severity: Severity) -> Finding:
-        disk, largest = place.disk, largest_on(place, state)
-        share, usable = share_left(disk, state) or 0.0, state.usable.get(disk.path, 1.0)
-        left, whole = disk.usable_free_bytes or 0, (disk.total_bytes or 0) * usable
-        of = f"{size(whole)}" if usable == 1 else f"the {usable:.0%} of it that may be used ({size(whole)})"
-        fits = "" if largest is None else f", {counted(left // largest, 'checkpoint')} of {size(largest)} fit"
-        summary = f"{place.name} has {size(left)} left of {of}: {share:.1%}{fits}; {age(disk, now)}"
-        advice = f"key 3 shows the disks; delete what is no longer needed: {du(place, state)}"
-        return self.finding(place, state, severity, summary, advice=advice)
+    def _finding(
+        self, volume: Volume, severity: Severity, checkpoint: int | None, state: State, now: Instant
+    ) -> Finding:
+        disk, usable = volume.disk, state.usable.get(volume.disk.path, 1.0)
+        left, whole = disk.usable_free_bytes or 0, size((disk.total_bytes or 0) * usable)
+        of = whole if usable == 1 else f"the {usable:.0%} of it that may be used ({whole})"
+        fits = f", {counted(left // checkpoint, 'checkpoint')} of {size(checkpoint)} fit" if checkpoint else ""
+        share = f"{share_left(disk, state) or 0.0:.1%}"
+        saved = [run.checkpoints.path for run in runs_on(volume, state) if run.checkpoints is not None]
+        du = f"du -xsh {quote(saved[0] if saved else disk.path.rstrip('/'))}/* | sort -h"
+        return self.finding(
+            volume, state, severity,
+            f"{volume.name} has {size(left)} left of {of}: {share}{fits}; {age(disk, now)}",
+            advice=f"key 3 shows the disks; delete what is no longer needed: {du}",
+        )  # fmt: skip
 
 
 class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,25 +110,21 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
     """No alert while this many files can still be created."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for place in well(state, now, lambda disk: self._graded(disk) is not None):
-            disk = place.disk
-            severity = self._graded(disk)
+        for volume in writable_volumes(state, now, lambda disk: self._severity(disk) is not None):
+            disk, severity = volume.disk, self._severity(volume.disk)
             if severity is not None and disk.free_inodes is not None and disk.total_inodes:
-                share = disk.free_inodes / disk.total_inodes
-                left = f"{counted(disk.free_inodes, 'inode')} left of {disk.total_inodes:,}: {share:.1%}"
-                advice = f"key 3 shows the disks; find the small files: du --inodes -xd1 {quote(disk.path)} | sort -n"
-                yield self.finding(place, state, severity, f"{place.name} has {left}; {age(disk, now)}", advice=advice)
+                left = f"{counted(disk.free_inodes, 'inode')} left of {disk.total_inodes:,}"
+                yield self.finding(
+                    volume, state, severity,
+                    f"{volume.name} has {left}: {disk.free_inodes / disk.total_inodes:.1%}; {age(disk, now)}",
+                    advice="key 3 shows the disks; find the small files: "
+                    f"du --inodes -xd1 {quote(disk.path)} | sort -n",
+                )  # fmt: skip
 
     def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_inodes and disk.free_inodes is not None else "its inodes are not known"
 
-    def _graded(self, disk: Disk) -> Severity | None:
+    def _severity(self, disk: Disk) -> Severity | None:
         if not disk.total_inodes or disk.free_inodes is None or disk.free_inodes >= self.plenty:
             return None
-        return graded(disk.free_inodes / disk.total_inodes, self.warn, self.critical)
-
-
-def du(place: Place, state: State) -> str:
-    """The command that shows what fills a place."""
-    saved = [run.checkpoints.path for run in runs_on(place, state) if run.checkpoints is not None]
-    return f"du -xsh {quote(saved[0] if saved else place.disk.path.rstrip('/'))}/* | sort -h"
+        return severity_of(disk.free_inodes / disk.total_inodes, self.warn, self.critical)

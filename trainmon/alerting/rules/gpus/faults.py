@@ -221,7 +221,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
         was_before = alert.since < state.started_at and now - alert.since <= self.remember
         if was_before and (past.booted_at is None or past.booted_at <= alert.since):
             return "it was reported before this program started, and the node has not rebooted since"
-        return unseen(state, alert)
+        return unseen(state, alert.sources)
 
 
 def _is_over(fault: Fault, past: NodeHistory) -> bool:

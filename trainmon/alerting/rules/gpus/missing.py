@@ -94,7 +94,7 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
             return f"Slurm no longer lists {alert.node}"
         if slurm.lost_gpus is not None:
             return f"Slurm still finds fewer GPUs in {alert.node} than configured"
-        return unseen(state, alert)
+        return unseen(state, alert.sources)
 
 
 def none_listed(node: Node, state: State) -> str | None:

@@ -70,7 +70,7 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
         is_listed = alert.node is None or alert.node in state.scheduler_nodes
-        return unseen(state, alert) if is_listed else f"Slurm no longer lists {alert.node}"
+        return unseen(state, alert.sources) if is_listed else f"Slurm no longer lists {alert.node}"
 
 
 def _text(slurm: SchedulerNode) -> str | None:
@@ -112,7 +112,7 @@ class SparesFew(NodeRule, frozen=True, kw_only=True):
                 )
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if (why := unseen(state, alert)) is not None:
+        if (why := unseen(state, alert.sources)) is not None:
             return why
         is_known = any(one.cluster == alert.cluster and one.idle_healthy is not None for one in spares(state))
         return None if is_known else f"Slurm does not report the idle nodes of {alert.cluster}"

@@ -18,40 +18,31 @@ def saves(run: Run) -> str:
 
 def ends(run: Run) -> str:
     """How to end a run that makes steps."""
-    if run.spec.kill_switch is not None:
-        return f"K ends it: trainmon-tui kill {run.name}"
-    return cancels(run)
+    return cancels(run) if run.spec.kill_switch is None else f"K ends it: trainmon-tui kill {run.name}"
 
 
 def cancels(run: Run) -> str:
     """How to end a run that reads no switch."""
-    if run.jobs:
-        return f"C cancels its job: trainmon-tui cancel {run.name}"
-    return "end its processes on its nodes"
+    return f"C cancels its job: trainmon-tui cancel {run.name}" if run.jobs else "end its processes on its nodes"
 
 
 def queues(state: State, run: Run) -> str:
     """How to queue another job of a run."""
     if run.spec.script is not None:
         return f"N queues another: trainmon-tui queue {run.name}"
-    command = next((state.jobs[key].command for key in run.jobs if key in state.jobs and state.jobs[key].command), None)
-    if command is not None:
-        return f"submit it again: sbatch {clean(command, 200)} (with a script in its [[run]], N does that)"
-    if run.jobs or run.spec.job is not None:
-        return "submit it again with sbatch (with a script in its [[run]], N does that)"
-    return "start it again by hand; its log (key 4) shows how it ended"
-
-
-def unkills(run: Run) -> str:
-    """The first step if the kill switch is armed: a new attempt would end at once."""
-    is_armed = run.kill is not None and run.kill.exists
-    return f"U removes the kill switch: trainmon-tui unkill {run.name}; then " if is_armed else ""
+    commands = (state.jobs[key].command for key in run.jobs if key in state.jobs)
+    command = next((clean(command, 200) for command in commands if command), None)
+    if command is None and not run.jobs and run.spec.job is None:
+        return "start it again by hand; its log (key 4) shows how it ended"
+    how = " with sbatch" if command is None else f": sbatch {command}"
+    return f"submit it again{how} (with a script in its [[run]], N does that)"
 
 
 def requeues(state: State, run: Run) -> str:
-    """How to start a run again: requeue its job, or queue another one if the job has ended."""
-    first = unkills(run)
+    """How to start a run again: requeue its job, or queue another one if the job has ended. An armed kill switch must
+    go first, because a new attempt would end at once."""
+    is_armed = run.kill is not None and run.kill.exists
+    first = f"U removes the kill switch: trainmon-tui unkill {run.name}; then " if is_armed else ""
     job = present_in(state, run)
-    if job is None or job.requeue is False or job.batch is False:
-        return first + queues(state, run)
-    return f"{first}R requeues its job: trainmon-tui requeue {run.name}"
+    can_requeue = job is not None and job.requeue is not False and job.batch is not False
+    return first + (f"R requeues its job: trainmon-tui requeue {run.name}" if can_requeue else queues(state, run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from trainmon.alerting.rules.base import Family, Rule, is_seen
+from trainmon.alerting.rules.base import Family, Rule, unseen
 from trainmon.analysis.runs import Queue, RunContext, queue_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State
@@ -39,9 +39,9 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for run in state.runs.values():
-            yield from self.look(state, run, now)
+            yield from self.check_run(state, run, now)
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         """The findings about one run."""
         raise NotImplementedError
 
@@ -54,13 +54,10 @@ class RunRule(Rule, frozen=True, kw_only=True):
         run = state.runs.get(alert.run or "")
         if run is None:
             return f"the run {alert.run} is no longer watched"
-        for name in self.sources(state, run):
-            source = state.sources.get(name)
-            if source is None or not is_seen(source):
-                return f"{name}: {source.error}" if source is not None and source.error else f"{name} does not answer"
-        if run.verdict in self.unseen_while:
-            return f"{run.name} is {run.verdict}: {run.why}"
-        return self.unclear(state, run, now)
+        if (why := unseen(state, self.sources(state, run))) is not None:
+            return why
+        is_unknown = run.verdict in self.unseen_while
+        return f"{run.name} is {run.verdict}: {run.why}" if is_unknown else self.unclear(state, run, now)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         """Why nothing is known of this run although its sources answer."""
@@ -68,11 +65,11 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
     def steady(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
         """The time of an event as it was first reported: it is read again after a start, and clocks drift."""
-        known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
         at = min(since, now)
-        return next((told for told in known if abs(told - at) <= within), at)
+        known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
+        return next((reported for reported in known if abs(reported - at) <= within), at)
 
-    def found(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
+    def finding(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
         """A finding about a run."""
         known: dict[str, Any] = {
             "rule": self.name,
@@ -118,8 +115,12 @@ def queue_in(state: State, run: Run) -> Queue | None:
 
 def present_in(state: State, run: Run) -> Job | None:
     """Its running job, if Slurm answers."""
-    queue = queue_in(state, run)
-    return None if queue is None else queue.present
+    return None if (queue := queue_in(state, run)) is None else queue.present
+
+
+def waiting_in(state: State, run: Run) -> Job | None:
+    """Its next job, if Slurm answers."""
+    return None if (queue := queue_in(state, run)) is None else queue.waiting
 
 
 def tail(run: Run, count: int = LINES) -> tuple[str, ...]:

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
-from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, queue_in
+from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, present_in
 from trainmon.analysis.checkpoints import NONE_FOUND
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Checkpoint, Checkpoints, Finding, Run, State
 
 FASTER = 0.25
-"""A run may have become so much faster since; lines of a log come as often as steps, or more seldom."""
+"""Names of checkpoints count steps if the steps of an interval take at least this share of its time. A run may have
+become faster since, and lines of a log come as often as steps, or more seldom."""
 
 
 class CheckpointRule(RunRule, frozen=True, kw_only=True):
@@ -27,10 +28,10 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
         return (f"node:{host}",) if host is not None and f"node:{host}" in state.sources else ()
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        known = run.checkpoints
-        if known is None:
+        if run.checkpoints is None:
             return "its checkpoints have not been listed yet"
-        return None if known.error is None else f"its checkpoints cannot be listed: {known.error}"
+        error = run.checkpoints.error
+        return None if error is None else f"its checkpoints cannot be listed: {error}"
 
 
 class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
@@ -47,21 +48,28 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     """How long a job may train without a first checkpoint."""
     for_: Duration = 120.0
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         known = run.checkpoints
         if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
             return
-        last = known.committed
-        words = self._without_any(state, run, now) if last is None else self._late(run, known, last, now)
-        if words is None:
+        last, counts_steps = known.committed, _counts_steps(run, known)
+        if last is not None:
+            text = self._late(run, known, last, counts_steps, now)
+        else:
+            job = present_in(state, run)
+            began = None if job is None else job.started_at
+            if job is None or began is None or now - began < self.first:
+                return
+            text = f"{run.name} has trained for {ago(now - began)} in job {job.id}, and has no checkpoint"
+        if text is None:
             return
-        lost = known.at_risk(run.progress.step) if _counts_steps(run, known) else None
+        lost = known.at_risk(run.progress.step) if counts_steps else None
         risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "warning",
-            f"{words}{risk}",
+            f"{text}{risk}",
             evidence=(known.path, *((known.note,) if known.note else ())),
             advice=f"{advice.saves(run)}; see whether its disk is full (key 3), and its log (key 4)",
             since=None if last is None else last.at,
@@ -71,12 +79,12 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         is_writing = run.checkpoints is not None and run.checkpoints.writing is not None
         return super().unclear(state, run, now) or ("one is being written" if is_writing else None)
 
-    def _late(self, run: Run, known: Checkpoints, last: Checkpoint, now: Instant) -> str | None:
+    def _late(self, run: Run, known: Checkpoints, last: Checkpoint, counts_steps: bool, now: Instant) -> str | None:
         if last.at is None:
             return None
         age, step = now - last.at, run.progress.step
         is_old = None if not known.every_s else age > self.times * known.every_s + (known.save_s or 0.0)
-        if known.every_steps and last.step is not None and step is not None and _counts_steps(run, known):
+        if known.every_steps and last.step is not None and step is not None and counts_steps:
             is_late = step - last.step > self.times * known.every_steps and is_old is not False
             usual = f"every {known.every_steps:,} steps"
         elif is_old is not None:
@@ -85,16 +93,8 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         else:
             return None
         which = "" if last.step is None else f", of step {last.step:,},"
-        return (
-            f"the last checkpoint of {run.name}{which} is {ago(age)} old; usually it saves {usual}" if is_late else None
-        )
-
-    def _without_any(self, state: State, run: Run, now: Instant) -> str | None:
-        queue = queue_in(state, run)
-        job = None if queue is None else queue.present
-        if job is None or job.started_at is None or now - job.started_at < self.first:
-            return None
-        return f"{run.name} trains for {ago(now - job.started_at)} in job {job.id}, and has no checkpoint at all"
+        text = f"the last checkpoint of {run.name}{which} is {ago(age)} old; usually it saves {usual}"
+        return text if is_late else None
 
 
 class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
@@ -105,7 +105,7 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
 
     for_: Duration = 60.0
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         known = run.checkpoints
         if known is None or known.error is not None:
             return
@@ -116,16 +116,17 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
             return
         one, lost = torn[0], known.at_risk(run.progress.step)
         age = "" if one.at is None else f" {ago(now - one.at)} ago"
-        back = "there is no whole one" if last is None else f"the last whole one is {_called(last)}"
-        risk = f", {counted(lost, 'step')} back" if lost and last is not None else ""
+        whole = "there is no complete one"
+        if last is not None:
+            whole = f"the last complete one is {_name(last)}" + (f", {counted(lost, 'step')} back" if lost else "")
         again = f"{advice.saves(run)}; " if run.verdict in LIVING else ""
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "warning",
-            f"the last save of {run.name}, {_called(one)}, ended torn{age}: {one.why}; {back}{risk}",
+            f"the last save of {run.name}, {_name(one)}, was left incomplete{age}: {one.why}; {whole}",
             evidence=tuple(f"{other.path}: {other.why}" for other in torn[:5]),
-            advice=f"see whether its disk is full (key 3); {again}do not resume from the torn one",
+            advice=f"see whether its disk is full (key 3); {again}do not resume from the incomplete one",
             since=one.at,
         )
 
@@ -139,36 +140,33 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
     for_: Duration = 300.0
     """How long the condition must hold before the alert fires: the pointer moves after the commit."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         known = run.checkpoints
-        problem = None if known is None or known.error is not None else _problem(known.problem)
-        if known is None or problem is None or run.verdict == "finished":
+        if known is None or known.error is not None or run.verdict == "finished":
+            return
+        # Every training begins without a save, and some of its files may not have been read yet.
+        usual = ("nothing was saved yet", f"{NONE_FOUND} so far", f"{NONE_FOUND} yet")
+        parts = (known.problem or "").split("; ")
+        problem = "; ".join(part for part in parts if not any(text in part for text in usual))
+        if not problem:
             return
         is_next = run.verdict in ("dead", "queued", "starting")
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "critical" if is_next else "warning",
             f"a restart of {run.name} would go wrong: {problem}",
             evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
-            advice="correct the pointer, or move the torn checkpoint away, before the next attempt starts"
+            advice="correct the pointer, or move the incomplete checkpoint away, before the next attempt starts"
             + (f"; H holds the waiting job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
 
 
 def _counts_steps(run: Run, known: Checkpoints) -> bool:
-    """Whether the numbers in their names are steps: between two of them there is time for so many. Some are epochs."""
-    if not known.every_steps or not known.every_s or not run.progress.cadence_s:
-        return True
-    return known.every_steps * run.progress.cadence_s >= FASTER * known.every_s
+    """Whether the numbers in the names of checkpoints are steps. Some are epochs."""
+    every_steps, every_s, cadence_s = known.every_steps, known.every_s, run.progress.cadence_s
+    return not every_steps or not every_s or not cadence_s or every_steps * cadence_s >= FASTER * every_s
 
 
-def _problem(words: str | None) -> str | None:
-    """What is wrong, without what is so at the begin of every training: nothing was saved yet, or not all was read."""
-    parts = [] if words is None else words.split("; ")
-    usual = ("nothing was saved yet", f"{NONE_FOUND} so far", f"{NONE_FOUND} yet")
-    return "; ".join(part for part in parts if not any(one in part for one in usual)) or None
-
-
-def _called(one: Checkpoint) -> str:
+def _name(one: Checkpoint) -> str:
     return one.path.rpartition("/")[2] if one.step is None else f"step {one.step:,}"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
-from trainmon.alerting.rules.runs.crash_loop import FAILED, begun_in_vain, in_a_row, is_well, ordinal, words
+from trainmon.alerting.rules.runs.crash_loop import FAILED, crash_text, failed_in_a_row, ordinal, restarts_without_step
 from trainmon.analysis.runs import SOMEBODY, Queue, has_begun, how_it_ended, target, where, who_stopped
 from trainmon.analysis.wandb import metric_names as wandb_keys
 from trainmon.lib import Instant
@@ -43,50 +43,50 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
     settled: Duration = 1_800.0
     """How long the next attempt must train before the alert resolves."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
-        again = self._again(state, run, queue, now)
-        if again is not None:
-            yield again
-            return
+        if queue is not None and run.verdict not in OVER:
+            failing = self._failing_again(state, run, queue, now)
+            if failing is not None:
+                yield failing
+                return
         if run.verdict == "queued" and queue is not None:
-            yield from self._waits(state, run, queue, now)
-            yield from self._waits_anew(state, run, queue, now)
+            yield from self._waits_after_failure(state, run, queue, now)
+            yield from self._waits_requeued(state, run, queue, now)
         if run.verdict != "dead" or _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
             return
         last = None if queue is None else queue.ended
-        is_said = last is None or last.stage == "ended"
-        is_ours = not run.spec.found or run.progress.step is not None
-        yield self.found(
+        yield self.finding(
             state,
             run,
-            "critical" if is_ours else "info",
+            "critical" if not run.spec.found or run.progress.step is not None else "info",
             f"{run.name} is dead: {run.why.removeprefix('no job: ')}",
             evidence=tail(run),
             advice=advice.requeues(state, run),
             since=_ended_at(run, queue),
-            fires_at_once=is_said,
+            fires_at_once=last is None or last.stage == "ended",
             by_age=last is None,
         )
 
-    def _again(self, state: State, run: Run, queue: Queue | None, now: Instant) -> Finding | None:
+    def _failing_again(self, state: State, run: Run, queue: Queue, now: Instant) -> Finding | None:
         """Its attempts fail one after another. A run that is dead now is reported as dead."""
-        if queue is None or run.verdict in OVER:
-            return None
-        failed = in_a_row(queue, self.attempts_within, now)
+        failed = failed_in_a_row(queue, self.attempts_within, now)
         if len(failed) < self.attempts:
             failed, job = (), queue.present or queue.waiting
             if job is not None and _was_requeued_here(state, run, job, run.progress.at or 0.0):
                 return None
-            if run.verdict in LIVING or begun_in_vain(state, run, self.attempts_within, now) < self.attempts:
+            if run.verdict in LIVING or restarts_without_step(state, run, self.attempts_within, now) < self.attempts:
                 return None
-        elif is_well(run, queue, self.settled, now) or who_stopped(run, failed[0], state.actions, now) is not None:
-            return None
-        return self.found(
+        else:
+            began = None if queue.present is None else queue.present.started_at
+            has_settled = began is not None and run.verdict in LIVING and now - began >= self.settled
+            if has_settled or who_stopped(run, failed[0], state.actions, now) is not None:
+                return None
+        return self.finding(
             state,
             run,
             "critical",
-            words(run, failed, now),
+            crash_text(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
             advice=f"end the chain before the next fails ({advice.cancels(run)}); see its log (key 4), and whether "
             "all failed on the same node (key 7): X keeps the waiting jobs off it",
@@ -94,31 +94,30 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             fires_at_once=True,
         )
 
-    def _waits(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
+    def _waits_after_failure(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
         """Its last attempt failed and its next job waits: nothing trains."""
-        last, waiting = queue.ended, queue.waiting
-        if last is None or waiting is None or last.state not in FAILED or not has_begun(last):
+        last = queue.ended
+        if last is None or queue.waiting is None or last.state not in FAILED or not has_begun(last):
             return
-        if who_stopped(run, last, state.actions, now) is not None:
-            return
-        yield self.found(
-            state,
-            run,
-            "warning",
-            f"{run.name} has failed, and does not train until its next job starts: {run.why}",
-            evidence=tail(run),
-            advice=f"see whether the next would fail too (its log, key 4); H holds it: trainmon-tui hold {run.name}",
-            since=last.ends_at,
-        )
+        if who_stopped(run, last, state.actions, now) is None:
+            yield self.finding(
+                state,
+                run,
+                "warning",
+                f"{run.name} has failed, and does not train until its next job starts: {run.why}",
+                evidence=tail(run),
+                advice=f"see whether the next would fail too (log: key 4); H holds it: trainmon-tui hold {run.name}",
+                since=last.ends_at,
+            )
 
-    def _waits_anew(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
+    def _waits_requeued(self, state: State, run: Run, queue: Queue, now: Instant) -> Iterator[Finding]:
         """Slurm requeued its job because a node failed or for another job, and no person requested that."""
         job, last_at = queue.waiting, run.progress.at
         if job is None or queue.ended is not None or not job.restarts or last_at is None:
             return
         if now - last_at < self.requeued or job.priority == 0 or _was_requeued_here(state, run, job, last_at):
             return
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "warning",
@@ -139,16 +138,16 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "exit status 0 is success only at the target step"
     may_flap: ClassVar[bool] = False
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
         short = _short_of(run, queue) if run.verdict == "dead" else None
         if short is None or _stopped_alert(state, run, queue) is not None:
             return
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "critical",
-            f"{run.name} ended as if it were done, at step {short.step:,} of {short.goal:,}: {run.why}",
+            f"{run.name} ended as if it were done, at step {short[0]:,} of {short[1]:,}: {run.why}",
             evidence=tail(run),
             advice=f"if it is complete, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
@@ -164,12 +163,12 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
     for_: Duration = 60.0
     """How long to wait for accounting to name who cancelled the job. Otherwise the alert fires at once."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
         stopped = _stopped_alert(state, run, queue) if run.verdict == "dead" else None
         if run.verdict != "stopped" and stopped is None:
             return
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "info",
@@ -191,12 +190,13 @@ class Finished(ExitRule, frozen=True, kw_only=True):
     new_for: Duration = 43_200.0
     """A daemon that starts later still reports it until this long after the last step."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        since = _finished_at(run)
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        current = None if run.wandb is None else run.wandb.current
+        since = current.heartbeat_at if run.progress.at is None and current is not None else run.progress.at
         if run.verdict != "finished" or since is None or now - since > self.new_for:
             return
         loss = "" if run.progress.loss is None else f", loss {run.progress.loss:.4g}"
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "info",
@@ -208,11 +208,6 @@ class Finished(ExitRule, frozen=True, kw_only=True):
         )
 
 
-class _Short(NamedTuple):
-    step: int
-    goal: int
-
-
 def _was_requeued_here(state: State, run: Run, job: Job, since: Instant) -> bool:
     """Whether a person requeued the job from here."""
     return any(
@@ -222,19 +217,17 @@ def _was_requeued_here(state: State, run: Run, job: Job, since: Instant) -> bool
     )  # fmt: skip
 
 
-def _short_of(run: Run, queue: Queue | None) -> _Short | None:
-    """Where a run ended as if it were complete, and its target step."""
-    goal = target(run)
-    current = None if run.wandb is None else run.wandb.current
+def _short_of(run: Run, queue: Queue | None) -> tuple[int, int] | None:
+    """The last step and the target step of a run that ended as if it were complete."""
+    goal, current = target(run), None if run.wandb is None else run.wandb.current
     by_wandb = None if current is None else wandb_keys.step_of(current)
     step = max(run.progress.step or 0, by_wandb or 0)
     if goal is None or step >= goal or (run.progress.step is None and by_wandb is None):
         return None
     last = None if queue is None else queue.ended
-    if last is not None:
-        return _Short(step, goal) if last.state == "COMPLETED" else None
-    is_said = current is not None and current.state == "finished" and run.wandb is not None and not run.wandb.active
-    return _Short(step, goal) if is_said else None
+    is_active = run.wandb is not None and bool(run.wandb.active)
+    has_ended = current is not None and current.state == "finished" and not is_active
+    return (step, goal) if (has_ended if last is None else last.state == "COMPLETED") else None
 
 
 def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
@@ -246,13 +239,7 @@ def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
 
 def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
     """The open alert that a person ended the run, from before a restart of this program."""
-    ended = _ended_at(run, queue)
+    if (ended := _ended_at(run, queue)) is None:
+        return None
     known = (one for one in state.alerts.values() if one.is_open and (one.rule, one.run) == (RunStopped.name, run.name))
-    return next((one for one in known if ended is not None and abs(one.since - ended) <= 60.0), None)
-
-
-def _finished_at(run: Run) -> Instant | None:
-    if run.progress.at is not None:
-        return run.progress.at
-    current = None if run.wandb is None else run.wandb.current
-    return None if current is None else current.heartbeat_at
+    return next((one for one in known if abs(one.since - ended) <= 60.0), None)

@@ -1,4 +1,4 @@
-"""Rules about what the steps teach: a loss that is no number, a spike, skipped steps, a loss scale at its floor."""
+"""Rules about training health: a loss that is NaN, a loss spike, skipped steps, a loss scale at its floor."""
 
 from __future__ import annotations
 
@@ -14,35 +14,36 @@ from trainmon.analysis.runs import AT_LEAST, SIGMAS, loss_scale
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, LossTrouble, Run, State
 
-ROSE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
-"""In our own summary: what happened, and between which values nine of ten were before."""
+SPIKE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
+"""Reads our own summary: what happened, and between which values nine of ten were before."""
 
 SIGMAS_BETWEEN = 3.29
-"""Of numbers that are normally distributed, between these two."""
+"""The standard deviations between these two values, if the numbers are normally distributed."""
 
 
-class NumberRule(RunRule, frozen=True, kw_only=True):
-    """About a number that comes with the steps: while none comes, nothing is said."""
+class MetricRule(RunRule, frozen=True, kw_only=True):
+    """A rule about a number that comes with the steps. Without new steps, its alerts stay as they are."""
 
     unseen_while: ClassVar[frozenset[str]] = BETWEEN
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*log_source(state, run), *_told_by_wandb(state, run))))
+        by_wandb = wandb_source(state, run) if "loss" in run.progress.borrowed else ()
+        return tuple(dict.fromkeys((*log_source(state, run), *by_wandb)))
 
     def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        """What was learnt of its numbers is learnt anew after a start of this program: that alone ends nothing."""
+        """After a restart, this program knows only the new numbers: that alone does not end an alert."""
         why = super().blind(state, alert, now)
         run = state.runs.get(alert.run or "")
         if why is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
             return why
-        return self.unlearnt(state, run, alert)
+        return self.unclear_after_restart(state, run, alert)
 
-    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
-        """Why an alert from before this program's start is not over, though it is not found."""
+    def unclear_after_restart(self, state: State, run: Run, alert: Alert) -> str | None:
+        """Why an alert from before this program's start is not over, although it is not found."""
         return None
 
 
-class LossNan(NumberRule, frozen=True, kw_only=True):
+class LossNan(MetricRule, frozen=True, kw_only=True):
     """The loss is NaN or infinite."""
 
     name: ClassVar[str] = "loss-nan"
@@ -52,7 +53,7 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
     """This many bad steps in a row fire. Fewer fire if they last for a minute."""
     for_: Duration = 0.0
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         trouble = _trouble(run, "nan")
         if trouble is None or run.verdict not in LIVING:
             return
@@ -62,10 +63,27 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
         steps = f", {counted(count, 'step')} and" if count > 1 else ","
         value = "NaN" if math.isnan(trouble.value) else "infinite"
         since = f"{value} since step {trouble.step:,.0f}{steps} {ago(now - trouble.at)} ago"
-        if _denies(run, trouble):
-            yield self._odd(state, run, trouble, since)
+        progress = run.progress
+        if (
+            trouble is not run.memory.trouble
+            and "loss" in progress.said
+            and "loss" not in progress.borrowed
+            and progress.loss is not None
+            and math.isfinite(progress.loss)
+            and (progress.at or 0.0) > trouble.at
+        ):  # the log itself shows a number since W&B has shown none: it may be another metric, or that of one rank
+            yield self.finding(
+                state,
+                run,
+                "warning",
+                f"the {trouble.key} of {run.name} is {since} in W&B, while its log says {progress.loss:.4g} at step "
+                f"{progress.step or 0:,}",
+                evidence=tail(run),
+                advice="compare its curve (key 6) with its log (key 4): it may be the metric of one rank alone",
+                since=trouble.at,
+            )
             return
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "critical",
@@ -78,24 +96,11 @@ class LossNan(NumberRule, frozen=True, kw_only=True):
         )
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        is_one = run.verdict in LIVING and _trouble(run, "nan") is not None
-        return "it has just begun to be one anew" if is_one else None
-
-    def _odd(self, state: State, run: Run, trouble: LossTrouble, since: str) -> Finding:
-        """W&B shows it, and the log shows numbers: it may be another metric, or a rank's that has no data."""
-        return self.found(
-            state,
-            run,
-            "warning",
-            f"the {trouble.key} of {run.name} is {since} in W&B, while its log says {run.progress.loss:.4g} at step "
-            f"{run.progress.step or 0:,}",
-            evidence=tail(run),
-            advice="compare its curve (key 6) with its log (key 4): it may be the metric of one rank alone",
-            since=trouble.at,
-        )
+        has_begun = run.verdict in LIVING and _trouble(run, "nan") is not None
+        return "its loss has just become NaN again" if has_begun else None
 
 
-class LossSpike(NumberRule, frozen=True, kw_only=True):
+class LossSpike(MetricRule, frozen=True, kw_only=True):
     """The loss has jumped out of its usual band and has not come back."""
 
     name: ClassVar[str] = "loss-spike"
@@ -108,54 +113,48 @@ class LossSpike(NumberRule, frozen=True, kw_only=True):
     settled: Duration = 43_200.0
     """After this long, the higher loss counts as usual."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in LIVING:
             return
-        told = self._told(state, run, now)
-        trouble = _trouble(run, "spike")
-        if told is not None:
-            yield self._found(state, run, *told, now)
-        elif trouble is not None and not trouble.after and not _is_single(run, trouble):
-            yield self._found(state, run, self._words(run, trouble), trouble.at, now)
+        trouble, rise = _trouble(run, "spike"), self._reported(state, run, now)
+        is_single = trouble is not None and run.progress.at is not None and run.progress.at <= trouble.at
+        if rise is None and trouble is not None and not trouble.after and not is_single:
+            usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
+            what = f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
+            rise = what, trouble.at
+        if rise is None:
+            return
+        loss, step = run.progress.loss, run.progress.step
+        is_now = "" if loss is None or step is None else f", and is {loss:.3g} at step {step:,}"
+        yield self.finding(
+            state,
+            run,
+            "warning",
+            f"{rise[0]} {ago(now - rise[1])} ago{is_now}",
+            evidence=tail(run),
+            advice="look at its curve (key 6); if it does not come back, go back to a checkpoint from before, "
+            "skip that data, or lower the learning rate",
+            since=rise[1],
+        )
 
-    def _told(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
-        """What rose before, and when, while the loss has not come back: soon the band of the last steps is that of
-        the spike itself."""
+    def _reported(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
+        """The spike of the open alert and its time, while the loss has not come back: soon the band of the last steps
+        is that of the spike itself."""
         loss = run.progress.loss
         for alert in state.alerts.values():
             if not alert.is_open or (alert.rule, alert.run) != (self.name, run.name):
                 continue
-            rose = ROSE.search(alert.summary)
-            if rose is None or loss is None or now - alert.since > self.settled:
+            found = SPIKE.search(alert.summary)
+            if found is None or loss is None or now - alert.since > self.settled:
                 return None
-            low, high = float(rose[2]), float(rose[3])
+            low, high = float(found[2]), float(found[3])
             middle = (low + high) / 2
-            width = max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle))
-            if loss > middle + width:
-                return rose[1], alert.since
+            if loss > middle + max(SIGMAS * (high - low) / SIGMAS_BETWEEN, AT_LEAST * abs(middle)):
+                return found[1], alert.since
         return None
 
-    def _words(self, run: Run, trouble: LossTrouble) -> str:
-        usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
-        return f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
 
-    def _found(self, state: State, run: Run, words: str, since: Instant, now: Instant) -> Finding:
-        progress = run.progress
-        is_known = progress.loss is not None and progress.step is not None
-        is_now = f", and is {progress.loss:.3g} at step {progress.step:,}" if is_known else ""
-        return self.found(
-            state,
-            run,
-            "warning",
-            f"{words} {ago(now - since)} ago{is_now}",
-            evidence=tail(run),
-            advice="look at its curve (key 6); if it does not come back, go back to a checkpoint from before, "
-            "skip that data, or lower the learning rate",
-            since=since,
-        )
-
-
-class SkippedSteps(NumberRule, frozen=True, kw_only=True):
+class SkippedSteps(MetricRule, frozen=True, kw_only=True):
     """Every recent iteration was skipped: the run makes steps but does not learn."""
 
     name: ClassVar[str] = "skipped-steps"
@@ -164,30 +163,29 @@ class SkippedSteps(NumberRule, frozen=True, kw_only=True):
     steps: int = 20
     """This many skipped iterations in a row."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         progress = run.progress
         skipped = max(progress.skipped_in_row, run.memory.skipped_in_row)
         if skipped < self.steps or run.verdict not in LIVING:
             return
-        scale = loss_scale(run)
-        words = "" if scale is None else f"; the loss scale is {scale:g}"
-        yield self.found(
+        scale = "" if (value := loss_scale(run)) is None else f"; the loss scale is {value:g}"
+        yield self.finding(
             state,
             run,
             "warning",
-            f"{run.name} has skipped {skipped:,} iterations in a row, until step {progress.step or 0:,}{words}",
+            f"{run.name} has skipped {skipped:,} iterations in a row, until step {progress.step or 0:,}{scale}",
             evidence=tail(run),
             advice="its gradients overflow: look at its loss and gradient norm (key 6); go back to a checkpoint from "
             "before, or train in bf16",
             since=progress.skipping_since,
         )
 
-    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+    def unclear_after_restart(self, state: State, run: Run, alert: Alert) -> str | None:
         skipped = max(run.progress.skipped_in_row, run.memory.skipped_in_row)
-        return f"{counted(skipped, 'skipped iteration')} since this program began" if skipped else None
+        return f"{counted(skipped, 'skipped iteration')} since this program started" if skipped else None
 
 
-class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
+class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
     """The loss scale has fallen to its minimum: the next overflow ends the run, or it no longer learns."""
 
     name: ClassVar[str] = "loss-scale-floor"
@@ -197,59 +195,41 @@ class LossScaleFloor(NumberRule, frozen=True, kw_only=True):
     """The minimum loss scale of the trainer."""
     keep_firing_for: Duration = 600.0
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         memory, scale = run.memory, loss_scale(run)
         peak = memory.scale_peak
-        words: str | None = None
         since: Instant | None = None
         if memory.floor_at is not None and now - memory.floor_at <= self.keep_firing_for:
-            words, since = f"its log said {ago(now - memory.floor_at)} ago that it cannot sink further", memory.floor_at
+            since = memory.floor_at
+            text = f"{ago(now - since)} ago its log said that it cannot be reduced further"
         elif run.verdict in LIVING and scale is not None and peak is not None and scale <= self.floor < peak:
-            words = f"it is {scale:g} at step {run.progress.step or 0:,}, and was {peak:g}"
-        if words is None:
+            text = f"it is {scale:g} at step {run.progress.step or 0:,}, and was {peak:g}"
+        else:
             return
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "critical",
-            f"the loss scale of {run.name} is at its floor: {words}",
+            f"the loss scale of {run.name} is at its floor: {text}",
             evidence=(memory.floor, *tail(run, 4)) if since is not None else tail(run),
             advice=f"every gradient overflows: {advice.ends(run)}; go back to a checkpoint from before, lower the "
             "learning rate, or train in bf16",
             since=since,
         )
 
-    def unlearnt(self, state: State, run: Run, alert: Alert) -> str | None:
+    def unclear_after_restart(self, state: State, run: Run, alert: Alert) -> str | None:
         scale, job = loss_scale(run), present_in(state, run)
         if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
             return None
-        return f"it is {scale:g} still; what it was before this program began is not known"
-
-
-def _denies(run: Run, trouble: LossTrouble) -> bool:
-    """Whether the log itself shows a number since W&B has shown none."""
-    progress = run.progress
-    if trouble is run.memory.trouble or "loss" not in progress.said or "loss" in progress.borrowed:
-        return False
-    is_number = progress.loss is not None and math.isfinite(progress.loss)
-    return is_number and progress.at is not None and progress.at > trouble.at
-
-
-def _is_single(run: Run, trouble: LossTrouble) -> bool:
-    """Whether no step came after it yet: trainers that log rarely show one step for minutes."""
-    return run.progress.at is not None and run.progress.at <= trouble.at
+        return f"it is still {scale:g}; its value before this program started is not known"
 
 
 def _trouble(run: Run, kind: str) -> LossTrouble | None:
-    """What is odd about its loss, by its log; where that tells none, by W&B."""
+    """What is wrong with its loss according to its log, or else to W&B."""
     by_log, wandb = run.memory.trouble, run.wandb
     if by_log is not None and by_log.state == kind:
         return by_log
     by_wandb = None if wandb is None or wandb.phase not in ("active", "several") else wandb.trouble
-    if by_wandb is None or by_wandb.state != kind:
+    if by_wandb is None or by_wandb.state != kind or (kind != "nan" and run.memory.losses):
         return None
-    return by_wandb if kind == "nan" or not run.memory.losses else None
-
-
-def _told_by_wandb(state: State, run: Run) -> tuple[str, ...]:
-    return wandb_source(state, run) if "loss" in run.progress.borrowed else ()
+    return by_wandb

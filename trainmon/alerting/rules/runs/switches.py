@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from trainmon.actions.verification import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, queue_in
+from trainmon.alerting.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, waiting_in
 from trainmon.analysis.runs import patience
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant
 from trainmon.model import Finding, Run, State, Switch
 
 BUSY = frozenset({"evaluating", "saving"})
@@ -23,18 +23,23 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
     unseen_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
-        host = _reader(state, run)
-        return (f"node:{host}",) if host is not None and f"node:{host}" in state.sources else ()
+        """The host that reads its files."""
+        if run.log is not None and (name := f"node:{run.log.host}") in state.sources:
+            return (name,)
+        cluster = state.clusters.get(run.spec.cluster)
+        host = run.checkpoints.host if run.checkpoints is not None else None if cluster is None else cluster.login
+        return (f"node:{host}",) if f"node:{host}" in state.sources else ()
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        if run.verdict in BUSY and any(switch is not None and switch.exists for switch in self.switches(run)):
+        switch = self.switch(run)
+        if switch is not None and switch.exists and run.verdict in BUSY:
             return f"{run.name} is {run.verdict}, and reads no switch meanwhile"
-        for switch in self.switches(run):
-            if switch is not None and (switch.error is not None or switch.exists is None):
-                return f"{switch.path} cannot be seen: {switch.error or 'its host does not say'}"
-        return None
+        if switch is None or (switch.error is None and switch.exists is not None):
+            return None
+        return f"{switch.path} cannot be seen: {switch.error or 'its host does not report it'}"
 
-    def switches(self, run: Run) -> tuple[Switch | None, ...]:
+    def switch(self, run: Run) -> Switch | None:
+        """The switch file of the run that the rule is about."""
         raise NotImplementedError
 
 
@@ -50,31 +55,29 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     after: Duration = 900.0
     """How long after it was armed. A trainer may take minutes to save and exit."""
 
-    def switches(self, run: Run) -> tuple[Switch | None, ...]:
-        return (run.kill,)
+    def switch(self, run: Run) -> Switch | None:
+        return run.kill
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         kill = run.kill
-        if kill is None or not kill.exists or kill.armed_at is None or now - kill.armed_at < self.after:
+        if kill is None or not kill.exists or kill.armed_at is None or run.verdict in BUSY:
             return
-        if run.verdict in BUSY:
+        if now - kill.armed_at < self.after:
             return
-        queue = queue_in(state, run)
-        waiting = None if queue is None else queue.waiting
-        if run.verdict in LIVING | SILENT:
-            words = "and it has not ended: its trainer does not read it"
+        waiting, is_running = waiting_in(state, run), run.verdict in LIVING | SILENT
+        effect = "its next attempt will end as soon as it starts"
+        if is_running:
+            effect = "and it has not ended: its trainer does not read it"
         elif waiting is not None:
-            words = f"job {waiting.id} waits, and will end as soon as it starts"
-        else:
-            words = "its next attempt will end as soon as it starts"
-        yield self.found(
+            effect = f"job {waiting.id} waits, and will end as soon as it starts"
+        yield self.finding(
             state,
             run,
-            "info" if waiting is None and run.verdict not in LIVING | SILENT else "warning",
-            f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {words}",
+            "info" if waiting is None and not is_running else "warning",
+            f"the kill switch of {run.name} has been armed for {ago(now - kill.armed_at)}{_by(kill)}; {effect}",
             evidence=(kill.path, *((kill.why,) if kill.why else ())),
             advice=f"U removes it: trainmon-tui unkill {run.name}"
-            + (f"; C cancels the job: trainmon-tui cancel {run.name}" if run.verdict in LIVING | SILENT else ""),
+            + (f"; C cancels the job: trainmon-tui cancel {run.name}" if is_running else ""),
             since=kill.armed_at,
         )
 
@@ -94,21 +97,21 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     unsaved: Duration = COMMIT_AT_LEAST
     """How long a checkpoint may take afterwards: this long, or twice the usual save time if that is longer."""
 
-    def switches(self, run: Run) -> tuple[Switch | None, ...]:
-        return (run.save,)
+    def switch(self, run: Run) -> Switch | None:
+        return run.save
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         save = run.save
         if save is None or run.verdict not in (LIVING | SILENT) - BUSY:
             return
-        words = self._untaken(run, save, now) if save.exists else self._unsaved(state, run, save, now)
-        if words is None:
+        text = self._untaken(run, save, now) if save.exists else self._unsaved(state, run, save, now)
+        if text is None:
             return
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "warning",
-            words,
+            text,
             evidence=(save.path, *((save.why,) if save.why else ())),
             advice=f"see whether its trainer reads that path, and its log (key 4); U removes the switch: "
             f"trainmon-tui unsave {run.name}; T signals its trainer: trainmon-tui signal {run.name}",
@@ -119,44 +122,28 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
         limit = max(self.untaken, 10 * (run.progress.cadence_s or 0.0))
         if save.armed_at is None or now - save.armed_at < limit:
             return None
-        armed = f"the save switch of {run.name} has been armed for {ago(now - save.armed_at)}{_by(save)}"
         quiet = 0.0 if run.progress.at is None else now - run.progress.at
-        if quiet > patience(run):
-            return f"{armed}, and is not taken: no step came for {ago(quiet)}"
-        return f"{armed}, and its trainer does not take it"
+        why = f"; there was no step for {ago(quiet)}" if quiet > patience(run) else ""
+        armed = f"has been armed for {ago(now - save.armed_at)}{_by(save)}"
+        return f"the save switch of {run.name} {armed}, and its trainer has not consumed it{why}"
 
     def _unsaved(self, state: State, run: Run, save: Switch, now: Instant) -> str | None:
-        known = run.checkpoints
-        if save.taken_at is None or known is None or known.error is not None or _was_removed(state, run, save):
+        known, taken_at = run.checkpoints, save.taken_at
+        if taken_at is None or known is None or known.error is not None:
             return None
-        limit: Seconds = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
-        if now - save.taken_at < limit:
-            return None
-        if any(one.is_whole and (one.at or 0.0) >= save.taken_at - CLOCK_TOLERANCE for one in known.list):
+        was_removed = any(
+            record.action.verb == "unsave" and record.action.run == run.name and record.done_at is not None
+            and abs(record.done_at - taken_at) <= 60.0
+            for record in state.actions.values()
+        )  # fmt: skip
+        has_saved = any(one.is_whole and (one.at or 0.0) >= taken_at - CLOCK_TOLERANCE for one in known.list)
+        limit = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
+        if was_removed or has_saved or now - taken_at < limit:
             return None
         last = known.committed
-        step = "" if last is None or last.step is None else f", the last is that of step {last.step:,}"
-        return f"{run.name} took its save switch {ago(now - save.taken_at)} ago, and no checkpoint came of it{step}"
-
-
-def _reader(state: State, run: Run) -> str | None:
-    """The host that reads its files."""
-    if run.log is not None and f"node:{run.log.host}" in state.sources:
-        return run.log.host
-    if run.checkpoints is not None:
-        return run.checkpoints.host
-    cluster = state.clusters.get(run.spec.cluster)
-    return None if cluster is None else cluster.login
+        step = "" if last is None or last.step is None else f"; the last one is of step {last.step:,}"
+        return f"{run.name} consumed its save switch {ago(now - taken_at)} ago, but committed no checkpoint{step}"
 
 
 def _by(switch: Switch) -> str:
     return f" by {switch.by}" if switch.by else ""
-
-
-def _was_removed(state: State, run: Run, save: Switch) -> bool:
-    """Whether a person removed it, and not the trainer."""
-    return any(
-        record.action.verb == "unsave" and record.action.run == run.name and record.done_at is not None
-        and abs(record.done_at - (save.taken_at or 0.0)) <= 60.0
-        for record in state.actions.values()
-    )  # fmt: skip

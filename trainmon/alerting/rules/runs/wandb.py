@@ -36,13 +36,13 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         wandb = run.wandb
         if wandb is None or wandb.phase != "several":
             return
         known = {one.id: one for one in wandb.runs}
         active = [known[name] for name in wandb.active if name in known]
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "warning",
@@ -65,12 +65,11 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
     run."""
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        is_lost = run.wandb is not None and run.wandb.phase in LOST
-        if is_lost and run.verdict not in OVER | {"queued"}:
-            return f"W&B receives no heartbeat, and {run.name} is {run.verdict}"
-        return super().unclear(state, run, now)
+        is_lost = run.wandb is not None and run.wandb.phase in LOST and run.verdict not in OVER | {"queued"}
+        why = super().unclear(state, run, now)
+        return f"W&B receives no heartbeat, and {run.name} is {run.verdict}" if is_lost else why
 
-    def look(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         wandb = run.wandb
         if wandb is None or wandb.phase not in LOST:
             return
@@ -79,7 +78,7 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
             return
         also = "; training goes on by its log" if is_going else f"; it is {run.verdict}: {run.why}"
         current = wandb.current
-        yield self.found(
+        yield self.finding(
             state,
             run,
             "warning",

@@ -74,7 +74,7 @@ def test_a_checkpoint_that_is_in_time_or_on_its_way_says_nothing(known: Checkpoi
 
 def test_a_job_that_trains_for_hours_without_any_checkpoint_is_told() -> None:
     assert said(CheckpointOverdue(), state(job(), checkpoints=checkpoints())).startswith(
-        "llm trains for 11h 6m in job 88, and has no checkpoint at all"
+        "llm has trained for 11h 6m in job 88, and has no checkpoint; 12,880 steps are at risk"
     )
 
 
@@ -97,8 +97,8 @@ def test_a_last_save_that_is_torn_says_why_and_how_far_back_a_restart_goes() -> 
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "the last save of llm, step 12,500, ended torn 21m ago: no metadata.json yet; "
-        "the last whole one is step 12,000, 880 steps back"
+        "the last save of llm, step 12,500, was left incomplete 21m ago: no metadata.json yet; "
+        "the last complete one is step 12,000, 880 steps back"
     )
 
 

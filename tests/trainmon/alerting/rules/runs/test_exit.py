@@ -215,7 +215,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
     assert finding.summary == (
         "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
-        "the last that was seen is step 12,880"
+        "it was last at step 12,880"
     )
     assert found(Restarted(), state(*queue), NOW + 900) is None
     assert Restarted().blind(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"

@@ -143,14 +143,14 @@ def test_a_restart_of_this_program_ends_no_floor_and_no_row_of_skipped_steps() -
     told = alert(found(LossScaleFloor(), before, then))  # type: ignore[arg-type]
     still, at = anew(line(200, scale=1.0))
     assert LossScaleFloor().blind(still, told, at) == (
-        "it is 1 still; what it was before this program began is not known"
+        "it is still 1; its value before this program started is not known"
     )  # fmt: skip
     risen, at = anew(line(200, scale=2.0))
     assert LossScaleFloor().blind(risen, told, at) is None
     rows, then = stepped(watched(), 0, *(line(one, loss=None, skipped=1) for one in range(25)))
     skipping = alert(found(SkippedSteps(), rows, then))  # type: ignore[arg-type]
     few, at = anew(line(200), line(201, loss=None, skipped=1))
-    assert SkippedSteps().blind(few, skipping, at) == "1 skipped iteration since this program began"
+    assert SkippedSteps().blind(few, skipping, at) == "1 skipped iteration since this program started"
     taken, at = anew(line(200), line(201, loss=None, skipped=1), line(202))
     assert SkippedSteps().blind(taken, skipping, at) is None
 
@@ -160,7 +160,7 @@ def test_a_nan_that_began_before_this_program_is_not_over_while_the_next_lines_h
     told = alert(found(LossNan(), before, then))  # type: ignore[arg-type]
     still, at = anew(line(200, loss=None, nans=1))
     assert found(LossNan(), still, at) is None
-    assert LossNan().blind(still, told, at) == "it has just begun to be one anew"
+    assert LossNan().blind(still, told, at) == "its loss has just become NaN again"
     assert LossNan().blind(changed(still, verdict="dead", why="it failed"), told, at) is None
 
 
@@ -247,7 +247,7 @@ def test_a_log_that_says_that_the_scale_cannot_sink_is_believed() -> None:
     seen = after(usual(), [lines(NOW + 330, words)], NOW + 330)
     finding = found(LossScaleFloor(), changed(seen, verdict="dead"), NOW + 390)
     assert finding is not None
-    assert "its log said 1m ago that it cannot sink further" in finding.summary
+    assert "1m ago its log said that it cannot be reduced further" in finding.summary
     assert finding.evidence[0] == words
 
 

@@ -99,7 +99,10 @@ def test_a_run_whose_gpus_draw_the_power_of_work_is_a_warning_for_an_hour() -> N
     finding = found(RunStalled(), with_gpus(quiet, 98, 650.0, NOW))
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == f"llm has stalled: {why}, with the power of work: it may do what its log does not name"
+    assert (
+        finding.summary
+        == f"llm has stalled: {why}; its GPUs draw the power of real work: it may do something that its log does not mention"
+    )
     late = changed(quiet, progress=replace(PROGRESS, at=NOW - 3_700))
     for seen in (quiet, with_gpus(quiet, 98, 200.0, NOW), with_gpus(quiet, 60, 650.0, NOW),
                  with_gpus(late, 98, 650.0, NOW)):  # fmt: skip
@@ -144,7 +147,7 @@ def test_a_job_that_somebody_has_suspended_is_a_warning_that_says_what_lets_it_g
     finding = found(RunStalled(), seen)
     assert finding is not None
     assert (finding.severity, finding.summary) == (
-        "warning", "llm stands still: job 88 is suspended, its last step was 1h ago",
+        "warning", "llm is paused: job 88 is suspended, its last step was 1h ago",
     )  # fmt: skip
     assert "scontrol resume 88" in finding.advice
     stopped = found(RunStalled(), state(job(state="STOPPED"), verdict="stalled", why="told", progress=QUIET))
@@ -188,7 +191,7 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_t
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "llm may have ended: its log shows no step, and has not grown for 20m; no job and no W&B run tells of it"
+        "llm may have ended: its log shows no step, and has not grown for 20m; it has no job and no W&B run that would show it"
     )
     assert finding.evidence == ("loading", crashed)
     old = replace(seen, started_at=NOW + 100)
@@ -204,7 +207,7 @@ def test_an_unread_log_is_one_information_that_says_how_it_is_taught() -> None:
     finding = found(LogUnread(), UNREAD)
     assert finding is not None
     assert (finding.severity, finding.event) == ("info", True)
-    assert finding.summary == "whether llm trains cannot be told: its log grows, but shows no known step line"
+    assert finding.summary == "it is not known whether llm trains: its log grows, but shows no known step line"
     assert "[[log_format]]" in finding.advice
     assert finding.since == NOW - 40_000, "of one job it is told once"
     assert [one.rule for rule in RUNS for one in rule().check(UNREAD, NOW)] == ["log-unread"]

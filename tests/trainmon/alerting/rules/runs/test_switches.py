@@ -85,10 +85,12 @@ def test_a_save_switch_that_a_training_run_does_not_take_is_a_warning() -> None:
     finding = found(SaveSwitchIgnored(), state(job(), save=SAVE))
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "the save switch of llm has been armed for 20m by ann, and its trainer does not take it"
+    assert (
+        finding.summary == "the save switch of llm has been armed for 20m by ann, and its trainer has not consumed it"
+    )
     assert "trainmon-tui signal llm" in finding.advice
     hangs = state(job(), save=SAVE, verdict="hung", why="no step", progress=replace(PROGRESS, at=NOW - 3_600))
-    assert said(SaveSwitchIgnored(), hangs).endswith("and is not taken: no step came for 1h")
+    assert said(SaveSwitchIgnored(), hangs).endswith("and its trainer has not consumed it; there was no step for 1h")
 
 
 def test_a_save_switch_is_given_ten_of_the_runs_own_intervals() -> None:
@@ -103,7 +105,7 @@ def test_a_save_switch_is_given_ten_of_the_runs_own_intervals() -> None:
 def test_a_switch_that_was_taken_and_no_checkpoint_came_of_it() -> None:
     seen = state(job(), save=TAKEN, checkpoints=BEFORE)
     assert said(SaveSwitchIgnored(), seen) == (
-        "llm took its save switch 20m ago, and no checkpoint came of it, the last is that of step 12,500"
+        "llm consumed its save switch 20m ago, but committed no checkpoint; the last one is of step 12,500"
     )
     saved = changed(seen, checkpoints=checkpoints(checkpoint(12_600, 1_100), checkpoint(12_500, 4_000)))
     assert found(SaveSwitchIgnored(), saved) is None

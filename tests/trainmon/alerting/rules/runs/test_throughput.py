@@ -75,7 +75,7 @@ def test_a_slow_run_that_is_not_measured_any_more_is_not_over() -> None:
     slow = paced(SLOW)
     assert blind(SlowThroughput(), slow, changed(slow, verdict="hung", why="no step")) == "llm is hung: no step"
     old = changed(slow, memory=RunMemory(throughput=replace(SLOW, closed_at=NOW - 3_600)))
-    assert blind(SlowThroughput(), slow, old) == "no minute of it was measured lately"
+    assert blind(SlowThroughput(), slow, old) == "its throughput was not measured lately"
     dark = changed(without(slow, READER), verdict="unknown")
     assert blind(SlowThroughput(), slow, dark) == f"{READER}: no answer in 10 s"
     assert blind(SlowThroughput(), slow, paced(USUAL)) is None
@@ -87,7 +87,7 @@ def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> 
     slow = replace(USUAL, recent=(1.2e6,) * 10, usual=(1.2e6,) * 40, usual_rate=1.2e6, closed_at=later)
     anew = replace(paced(slow), started_at=NOW + 60)
     assert found(SlowThroughput(), anew, later) is None
-    words = "it makes 1.2M tokens/s, and made 1.6M before this program began"
+    words = "it makes 1.2M tokens/s, and made 1.6M before this program started"
     assert SlowThroughput().blind(anew, told, later) == words
     fast = replace(paced(replace(slow, recent=(1.55e6,) * 10)), started_at=NOW + 60)
     assert SlowThroughput().blind(fast, told, later) is None
@@ -144,14 +144,14 @@ def test_a_gpu_that_is_throttled_holds_its_run_up_and_its_node_is_named() -> Non
     finding = found(Straggler(), seen)
     assert finding is not None
     assert (finding.subject, finding.node, finding.run, finding.severity) == ("node:n2", "n2", "llm", "warning")
-    assert finding.summary == "n2 holds llm up: GPU 3 runs at 86 MHz, where its 15 peers are at 1,980 MHz"
+    assert finding.summary == "n2 slows llm down: GPU 3 runs at 86 MHz, where its 15 peers are at 1,980 MHz"
     assert finding.sources == ("node:n2",)
     assert "trainmon-tui exclude n2" in finding.advice
 
 
 def test_a_gpu_that_is_cold_among_peers_at_work_is_found() -> None:
     assert said(Straggler(), beside(node("n1"), node("n2", COLD))) == (
-        "n2 holds llm up: GPU 5 draws 120 W at 20 % and 35 °C, where its 15 peers are at 650 W"
+        "n2 slows llm down: GPU 5 draws 120 W at 20 % and 35 °C, where its 15 peers are at 650 W"
     )
 
 
@@ -226,5 +226,5 @@ def test_samples_become_the_means_that_are_compared() -> None:
     run: Run = replace(seen.runs["llm"], verdict="healthy")
     seen = replace(seen, runs={"llm": run})
     assert said(Straggler(), seen, NOW + 200) == (
-        "n1 holds llm up: GPU 6 runs at 400 MHz, where its 7 peers are at 1,980 MHz"
+        "n1 slows llm down: GPU 6 runs at 400 MHz, where its 7 peers are at 1,980 MHz"
     )
