@@ -124,7 +124,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
                     by_age=False,
                 )
             elif quiet <= self.at_work and gpus_of(run, state.nodes, state.sources, now).work:
-                text = "its GPUs draw the power of real work: it may do something that its log does not mention"
+                text = "its GPUs draw the power of real work: its log may not mention what it does"
                 yield replace(finding, summary=f"{finding.summary}; {text}", severity="warning")
             else:
                 yield finding
@@ -136,7 +136,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
                 state,
                 run,
                 "warning",
-                f"{run.name} may have ended: {run.why}; it has no job and no W&B run that would show it",
+                f"{run.name} may have ended: {run.why}; it has no job and no W&B run",
                 evidence=tail(run),
                 advice=f"look at the end of its log (key 4); {TEACH}",
                 since=log.at,
