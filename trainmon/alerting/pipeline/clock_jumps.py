@@ -93,8 +93,8 @@ def may_resolve(state: State, sources: Collection[str], now: Instant) -> bool:
 
 def _have_answered(state: State, names: Collection[str], since: Instant) -> bool:
     """A source that `not_in_the_future` moved was last seen exactly at `since`, which does not count."""
-    seen = (source.seen_at if (source := state.sources.get(name)) is not None else None for name in names)
-    return all(at is not None and at > since for at in seen)
+    sources = (state.sources.get(name) for name in names)
+    return all(source is not None and source.seen_at is not None and source.seen_at > since for source in sources)
 
 
 def not_in_the_future(state: State, now: Instant) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
+from itertools import count
 
 from msgspec.structs import replace
 
@@ -50,13 +51,9 @@ def alert_id(rule: str, subject: str, since: Instant, taken: Container[str], fou
 
     `found` separates a later episode from one that `taken` no longer has: the outbox still knows the old id.
     """
-    count = 0
-    while True:
-        text = "\0".join((rule, subject, str(int(since)), str(int(found // SAME_WITHIN)), str(count)))
-        name = base64.b32encode(hashlib.sha256(text.encode()).digest())[:8].decode().lower()
-        if name not in taken:
-            return name
-        count += 1
+    texts = (f"{rule}\0{subject}\0{int(since)}\0{int(found // SAME_WITHIN)}\0{number}" for number in count())
+    names = (base64.b32encode(hashlib.sha256(text.encode()).digest())[:8].decode().lower() for text in texts)
+    return next(name for name in names if name not in taken)
 
 
 def firing_again(alert: Alert) -> Alert:
@@ -84,10 +81,8 @@ def recalled(
     """
     kept: dict[str, Alert] = {}
     for alert in stored:
-        if alert.is_open:
-            kept[alert.id] = alert if outage is None else after_outage(alert, outage, now)
-        elif alert.fired_at is not None:
-            kept[alert.id] = alert
+        if alert.is_open or alert.fired_at is not None:
+            kept[alert.id] = alert if outage is None or not alert.is_open else after_outage(alert, outage, now)
     known = {alert.key for alert in kept.values() if alert.is_open}
     for alert in ours.values():
         if not alert.is_open:

@@ -6,9 +6,10 @@ Nothing is dropped: a notification of more alerts than it carries says how many,
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -48,6 +49,8 @@ REASONS = 3
 GROUPS_REMEMBERED = 1_000
 OWNERS_REMEMBERED = 10_000
 
+
+Key = TypeVar("Key", bound=Hashable)
 
 Owner = tuple[Severity, str]
 """(severity, run or node)"""
@@ -91,22 +94,26 @@ def group_alerts(dues: Sequence[Due], timers: GroupTimers, now: Instant) -> Grou
     notices: list[Notice] = []
     alerts: dict[str, Alert] = {}
     later: list[Instant] = []
-    by_kind: dict[tuple[NoticeKind, tuple[str, ...]], list[Due]] = {}
-    for one in dues:
-        by_kind.setdefault((one.kind, one.channels), []).append(one)
-    for (kind, channels), mine in by_kind.items():
-        groups: dict[str, list[Due]] = {}
-        for one in mine:
-            groups.setdefault(group_of(one.alert), []).append(one)
+    for (kind, channels), mine in _by(dues, lambda one: (one.kind, one.channels)).items():
+        groups = _by(mine, lambda one: group_of(one.alert))
         times = {group: _ready_time(kind, group, members, timers) for group, members in groups.items()}
-        ready = _with_same_nodes({group: members for group, members in groups.items() if times[group] <= now}, groups)
+        # Waiting groups go along with a ready group of the same node.
+        nodes = {_node(members) for group, members in groups.items() if times[group] <= now} - {None}
+        ready = {group: members for group, members in groups.items() if times[group] <= now or _node(members) in nodes}
         later += [at for group, at in times.items() if group not in ready]
         for group, members in _merged(ready).items():
-            after = [notified(one, now) for one in members]
-            alerts |= {alert.id: _waiting(alert, kind, channels, now) for alert in after}
-            notices.append(_notice(kind, channels, group, members, [alerts[alert.id] for alert in after], now))
+            after = [_waiting(notified(one, now), kind, channels, now) for one in members]
+            alerts |= {alert.id: alert for alert in after}
+            notices.append(_notice(kind, channels, group, members, after, now))
         timers = _advanced(timers, kind, ready, now)
     return Grouped(tuple(notices), tuple(alerts.values()), timers, min(later, default=None))
+
+
+def _by(dues: Iterable[Due], key: Callable[[Due], Key]) -> dict[Key, list[Due]]:
+    found: dict[Key, list[Due]] = {}
+    for one in dues:
+        found.setdefault(key(one), []).append(one)
+    return found
 
 
 def group_of(alert: Alert) -> str:
@@ -117,16 +124,6 @@ def group_of(alert: Alert) -> str:
         case "node" | "disk" | "source":
             return f"{alert.rule} {alert.cluster}"
     return f"{alert.rule} {alert.subject}"
-
-
-def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
-    return sorted(alerts, key=lambda alert: (SEVERITIES.index(alert.severity), alert.since, alert.subject))
-
-
-def _with_same_nodes(ready: dict[str, list[Due]], groups: Mapping[str, list[Due]]) -> dict[str, list[Due]]:
-    """The ready groups, and the waiting groups of the same nodes."""
-    nodes = {_node(members) for members in ready.values()} - {None}
-    return {group: members for group, members in groups.items() if group in ready or _node(members) in nodes}
 
 
 def _node(members: Iterable[Due]) -> str | None:
@@ -141,18 +138,8 @@ def _owner(alert: Alert) -> str | None:
 
 def _is_first(alert: Alert, timers: GroupTimers, at: Instant) -> bool:
     """Whether nothing as severe was notified of its run or node lately."""
-    owner = _owner(alert)
-    as_bad = SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
+    owner, as_bad = _owner(alert), SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
     return owner is not None and not any(at - timers.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
-
-
-def _first_at(kind: NoticeKind, group: str, members: Sequence[Due], timers: GroupTimers) -> Instant | None:
-    """When a group is ready because of the first alert of a run or a node."""
-    ready = min((one.ready_at for one in members if _is_first(one.alert, timers, one.ready_at)), default=None)
-    if ready is None or (len(timers.firsts) >= BURST and ready - timers.firsts[-BURST] < BURST_WITHIN):
-        return None
-    before = timers.groups.get((kind, group))
-    return ready if before is None else max(ready, before.at + FIRST_PAUSE)
 
 
 def _ready_time(kind: NoticeKind, group: str, members: Sequence[Due], timers: GroupTimers) -> Instant:
@@ -160,15 +147,19 @@ def _ready_time(kind: NoticeKind, group: str, members: Sequence[Due], timers: Gr
     ready = min(one.ready_at for one in members)
     if kind not in NEW_ALERTS:
         return ready
-    first = _first_at(kind, group, members, timers)
     before = timers.groups.get((kind, group))
+    # The first alert of a run or a node does not wait for a burst, except for one of such alerts.
+    first = min((one.ready_at for one in members if _is_first(one.alert, timers, one.ready_at)), default=math.inf)
+    if len(timers.firsts) >= BURST and first - timers.firsts[-BURST] < BURST_WITHIN:
+        first = math.inf
     if before is not None:
-        pause = PAUSES[min(before.times, len(PAUSES) - 1)]
+        first = max(first, before.at + FIRST_PAUSE)
         is_critical = any(one.alert.severity == "critical" for one in members)
+        pause = PAUSES[min(before.times, len(PAUSES) - 1)]
         ready = max(ready, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
     if len(timers.recent) >= BURST and ready - timers.recent[-BURST] < BURST_WITHIN:
         ready = max(ready, timers.recent[-1] + BURST_PAUSE)
-    return ready if first is None else min(ready, first)
+    return min(ready, first)
 
 
 def _merged(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
@@ -180,13 +171,9 @@ def _merged(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
         merged.setdefault(group if node is None or per_node[node] == 1 else f"node {node}", []).extend(members)
     if len(merged) <= GROUPS:
         return merged
-    wider: dict[str, list[Due]] = {}
-    for members in merged.values():
-        for one in members:
-            wider.setdefault(f"{one.alert.rule} {one.alert.cluster}", []).append(one)
-    if len(wider) <= GROUPS:
-        return wider
-    return {"": [one for members in merged.values() for one in members]}
+    everything = [one for members in merged.values() for one in members]
+    wider = _by(everything, lambda one: f"{one.alert.rule} {one.alert.cluster}")
+    return wider if len(wider) <= GROUPS else {"": everything}
 
 
 def _advanced(timers: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequence[Due]], now: Instant) -> GroupTimers:
@@ -196,15 +183,17 @@ def _advanced(timers: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequenc
     for group in ready:
         before = groups.pop((kind, group), None)
         groups[kind, group] = GroupTimer(now, 1 if before is None else before.times + 1)
-    groups = dict(list(groups.items())[-GROUPS_REMEMBERED:])
-    sent = min(len(ready), GROUPS)
     owners = {owner: at for owner, at in timers.owners.items() if 0 <= now - at < QUIET}
-    alerts = [one.alert for members in ready.values() for one in members]
     first_groups = sum(any(_is_first(one.alert, timers, now) for one in members) for members in ready.values())
     firsts = (*timers.firsts, *(now,) * min(first_groups, GROUPS))[-BURST:]
+    alerts = [one.alert for members in ready.values() for one in members]
     owners |= {(alert.severity, owner): now for alert in alerts if (owner := _owner(alert)) is not None}
-    owners = dict(list(owners.items())[-OWNERS_REMEMBERED:])
-    return GroupTimers(groups, (*timers.recent, *(now,) * sent)[-BURST:], owners, firsts)
+    return GroupTimers(
+        dict(list(groups.items())[-GROUPS_REMEMBERED:]),
+        (*timers.recent, *(now,) * min(len(ready), GROUPS))[-BURST:],
+        dict(list(owners.items())[-OWNERS_REMEMBERED:]),
+        firsts,
+    )
 
 
 def _notice(
@@ -215,12 +204,14 @@ def _notice(
     alerts: Sequence[Alert],
     now: Instant,
 ) -> Notice:
-    worst = worst_first(alerts)
+    worst = sorted(alerts, key=lambda alert: (SEVERITIES.index(alert.severity), alert.since, alert.subject))
     runs = {alert.run for alert in alerts}
     is_mixed = len({alert.rule for alert in alerts}) > 1
     reasons = list(dict.fromkeys(one.reason for one in members))
+    # The same alerts with the same numbers of notifications are the same notification.
+    text = "\n".join(sorted(f"{alert.id} {alert.notices}" for alert in alerts))
     return Notice(
-        key=_key(kind, alerts),
+        key=f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}",
         kind="digest" if is_mixed and kind in NEW_ALERTS else kind,
         reason="; ".join(reasons[:REASONS]) + (", and the like" if reasons[REASONS:] else ""),
         severity="info" if kind == "acknowledged" else worst[0].severity,
@@ -239,12 +230,6 @@ def _counts(alerts: Iterable[Alert]) -> tuple[str, ...]:
     counts = Counter((SEVERITIES.index(alert.severity), alert.rule) for alert in alerts)
     lines = [f"{count:,} × {rule} ({SEVERITIES[rank]})" for (rank, rule), count in sorted(counts.items())]
     return (f"{counted(counts.total(), 'alert')} at once", *lines)
-
-
-def _key(kind: NoticeKind, alerts: Sequence[Alert]) -> str:
-    """The id of each alert and its number of notifications: the same notification has the same key."""
-    text = "\n".join(sorted(f"{alert.id} {alert.notices}" for alert in alerts))
-    return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}"
 
 
 def _waiting(alert: Alert, kind: NoticeKind, channels: Sequence[str], now: Instant) -> Alert:

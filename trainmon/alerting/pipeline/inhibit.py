@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -67,10 +67,8 @@ def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
     hiding = _hiding(alert for alert in alerts.values() if alert.is_firing)
     changed = {}
     for alert in alerts.values():
-        if not alert.is_open:
-            continue
-        by = None if not hiding else _hidden_by(alert, hiding)
-        if by != alert.inhibited_by:
+        by = _hidden_by(alert, hiding) if hiding else None
+        if alert.is_open and by != alert.inhibited_by:
             # A recovering alert that nothing hides any more needs no notification.
             is_recovering = by is None and alert.phase == "recovering"
             told = alert.told or alert.severity if is_recovering else alert.told
@@ -78,17 +76,11 @@ def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
     return changed
 
 
-def may_be_hidden_soon(alerts: Iterable[Alert]) -> Mapping[str, str]:
-    """The firing alerts that a pending alert may hide soon: id → id of that pending alert."""
-    everyone = tuple(alerts)
-    hiding = _hiding(alert for alert in everyone if alert.phase == "pending")
-    if not hiding:
-        return {}
-    found = {}
-    for alert in everyone:
-        if alert.is_firing and alert.told is None and (by := _hidden_by(alert, hiding)) is not None:
-            found[alert.id] = by
-    return found
+def may_be_hidden_soon(alerts: Collection[Alert]) -> set[str]:
+    """The ids of firing alerts that a pending alert may hide soon."""
+    hiding = _hiding(alert for alert in alerts if alert.phase == "pending")
+    waiting = (alert for alert in alerts if alert.is_firing and alert.told is None) if hiding else ()
+    return {alert.id for alert in waiting if _hidden_by(alert, hiding) is not None}
 
 
 Hiding = Mapping[tuple[int, str], Alert]

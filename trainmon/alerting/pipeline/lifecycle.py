@@ -19,7 +19,6 @@ from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 OVER = "over"
 NOT_WATCHED = "no longer watched"
 RULE_OFF = "no longer looked for"
-NEVER_FIRED = "over before it fired"
 NO_NEW_DATA = "no new data since this program woke up"
 
 FOUND_AT_EVERY: Seconds = 10.0
@@ -134,9 +133,8 @@ def _updated(alert: Alert, finding: Finding, now: Instant) -> Alert:
     if alert.acknowledged is not None and is_worse(finding.severity, alert.acknowledged):
         changes |= {"acknowledged_by": None, "acknowledged_at": None, "acknowledged": None}
         changes |= {"first_told_at": alert.first_told_at and now}
-    if changes or abs(now - alert.found_at) >= FOUND_AT_EVERY:
-        return replace(alert, found_at=now, **changes)
-    return alert
+    is_new = changes or abs(now - alert.found_at) >= FOUND_AT_EVERY
+    return replace(alert, found_at=now, **changes) if is_new else alert
 
 
 def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evaluation) -> Alert:
@@ -156,12 +154,12 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
             return _ended(alert, NOT_WATCHED, now)
         why = rule.blind(state, alert, now)
     except Exception as error:  # a rule that cannot say whether it sees does not see
-        words = f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200]
-        return _unseen(alert, "error", words, evaluation)
+        text = f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200]
+        return _unseen(alert, "error", text, evaluation)
     if why is not None:
         return _unseen(alert, "stale", why, evaluation)
     if alert.phase == "pending":
-        return _ended(alert, NEVER_FIRED, now)
+        return _ended(alert, "over before it fired", now)
     since = now if alert.clear_since is None else alert.clear_since
     if alert.event or now - since >= rule.keep_firing_for:
         return _ended(alert, OVER, now)
@@ -185,9 +183,8 @@ def _unseen(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:
 def _ended(alert: Alert, how: str, now: Instant) -> Alert:
     """A resolved alert. If it was silenced, inhibited or flapping until its end, it needs no notification."""
     is_quiet = alert.muted_until is not None or alert.inhibited_by is not None or alert.flapping
-    told = alert.told or (alert.severity if is_quiet else None)
-    changes: dict[str, Any] = {"phase": "resolved", "resolved_at": now, "ended": how, "told": told}
-    return replace(alert, data="ok", data_why=None, inhibited_by=None, **changes)
+    alert = replace(alert, told=alert.told or (alert.severity if is_quiet else None), inhibited_by=None)
+    return replace(alert, phase="resolved", resolved_at=now, ended=how, data="ok", data_why=None)
 
 
 def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
@@ -196,28 +193,24 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
     A source that is missing just after a start, or while the queue that names it is not read, may still appear.
     """
     state, names = evaluation.state, alert.sources
-    if not names and alert.subject.startswith("source:"):
-        names = (alert.subject.removeprefix("source:"),)
-    elif not names and alert.node:
-        names = (f"node:{alert.node}",)
-    if names and all(name in evaluation.gone and name not in state.sources for name in names):
+    kind, _, name = alert.subject.partition(":")
+    if kind == "channel":
+        return name not in state.channels and bool(state.channels)
+    if not names and (kind == "source" or alert.node):
+        names = (name if kind == "source" else f"node:{alert.node}",)
+    if names and all(one in evaluation.gone and one not in state.sources for one in names):
         return True
-    is_missing = bool(names) and not any(name in state.sources for name in names)
-    if alert.subject.startswith("run:") and alert.run is not None:
-        is_missing = is_missing or alert.run not in state.runs
-    if alert.subject.startswith("channel:"):
-        return alert.subject.removeprefix("channel:") not in state.channels and bool(state.channels)
+    run_left = kind == "run" and alert.run is not None and alert.run not in state.runs
+    is_missing = run_left or (bool(names) and not any(one in state.sources for one in names))
     queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
     is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
     known_since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
-    return is_missing and evaluation.now - known_since >= LISTED_WITHIN and is_listed
+    return is_missing and is_listed and evaluation.now - known_since >= LISTED_WITHIN
 
 
 def _changes(old: Alert | None, new: Alert) -> list[HistoryEntry]:
     """What one evaluation changed of an alert, for its history."""
-    history: list[HistoryEntry] = []
-    if old is None:
-        history.append((new.id, "found", new.summary))
+    history: list[HistoryEntry] = [(new.id, "found", new.summary)] if old is None else []
     if new.fired_at is not None and (old is None or old.fired_at is None):
         history.append((new.id, "fired", new.summary))
     if old is None:
@@ -236,16 +229,13 @@ def _changes(old: Alert | None, new: Alert) -> list[HistoryEntry]:
 
 def _without_old(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
     """The alerts without those that were resolved long ago and need no notification any more."""
-    over = []
-    for alert in alerts.values():
-        may_be_notified = alert.told_on or alert.told is None
+
+    def may_be_notified(alert: Alert) -> bool:
         is_recent = alert.muted_until is not None or now - (alert.resolved_at or 0.0) < NOTIFY_END_WITHIN
-        if not alert.is_open and not (may_be_notified and is_recent):
-            over.append(alert)
-    if not over:
-        return alerts
+        return is_recent and (bool(alert.told_on) or alert.told is None)
+
+    over = [alert for alert in alerts.values() if not alert.is_open and not may_be_notified(alert)]
+    over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)
     old = {alert.id for alert in over if now - (alert.resolved_at or 0.0) > KEPT_RESOLVED}
-    if len(over) > RESOLVED_AT_MOST:
-        over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)
-        old |= {alert.id for alert in over[RESOLVED_AT_MOST:]}
+    old |= {alert.id for alert in over[RESOLVED_AT_MOST:]}
     return {name: alert for name, alert in alerts.items() if name not in old} if old else alerts

@@ -30,6 +30,13 @@ INHIBIT_WAIT: Seconds = 30.0
 """An alert waits at most this long for a pending alert that may inhibit it."""
 
 
+END_REASONS = {
+    NOT_WATCHED: "no longer watched (it left the config, or its job ended); that does not mean that it is well",
+    RULE_OFF: "its rule is disabled; that does not mean that it is well",
+}
+"""Why an alert ended, if its condition is not known to be gone."""
+
+
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
     """How alerts reach people."""
 
@@ -72,37 +79,43 @@ class Due(NamedTuple):
 def route(alerts: Mapping[str, Alert], routing: Routing, now: Instant) -> dict[str, Due]:
     """What must be notified of these alerts now, by alert id."""
     hidden_soon = may_be_hidden_soon(alerts.values())
-    due_now = ((alert.id, due(alert, routing, now, alert.id in hidden_soon)) for alert in alerts.values())
-    return {name: one for name, one in due_now if one is not None}
+    dues = (due(alert, routing, now, alert.id in hidden_soon) for alert in alerts.values())
+    return {one.alert.id: one for one in dues if one is not None}
 
 
 def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> Due | None:
     """What must be notified of one alert now."""
     if not alert.is_open:
         return _missed(alert, routing, now) or _resolved(alert, routing, now)
-    escalated = None if _needs_nobody(alert) else _escalated(alert, routing, now)
+    is_taken = alert.event or alert.rule == TEST or alert.acknowledged_by is not None
+    escalated = None if is_taken else _escalated(alert, routing, now)
     if alert.flapping and alert.is_firing and alert.muted_until is None and alert.inhibited_by is None:
         return (None if alert.told_on else flaps(alert, routing, now)) or escalated
     if not alert.is_firing or quiet_because(alert) is not None:
         return None
     if alert.told is None:
-        held_for = 0.0 if alert.pending_since is None else max(0.0, _fired(alert) - alert.pending_since)
-        if may_be_hidden and now - _fired(alert) < INHIBIT_WAIT and held_for > 0:
+        fired = alert.found_at if alert.fired_at is None else alert.fired_at
+        held_for = 0.0 if alert.pending_since is None else max(0.0, fired - alert.pending_since)
+        if may_be_hidden and now - fired < INHIBIT_WAIT and held_for > 0:
             return None
-        return _first(alert, routing, held_for) or escalated
+        return _first(alert, routing, fired, held_for) or escalated
     if is_worse(alert.severity, alert.told):
-        channels = _joined(channels_for(alert, routing), _still_configured(alert, routing))
-        reason = f"got worse: {alert.severity} now, it was {alert.told}"
-        return Due(alert, "worse", reason, channels, now) if channels else escalated
-    if _needs_nobody(alert) or alert.phase == "recovering":
+        channels = (*channels_for(alert, routing), *_still_configured(alert, routing))
+        return _due(alert, "worse", f"got worse: {alert.severity} now, it was {alert.told}", channels, now) or escalated
+    if is_taken or alert.phase == "recovering":
         return None
     return escalated or _repeated(alert, routing, now)
+
+
+def _due(alert: Alert, kind: NoticeKind, reason: str, channels: tuple[str, ...], ready_at: Instant) -> Due | None:
+    """A due alert on these channels, each once; None without channels."""
+    return Due(alert, kind, reason, tuple(dict.fromkeys(channels)), ready_at) if channels else None
 
 
 def quiet_because(alert: Alert) -> str | None:
     """Why a firing alert is not notified; None if it may be."""
     if alert.muted_until is not None:
-        return "muted" if not alert.muted_why else f"muted: {alert.muted_why}"
+        return f"muted: {alert.muted_why}" if alert.muted_why else "muted"
     if alert.inhibited_by is not None:
         return f"hidden by {alert.inhibited_by}"
     return "flapping" if alert.flapping else None
@@ -147,36 +160,32 @@ def notified(due: Due, now: Instant) -> Alert:
 
 def forgiven(alert: Alert, now: Instant) -> Alert:
     """An alert that has been less severe than notified for half an hour: if it gets worse, it is notified again."""
-    if alert.told is None or alert.told_at is None or not is_worse(alert.told, alert.severity):
-        return alert
-    return replace(alert, told=alert.severity) if now - alert.told_at >= WORSE_AGAIN else alert
+    is_better = alert.told is not None and is_worse(alert.told, alert.severity)
+    has_waited = alert.told_at is not None and now - alert.told_at >= WORSE_AGAIN
+    return replace(alert, told=alert.severity) if is_better and has_waited else alert
 
 
 def unmuted(alert: Alert) -> Alert:
     """An alert whose silence has ended: if it fires and nobody acknowledged it, it is notified again."""
-    if alert.phase == "recovering":
+    is_taken = alert.phase == "firing" and not alert.event and alert.acknowledged_by is not None
+    if is_taken or alert.phase == "recovering":
         return replace(alert, told=alert.told or alert.severity)
-    if not alert.is_firing or alert.event:
-        return alert
-    if alert.acknowledged_by is not None:
-        return replace(alert, told=alert.told or alert.severity)
-    return replace(alert, told=None, first_told_at=None)
+    return alert if alert.phase != "firing" or alert.event else replace(alert, told=None, first_told_at=None)
 
 
 def acknowledged(alert: Alert, routing: Routing, via: str, now: Instant) -> Due | None:
     """The acknowledgement of an alert, if others were notified of it too, or if it came from a phone."""
     channels = _still_configured(alert, routing, fallbacks=True)
-    if not channels or (len(channels) == 1 and via != "phone"):
-        return None
-    return Due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", channels, now)
+    wanted = channels if len(channels) > 1 or via == "phone" else ()
+    return _due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", wanted, now)
 
 
 def flaps(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     """That an alert flaps: one notification in place of one per episode."""
-    channels = _still_configured(alert, routing) or channels_for(alert, routing)
-    if not channels or alert.muted_until is not None or alert.inhibited_by is not None:
+    if alert.muted_until is not None or alert.inhibited_by is not None:
         return None
-    return Due(alert, "flapping", "flapping: no more notifications until it is stable", channels, now)
+    channels = _still_configured(alert, routing) or channels_for(alert, routing)
+    return _due(alert, "flapping", "flapping: no more notifications until it is stable", channels, now)
 
 
 def _still_configured(alert: Alert, routing: Routing, fallbacks: bool = False) -> tuple[str, ...]:
@@ -184,19 +193,6 @@ def _still_configured(alert: Alert, routing: Routing, fallbacks: bool = False) -
     channels that fail."""
     known = {route.channel for route in routing.routes if fallbacks or not route.fallback}
     return tuple(name for name in alert.told_on if name in known)
-
-
-def _joined(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*one, *other)))
-
-
-def _fired(alert: Alert) -> Instant:
-    return alert.found_at if alert.fired_at is None else alert.fired_at
-
-
-def _needs_nobody(alert: Alert) -> bool:
-    """Whether nobody needs to acknowledge it (any more)."""
-    return alert.event or alert.rule == TEST or alert.acknowledged_by is not None
 
 
 def _wants(route: Route, alert: Alert) -> bool:
@@ -208,35 +204,27 @@ def _wants(route: Route, alert: Alert) -> bool:
     )
 
 
-def _first(alert: Alert, routing: Routing, held_for: Seconds) -> Due | None:
+def _first(alert: Alert, routing: Routing, fired: Instant, held_for: Seconds) -> Due | None:
     channels = channels_for(alert, routing)
-    if not channels:
-        return None
-    fired = _fired(alert)
-    ready = fired + min(1.0, routing.group_wait) + min(GROUP_WAIT_AT_MOST, GROUP_WAIT_SHARE * held_for)
     if alert.rule == TEST:
-        return Due(alert, "test", "the regular test of this channel", channels, fired)
+        return _due(alert, "test", "the regular test of this channel", channels, fired)
+    ready = fired + min(1.0, routing.group_wait) + min(GROUP_WAIT_AT_MOST, GROUP_WAIT_SHARE * held_for)
     if alert.event:
-        return Due(alert, "event", "happened", channels, ready)
-    if alert.told_on:
-        reason = "no longer muted or flapping, and still firing"
-        return Due(alert, "fire", reason, _joined(channels, _still_configured(alert, routing)), ready)
-    return Due(alert, "fire", "fired", channels, ready)
+        return _due(alert, "event", "happened", channels, ready)
+    if not alert.told_on or not channels:
+        return _due(alert, "fire", "fired", channels, ready)
+    channels = (*channels, *_still_configured(alert, routing))
+    return _due(alert, "fire", "no longer muted or flapping, and still firing", channels, ready)
 
 
 def _escalated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
-    begin = alert.first_told_at or alert.fired_at or now
+    waited = now - (alert.first_told_at or alert.fired_at or now)
     channels = tuple(
         route.channel
         for route in routing.routes
-        if route.after > 0
-        and now - begin >= route.after
-        and _wants(route, alert)
-        and route.channel not in alert.told_on
+        if 0 < route.after <= waited and _wants(route, alert) and route.channel not in alert.told_on
     )
-    if not channels:
-        return None
-    return Due(alert, "escalate", f"not acknowledged for {ago(now - begin)}", channels, now)
+    return _due(alert, "escalate", f"not acknowledged for {ago(waited)}", channels, now)
 
 
 def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
@@ -244,39 +232,24 @@ def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
         return None
     fired = alert.since if alert.fired_at is None else alert.fired_at
     known = "still firing" if alert.data == "ok" else "not known to be resolved"
-    reason = f"{known} after {ago(now - fired)}, not acknowledged"
-    channels = _joined(_still_configured(alert, routing), channels_for(alert, routing))
-    return Due(alert, "repeat", reason, channels, now) if channels else None
+    channels = (*_still_configured(alert, routing), *channels_for(alert, routing))
+    return _due(alert, "repeat", f"{known} after {ago(now - fired)}, not acknowledged", channels, now)
 
 
 def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     """An alert that resolved before its notification, in a flood or around a crash. It is notified nevertheless."""
-    over = alert.resolved_at
-    if (
-        alert.told is not None
-        or alert.fired_at is None
-        or over is None
-        or now - over >= NOTIFY_END_WITHIN
-        or alert.rule == TEST
-    ):
+    is_recent = alert.resolved_at is not None and now - alert.resolved_at < NOTIFY_END_WITHIN
+    if alert.told is not None or alert.fired_at is None or not is_recent or alert.rule == TEST:
         return None
-    channels = channels_for(alert, routing)
-    if not channels:
-        return None
-    return Due(alert, "event" if alert.event else "fire", "fired, and is resolved by now", channels, now)
+    kind: NoticeKind = "event" if alert.event else "fire"
+    return _due(alert, kind, "fired, and is resolved by now", channels_for(alert, routing), now)
 
 
 def _resolved(alert: Alert, routing: Routing, now: Instant) -> Due | None:
-    """The end of an alert, on the channels that were notified of its begin."""
+    """The end of an alert, on the channels that were notified of its start."""
     if not alert.told_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
         return None
     unwanted = {route.channel for route in routing.routes if not route.resolved}
     channels = tuple(name for name in _still_configured(alert, routing, fallbacks=True) if name not in unwanted)
-    if not channels:
-        return None
     over = now if alert.resolved_at is None else alert.resolved_at
-    reasons: Mapping[str | None, str] = {
-        NOT_WATCHED: "no longer watched (it left the config, or its job ended); that does not mean that it is well",
-        RULE_OFF: "its rule is disabled; that does not mean that it is well",
-    }
-    return Due(alert, "resolve", reasons.get(alert.ended, "over"), channels, over + RESOLVE_WAIT)
+    return _due(alert, "resolve", END_REASONS.get(alert.ended or "", "over"), channels, over + RESOLVE_WAIT)

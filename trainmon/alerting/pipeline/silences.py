@@ -43,10 +43,9 @@ def muted(alerts: Mapping[str, Alert], in_force: Iterable[Silence]) -> dict[str,
     longest_first = sorted(in_force, key=lambda silence: silence.until, reverse=True)
     changed = {}
     for alert in alerts.values():
-        if not (alert.is_open or alert.muted_until is not None):
-            continue
-        silence = next((one for one in longest_first if covers(one, alert)), None)
-        until, why = (None, None) if silence is None else (silence.until, silence.why or None)
-        if (until, why) != (alert.muted_until, alert.muted_why):
-            changed[alert.id] = replace(alert, muted_until=until, muted_why=why)
+        if alert.is_open or alert.muted_until is not None:
+            silence = next((one for one in longest_first if covers(one, alert)), None)
+            until, why = (None, None) if silence is None else (silence.until, silence.why or None)
+            if (until, why) != (alert.muted_until, alert.muted_why):
+                changed[alert.id] = replace(alert, muted_until=until, muted_why=why)
     return changed
