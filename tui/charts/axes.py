@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from itertools import count
+from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
 ROOM_LEFT = 0.5
@@ -66,14 +66,10 @@ def rounded_log(low: float, high: float) -> Limits:
 
 def _marks(low: float, high: float) -> Iterator[float]:
     """1, 2 and 5 times each power of ten in these limits."""
-    power = math.floor(math.log10(low)) - 1
-    for exponent in count(power):
-        for factor in (1.0, 2.0, 5.0):
-            mark = factor * 10.0**exponent
-            if mark > high:
-                return
-            if mark >= low:
-                yield mark
+    marks = (
+        factor * 10.0**exponent for exponent in count(math.floor(math.log10(low)) - 1) for factor in (1.0, 2.0, 5.0)
+    )
+    yield from takewhile(lambda mark: mark <= high, dropwhile(lambda mark: mark < low, marks))
 
 
 def settled(old: Limits | None, low: float, high: float, *, parts: float, room: float, log: bool = False) -> Limits:
@@ -84,11 +80,8 @@ def settled(old: Limits | None, low: float, high: float, *, parts: float, room: 
         if used >= (1.0 - room) * whole:
             return old
     made = rounded_log(low, high) if log else rounded(low, high, parts)
-    return old if old is not None and _about(made, old) else made
-
-
-def _about(a: Limits, b: Limits) -> bool:
-    return math.isclose(a.low, b.low, abs_tol=1e-12) and math.isclose(a.high, b.high, abs_tol=1e-12)
+    is_same = old is not None and all(math.isclose(a, b, abs_tol=1e-12) for a, b in zip(made, old, strict=True))
+    return old if old is not None and is_same else made
 
 
 # ---- ticks ---------------------------------------------------------------------------------------------------------
@@ -115,15 +108,10 @@ def log_ticks(limits: Limits, most: int, cells: int) -> list[Tick]:
     """1 2 5 10 while there is room, else powers of ten, else some of them."""
     marks = list(_marks(limits.low * (1 - 1e-9), limits.high * (1 + 1e-9)))
     if len(marks) > most:
-        tens = [mark for mark in marks if is_power_of_ten(mark)]
+        tens = [mark for mark in marks if abs(math.log10(mark) - round(math.log10(mark))) < 1e-9]
         every = math.ceil(len(tens) / max(1, most))
         marks = tens[::every] if len(tens) > 1 else [marks[0], marks[-1]]
     return [(mark, label(mark, mark, mark, cells)) for mark in marks]
-
-
-def is_power_of_ten(value: float) -> bool:
-    exponent = math.log10(value)
-    return abs(exponent - round(exponent)) < 1e-9
 
 
 UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
@@ -162,11 +150,6 @@ CLOCK_STEPS = (
 )  # fmt: skip
 
 
-def clock_step(span: float, parts: float) -> float:
-    """The smallest of the steps of a clock of which `span` has at most `parts`."""
-    return next((step for step in CLOCK_STEPS if span / step <= parts), CLOCK_STEPS[-1])
-
-
 def settled_times(old: Limits | None, low: float, high: float) -> Limits:
     """As `settled`, to round times."""
     if (
@@ -176,7 +159,7 @@ def settled_times(old: Limits | None, low: float, high: float) -> Limits:
         and high - low >= (1 - ROOM_BEFORE) * (old.high - old.low)
     ):
         return old
-    step = clock_step(max(high - low, 1.0), X_PARTS)
+    step = next((step for step in CLOCK_STEPS if max(high - low, 1.0) / step <= X_PARTS), CLOCK_STEPS[-1])
     begin, end = math.floor(low / step) * step, math.ceil(high / step) * step
     return Limits(begin, end if end > begin else begin + step)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from itertools import accumulate, islice
 from operator import le
 
@@ -158,9 +158,7 @@ class Copies:
 
     def keep(self, paths: Container[str], keys: Container[str]) -> None:
         """Forget all others: 100,000 points are 2.4 MB."""
-        gone: Iterable[tuple[str, str]] = [one for one in self._copies if one[0] not in paths or one[1] not in keys]
-        for one in gone:
-            del self._copies[one]
+        self._copies = {(p, k): copy for (p, k), copy in self._copies.items() if p in paths and k in keys}
 
 
 NOTHING = Copy()

@@ -5,7 +5,7 @@ It asks for what came since it last asked, and makes again what that changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tui.charts.axes import (
@@ -81,21 +81,18 @@ class Charts:
         tells how far they reach. All others are forgotten."""
         self.paths, self.keys = tuple(paths[:ATTEMPTS_AT_MOST]), tuple(keys)
         self.copies.keep(self.paths, self.keys)
-        for known in [known for known in self._columns if known[0] not in self.paths or known[1] not in self.keys]:
-            del self._columns[known]
+        self._columns = {of: made for of, made in self._columns.items() if of[0] in self.paths and of[1] in self.keys}
         self.is_behind, left = False, FRESH_AT_MOST
-        for path, key in self._wanted(shown):
+        # First the curves that the limits of x come from, then those in sight.
+        leads = [(path, key) for path in self.paths for key in self.keys[:1]]
+        in_sight = [(path, key) for path in self.paths for key in shown]
+        others = [(path, key) for path in self.paths[:1] for key in self.keys]
+        for path, key in dict.fromkeys((*leads, *in_sight, *others)):
             if left <= 0:
                 self.is_behind = True
                 return
             before = len(self.copies.known(path, key))
             left -= abs(len(self.copies.look(path, key)) - before)
-
-    def _wanted(self, shown: Sequence[str]) -> Iterable[tuple[str, str]]:
-        """The curves to read, each once, first those that the limits of x come from, then those in sight."""
-        leads = [(path, key) for path in self.paths for key in self.keys[:1]]
-        in_sight = [(path, key) for path in self.paths for key in shown]
-        return dict.fromkeys((*leads, *in_sight, *((path, key) for path in self.paths[:1] for key in self.keys)))
 
     def has_curves(self, path: str) -> bool:
         """Whether there is a point of this attempt."""
@@ -196,24 +193,19 @@ class Charts:
 
     def _curves(self, key: str, view: View, frame: Frame) -> list[CurveLine]:
         """The oldest attempt first, the present values last."""
+        current, *earlier = self._shown(view)
+        wanted: list[tuple[str, Look, float, str]] = [
+            (path, "before", view.weight, letter) for path, letter in zip(earlier, BEFORE, strict=False)
+        ][::-1]
+        wanted += [(current, "raw", 0.0, "")] if view.weight else []
         lines = []
-        for number, path in reversed(list(enumerate(self._shown(view)))):
-            if number:
-                lines.append(self._line(path, key, view, frame, "before", view.weight, BEFORE[number - 1]))
-            else:
-                if view.weight:
-                    lines.append(self._line(path, key, view, frame, "raw", 0.0))
-                lines.append(self._line(path, key, view, frame, "now", view.weight))
+        for path, look, weight, letter in (*wanted, (current, "now", view.weight, "")):
+            copy = self.copies.known(path, key)
+            columns = self._columns.setdefault((path, key, weight), Columns())
+            xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
+            made = columns.of(xs, ys, frame, (id(copy), copy.version), along=view.by_time)
+            lines.append(CurveLine(made, look, letter))
         return [line for line in lines if any(line.columns)]
-
-    def _line(
-        self, path: str, key: str, view: View, frame: Frame, look: Look, weight: float, letter: str = ""
-    ) -> CurveLine:
-        copy = self.copies.known(path, key)
-        columns = self._columns.setdefault((path, key, weight), Columns())
-        xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
-        made = columns.of(xs, ys, frame, (id(copy), copy.version), along=view.by_time)
-        return CurveLine(made, look, letter)
 
     def _limits(self, key: str, view: View, curves: Sequence[CurveLine]) -> tuple[Limits, bool]:
         """The limits of y, and whether they are those of a log axis: without one value above zero there is none."""

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from tui.charts.axes import LABEL_AT_MOST, Limits, Tick
-from tui.charts.braille import braille, in_ascii, ranges
-from tui.charts.downsample import DOWN, NAN, UP, Column, Frame
+from tui.charts.downsample import DOWN, NAN, UP, Column, Frame, braille, in_ascii, ranges
+from tui.charts.sparkline import plot
 from tui.style import Span
 
 Look = Literal["now", "raw", "before"]
@@ -131,21 +132,9 @@ def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick
 @lru_cache(256)
 def drawn(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
     """What plotext draws of a plot with nothing in it."""
-    import plotext
-
-    plotext.clear_figure()
-    plotext.limit_size(False, False)
-    plotext.theme("clear")
-    plotext.plotsize(width, height)
-    plotext.plot([-10], [-10], marker=" ")  # of nothing it would draw no axes
-    plotext.xlim(0, 1)
-    plotext.ylim(0, 1)
-    plotext.xaxes(True, False)
-    plotext.yaxes(True, False)
-    plotext.xticks([share for share, _ in x_ticks], [label for _, label in x_ticks])
-    labels = [label.rjust(LABEL_AT_MOST) for _, label in y_ticks] or [" " * LABEL_AT_MOST]
-    plotext.yticks([share for share, _ in y_ticks] or [0], labels)
-    return tuple(plotext.uncolorize(plotext.build()).split("\n")[:height])
+    labels = [(share, label.rjust(LABEL_AT_MOST)) for share, label in y_ticks] or [(0.0, " " * LABEL_AT_MOST)]
+    nothing = [[(-10.0, -10.0)]]  # outside; without any point plotext draws no axes
+    return tuple(plot(nothing, Limits(0, 1), Limits(0, 1), x_ticks, labels, width, height, marker=" "))
 
 
 def dots(curve: CurveLine, height: Callable[[float], int], *, plain: bool) -> Iterator[tuple[int, int, str]]:
@@ -221,10 +210,5 @@ class Canvas:
 
     def lines(self) -> Iterator[tuple[Span, ...]]:
         for chars, styles in zip(self.chars, self.styles, strict=True):
-            text, start = "".join(chars), 0
-            spans = []
-            for style, run in groupby(styles):
-                stop = start + sum(1 for _ in run)
-                spans.append(Span(text[start:stop], style))
-                start = stop
-            yield tuple(spans)
+            runs = groupby(zip(styles, chars, strict=True), itemgetter(0))
+            yield tuple(Span("".join(char for _, char in run), style) for style, run in runs)

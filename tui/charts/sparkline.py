@@ -6,11 +6,13 @@ plotext draws; it is imported at the first plot, because the dashboard must pain
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from trainmon.lib import Instant
 from trainmon.model import Series
+from tui.charts.axes import Limits, Tick
 from tui.style import Span
 
 HOUR = 3_600.0
@@ -53,8 +55,18 @@ def stretches(series: Series, now: Instant, count: int, span: float = HOUR) -> l
     return found
 
 
-def plot(axis: Axis, lines: Sequence[Sequence[Point]], width: int, height: int, *, plain: bool) -> list[str]:
-    """The plot as `height` texts of `width` cells; `plain` draws with ASCII."""
+def plot(
+    lines: Sequence[Sequence[Point]],
+    x: Limits,
+    y: Limits,
+    x_ticks: Sequence[Tick],
+    y_ticks: Sequence[Tick],
+    width: int,
+    height: int,
+    *,
+    marker: str,
+) -> list[str]:
+    """What plotext draws of these lines: at most `height` texts."""
     import plotext
 
     plotext.clear_figure()
@@ -62,17 +74,14 @@ def plot(axis: Axis, lines: Sequence[Sequence[Point]], width: int, height: int, 
     plotext.theme("clear")
     plotext.plotsize(width, height)
     for line in lines:
-        plotext.plot([x for x, _ in line], [y for _, y in line], marker="*" if plain else "braille")
-    if not lines:
-        plotext.plot([0], [-axis.top], marker=" ")
-    plotext.xlim(-HOUR / 60, 0)
-    plotext.ylim(0, axis.top)
+        plotext.plot([at for at, _ in line], [value for _, value in line], marker=marker)
+    plotext.xlim(*x)
+    plotext.ylim(*y)
     plotext.xaxes(True, False)
     plotext.yaxes(True, False)
-    plotext.xticks([-60, -30, 0], ["-60m", "-30m", "now"])
-    plotext.yticks([value for value, _ in axis.ticks], [label for _, label in axis.ticks])
-    texts = plotext.uncolorize(plotext.build()).split("\n")
-    return [text[:width].ljust(width) for text in texts[:height]]
+    plotext.xticks([at for at, _ in x_ticks], [label for _, label in x_ticks])
+    plotext.yticks([value for value, _ in y_ticks], [label for _, label in y_ticks])
+    return plotext.uncolorize(plotext.build()).split("\n")[:height]  # type: ignore[no-any-return]
 
 
 def picture(
@@ -86,35 +95,19 @@ def picture(
         said = "no history yet".center(width)[:width]
         rest = [(Span(said if y == (height - 1) // 2 else " " * width, "dim"),) for y in range(height - 1)]
         return [head, *rest]
-    return [head, *(coloured(text) for text in plot(axis, lines, width, height - 1, plain=plain))]
+    marker = "*" if plain else "braille"
+    x, x_ticks = Limits(-HOUR / 60, 0.0), ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, "now"))
+    texts = plot(lines, x, Limits(0.0, axis.top), x_ticks, axis.ticks, width, height - 1, marker=marker)
+    return [head, *(coloured(text[:width].ljust(width)) for text in texts)]
 
 
 def coloured(text: str) -> tuple[Span, ...]:
     """The curve stands out, its axes do not."""
-    spans: list[Span] = []
-    for is_curve, piece in _pieces(text):
-        spans.append(Span(piece, "accent" if is_curve else "dim"))
-    return tuple(spans)
-
-
-def _pieces(text: str) -> Iterator[tuple[bool, str]]:
-    start = 0
-    for place in range(1, len(text) + 1):
-        if place == len(text) or _is_curve(text[place]) != _is_curve(text[start]):
-            yield _is_curve(text[start]), text[start:place]
-            start = place
-
-
-def _is_curve(char: str) -> bool:
-    return char == "*" or "\u2801" <= char <= "\u28ff"
+    pieces = groupby(text, lambda char: "accent" if char == "*" or "\u2801" <= char <= "\u28ff" else "dim")
+    return tuple(Span("".join(chars), style) for style, chars in pieces)
 
 
 def side_by_side(pictures: Sequence[Sequence[tuple[Span, ...]]], gap: int = 2) -> list[tuple[Span, ...]]:
     """Pictures of one height beside each other."""
-    lines: list[tuple[Span, ...]] = []
-    for parts in zip(*pictures, strict=True):
-        spans: list[Span] = []
-        for part in parts:
-            spans += [*([Span(" " * gap)] if spans else []), *part]
-        lines.append(tuple(spans))
-    return lines
+    rows = zip(*pictures, strict=True)
+    return [(*first, *chain.from_iterable((Span(" " * gap), *part) for part in rest)) for first, *rest in rows]

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trainmon.analysis.wandb import active_run
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
+from tui.charts.axes import UNITS
 from tui.charts.cache import Copy
 from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, short
 from tui.widgets import Row, sentence
@@ -53,7 +54,7 @@ def number(value: float) -> str:
         return "0"
     if size >= 1e15 or size < 1e-3:
         return f"{value:.2e}"
-    for least, unit, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+    for least, unit, name in UNITS:
         if size >= least:
             return f"{value / unit:.4g}{name}"
     return f"{value:.0f}" if size >= 1000 else f"{value:.4g}"
@@ -63,9 +64,7 @@ def signed(found: Change | None) -> str:
     """`+0.012`, `-3.4k`; `=` for no change, and `-` where there is nothing to compare with."""
     if found is None:
         return "-"
-    if found.by == 0:
-        return "="
-    return ("+" if found.by > 0 else "") + number(found.by)
+    return "=" if found.by == 0 else ("+" if found.by > 0 else "") + number(found.by)
 
 
 def value_style(value: float | None) -> str:
@@ -101,10 +100,11 @@ def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str]
     """The charted metrics in their order, then what else W&B has as the latest."""
     made = [value_row(key, reading(copy), change(copy), width, style="") for key, copy in charted]
     known = {key for key, _ in charted}
-    for key, value in sorted(summary.items()):
-        if key not in known and not key.startswith("_") and not isinstance(value, str):
-            made.append(value_row(key, float(value), None, width, style="dim"))
-    return made
+    return made + [
+        value_row(key, float(value), None, width, style="dim")
+        for key, value in sorted(summary.items())
+        if key not in known and not key.startswith("_") and not isinstance(value, str)
+    ]
 
 
 def value_row(key: str, value: float | None, found: Change | None, width: int, *, style: str) -> Row:
@@ -139,7 +139,22 @@ def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) 
     look = "dim" if stale else look
     spans = [Span(f"{symbol} ", look)]
     room = width - 2
-    for span in told(wandb, now, look):
+    run = wandb.current
+    parts = (
+        ()
+        if run is None
+        else (
+            Span(run.state, look),
+            heartbeat(wandb, run, now),
+            Span("" if run.step is None else f"step {count(run.step)}"),
+            Span(f"on {run.host}" if run.host else "", "dim"),
+            Span(f"by {run.user}" if run.user else "", "dim"),
+            Span(run.url or "", "dim"),
+        )
+    )
+    for span in parts:
+        if not span.text:
+            continue
         gap = "  " if len(spans) > 1 else ""
         text = shorten(gap + clean(span.text), room)
         if cell_width(gap + span.text) > room and len(spans) > 1 and room < 16:
@@ -147,23 +162,6 @@ def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) 
         spans.append(Span(text, span.style))
         room -= cell_width(text)
     return tuple(spans)
-
-
-def told(wandb: Wandb, now: Instant, look: str) -> Iterator[Span]:
-    """The parts of the line, the most important first."""
-    run = wandb.current
-    if run is None:
-        return
-    yield Span(run.state, look)
-    yield heartbeat(wandb, run, now)
-    if run.step is not None:
-        yield Span(f"step {count(run.step)}")
-    if run.host:
-        yield Span(f"on {run.host}", "dim")
-    if run.user:
-        yield Span(f"by {run.user}", "dim")
-    if run.url:
-        yield Span(run.url, "dim")
 
 
 def heartbeat(wandb: Wandb, run: WandbRun, now: Instant) -> Span:

@@ -75,10 +75,9 @@ class View(NamedTuple):
 
     def closer(self, shown: Limits, data: Limits) -> View:
         """Half of it: about the middle, or about the end while that is followed."""
-        width = max((min(shown.high, data.high) - max(shown.low, data.low)) / 2, self._least)
-        if self.end is None:
-            return self._replace(width=width)
-        return self._replace(width=width, end=self.end - width / 2)
+        least = LEAST_SECONDS if self.by_time else LEAST_STEPS
+        width = max((min(shown.high, data.high) - max(shown.low, data.low)) / 2, least)
+        return self._replace(width=width, end=None if self.end is None else self.end - width / 2)
 
     def farther(self, data: Limits) -> View:
         """Twice as much; whatever is as wide as the curves is all of them."""
@@ -100,10 +99,6 @@ class View(NamedTuple):
 
     def _ending(self, end: float | None, data: Limits) -> View:
         return self._replace(end=None if end is None or end >= data.high else end)
-
-    @property
-    def _least(self) -> float:
-        return LEAST_SECONDS if self.by_time else LEAST_STEPS
 
 
 def reach(copies: Sequence[Copy], *, by_time: bool) -> Limits | None:
