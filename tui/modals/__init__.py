@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from tui.modals.acknowledge import Acknowledge
+from tui.modals.dialog import Dialog, Once
 from tui.modals.find import Find
-from tui.modals.folder import Folder
 from tui.modals.jump import Jump, Target
+from tui.modals.login_prompt import LoginPrompt
 from tui.modals.menu import Menu
-from tui.modals.mute import Mute, Muting
-from tui.modals.once import Dialog, Once
+from tui.modals.mute import Mute
 from tui.modals.palette import CommandPalette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.prompt import LoginPrompt
+from tui.modals.text_prompt import TextPrompt
 
 __all__ = [
-    "Acknowledge",
     "CommandPalette",
     "Dialog",
     "Find",
-    "Folder",
     "Jump",
     "LoginPrompt",
     "Menu",
     "Mute",
-    "Muting",
     "Once",
     "Pick",
     "PlanScreen",
     "Target",
+    "TextPrompt",
 ]

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from textual import events
 from textual.app import ComposeResult
 from textual.geometry import Offset
-from textual.widgets import Static
 
-from tui.modals.once import Dialog
+from tui.modals.dialog import Dialog, text
 
 LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 """The home row first."""
@@ -32,7 +31,7 @@ class Jump(Dialog[str | None]):
 
     def compose(self) -> ComposeResult:
         for letter, target in self.targets.items():
-            label = Static(f" {letter} ", classes="letter", markup=False)
+            label = text(f" {letter} ", "letter")
             label.styles.offset = target.at
             yield label
 

@@ -9,13 +9,12 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.widgets import Static
 
 from trainmon.actions.planning import Offer, offered
 from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import State, Verb
 from tui.keys import bindings
-from tui.modals.once import Dialog
+from tui.modals.dialog import Dialog, text
 from tui.style import Span
 from tui.views import TITLES, key_of
 from tui.widgets import KeyedLines, Row
@@ -45,50 +44,45 @@ class Menu(Dialog[Verb | None]):
         self.subjects = tuple(subjects)
         self.entries = entries(self.subjects, state, now)
         self.lines = KeyedLines()
+        self.refusal = text("", "words")
 
     def compose(self) -> ComposeResult:
         names = clean(self.subjects[0][1] if len(self.subjects) == 1 else f"{len(self.subjects)} marked rows", 200)
-        with Vertical(classes="dialog"):
-            yield Static(f"Actions on {names}", classes="question", markup=False)
-            yield self.lines
-            yield Static("", id="why-not", classes="words", markup=False)
-            yield Static("Enter shows the plan, changes nothing  Esc closes", classes="hint", markup=False)
+        question = text(f"Actions on {names}", "question")
+        hint = text("Enter shows the plan, changes nothing  Esc closes", "hint")
+        yield Vertical(question, self.lines, self.refusal, hint, classes="dialog")
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(max(1, len(self.entries)), 14)
         self.lines.focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        self.call_after_refresh(self._fill)
-
-    def _fill(self) -> None:
-        self.lines.set_rows(rows(self.entries, self.lines.row_width))
+        self.call_after_refresh(lambda: self.lines.set_rows(rows(self.entries, self.lines.row_width)))
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        event.stop()
-        found = next((entry for entry in self.entries if entry.verb == event.key), None)
-        self.query_one("#why-not", Static).update("" if found is None else found.refusal)
+        self.refusal.update(next((entry.refusal for entry in self.entries if entry.verb == event.key), ""))
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
-        event.stop()
-        found = next((entry for entry in self.entries if entry.verb == event.key), None)
-        if found is not None and not found.refusal:
-            self.dismiss(found.verb)
+        self._close_with(event.key)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """A capital letter works as outside the menu, for the possible actions."""
         if action == "act":
-            return self._entry(str(parameters[0])) is not None
+            return any(entry.verb in same_key(str(parameters[0])) and not entry.refusal for entry in self.entries)
         return super().check_action(action, parameters)
 
-    def _entry(self, verb: str) -> Entry | None:
-        same = {"hold": {"hold", "release"}, "unkill": {"unkill", "unsave"}}.get(verb, {verb})
-        return next((entry for entry in self.entries if entry.verb in same and not entry.refusal), None)
-
     def action_act(self, verb: str) -> None:
-        found = self._entry(verb)
+        self._close_with(*same_key(verb))
+
+    def _close_with(self, *verbs: str) -> None:
+        found = next((entry for entry in self.entries if entry.verb in verbs and not entry.refusal), None)
         if found is not None:
             self.dismiss(found.verb)
+
+
+def same_key(verb: str) -> tuple[str, ...]:
+    """The verbs that share the key of this one."""
+    return {"hold": ("hold", "release"), "unkill": ("unkill", "unsave")}.get(verb, (verb,))
 
 
 def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[Entry, ...]:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
-from textual import events
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from trainmon.lib import Seconds, shorten
-from tui.modals.once import Dialog
+from tui.modals.dialog import Dialog, text, text_field
 from tui.style import Span
 from tui.views.alerts import USUAL, Choice, parse_duration
 from tui.widgets import KeyedLines, Row
 
 
-class Muting(NamedTuple):
-    """The person's decision."""
-
-    choice: Choice
-    seconds: Seconds
-    why: str
-
-
-class Mute(Dialog[Muting | None]):
+class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
     """Up and down choose what to mute, Tab goes to duration and reason, Enter mutes, Esc closes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -39,27 +31,26 @@ class Mute(Dialog[Muting | None]):
         self.question = question
         self.choices = tuple(choices)
         self.lines = KeyedLines()
-        self.span = Input(USUAL, compact=True, select_on_focus=True)
-        self.why = Input("", placeholder="why (optional)", compact=True)
-        for field in (self.span, self.why):
-            field.cursor_blink = False
-        self.wrong = Static("", classes="hint", id="mute-wrong", markup=False)
+        self.span = text_field(USUAL)
+        self.why = text_field(placeholder="why (optional)")
+        self.error = text("", "hint")
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Static(self.question, classes="question", markup=False)
-            yield self.lines
-            yield Static("for how long (30m 1h 2d 1w)", classes="label", markup=False)
-            yield self.span
-            yield Static("why", classes="label", markup=False)
-            yield self.why
-            yield self.wrong
-            yield Static("It stays visible.  Tab next  Enter mutes  Esc closes", classes="hint",
-                         markup=False)  # fmt: skip
+        yield Vertical(
+            text(self.question, "question"),
+            self.lines,
+            text("for how long (30m 1h 2d 1w)", "label"),
+            self.span,
+            text("why", "label"),
+            self.why,
+            self.error,
+            text("It stays visible.  Tab next  Enter mutes  Esc closes", "hint"),
+            classes="dialog",
+        )
 
     def on_mount(self) -> None:
         self.lines.styles.height = len(self.choices)
-        self.wrong.display = False
+        self.error.display = False
         self.lines.focus()
 
     def on_resize(self, event: events.Resize) -> None:
@@ -69,24 +60,15 @@ class Mute(Dialog[Muting | None]):
         width = self.lines.row_width
         self.lines.set_rows([Row(one.key, (Span(shorten(f" {one.text}", width)),)) for one in self.choices])
 
-    def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
-        event.stop()
-
-    def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
-        event.stop()
-        self._decide()
-
-    def on_input_submitted(self, event: Input.Submitted) -> None:
-        event.stop()
-        self._decide()
-
-    def _decide(self) -> None:
+    @on(KeyedLines.Chosen)
+    @on(Input.Submitted)
+    def mute(self) -> None:
         """Close with the decision, or show why the duration is invalid."""
         seconds = parse_duration(self.span.value)
         choice = next((one for one in self.choices if one.key == self.lines.cursor_key), self.choices[0])
         if isinstance(seconds, str):
-            self.wrong.update(seconds)
-            self.wrong.display = True
+            self.error.update(seconds)
+            self.error.display = True
             self.span.focus()
         else:
-            self.dismiss(Muting(choice, seconds, self.why.value.strip()))
+            self.dismiss((choice, seconds, self.why.value.strip()))

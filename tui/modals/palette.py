@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static
 
 from trainmon.lib import cell_width, clean, shorten
-from tui.modals.once import Dialog
+from tui.modals.dialog import Dialog, text
 from tui.style import Span
 from tui.views import Command, find_commands
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row
@@ -22,7 +21,6 @@ MOVES = {"up": "cursor_up", "down": "cursor_down", "pageup": "page_up", "pagedow
          "end": "last", "shift+tab": "cursor_up", "tab": "cursor_down"}  # fmt: skip
 
 ASK = "type a name: pane, run, node, job, alert, theme, command"
-PLANS = "  shows its plan"
 
 
 class CommandPalette(Dialog[Command | None]):
@@ -42,10 +40,7 @@ class CommandPalette(Dialog[Command | None]):
         self.lines.can_focus = False
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield self.entry
-            yield self.lines
-            yield Static("Enter runs it  ↑ ↓ choose  Esc closes", classes="hint", markup=False)
+        yield Vertical(self.entry, self.lines, text("Enter runs it  ↑ ↓ choose  Esc closes", "hint"), classes="dialog")
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.find)
@@ -99,7 +94,6 @@ class CommandPalette(Dialog[Command | None]):
             self.dismiss(self.listed[int(key)])
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
-        event.stop()
         self.take(event.key)
 
 
@@ -116,7 +110,6 @@ def edited(typed: str, event: events.Key) -> str:
 
 def row(key: str, command: Command, width: int) -> Row:
     """A command's key or kind, its text, and a note when it opens a plan."""
-    acts = command.kind == "act"
-    head, plans = f" {command.cap or command.kind:<7}", PLANS if acts else ""
+    head, plans = f" {command.cap or command.kind:<7}", "  shows its plan" if command.kind == "act" else ""
     words = shorten(clean(command.text), width - cell_width(head) - cell_width(plans))
     return Row(key, (Span(head, "accent bold" if command.cap else "dim"), Span(words), Span(plans, "warn")))

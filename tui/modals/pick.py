@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static
 
 from trainmon.lib import clean
-from tui.modals.once import Dialog
+from tui.modals.dialog import Dialog, text
 from tui.style import Span
 from tui.widgets import KeyedLines, Row
 
@@ -25,10 +24,8 @@ class Pick(Dialog[str | None]):
         self.lines = KeyedLines()
 
     def compose(self) -> ComposeResult:
-        with Vertical(classes="dialog"):
-            yield Static(self.question, classes="question", markup=False)
-            yield self.lines
-            yield Static("Enter chooses  Esc closes", classes="hint", markup=False)
+        hint = text("Enter chooses  Esc closes", "hint")
+        yield Vertical(text(self.question, "question"), self.lines, hint, classes="dialog")
 
     def on_mount(self) -> None:
         self.lines.styles.height = min(len(self.choices), 12)

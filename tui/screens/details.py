@@ -15,7 +15,7 @@ from trainmon.model import State
 from tui.backend import Backend
 from tui.charts import LEAST_HEIGHT
 from tui.keys import bindings
-from tui.modals import Folder
+from tui.modals import TextPrompt
 from tui.panes import AlertPane, FactsPane, GpuTable, HeaderLine, JobPane, LogPane, Pane, PlotPane, RunPane, WandbPane
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.folders import for_samples, meant
@@ -155,11 +155,13 @@ class RunScreen(LinkedScreen):
         if not samples:
             self.app.notify(f"{clean(name)} has logged no images or videos", severity="warning", markup=False)
             return
-        what = f"Fetch {counted(len(samples), 'sample')} of {clean(name)}"
-        self.app.push_screen(Folder(what, str(for_samples(name, os.environ))), self._save_into)
+        question = f"Fetch {counted(len(samples), 'sample')} of {clean(name)}"
+        line = "into this folder on this machine; it is created if it does not exist"
+        prompt = TextPrompt(question, line, verb="fetches", value=str(for_samples(name, os.environ)))
+        self.app.push_screen(prompt, self._save_into)
 
     def _save_into(self, folder: str | None) -> None:
-        if folder is None:
+        if not folder:
             return
         app, name, target = self.app, self.about.name, str(meant(folder))
         notify = partial(app.notify, title=f"samples of {clean(name)}", timeout=15, markup=False)

@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 
 from textual.app import App
 
-from trainmon.lib import Clock, clean, counted, duration
+from trainmon.lib import Clock, Seconds, clean, counted, duration
 from trainmon.model import Alert, State
 from tui.backend import Backend
-from tui.modals import Acknowledge, Mute, Muting, Pick
+from tui.modals import Mute, Pick, TextPrompt
 from tui.views import Severity, alert_toasts, newly_firing
-from tui.views.alerts import choices, is_muted, matched, matches, most_urgent, silences, silences_of
+from tui.views.alerts import Choice, choices, is_muted, matched, matches, most_urgent, silences, silences_of
 
 LONG, BRIEF = 20.0, 6.0
 """Seconds that a message stays: one that somebody must read, and one that says that all is well."""
+
+ACKNOWLEDGED = "It keeps firing and stays visible; it is not repeated and not escalated."
+ACKNOWLEDGED_EVENT = "This event was sent once. It moves down to the alerts of the last day."
 
 MORE = "more"
 """The choice to mute something besides what is muted already."""
@@ -81,8 +84,10 @@ class AlertActionService:
                     self._backend.acknowledge(one.id, why)
                 done()
 
-        is_past = all(one.event for one in open_ones)
-        self._app.push_screen(Acknowledge(what, about + more, is_past=is_past), decided)
+        effect = ACKNOWLEDGED_EVENT if all(one.event for one in open_ones) else ACKNOWLEDGED
+        hint = "why, or what you do about it (optional)"
+        prompt = TextPrompt(what, about + more, effect, verb="acknowledges", placeholder=hint)
+        self._app.push_screen(prompt, decided)
 
     @staticmethod
     def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
@@ -139,13 +144,13 @@ class AlertActionService:
     def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
         what = "Mute" if len(found) == 1 else f"Mute, for {counted(len(found), 'alert')}"
 
-        def decided(muting: Muting | None) -> None:
-            if muting is None:
+        def decided(answer: tuple[Choice, Seconds, str] | None) -> None:
+            if answer is None:
                 return
-            now = self._clock.now()
-            for silence in silences_of(muting.choice, now + muting.seconds, muting.why):
+            choice, seconds, why = answer
+            for silence in silences_of(choice, self._clock.now() + seconds, why):
                 self._backend.mute(silence)
-            self._say("muted", f"{muting.choice.text}, for {duration(muting.seconds)}", "information")
+            self._say("muted", f"{choice.text}, for {duration(seconds)}", "information")
             done()
 
         self._app.push_screen(Mute(what, choices(found)), decided)

@@ -63,7 +63,7 @@ async def test_it_opens_at_once_says_whom_it_asks_and_has_nothing_to_press_but_c
 async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape_still_closes() -> None:
     async with planning() as (app, pilot, backend, screen):
         app.clock.at += 12.0
-        screen.wait()
+        screen.tick()
         await settled(pilot)
         assert "login1 has not answered for 12 s" in text_of(app)
 
@@ -97,7 +97,7 @@ async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
 async def test_a_plan_that_is_looked_at_for_long_says_how_old_it_is() -> None:
     async with planning(backend=answering(plans.kills)) as (app, pilot, _, screen):
         app.clock.at += 300.0
-        screen.wait()
+        screen.tick()
         await pilot.pause()
 
         assert "Kill: llm-7b-a      read 5m ago" in text_of(app)

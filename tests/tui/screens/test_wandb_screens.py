@@ -17,7 +17,7 @@ from tests.tui.states.plans import planning
 from tests.tui.states.wandb_runs import NAME
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.modals import Folder
+from tui.modals import TextPrompt
 from tui.screens.details import RunScreen, WandbScreen
 from tui.widgets import width_of
 
@@ -169,7 +169,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_asked_for(
     (tmp_path / "Downloads").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     async with showing(wandb_states.wandb(), (100, 40), "enter", "d") as (app, pilot, backend):
-        assert isinstance(app.screen, Folder)
+        assert isinstance(app.screen, TextPrompt)
         assert app.screen.field.value == str(tmp_path / "Downloads" / "trainmon-tui" / NAME)
         assert "Fetch 3 samples of video-2b" in text_of(app)
 

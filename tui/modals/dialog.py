@@ -1,12 +1,13 @@
-"""Screens and dialogs that close only once."""
+"""The base of all dialogs, and of all screens that close only once."""
 
 from __future__ import annotations
 
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.screen import ModalScreen, Screen
+from textual.widgets import Input, Static
 
 from tui.keys import bindings
 
@@ -31,3 +32,15 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
 
     def action_back(self) -> None:
         self.dismiss(None)
+
+
+def text(content: str, kind: str) -> Static:
+    """A text of a dialog; `kind` is its class in trainmon.tcss: question, words, label or hint."""
+    return Static(content, classes=kind, markup=False)
+
+
+def text_field(value: str = "", **options: Any) -> Input:
+    """An input line of a dialog."""
+    field = Input(value, compact=True, **options)
+    field.cursor_blink = False
+    return field

@@ -15,15 +15,14 @@ from tests.tui.screen_text import StillClock, arrive, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import ActionRequest, Prompt
-from tui.modals.acknowledge import Acknowledge
-from tui.modals.folder import Folder
+from tui.modals.dialog import Dialog
 from tui.modals.jump import Jump, Target
+from tui.modals.login_prompt import LoginPrompt
 from tui.modals.menu import Menu
-from tui.modals.once import Dialog
 from tui.modals.palette import CommandPalette
 from tui.modals.pick import Pick
 from tui.modals.plan import PlanScreen
-from tui.modals.prompt import LoginPrompt
+from tui.modals.text_prompt import TextPrompt
 from tui.screens import MainScreen
 from tui.screens.details import RunScreen
 
@@ -43,8 +42,8 @@ DIALOGS: tuple[tuple[Callable[[], Dialog[Any]], tuple[str, ...], str], ...] = (
     (lambda: Pick("Order", [("a", "a"), ("b", "b")]), (), "enter"),
     (lambda: Jump([Target("pane 1", Offset(1, 1))]), (), "a"),
     (lambda: Jump([Target("pane 1", Offset(1, 1))]), (), "escape"),
-    (lambda: Acknowledge("Acknowledge?", "it"), (), "enter"),
-    (lambda: Folder("Fetch?", "/tmp"), (), "enter"),
+    (lambda: TextPrompt("Acknowledge?", "it", verb="acknowledges"), (), "enter"),
+    (lambda: TextPrompt("Fetch?", verb="fetches", value="/tmp"), (), "enter"),
     (lambda: Menu([("run", "llm-7b-a")], plans.acting(), NOW), (), "enter"),
     (
         lambda: LoginPrompt(Prompt(id=1, host="gpu-001", title="password", fields=(("Password:", False),)), 0),
