@@ -44,7 +44,7 @@ CHILD = (sys.executable, "-P", "-m", "collectors.wandb.child")
 """-P: nothing is imported from the working directory, which may contain a wandb.py."""
 
 ANSWER_TIMEOUT: Seconds = 25.0
-"""For one request: the child itself answers after 22 s that the SDK hangs, and why, if it knows."""
+"""The time limit for one request. After 22 s the child itself answers that the SDK hangs, and why, if it knows."""
 
 GRACE_PERIOD: Seconds = 0.3
 """The child's time to end by itself, which takes milliseconds, before it is killed."""
@@ -93,11 +93,11 @@ class ChildClient:
         self,
         environ: Mapping[str, str] = os.environ,
         argv: Sequence[str] = CHILD,
-        within: Seconds = ANSWER_TIMEOUT,
+        timeout: Seconds = ANSWER_TIMEOUT,
     ) -> None:
         self._environ = environ
         self._argv = list(argv)
-        self.within = within
+        self.timeout = timeout
         """The time limit for one answer."""
         self._lock = threading.Lock()
         self._loop: EventLoop | None = None
@@ -111,25 +111,21 @@ class ChildClient:
         Raises:
             WandbError: when there is none.
         """
-        session = self._running_session()
+        with self._lock:
+            if self._closed:
+                raise WandbError("the W&B client is closed", kind="gone")
+            if self._session is None or self._session.has_ended:
+                self._session = self._start()
+            session = self._session
         self._last_id += 1
         session.send(encode(msgspec.structs.replace(request, id=self._last_id)))
-        answer = session.receive(self._last_id, self.within)
+        answer = session.receive(self._last_id, self.timeout)
         if isinstance(answer, RequestFailed):
             raise WandbError(answer.words, kind=answer.kind, hint=answer.hint or "")
         if not isinstance(answer, wanted):
             session.kill()
             raise WandbError(f"the W&B child answered {type(answer).__name__} to {type(request).__name__}", kind="sdk")
         return answer
-
-    def _running_session(self) -> ChildSession:
-        """The running child, or a new one."""
-        with self._lock:
-            if self._closed:
-                raise WandbError("the W&B client is closed", kind="gone")
-            if self._session is None or self._session.has_ended:
-                self._session = self._start()
-            return self._session
 
     def _start(self) -> ChildSession:
         if self._loop is None:
@@ -162,7 +158,7 @@ class ChildClient:
 
 
 class ChildSession:
-    """One running child; the Sink of its stream."""
+    """A running child; the Sink of its stream."""
 
     def __init__(self, loop: EventLoop, process: subprocess.Popen[bytes]) -> None:
         self._answers: queue.SimpleQueue[AnyAnswer | None] = queue.SimpleQueue()
@@ -185,44 +181,42 @@ class ChildSession:
     def send(self, data: bytes) -> None:
         self._stream.write(data)
 
-    def receive(self, number: int, within: Seconds) -> AnyAnswer:
+    def receive(self, number: int, timeout: Seconds) -> AnyAnswer:
         """The answer to this request. The child is killed when it does not answer in time.
 
         Raises:
             WandbError: when there is no answer, or one to another request.
         """
-        until = time.monotonic() + within
-        answer = self._next(until)
-        while answer is None and not self.has_ended:
+        until = time.monotonic() + timeout
+        while (answer := self._next(until)) is None and not self.has_ended:
             if time.monotonic() >= until:
                 self.kill()
-                raise WandbError(f"the W&B client gave no answer in {within:g} s and was killed", kind="slow")
-            answer = self._next(until)
+                raise WandbError(f"the W&B client gave no answer in {timeout:g} s and was killed", kind="slow")
         answer = answer or self._next(time.monotonic() + LAST_OUTPUT_DELAY)
         if answer is None:
-            detail = f": {self._last_error}" if self._last_error else ""
-            raise WandbError(f"the W&B client has ended{detail}", kind="gone")
-        if answer.id not in (number, 0):  # 0: a request that it could not read
+            why = f": {self._last_error}" if self._last_error else ""
+            raise WandbError(f"the W&B client has ended{why}", kind="gone")
+        if answer.id not in (number, 0):  # 0: it could not read the request
             self.kill()
             raise WandbError("the W&B client answered another request", kind="sdk")
         return answer
 
     def _next(self, until: Seconds) -> AnyAnswer | None:
-        """Its next answer; None if there is none for a while, or at its end."""
+        """The next answer; None if there is none in time, or at the end."""
         try:
             return self._answers.get(timeout=max(0.0, min(POLL_EVERY, until - time.monotonic())))
         except queue.Empty:
             return None
 
     def close(self) -> None:
-        """Let it end by itself, with all that it started; kill it if it does not."""
+        """Let the child end by itself; kill it if it does not."""
         self._stream.finish()
         if not self._ended.wait(GRACE_PERIOD):
             self.kill()
         self._answers.put(None)
 
     def kill(self) -> None:
-        """Kill it and wandb-core, which is in a session of its own."""
+        """Kill the child and wandb-core, which has a session of its own."""
         self._stream.kill()
         self._clean_up()
 
@@ -236,22 +230,20 @@ class ChildSession:
         if len(self._rest) > LONGEST_LINE:
             self._last_error = "one of its lines is too long"
             self.kill()
-        for one in lines:
-            self._read(one)
-
-    def _read(self, detail: bytes) -> None:
-        try:
-            answer = decode_answer(detail)
-        except (msgspec.DecodeError, ValueError) as error:
-            self._last_error = f"one of its lines cannot be read: {clean(str(error), 200)}"
-            self.kill()
-            return
-        if isinstance(answer, ChildStarted):
-            self._directory = answer.directory
-        elif isinstance(answer, CoreStarted):
-            self._core_pid = answer.pid
-        else:
-            self._answers.put(answer)
+        for line in lines:
+            try:
+                answer = decode_answer(line)
+            except (msgspec.DecodeError, ValueError) as error:
+                self._last_error = f"one of its lines cannot be read: {clean(str(error), 200)}"
+                self.kill()
+                continue
+            match answer:
+                case ChildStarted(directory=directory):
+                    self._directory = directory
+                case CoreStarted(pid=pid):
+                    self._core_pid = pid
+                case _:
+                    self._answers.put(answer)
 
     def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()

@@ -21,6 +21,7 @@ from collectors.wandb.samples import make_private, remove_others, sample_directo
 from collectors.wandb.wire import (
     ConsoleLines,
     FetchedFile,
+    FetchFile,
     HistoryPoints,
     ReadConsole,
     ReadHistory,
@@ -29,7 +30,7 @@ from collectors.wandb.wire import (
     RunMetadata,
 )
 from trainmon.lib import Clock, Seconds
-from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceRemoved, WandbSpec
+from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceRemoved
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +38,7 @@ COMMON_ERRORS = frozenset({"key", "unauthorized", "busy", "server", "unreachable
 """Errors that the next request would meet as well."""
 
 RUN_ERRORS = frozenset({"absent", "forbidden", "sdk"})
-"""Errors of one list that say nothing about the next: an unknown project, another team's project, a filter that the
-server rejects."""
+"""Errors of one run's list only: an unknown project, another team's project, a filter that the server rejects."""
 
 Phase = Literal["waiting", "up", "retrying"]
 
@@ -98,21 +98,20 @@ class WandbCollector:
         self._wake.set()
 
     def refresh(self) -> None:
-        """Poll now, at most every 5 s, and not while the server asks for fewer requests."""
+        """Poll now, but at most every 5 s, and not while the server limits the rate."""
         self._request(lambda: self._rate_limit.refresh(self._clock.monotonic()))
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         """Fetch the newest media of a run into a directory; reply(sentence) is called on the collector's thread."""
-        self._request(lambda: reply(self._save_samples(run, directory)))
 
-    def _save_samples(self, name: str, directory: str) -> str:
-        run = self._runs.get(name)
-        if run is None:
-            return f"{name} has no W&B project"
-        try:
-            return save(self._connected_client(), run, directory)
-        except WandbError as failure:
-            return f"no sample of {name} was saved: {failure}"
+        def save_and_reply() -> None:
+            tracked = self._runs.get(run)
+            try:
+                reply(f"{run} has no W&B project" if tracked is None else save(self._connect(), tracked, directory))
+            except WandbError as failure:
+                reply(f"no sample of {run} was saved: {failure}")
+
+        self._request(save_and_reply)
 
     def _request(self, what: Callable[[], None]) -> None:
         self._requests.append(what)
@@ -137,18 +136,14 @@ class WandbCollector:
             self._requests.popleft()()
         if not self._runs:
             return None
-        if self._rate_limit.due_in(self._clock.monotonic()) <= 0:
+        limit, monotonic = self._rate_limit, self._clock.monotonic
+        if limit.due_in(monotonic()) <= 0:
             self._round()
-        elif self._rate_limit.is_healthy and self._rate_limit.background_due_in(self._clock.monotonic()) <= 0:
+        elif limit.is_healthy and limit.background_due_in(monotonic()) <= 0:
             self._run_background_request()
-        return self._wait()
-
-    def _wait(self) -> Seconds:
-        now = self._clock.monotonic()
-        wait = self._rate_limit.due_in(now)
-        at = self._clock.now()
-        if self._rate_limit.is_healthy and any(run.background_request(at) is not None for run in self._runs.values()):
-            wait = min(wait, self._rate_limit.background_due_in(now))
+        wait = limit.due_in(monotonic())
+        if limit.is_healthy and self._next_background_request() is not None:
+            wait = min(wait, limit.background_due_in(monotonic()))
         return wait
 
     def _update_runs(self) -> None:
@@ -157,23 +152,21 @@ class WandbCollector:
             wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        runs = {spec.name: self._tracked(spec, spec.wandb) for spec in wanted if spec.wandb is not None}
-        for name in self._runs.keys() - runs.keys():
+        before, self._runs = self._runs, {}
+        for spec in wanted:
+            if spec.wandb is not None:
+                run = before.get(spec.name)
+                if run is None or (run.spec, run.cluster) != (spec.wandb, spec.cluster):  # otherwise it keeps its data
+                    samples = sample_directory(self._samples, spec.name) if self._samples is not None else None
+                    run = TrackedRun(spec, spec.wandb, samples)
+                self._runs[spec.name] = run
+        for name in before.keys() - self._runs.keys():
             self._sources.pop(name, None)
             self._submit(SourceRemoved(f"wandb:{name}"))
-        new = [run for name, run in runs.items() if run is not self._runs.get(name)]
-        self._runs = runs
-        for run in new:
-            self._report(run, "waiting")
-        if new:
-            self._rate_limit.refresh(self._clock.monotonic())
-
-    def _tracked(self, run: RunSpec, spec: WandbSpec) -> TrackedRun:
-        """A run keeps its data while its W&B settings stay the same."""
-        old = self._runs.get(run.name)
-        if old is not None and (old.spec, old.cluster) == (spec, run.cluster):
-            return old
-        return TrackedRun(run, spec, sample_directory(self._samples, run.name) if self._samples is not None else None)
+        for name, run in self._runs.items():
+            if run is not before.get(name):
+                self._report(run, "waiting")
+                self._rate_limit.refresh(self._clock.monotonic())
 
     # ---- a round -----------------------------------------------------------------------------------------------------
 
@@ -181,8 +174,8 @@ class WandbCollector:
         """Poll every run; an error that is not one run's own ends the round."""
         self._rate_limit.begin(self._clock.monotonic())
         credentials = self._login()
-        if credentials.place is None:  # the SDK is not started without a key: it would prompt for one
-            self._failed(WandbError(credentials.trouble, kind="key", hint=credentials.hint))
+        if credentials.location is None:  # without a key the SDK would prompt for one
+            self._failed(WandbError(credentials.error, kind="key", hint=credentials.hint))
             return
         try:
             for number, run in enumerate(list(self._runs.values())):
@@ -197,14 +190,13 @@ class WandbCollector:
     def _poll(self, run: TrackedRun, number: int) -> None:
         """Request the list and one thing more; at the first poll both. A run's own errors are reported for it alone."""
         try:
-            answer = self._connected_client().ask(run.listing(), RunList)
+            answer = self._connect().ask(run.listing(), RunList)
             self._submit(run.update(answer, self._clock.now()))
             self._report(run, "up")
             request = run.next_request()
             other = run.other_request(request)
-            for one in (request, other):
-                if one is not None and not self._read(run, one):
-                    return
+            if request is not None and self._read(run, request) and other is not None:
+                self._read(run, other)
         except WandbError as failure:
             if failure.kind == "slow":  # the run that hangs is last in the next round: it must not block the others
                 runs = list(self._runs.items())
@@ -218,39 +210,38 @@ class WandbCollector:
 
     def _read(self, run: TrackedRun, request: PollRequest | BackgroundRequest) -> bool:
         """Send one more request for a run. A failure of this run alone is retried."""
+        event: Event | None = None
         try:
-            self._request_and_store(run, request)
+            client, clock = self._connect(), self._clock
+            match request:
+                case ReadHistory():
+                    event = run.add_points(request, client.ask(request, HistoryPoints), clock.now())
+                case ReadConsole():
+                    event = run.add_console(request, client.ask(request, ConsoleLines), clock.now())
+                case ReadMetadata():
+                    run.add_metadata(client.ask(request, RunMetadata))
+                case FetchFile():
+                    make_private(request.directory)
+                    answer = client.ask(request, FetchedFile)
+                    event = run.sample_fetched(answer, clock.now())
+                    remove_others(Path(answer.kept))
         except WandbError as failure:
             if self._stopping.is_set() or failure.kind in COMMON_ERRORS:
                 raise
             log.info("%s: %s", run.name, failure)
             run.failed(request, str(failure))
             return False
-        return True
-
-    def _request_and_store(self, run: TrackedRun, request: PollRequest | BackgroundRequest) -> None:
-        client, clock = self._connected_client(), self._clock
-        event: Event | None = None
-        if isinstance(request, ReadHistory):
-            event = run.add_points(request, client.ask(request, HistoryPoints), clock.now())
-        elif isinstance(request, ReadConsole):
-            event = run.add_console(request, client.ask(request, ConsoleLines), clock.now())
-        elif isinstance(request, ReadMetadata):
-            run.add_metadata(client.ask(request, RunMetadata))
-        else:
-            make_private(request.directory)
-            answer = client.ask(request, FetchedFile)
-            event = run.sample_fetched(answer, clock.now())
-            remove_others(Path(answer.kept))
         if event is not None:
             self._submit(event)
+        return True
+
+    def _next_background_request(self) -> tuple[TrackedRun, BackgroundRequest] | None:
+        """The next request that can wait, and its run."""
+        requests = ((run, run.background_request(self._clock.now())) for run in self._runs.values())
+        return next(((run, request) for run, request in requests if request is not None), None)
 
     def _run_background_request(self) -> None:
-        """Send one request that can wait."""
-        at = self._clock.now()
-        found = next(
-            ((run, request) for run in self._runs.values() if (request := run.background_request(at)) is not None), None
-        )
+        found = self._next_background_request()
         if found is None:
             return
         try:
@@ -260,7 +251,7 @@ class WandbCollector:
         else:
             self._rate_limit.background_done(self._clock.monotonic())
 
-    def _connected_client(self) -> WandbClient:
+    def _connect(self) -> WandbClient:
         with self._lock:
             if self._stopping.is_set():
                 raise WandbError("the W&B collector has stopped", kind="gone")
@@ -279,18 +270,17 @@ class WandbCollector:
             self._report(run, "retrying", failure)
 
     def _report(self, run: TrackedRun, phase: Phase, error: WandbError | None = None) -> None:
-        now, monotonic = self._clock.now(), self._clock.monotonic()
-        is_up = phase == "up"
+        now, wait = self._clock.now(), self._rate_limit.due_in(self._clock.monotonic())
         source = Source(
             name=f"wandb:{run.name}",
             kind="wandb",
             cluster=run.cluster,
-            seen_at=now if is_up else None,
+            seen_at=now if phase == "up" else None,
             period=self._every,
             phase=phase,
-            retry_at=now + (self._rate_limit.due_in(monotonic) or self._every) if phase == "retrying" else None,
+            retry_at=now + (wait or self._every) if phase == "retrying" else None,
             error=error.message if error is not None else None,
-            hint=(error.hint or None) if error is not None else run.trouble,
+            hint=(error.hint or None) if error is not None else run.error,
         )
         if source != self._sources.get(run.name):
             self._sources[run.name] = source

@@ -1,15 +1,16 @@
-"""Whether there is a key for W&B, and for which server: by the rules of its own client, which would prompt for one.
+"""Finds the key for W&B and its server, by the rules of W&B's own client, which would prompt for a missing key.
 
-A key itself is in no value here. The rules are those of wandb 0.31: the environment, else the netrc file, else the
-settings files, of which those of the working directory go before those of the user.
+No value here contains the key itself. The rules are those of wandb 0.31: the environment, then the netrc file, then the
+settings files, first that of the working directory, then that of the user.
 """
 
 from __future__ import annotations
 
 import configparser
+import contextlib
 import netrc
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ from trainmon.lib import clean, scrub
 
 CLOUD = "https://api.wandb.ai"
 CLOUD_HOSTS = frozenset({"api.wandb.ai", "api.forge.coreweave.com", "forge.coreweave.com"})
-"""Names of one server: the client takes a key of any of them, and its own default has moved from the first on."""
+"""Names of one server. The client accepts a key of any of them."""
 
 SETTINGS = "default"
 """The only section of a settings file that the client reads."""
@@ -26,123 +27,94 @@ SETTINGS = "default"
 HINT = "log in with `wandb login`, or set WANDB_API_KEY"
 
 
-BLANK = "set it to the key alone: W&B's client does not take it so"
-
-SCHEME = "WANDB_BASE_URL, or base_url in the settings file, begins with https:// or http://"
-
-
 class Credentials(NamedTuple):
-    """What the client would find."""
+    """The credentials that the client would use."""
 
     url: str
     """The server's API."""
-    place: str | None
-    """Where the key is, as a person says it; None where there is none."""
-    trouble: str = ""
+    location: str | None
+    """Where the key is, for the operator; None if there is none."""
+    error: str = ""
     """Why the key cannot be used, or that there is none."""
     hint: str = ""
 
     @property
     def server(self) -> str:
-        """`wandb.ai`, or the host of a server of one's own."""
+        """`wandb.ai`, or the host of a private server."""
         host = urlsplit(self.url).netloc
         return "wandb.ai" if host in CLOUD_HOSTS else host or self.url
 
 
 def find_credentials(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Credentials:
-    """Look where the client looks."""
-    home = _home(environ)
-    files = tuple(_settings_files(environ, home, cwd or Path()))
+    """Find the credentials in the same places and order as the client."""
+    try:
+        home = Path(environ.get("HOME") or Path.home())
+    except RuntimeError:  # a container's user may be unknown
+        home = Path("/")
+    cwd = cwd or Path()
+    hidden = cwd / ".wandb"
+    user_config = _expanded(environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb", home)
+    files = ((hidden if hidden.exists() else cwd / "wandb") / "settings", user_config / "settings")
     url = environ.get("WANDB_BASE_URL") or _setting("base_url", files)[0] or CLOUD
-    login = Credentials(url.rstrip("/"), None)
+    found = Credentials(url.rstrip("/"), None)
     if urlsplit(url).scheme not in ("http", "https"):
-        return login._replace(trouble=f"{scrub(clean(url, 100))} is no address of a W&B server", hint=SCHEME)
+        hint = "WANDB_BASE_URL, or base_url in the settings file, must begin with https:// or http://"
+        return found._replace(error=f"{scrub(clean(url, 100))} is not the address of a W&B server", hint=hint)
     key, token = environ.get("WANDB_API_KEY"), environ.get("WANDB_IDENTITY_TOKEN_FILE")
     if key and token:
-        words = "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set"
-        return login._replace(trouble=words, hint="unset one of the two")
+        both = "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set"
+        return found._replace(error=both, hint="unset one of the two")
     if key and key != key.strip():
-        return login._replace(trouble="WANDB_API_KEY begins or ends with a blank, or a line's end", hint=BLANK)
+        hint = "set it to the key alone: W&B's client refuses it"
+        return found._replace(error="WANDB_API_KEY begins or ends with a space or a line break", hint=hint)
     if key:
-        return login._replace(place="WANDB_API_KEY")
+        return found._replace(location="WANDB_API_KEY")
     if token:
-        return _by_token(login, Path(token))
-    place, odd = _in_netrc(login, _netrc(environ, home))
-    if place is None:
-        place = _setting("api_key", files)[1]
-    if place is not None:
-        return login._replace(place=_shown(place, home))
-    return login._replace(trouble=odd or f"there is no key for {login.server}", hint=HINT)
+        location = f"the identity token {token} (WANDB_IDENTITY_TOKEN_FILE)"
+        if os.access(token, os.R_OK):
+            return found._replace(location=location)
+        return found._replace(error=f"{location} cannot be read", hint="does the file exist, and is it yours?")
+    file, error = _netrc_with_key(found, environ, home)
+    file = file or _setting("api_key", files)[1]
+    if file is None:
+        return found._replace(error=error or f"there is no key for {found.server}", hint=HINT)
+    return found._replace(location=f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file))
 
 
-def _home(environ: Mapping[str, str]) -> Path:
-    try:
-        return Path(environ.get("HOME") or Path.home())
-    except RuntimeError:  # a container's user may be in no list
-        return Path("/")
-
-
-def _by_token(login: Credentials, file: Path) -> Credentials:
-    place = f"the identity token {file} (WANDB_IDENTITY_TOKEN_FILE)"
-    if os.access(file, os.R_OK):
-        return login._replace(place=place)
-    return login._replace(trouble=f"{place} cannot be read", hint="does the file exist, and is it yours?")
-
-
-def _netrc(environ: Mapping[str, str], home: Path) -> Path:
+def _netrc_with_key(wanted: Credentials, environ: Mapping[str, str], home: Path) -> tuple[Path | None, str]:
+    """The netrc file if it has a key for the server; otherwise why it cannot be read, if it cannot."""
+    usual = (home / ".netrc", home / "_netrc")
     named = environ.get("NETRC")
-    if named:
-        return _expanded(named, home)
-    return next((file for name in (".netrc", "_netrc") if (file := home / name).exists()), home / ".netrc")
-
-
-def _in_netrc(login: Credentials, file: Path) -> tuple[Path | None, str]:
-    """The file, where it has a key for the server; else what is wrong with it, if something is."""
+    file = _expanded(named, home) if named else next(filter(Path.exists, usual), usual[0])
     try:
-        known = netrc.netrc(str(file))
+        entries = netrc.netrc(str(file))
     except FileNotFoundError:
         return None, ""
-    except (netrc.NetrcParseError, OSError, UnicodeDecodeError) as error:
-        return None, f"{file} cannot be read: {_why(error)}"
-    host = urlsplit(login.url).netloc
+    except netrc.NetrcParseError as error:
+        return None, f"{file} cannot be read: syntax error in line {error.lineno}"  # the line may hold the key
+    except OSError as error:
+        return None, f"{file} cannot be read: {(error.strerror or 'failed').lower()}"
+    except UnicodeDecodeError:
+        return None, f"{file} cannot be read: it is not text"
+    host = urlsplit(wanted.url).netloc
     for name in (host, *(sorted(CLOUD_HOSTS) if host in CLOUD_HOSTS else ())):
-        found = known.authenticators(name)
-        if found is not None and found[2]:
+        entry = entries.authenticators(name)
+        if entry is not None and entry[2]:
             return file, ""
     return None, ""
 
 
-def _settings_files(environ: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Path]:
-    """The settings files, the one that goes before first."""
-    yield cwd / (".wandb" if (cwd / ".wandb").exists() else "wandb") / "settings"
-    named = environ.get("WANDB_CONFIG_DIR")
-    yield (_expanded(named, home) if named else home / ".config" / "wandb") / "settings"
-
-
 def _setting(name: str, files: tuple[Path, ...]) -> tuple[str | None, Path | None]:
-    """A setting, and the file that has it; a file that cannot be read has none, as to the client."""
+    """A setting, and the file that has it. Files that cannot be read are ignored, as by the client."""
     for file in files:
         parser = configparser.ConfigParser(interpolation=None)
-        try:
+        with contextlib.suppress(OSError, configparser.Error, UnicodeDecodeError):
             parser.read(file)
-        except (OSError, configparser.Error, UnicodeDecodeError):
-            continue
-        value = parser.get(SETTINGS, name, fallback="").strip()
-        if value:
-            return value, file
+            value = parser.get(SETTINGS, name, fallback="").strip()
+            if value:
+                return value, file
     return None, None
-
-
-def _why(error: Exception) -> str:
-    """Without the line itself: it may hold the key."""
-    if isinstance(error, netrc.NetrcParseError):
-        return f"line {error.lineno} is odd"
-    return (error.strerror or "failed").lower() if isinstance(error, OSError) else "it is not text"
 
 
 def _expanded(path: str, home: Path) -> Path:
     return home / path[2:] if path.startswith("~/") else Path(path)
-
-
-def _shown(path: Path, home: Path) -> str:
-    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)

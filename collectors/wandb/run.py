@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -26,7 +25,6 @@ from trainmon.model import (
     CurvesGrew,
     LogChunk,
     RunSpec,
-    Sample,
     SampleFetched,
     Wandb,
     WandbPolled,
@@ -35,14 +33,14 @@ from trainmon.model import (
 )
 
 MAX_EARLIER = 5
-"""Earlier attempts, to compare the current one with."""
+"""The number of earlier attempts that the current one is compared with."""
 
 CONSOLE_LINES = 200
 SAMPLE_EVERY: Seconds = 3_600.0
 """The time between two samples that are fetched in advance."""
 
 MAX_SAMPLE_BYTES = 20 << 20
-"""Bytes of such a sample."""
+"""The maximum size of such a sample in bytes."""
 
 MAX_FAILURES = 3
 """Consecutive failures after which a history is not requested again until the run changes."""
@@ -76,7 +74,7 @@ class TrackedRun:
         self.spec = spec
         self.wandb = Wandb()
         """Its W&B runs, as the engine sees them."""
-        self.trouble: str | None = None
+        self.error: str | None = None
         """What cannot be read, although its list can."""
         self._samples = samples
         self._progress: dict[str, ReadProgress] = {}
@@ -95,31 +93,24 @@ class TrackedRun:
 
     def update(self, answer: RunList, at: Instant) -> WandbPolled:
         """Store the list of matching runs."""
-        runs = tuple(self._with_metadata(run) for run in answer.runs)
-        wandb = replace(active_run.read(self.spec, runs, self.wandb, at, stopped=False), looked_at=at)
-        current = wandb.current
-        known = _first(answer, (current, *runs)) if current is not None else ()
-        keys = metric_names.choose(self.spec.charts, known) or wandb.keys
-        self.wandb = replace(wandb, keys=keys, samples=answer.samples.get(current.id, ()) if current else ())
-        paths = {run.path for run in runs}
-        self._progress = {path: one for path, one in self._progress.items() if path in paths}
-        for run in runs:
-            progress = self._progress_of(run)
+        self._progress = {run.path: self._progress.get(run.path, ReadProgress()) for run in answer.runs}
+        runs = []
+        for run in answer.runs:
+            progress = self._progress[run.path]
+            read = progress.metadata or RunMetadata(path=run.path)
+            runs.append(replace(run, host=run.host or read.host, commit=run.commit or read.commit))
             if run.step is not None:  # a restarted run has no step yet, and is shorter once it has
                 if progress.step is not None and run.step < progress.step:  # rewound: read all of it again
                     progress.since.clear()
                     progress.version, progress.is_read = None, False
                 progress.step = run.step
-        return WandbPolled(self.name, at, runs, keys, self.wandb.samples)
-
-    def _with_metadata(self, run: WandbRun) -> WandbRun:
-        metadata = self._progress[run.path].metadata if run.path in self._progress else None
-        if metadata is None:
-            return run
-        return replace(run, host=run.host or metadata.host, commit=run.commit or metadata.commit)
-
-    def _progress_of(self, run: WandbRun) -> ReadProgress:
-        return self._progress.setdefault(run.path, ReadProgress())
+        wandb = replace(active_run.read(self.spec, tuple(runs), self.wandb, at, stopped=False), looked_at=at)
+        current = wandb.current
+        newest = () if current is None else (current, *runs)
+        names = next(filter(None, (answer.history_keys.get(run.id) for run in newest)), ())  # a new run will log them
+        keys = metric_names.choose(self.spec.charts, names) or wandb.keys
+        self.wandb = replace(wandb, keys=keys, samples=answer.samples.get(current.id, ()) if current else ())
+        return WandbPolled(self.name, at, self.wandb.runs, keys, self.wandb.samples)
 
     # ---- read in every round: at most one more request --------------------------------------------------
 
@@ -138,11 +129,11 @@ class TrackedRun:
         if current is None or before is None:
             return None
         if isinstance(before, ReadConsole):
-            return self._history(current) if self._progress_of(current).version is None else None
+            return self._history(current) if self._progress[current.path].version is None else None
         return self._console(current) if self._console_path != current.path else None
 
     def _history(self, run: WandbRun) -> ReadHistory | None:
-        progress = self._progress_of(run)
+        progress = self._progress[run.path]
         is_same = progress.version == _version(run)
         if not self.wandb.keys or (is_same and (progress.is_read or progress.failures >= MAX_FAILURES)):
             return None
@@ -159,13 +150,13 @@ class TrackedRun:
         run = self._run(request.path)
         if run is None:
             return None
-        progress = self._progress_of(run)
+        progress = self._progress[run.path]
         is_first = not progress.since
         points = {
             key: grown for key in request.keys if key in answer.points and (grown := answer.points[key].points()).steps
         }
         progress.version, progress.is_read, progress.failures = _version(run), not points, 0
-        self.trouble = None
+        self.error = None
         for key, grown in points.items():
             progress.since[key] = max(grown.steps) + 1
         return CurvesGrew(self.name, request.path, at, points, fresh=is_first) if points else None
@@ -178,31 +169,31 @@ class TrackedRun:
         before = self._console_path
         is_other_run = before != request.path
         is_restart = not is_other_run and bool(answer.numbers) and answer.numbers[-1] < self._console_next - 1
-        if is_other_run or is_restart:
-            self._console_next = 0  # it may have no line yet
-        following = self._console_next
-        if following and _was_rewritten(answer, following - 1, self._console_last):
-            following -= 1
-        new = [place for place, number in enumerate(answer.numbers) if number >= following]
-        self._console_path, self._console_version, self.trouble = request.path, _version(run), None
+        is_new = is_other_run or is_restart
+        following = 0 if is_new else self._console_next
+        lines = dict(zip(answer.numbers, answer.lines, strict=True))
+        if following and lines.get(following - 1, self._console_last) != self._console_last:
+            following -= 1  # the last line was rewritten: a progress bar, or it was incomplete
+        new = [index for index, number in enumerate(answer.numbers) if number >= following]
+        self._console_path, self._console_version, self.error = request.path, _version(run), None
+        self._console_next = following
         if answer.numbers:
             self._console_next, self._console_last = max(following, answer.numbers[-1] + 1), answer.lines[-1]
-        first = answer.numbers[new[0]] if new else following
-        dropped = 0 if is_other_run or is_restart else first - following
+        dropped = 0 if is_new or not new else answer.numbers[new[0]] - following
         chunk = LogChunk(
             v=1,
             t=at,
             id=self.name,
             path=request.path,
-            mtime=next((when for place in reversed(new) if (when := answer.times[place]) is not None), None),
-            lines=tuple(answer.lines[place] for place in new),
+            mtime=next((answer.times[index] for index in reversed(new) if answer.times[index] is not None), None),
+            lines=tuple(answer.lines[index] for index in new),
             dropped=dropped,
             seen=len(new) + dropped,
             restarted="truncated" if is_restart else "newer" if is_other_run and before is not None else None,
         )
         return ConsoleRead(self.name, at, chunk)
 
-    def failed(self, request: PollRequest | BackgroundRequest, words: str) -> None:
+    def failed(self, request: PollRequest | BackgroundRequest, message: str) -> None:
         """Count a failed read; a lasting failure is reported."""
         if isinstance(request, FetchFile):
             self._fetched = request.file  # not again before the next sample
@@ -210,16 +201,17 @@ class TrackedRun:
         run = self._run(request.path)
         if run is None:
             return
-        progress = self._progress_of(run)
-        if isinstance(request, ReadHistory):
-            progress.failures += 1
-            if progress.failures >= MAX_FAILURES:
-                progress.version = _version(run)
-                self.trouble = f"its curves cannot be read: {words}"
-        elif isinstance(request, ReadConsole):
-            self.trouble = f"its console log cannot be read: {words}"
-        else:
-            progress.has_metadata = True
+        progress = self._progress[run.path]
+        match request:
+            case ReadHistory():
+                progress.failures += 1
+                if progress.failures >= MAX_FAILURES:
+                    progress.version = _version(run)
+                    self.error = f"its curves cannot be read: {message}"
+            case ReadConsole():
+                self.error = f"its console log cannot be read: {message}"
+            case ReadMetadata():
+                progress.has_metadata = True
 
     # ---- read once, between the rounds -------------------------------------------------------------------------------
 
@@ -227,36 +219,32 @@ class TrackedRun:
         """The next request that can wait: earlier attempts, the metadata of the current one, a sample."""
         known = {run.id: run for run in self.wandb.runs}
         current = self.wandb.current
-        for name in self.wandb.attempts[: 1 + MAX_EARLIER]:
-            run = known.get(name)
-            if run is not None and run is not current and self._needs_reading(run) and (history := self._history(run)):
+        for run in map(known.get, self.wandb.attempts[: 1 + MAX_EARLIER]):
+            if run is None or run is current:
+                continue
+            # An earlier run is read once, and once more after it ends: a live run would cost a request per round.
+            version = self._progress[run.path].version
+            is_due = version is None or (version != _version(run) and run.state not in active_run.ALIVE)
+            history = self._history(run) if is_due else None
+            if history is not None:
                 return history
         if current is None:
             return None
-        if current.host is None and not self._progress_of(current).has_metadata:
+        if current.host is None and not self._progress[current.path].has_metadata:
             return ReadMetadata(id=0, path=current.path)
-        newest = self._newest_image()
-        is_due = newest is not None and newest.file != self._fetched and at - self._fetched_at >= SAMPLE_EVERY
-        if newest is None or not is_due or self._samples is None:
+        if self._samples is None or at - self._fetched_at < SAMPLE_EVERY:
+            return None
+        images = (sample for sample in self.wandb.samples if sample.kind == "image")
+        small = (sample for sample in images if (sample.bytes or 0) <= MAX_SAMPLE_BYTES)
+        newest = max(small, key=lambda sample: sample.step if sample.step is not None else -1, default=None)
+        if newest is None or newest.file == self._fetched:
             return None
         return FetchFile(id=0, path=current.path, file=newest.file, directory=self._samples)
 
-    def _needs_reading(self, run: WandbRun) -> bool:
-        """Whether an earlier run must be read: once, and once more after it ends. Otherwise several live runs would
-        each cost a request in every round."""
-        version = self._progress_of(run).version
-        return version is None or (version != _version(run) and run.state not in active_run.ALIVE)
-
-    def _newest_image(self) -> Sample | None:
-        samples = self.wandb.samples
-        images = [sample for sample in samples if sample.kind == "image" and (sample.bytes or 0) <= MAX_SAMPLE_BYTES]
-        return max(images, key=lambda sample: sample.step if sample.step is not None else -1, default=None)
-
     def add_metadata(self, answer: RunMetadata) -> None:
         """Store a run's metadata; the next list includes it."""
-        run = self._run(answer.path)
-        if run is not None:
-            self._progress_of(run).metadata, self._progress_of(run).has_metadata = answer, True
+        if answer.path in self._progress:
+            self._progress[answer.path].metadata, self._progress[answer.path].has_metadata = answer, True
 
     def sample_fetched(self, answer: FetchedFile, at: Instant) -> SampleFetched:
         """Store the sample that was fetched in advance."""
@@ -270,13 +258,3 @@ class TrackedRun:
 def _version(run: WandbRun) -> tuple[object, ...]:
     """While this is the same, so is the run's history."""
     return run.lines, run.step, run.state, run.heartbeat_at
-
-
-def _was_rewritten(answer: ConsoleLines, number: int, before: str) -> bool:
-    """Whether the last line has changed: a progress bar, or a line that was incomplete."""
-    return any(at == number and text != before for at, text in zip(answer.numbers, answer.lines, strict=True))
-
-
-def _first(answer: RunList, runs: Iterable[WandbRun]) -> tuple[str, ...]:
-    """The metrics of the first run that has some: a new run will log those of the one before."""
-    return next(filter(None, (answer.history_keys.get(run.id, ()) for run in runs)), ())

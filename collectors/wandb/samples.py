@@ -10,14 +10,15 @@ from pathlib import Path
 from collectors.wandb.child_process import WandbClient, WandbError
 from collectors.wandb.run import TrackedRun
 from collectors.wandb.wire import FetchedFile, FetchFile
+from trainmon.lib import counted
 
 log = logging.getLogger(__name__)
 
 MAX_SAVED = 50
-"""Samples saved at once: the newest of each metric."""
+"""The maximum number of samples saved at once: the newest of each metric."""
 
 FILE_ERRORS = ("absent", "sdk")
-"""Errors of one file that say nothing about the next: it is missing, or too large."""
+"""Errors of one file only: it is missing, or too large."""
 
 UNUSUAL = re.compile(r"[^\w.-]", re.ASCII)
 
@@ -27,10 +28,10 @@ def sample_directory(samples: Path, run: str) -> str:
     return str(samples / f"{UNUSUAL.sub('-', run)[:80]}-{zlib.crc32(run.encode()):08x}")
 
 
-def make_private(place: str) -> None:
-    """Make its directory with mode 700; the child would make it readable for all."""
+def make_private(directory: str) -> None:
+    """Make the directory with mode 700; the child would make it readable for all."""
     try:
-        for folder in (Path(place).parent, Path(place)):
+        for folder in (Path(directory).parent, Path(directory)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         log.info("cannot make the directory of a sample: %s", error)  # the child will fail with the same error
@@ -52,18 +53,17 @@ def save(client: WandbClient, run: TrackedRun, directory: str) -> str:
     if current is None or not samples:
         return f"{run.name} has no samples"
     target = str(Path(directory).expanduser().absolute())
-    saved, missed = 0, None
+    saved, failed = 0, ""
     for sample in samples:
         try:
             client.ask(FetchFile(id=0, path=current.path, file=sample.file, directory=target), FetchedFile)
             saved += 1
-        except WandbError as failure:
-            missed = missed or (sample.key, failure)
-            if failure.kind not in FILE_ERRORS:
+        except WandbError as error:
+            failed = failed or f"{sample.key}: {error}"
+            if error.kind not in FILE_ERRORS:
                 break
-    if missed is not None:
-        key, why = missed
-        if not saved:
-            return f"no sample of {run.name} was saved: {why}"
-        return f"{saved} of {len(samples)} samples of {run.name} are in {target}; not {key}: {why}"
-    return f"{len(samples)} sample{'s' * (len(samples) != 1)} of {run.name} saved in {target}"
+    if not saved:
+        return f"no sample of {run.name} was saved: {failed}"
+    if failed:
+        return f"saved {saved} of {counted(len(samples), 'sample')} of {run.name} in {target}; failed: {failed}"
+    return f"saved {counted(saved, 'sample')} of {run.name} in {target}"

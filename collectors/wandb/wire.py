@@ -1,8 +1,8 @@
-"""The wire between us and our child that speaks with W&B: NDJSON, one tagged object a line, one request at a time.
+"""The protocol of the W&B child process: NDJSON, one tagged object a line, one request at a time.
 
-We write requests on its standard input and read answers on its standard output. What it says of itself (`ChildStarted`,
-`CoreStarted`) has the id 0; every request gets exactly one answer with its own id, or none when the child dies of it.
-Texts are clean and scrubbed by the child. JSON has no nan and no infinity: they go as W&B's own words for them.
+Requests go to its standard input, answers come from its standard output. Every request gets one answer with its id, or
+none if the child dies. `ChildStarted` and `CoreStarted` have the id 0. The child cleans and scrubs all texts. JSON has
+no nan and no infinity: they are written as W&B's words for them.
 """
 
 from __future__ import annotations
@@ -10,28 +10,29 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.lib import Instant
 from trainmon.model import Points, Sample, WandbRun, WandbSpec
 
 LONGEST_LINE = 32 << 20
-"""Bytes of one answer: 20 runs with 300 metrics and settings each are 2 MB, 12 curves of 10,000 points are 4 MB."""
+"""The maximum size of an answer in bytes: 20 runs with 300 metrics and settings each are 2 MB, 12 curves of 10,000
+points are 4 MB."""
 
 WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """What W&B writes where JSON has no number."""
 
 FailureKind = Literal["key", "unauthorized", "forbidden", "absent", "busy", "server", "unreachable", "slow", "sdk"]
-"""key: none is set. unauthorized: it is refused. forbidden: it may not see this. absent: no such project, run or file.
-busy: 429. server: it fails by itself (5xx). unreachable: no connection. slow: no answer in time. sdk: anything else, in
-the SDK's own words."""
+"""key: none is set. unauthorized: the key is rejected. forbidden: no access. absent: no such project, run or file.
+busy: 429. server: 5xx. unreachable: no connection. slow: no answer in time. sdk: any other error of the SDK."""
 
 
 class PackedPoints(msgspec.Struct, frozen=True, gc=False):
-    """A piece of one curve as columns of float64, little-endian: nan and infinities survive, a point is 32 bytes."""
+    """Points of one curve as columns of little-endian float64, which keep nan and infinities."""
 
     steps: bytes
     times: bytes
@@ -45,7 +46,7 @@ class PackedPoints(msgspec.Struct, frozen=True, gc=False):
         return Points(_unpacked(self.steps), _unpacked(self.times), _unpacked(self.values))
 
 
-# ---- what is asked -------------------------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------------------------
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask"):
@@ -56,55 +57,55 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask"):
 
 
 class ListRuns(Request, frozen=True, kw_only=True, tag="runs"):
-    """Of the runs that match those that beat last, in one HTTP request."""
+    """List the matching runs with the newest heartbeats: one HTTP request."""
 
     spec: WandbSpec
     limit: int = 6
 
 
 class ReadHistory(Request, frozen=True, kw_only=True, tag="history"):
-    """New points of some metrics of one run, in one HTTP request."""
+    """Read new points of some metrics of a run: one HTTP request."""
 
     path: str
     """WandbRun.path."""
     keys: tuple[str, ...]
     since: Mapping[str, float] = {}
-    """From which step on, that step included, by metric; of a metric without one, all of it."""
+    """The first wanted step by metric; without one, all points."""
     samples: int = 10_000
-    """At most so many points of each metric: the server thins what is more."""
+    """The maximum number of points per metric: the server samples longer curves."""
 
 
 class ReadConsole(Request, frozen=True, kw_only=True, tag="console"):
-    """The last lines of the console log of one run, in one HTTP request."""
+    """Read the last lines of a run's console log: one HTTP request."""
 
     path: str
     last: int = 200
 
 
 class ReadMetadata(Request, frozen=True, kw_only=True, tag="facts"):
-    """What its own file `wandb-metadata.json` says of a run: asked once of each, it takes two HTTP requests."""
+    """Read `wandb-metadata.json` of a run, once per run: two HTTP requests."""
 
     path: str
 
 
 class FetchFile(Request, frozen=True, kw_only=True, tag="fetch"):
-    """One file of a run, into a directory of this machine: two HTTP requests."""
+    """Download a file of a run into a local directory: two HTTP requests."""
 
     path: str
     file: str
-    """Its name there: Sample.file."""
+    """Sample.file."""
     directory: str
 
 
 class ReadViewer(Request, frozen=True, kw_only=True, tag="viewer"):
-    """Who we are to the server, in one HTTP request: asked by a person who checks, not in a watch."""
+    """Read whose key it is, for `check` and `init`: one HTTP request."""
 
 
-# ---- what is answered ----------------------------------------------------------------------------------------------
+# ---- answers -------------------------------------------------------------------------------------------------------
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, tag_field="is"):
-    """One line of the child. `id` is that of the request; 0 where the child speaks of itself."""
+    """One line of the child. `id` is that of the request; 0 for the child's own state."""
 
     id: int = 0
 
@@ -114,27 +115,27 @@ class ChildStarted(Answer, frozen=True, kw_only=True, tag="began"):
 
     pid: int
     directory: str
-    """All that the SDK writes; the child removes it as it ends. Who kills the child removes it himself."""
+    """Everything that the SDK writes. The child removes it at its end; whoever kills the child must remove it."""
 
 
 class CoreStarted(Answer, frozen=True, kw_only=True, tag="sidecar"):
-    """The SDK started its own process, wandb-core, in a session of its own: who kills the child ends it as well."""
+    """The SDK started its process wandb-core in a session of its own. Whoever kills the child must kill it, too."""
 
     pid: int
 
 
 class RunList(Answer, frozen=True, kw_only=True, tag="listed"):
-    """The runs that match, the newest first."""
+    """The matching runs, the newest first."""
 
     runs: tuple[WandbRun, ...]
     samples: Mapping[str, tuple[Sample, ...]] = {}
-    """By the run's id: the newest sample of each metric that has some, as its summary tells."""
+    """By the run's id: the newest sample of each metric that has some."""
     history_keys: Mapping[str, tuple[str, ...]] = {}
-    """By the run's id: the metrics that are numbers and can be charted."""
+    """By the run's id: the numeric metrics, which can be charted."""
 
 
 class HistoryPoints(Answer, frozen=True, kw_only=True, tag="grown"):
-    """The points that came, by metric; one that has none is absent."""
+    """The new points by metric; a metric without new points is left out."""
 
     path: str
     points: Mapping[str, PackedPoints]
@@ -145,7 +146,7 @@ class ConsoleLines(Answer, frozen=True, kw_only=True, tag="lines"):
 
     path: str
     numbers: tuple[int, ...]
-    """The place of each in the whole log, from 0. The server may leave some out."""
+    """The number of each line in the whole log, from 0. The server may leave some out."""
     lines: tuple[str, ...]
     times: tuple[Instant | None, ...]
     """When each was written, by the run's own clock."""
@@ -166,12 +167,12 @@ class Viewer(Answer, frozen=True, kw_only=True, tag="viewer"):
 
     user: str | None = None
     entity: str | None = None
-    """Where the runs of this account go by themselves."""
+    """The default entity of this account's runs."""
     teams: tuple[str, ...] = ()
 
 
 class FetchedFile(Answer, frozen=True, kw_only=True, tag="fetched"):
-    """A file lies at `kept` on this machine."""
+    """A file was saved as `kept` on this machine."""
 
     path: str
     file: str
@@ -179,7 +180,7 @@ class FetchedFile(Answer, frozen=True, kw_only=True, tag="fetched"):
 
 
 class RequestFailed(Answer, frozen=True, kw_only=True, tag="failed"):
-    """A request failed: what happened, in a sentence, and what to do. The next one may be asked."""
+    """A request failed. The next one can be sent."""
 
     kind: FailureKind
     words: str
@@ -203,40 +204,45 @@ REQUESTS: msgspec.json.Decoder[AnyRequest] = msgspec.json.Decoder(AnyRequest)
 ANSWERS: msgspec.json.Decoder[AnyAnswer] = msgspec.json.Decoder(AnyAnswer)
 
 
-def encode(said: AnyRequest | AnyAnswer) -> bytes:
-    """One request or answer as a line."""
-    if isinstance(said, RunList):
-        said = msgspec.structs.replace(said, runs=tuple(_in_words(run) for run in said.runs))
-    return msgspec.json.encode(said) + b"\n"
+def encode(message: AnyRequest | AnyAnswer) -> bytes:
+    """A request or an answer as a line."""
+    if isinstance(message, RunList):
+        message = _converted(message, _as_word)
+    return msgspec.json.encode(message) + b"\n"
 
 
-def decode_request(data: bytes) -> AnyRequest:
-    """What a line asks; msgspec.DecodeError where it asks nothing."""
-    return REQUESTS.decode(data)
+def decode_request(line: bytes) -> AnyRequest:
+    """A request from a line.
+
+    Raises:
+        msgspec.DecodeError: when it is no request.
+    """
+    return REQUESTS.decode(line)
 
 
-def decode_answer(data: bytes) -> AnyAnswer:
-    """What a line answers; msgspec.DecodeError where it says nothing."""
-    said = ANSWERS.decode(data)
-    if isinstance(said, RunList):
-        said = msgspec.structs.replace(said, runs=tuple(_in_numbers(run) for run in said.runs))
-    return said
+def decode_answer(line: bytes) -> AnyAnswer:
+    """An answer from a line.
+
+    Raises:
+        msgspec.DecodeError: when it is no answer.
+    """
+    answer = ANSWERS.decode(line)
+    if isinstance(answer, RunList):
+        return _converted(answer, lambda value: WORDS.get(value, value) if isinstance(value, str) else value)
+    return answer
 
 
-def _in_words(run: WandbRun) -> WandbRun:
-    odd = {key: value for key, value in run.summary.items() if isinstance(value, float) and not math.isfinite(value)}
-    if not odd:
-        return run
-    return msgspec.structs.replace(run, summary={**run.summary, **{key: _word(value) for key, value in odd.items()}})
+def _converted(answer: RunList, convert: Callable[[float | str], float | str]) -> RunList:
+    """The list with each value of the summaries converted."""
+    return replace(answer, runs=tuple(
+        replace(run, summary={key: convert(value) for key, value in run.summary.items()}) for run in answer.runs
+    ))  # fmt: skip
 
 
-def _word(value: float) -> str:
+def _as_word(value: float | str) -> float | str:
+    if isinstance(value, str) or math.isfinite(value):
+        return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _in_numbers(run: WandbRun) -> WandbRun:
-    odd = {key: WORDS[value] for key, value in run.summary.items() if isinstance(value, str) and value in WORDS}
-    return msgspec.structs.replace(run, summary={**run.summary, **odd}) if odd else run
 
 
 def _packed(column: Sequence[float]) -> bytes:

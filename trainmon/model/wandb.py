@@ -92,7 +92,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     height: int | None = None
     caption: str | None = None
     note: str | None = None
-    """Of a video: that its first frame stands for it, or why none does."""
+    """For a video: that its first frame is shown, or why none is."""
     kept: str | None = None
     """Where it lies on this machine, once it was fetched."""
 

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
-from collectors.wandb.child.core_log import keep_small, last_status
-from collectors.wandb.child.errors import failed, is_fatal
+from collectors.wandb.child.errors import failed, is_fatal, keep_small, last_status
 from collectors.wandb.wire import (
     AnyAnswer,
     AnyRequest,
@@ -94,11 +93,11 @@ class PendingRequest(NamedTuple):
 class Child:
     """The state that both threads share."""
 
-    def __init__(self, requests: int, answers: int, directory: Path, within: Seconds) -> None:
+    def __init__(self, requests: int, answers: int, directory: Path, timeout: Seconds) -> None:
         self._requests = requests
         self._answers = answers
         self._directory = directory
-        self._within = within
+        self._timeout = timeout
         self._parent = os.getppid()
         self._queue: queue.SimpleQueue[AnyRequest] = queue.SimpleQueue()
         self._pending: PendingRequest | None = None
@@ -109,34 +108,26 @@ class Child:
     def serve(self) -> NoReturn:
         """Answer the requests in turn, on the main thread."""
         try:
-            while True:
-                request = self._next_request()
+            is_broken = False
+            while not is_broken:
+                try:
+                    request = self._queue.get(timeout=CHECK_EVERY)
+                except queue.Empty:  # the timeout lets signals be handled that come just before the wait
+                    continue
                 pending = PendingRequest(request.id, time.monotonic(), time.time())
                 with self._lock:
                     self._pending = pending
-                answer, is_last = self._answer(request, pending)
+                try:
+                    answer = encode(self._started_sdk().answer(request))
+                except Exception as error:  # every error of the SDK becomes an answer
+                    failure = self._failed(pending, error)
+                    if failure.kind in ("key", "unauthorized", "forbidden") and self._sdk is not None:
+                        self._sdk.forget()
+                    answer, is_broken = encode(failure), is_fatal(error)
                 self._complete(pending, answer)
                 keep_small(self._directory)
-                if is_last:
-                    break
         finally:
             self.end(1)
-
-    def _next_request(self) -> AnyRequest:
-        """The next request. The timeout lets a signal that comes just before the wait be handled."""
-        while True:
-            with contextlib.suppress(queue.Empty):
-                return self._queue.get(timeout=CHECK_EVERY)
-
-    def _answer(self, request: AnyRequest, pending: PendingRequest) -> tuple[bytes, bool]:
-        """The answer's line, and whether the child must end after it."""
-        try:
-            return encode(self._started_sdk().answer(request)), False
-        except Exception as error:  # every error of the SDK becomes an answer
-            answer = self._failed(pending, error)
-            if answer.kind in ("key", "unauthorized", "forbidden") and self._sdk is not None:
-                self._sdk.forget()
-            return encode(answer), is_fatal(error)
 
     def _failed(self, pending: PendingRequest, error: Exception) -> RequestFailed:
         """The error as an answer; for a timeout, the log of wandb-core may have the server's status."""
@@ -149,12 +140,12 @@ class Child:
     def _started_sdk(self) -> Sdk:
         """The SDK, imported with the first request. Its process is reported first, because the SDK may hang."""
         if self._sdk is None:
-            from collectors.wandb.child import sdk as wandb_sdk
+            from collectors.wandb.child import sdk
 
-            self._core_pid = wandb_sdk.sidecar()
+            self._core_pid = sdk.core_process()
             if self._core_pid is not None:
                 self.send(CoreStarted(pid=self._core_pid))
-            self._sdk = wandb_sdk.Sdk(self._directory, self._within * SDK_TIMEOUT_SHARE)
+            self._sdk = sdk.Sdk(self._directory, self._timeout * SDK_TIMEOUT_SHARE)
         return self._sdk
 
     def send(self, answer: AnyAnswer) -> None:
@@ -187,27 +178,21 @@ class Child:
                     if not data:
                         break
                     *lines, rest = (rest + data).split(b"\n")
-                    for one in lines:
-                        self._queue_request(one)
-                self._check_deadline()
+                    for line in lines:
+                        try:
+                            self._queue.put(decode_request(line))
+                        except msgspec.DecodeError as error:
+                            self.send(RequestFailed(kind="sdk", words=f"cannot read the request: {error}"))
+                with self._lock:
+                    pending = self._pending
+                if pending is not None and time.monotonic() - pending.started >= self._timeout:
+                    overdue = self._failed(pending, TimeoutError("no answer in time: timeout"))
+                    if self._complete(pending, encode(overdue)):
+                        self.end(1)
         except Exception:
             traceback.print_exc()
             self.end(1)
         self.end(0)
-
-    def _queue_request(self, request: bytes) -> None:
-        try:
-            self._queue.put(decode_request(request))
-        except msgspec.DecodeError as error:
-            self.send(RequestFailed(kind="sdk", words=f"cannot read the request: {error}"))
-
-    def _check_deadline(self) -> None:
-        with self._lock:
-            pending = self._pending
-        if pending is not None and time.monotonic() - pending.started >= self._within:
-            overdue = self._failed(pending, TimeoutError("no answer in time: timeout"))
-            if self._complete(pending, encode(overdue)):
-                self.end(1)
 
     def end(self, status: int) -> NoReturn:
         """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK."""
@@ -218,31 +203,21 @@ class Child:
         os._exit(status)
 
 
-def _own_pipes() -> tuple[int, int]:
-    """Move our pipes to new descriptors: the SDK's standard input is empty, and its prints go to standard error."""
-    requests, answers = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return requests, answers
-
-
-def _private_directory() -> str:
-    """A new directory whose path is short enough for a socket in it."""
-    usual = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="trainmon-", dir=usual if len(usual) <= MAX_DIRECTORY_LENGTH else "/tmp")
-
-
 def main() -> NoReturn:
-    requests, answers = _own_pipes()
-    directory = _private_directory()
+    # The pipes move to new descriptors: the SDK's standard input is empty, and its prints go to standard error.
+    requests, answers = os.dup(0), os.dup(1)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    os.dup2(2, 1)
+    usual = tempfile.gettempdir()
+    short = usual if len(usual) <= MAX_DIRECTORY_LENGTH else "/tmp"
+    tempfile.tempdir = directory = tempfile.mkdtemp(prefix="trainmon-", dir=short)
     kept = environment(os.environ, directory)
     os.environ.clear()
     os.environ.update(kept)
-    tempfile.tempdir = directory
-    within = float(sys.argv[1]) if len(sys.argv) > 1 else ANSWER_TIMEOUT
-    child = Child(requests, answers, Path(directory), within)
+    timeout = float(sys.argv[1]) if len(sys.argv) > 1 else ANSWER_TIMEOUT
+    child = Child(requests, answers, Path(directory), timeout)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C on the terminal is for the parent, which ends the child
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: child.end(0))

@@ -1,6 +1,6 @@
-"""What W&B's server says of a run → our nouns: bounded, clean of control characters, without secrets. Pure.
+"""Converts what W&B's server returns about a run into our model: bounded, clean, without secrets. Pure.
 
-A `run` here is the SDK's own object, of which public attributes alone are read; a server may leave any of them out.
+A `run` here is the SDK's own object. Only its public attributes are read; a server may leave any of them out.
 """
 
 from __future__ import annotations
@@ -14,61 +14,62 @@ from typing import Any
 import msgspec
 
 from collectors.wandb.wire import WORDS, ReadMetadata, RunMetadata
-from trainmon.analysis.wandb import metric_names as wandb_keys
+from trainmon.analysis.wandb import metric_names
 from trainmon.lib import MASK, Instant, clean, is_secret, scrub
 from trainmon.model import Points, WandbRun, WandbSpec
 
 NAMES_AT_MOST = 300
-"""Metrics of a summary, and settings of a config."""
+"""The maximum number of metrics of a summary, and of settings of a config."""
 
 KEYS_AT_MOST = 1_000
-"""Metrics of a history."""
+"""The maximum number of metrics of a history."""
 
 TAGS_AT_MOST = 50
 NAME_LENGTH = 200
 VALUE_LENGTH = 200
 DEEPEST = 4
-"""How far mappings within mappings are followed."""
+"""The maximum depth of nested mappings."""
 
 
 def shown(value: object, limit: int = NAME_LENGTH) -> str | None:
-    """A text of the server as it may be shown; None where it said none."""
-    return (_shown(value[: 4 * limit], limit) or None) if isinstance(value, str) else None
+    """A text of the server, safe to show; None for anything else."""
+    return (_cleaned(value[: 4 * limit], limit) or None) if isinstance(value, str) else None
+
+
+@lru_cache(maxsize=8_192)
+def _cleaned(text: str, limit: int) -> str:
+    """Cached, because scrubbing is slow: every poll brings the same names and settings, thousands for ten runs."""
+    return scrub(clean(text, 4 * limit))[:limit]  # scrub before the cut: half a secret is not recognised
 
 
 def instant(text: object) -> Instant | None:
-    """Unix seconds of `2026-01-31T12:00:00`, with or without a zone: the server means UTC."""
+    """Unix seconds of `2026-01-31T12:00:00`; a time without a zone is UTC."""
     try:
-        read = datetime.fromisoformat(text) if isinstance(text, str) else None
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    if read is None:
-        return None
-    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    return None if time is None else (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def number(value: object) -> float | None:
-    """A number of the server, which writes nan and infinity as words; None where it is something else."""
-    if isinstance(value, int | float):
-        try:
-            return float(value)
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-    return WORDS.get(value) if isinstance(value, str) else None
+    """A number of the server, which writes nan and infinity as words; None for anything else."""
+    try:
+        return float(value) if isinstance(value, int | float) else WORDS.get(value) if isinstance(value, str) else None
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # only an int overflows
 
 
 def whole(value: object) -> int | None:
     """A counter of the server."""
-    read = number(value)
-    return int(read) if read is not None and math.isfinite(read) else None
+    found = number(value)
+    return int(found) if found is not None and math.isfinite(found) else None
 
 
-def read_run(run: Any, spec: WandbSpec, began: Mapping[str, Any]) -> WandbRun:
-    """One run of a listing; `began` is what `read_start` finds of it."""
-    said = _mapping(getattr(run, "summary_metrics", None))
-    keys = _mapping(getattr(run, "history_keys", None))
-    git = _mapping(began.get("git"))
-    step = whole(said.get("_step"))
+def read_run(run: Any, spec: WandbSpec, start: Mapping[str, Any]) -> WandbRun:
+    """A listed run. `start` is the result of `read_start`."""
+    summary = _mapping(getattr(run, "summary_metrics", None))
+    step = whole(summary.get("_step"))
+    tags = getattr(run, "tags", None)
     return WandbRun(
         entity=str(run.entity),
         project=str(run.project),
@@ -79,139 +80,120 @@ def read_run(run: Any, spec: WandbSpec, began: Mapping[str, Any]) -> WandbRun:
         url=shown(run.url, 1_000),
         created_at=instant(getattr(run, "created_at", None)),
         heartbeat_at=instant(getattr(run, "heartbeat_at", None)),
-        logged_at=number(said.get("_timestamp")),
-        step=step if step is not None else whole(keys.get("lastStep")),
+        logged_at=number(summary.get("_timestamp")),
+        step=step if step is not None else whole(_mapping(getattr(run, "history_keys", None)).get("lastStep")),
         lines=whole(getattr(run, "history_line_count", None)),
-        tags=_tags(getattr(run, "tags", None)),
+        tags=tuple(filter(None, map(shown, tags[:TAGS_AT_MOST] if isinstance(tags, list | tuple) else ()))),
         user=shown(getattr(getattr(run, "user", None), "username", None)),
-        host=shown(began.get("host")),
-        commit=shown(getattr(run, "commit", None)) or shown(git.get("commit")),
-        summary=read_summary(said, spec.charts),
+        host=shown(start.get("host")),
+        commit=shown(getattr(run, "commit", None)) or shown(_mapping(start.get("git")).get("commit")),
+        summary=read_summary(summary, spec.charts),
         config=read_config(_mapping(getattr(run, "config", None))),
     )
 
 
-def newest_first(runs: Iterable[WandbRun]) -> tuple[WandbRun, ...]:
-    """In the order in which they were created; of the same moment as they came."""
-    return tuple(sorted(runs, key=lambda run: run.created_at or 0.0, reverse=True))
+def read_summary(summary: Mapping[str, Any], charts: Iterable[str] = ()) -> dict[str, float | str]:
+    """The latest value of each metric, charted ones first, without media and W&B's own counters.
 
-
-def read_summary(said: Mapping[str, Any], charts: Iterable[str] = ()) -> dict[str, float | str]:
-    """The latest value of each metric, the charted ones first; media and W&B's own counters are none. Of too many those
-    stay that have a common name."""
+    If there are too many, those with common names stay.
+    """
     values: dict[str, float | str] = {}
     wanted = frozenset(charts)
-    leaves = list(_leaves(said, mark="_type"))
-    if len(leaves) > NAMES_AT_MOST:  # its loss must not be what is left out; to find it takes long
-        wanted |= {*wandb_keys.choose((), [name for name, _ in leaves]), *wandb_keys.STEPS}
-    leaves.sort(key=lambda leaf: leaf[0] not in wanted)  # stable: else in the server's order
+    leaves = list(_leaves(summary, mark="_type"))
+    if len(leaves) > NAMES_AT_MOST:  # the loss must not be dropped; finding it is slow
+        wanted |= {*metric_names.choose((), [name for name, _ in leaves]), *metric_names.STEPS}
+    leaves.sort(key=lambda leaf: leaf[0] not in wanted)  # stable: the others keep the server's order
     for name, value in leaves:
-        key = shown(name)
-        read = number(value)
-        told = read if read is not None else shown(value, VALUE_LENGTH)
-        if key is not None and told is not None and not name.startswith("_") and len(values) < NAMES_AT_MOST:
-            values[key] = told
+        key, found = shown(name), number(value)
+        latest = found if found is not None else shown(value, VALUE_LENGTH)
+        if key is not None and latest is not None and not name.startswith("_") and len(values) < NAMES_AT_MOST:
+            values[key] = latest
     return values
 
 
 def read_config(config: Mapping[str, Any]) -> dict[str, str]:
-    """Its settings in a few words each. The value of a name such as `api_key` is masked whatever it looks like."""
+    """The settings as short texts. The value of a name such as `api_key` is always masked."""
     settings: dict[str, str] = {}
     for name, value in _leaves(config):
         key = shown(name)
         if key is None or name.startswith("_") or len(settings) >= NAMES_AT_MOST:
             continue
-        leaf = name.replace("/", ".").rsplit(".", 1)[-1]
-        is_hidden = isinstance(value, str) and value and is_secret(leaf, as_flag=False)
-        settings[key] = MASK if is_hidden else _words(value)
+        if isinstance(value, str) and value and is_secret(name.replace("/", ".").rsplit(".", 1)[-1], as_flag=False):
+            settings[key] = MASK
+            continue
+        try:
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        except (TypeError, ValueError, RecursionError):
+            text = type(value).__name__
+        settings[key] = shown(text, VALUE_LENGTH) or ""
     return settings
 
 
 def read_keys(history_keys: object) -> tuple[str, ...]:
-    """The metrics of a history that are numbers, by name. One that cannot be shown as it is cannot be asked for."""
-    keys = _mapping(_mapping(history_keys).get("keys"))
-    found = (key for key, facts in keys.items() if not key.startswith("_") and _is_numeric(facts))
-    names = sorted(key for key in found if clean(key, NAME_LENGTH) == key)
-    if len(names) > KEYS_AT_MOST:  # an evaluation of thousands of parts must not push the loss out
-        names = list(dict.fromkeys((*wandb_keys.choose((), names), *names)))
+    """The numeric metrics of a history, by name. A name that must be cleaned is left out: it cannot be requested."""
+    names = []
+    for key, facts in sorted(_mapping(_mapping(history_keys).get("keys")).items()):
+        counts = _mapping(facts).get("typeCounts")
+        types = [_mapping(count).get("type") for count in counts] if isinstance(counts, list) else []
+        if "number" in types and not key.startswith("_") and clean(key, NAME_LENGTH) == key:
+            names.append(key)
+    if len(names) > KEYS_AT_MOST:  # the loss must not be dropped for thousands of evaluation metrics
+        names = list(dict.fromkeys((*metric_names.choose((), names), *names)))
     return tuple(names[:KEYS_AT_MOST])
 
 
 def read_start(config: object) -> Mapping[str, Any]:
-    """Where and from what a run was started, which the client writes into its config since 0.19: no file must be asked
-    for. `config` is what the server told; the SDK's own reading of it drops this part."""
+    """Where and from what a run was started. The client writes it into the config since 0.19.
+
+    `config` is the server's text: the SDK drops this part when it decodes it.
+    """
     try:
-        told = msgspec.json.decode(config) if isinstance(config, str) else config
+        decoded = msgspec.json.decode(config) if isinstance(config, str) else config
     except msgspec.DecodeError:
         return {}
-    own = _mapping(_mapping(told).get("_wandb"))
+    own = _mapping(_mapping(decoded).get("_wandb"))
     writers = _mapping(_mapping(own.get("value", own)).get("e"))
-    return next((_mapping(facts) for facts in writers.values()), {})
+    return next(map(_mapping, writers.values()), {})
 
 
 def filters(spec: WandbSpec) -> dict[str, Any]:
-    """How the server is asked for the runs of a spec: all that it names must be true of a run."""
+    """The filter for the runs of a spec, as the server takes it: all conditions must hold."""
+    display = None if spec.display is None else {"$regex": spec.display}
+    named = (("group", spec.group), ("name", spec.run), ("display_name", display))
     wanted: list[dict[str, Any]] = [{"tags": {"$in": [tag]}} for tag in spec.tags]
-    if spec.group is not None:
-        wanted.append({"group": spec.group})
-    if spec.run is not None:
-        wanted.append({"name": spec.run})
-    if spec.display is not None:
-        wanted.append({"display_name": {"$regex": spec.display}})
+    wanted += [{name: value} for name, value in named if value is not None]
     return wanted[0] if len(wanted) == 1 else {"$and": wanted} if wanted else {}
 
 
 def read_points(key: str, rows: Iterable[Any] | None, since: float | None) -> Points:
-    """A curve of the server's rows. A value that is no number is none; nan and infinities are."""
-    steps, times, values = [], [], []
+    """A curve from the server's rows. A row without a number is left out; nan and infinities are numbers."""
+    points: list[tuple[float, float, float]] = []
     for row in rows or ():
-        if not isinstance(row, Mapping):
-            continue
-        step, at, value = number(row.get("_step")), number(row.get("_timestamp")), number(row.get(key))
-        if step is None or at is None or value is None or (since is not None and step < since):
-            continue
-        steps.append(step)
-        times.append(at)
-        values.append(value)
-    return Points(steps, times, values)
+        if isinstance(row, Mapping):
+            step, at, value = (number(row.get(name)) for name in ("_step", "_timestamp", key))
+            if step is not None and at is not None and value is not None and (since is None or step >= since):
+                points.append((step, at, value))
+    return Points(*map(list, zip(*points, strict=True))) if points else Points([], [], [])
 
 
-def read_facts(asked: ReadMetadata, file: object) -> RunMetadata:
-    """What `wandb-metadata.json` says."""
-    told = _mapping(file)
-    git = _mapping(told.get("git"))
+def read_metadata(request: ReadMetadata, file: object) -> RunMetadata:
+    """The content of `wandb-metadata.json`."""
+    content = _mapping(file)
     return RunMetadata(
-        id=asked.id,
-        path=asked.path,
-        host=shown(told.get("host")),
-        user=shown(told.get("username")),
-        commit=shown(git.get("commit")),
+        id=request.id,
+        path=request.path,
+        host=shown(content.get("host")),
+        user=shown(content.get("username")),
+        commit=shown(_mapping(content.get("git")).get("commit")),
     )
-
-
-@lru_cache(maxsize=8_192)
-def _shown(text: str, limit: int) -> str:
-    """Names and settings come again with every poll: ten runs have some thousands, and scrubbing is what takes long."""
-    return scrub(clean(text, 4 * limit))[:limit]  # in this order: half a secret looks like none
 
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _tags(tags: object) -> tuple[str, ...]:
-    told = tags if isinstance(tags, list | tuple) else ()
-    return tuple(text for text in map(shown, told[:TAGS_AT_MOST]) if text)
-
-
-def _is_numeric(facts: object) -> bool:
-    counts = _mapping(facts).get("typeCounts")
-    kinds = [_mapping(count).get("type") for count in counts] if isinstance(counts, list) else []
-    return "number" in kinds
-
-
 def _leaves(values: Mapping[str, Any], mark: str = "", before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """All values with their names, those of mappings within as `outer.inner`. A mapping with the mark is left out."""
+    """All values with their names, nested ones as `outer.inner`. Mappings with the mark are left out."""
     for key, value in values.items():
         inner = _mapping(value)
         if mark and mark in inner:
@@ -220,14 +202,3 @@ def _leaves(values: Mapping[str, Any], mark: str = "", before: str = "", depth: 
             yield from _leaves(inner, mark, f"{before}{key}.", depth + 1)
         else:
             yield f"{before}{key}", value
-
-
-def _words(value: object) -> str:
-    if isinstance(value, str):
-        text = value
-    else:
-        try:
-            text = msgspec.json.encode(value).decode()
-        except (TypeError, ValueError, RecursionError):
-            text = str(type(value).__name__)
-    return shown(text, VALUE_LENGTH) or ""

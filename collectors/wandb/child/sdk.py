@@ -1,7 +1,7 @@
-"""W&B's own client, asked for what one request of ours wants. Only the child of collectors/wandb_child.py imports it.
+"""Answers requests with the W&B SDK. Only the child process imports this module.
 
-The public API is used where it does the job in one HTTP request. What of its inside is touched is in `_of_path`,
-`sampled` and `sidecar`, each with a way on where a later SDK has it no more.
+The SDK's public API is used where one HTTP request is enough. `_run_at`, `sampled` and `core_process` use internals of
+the SDK, each with a fallback.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,8 @@ from wandb.sdk import wandb_setup
 
 from collectors.wandb.child.convert import (
     filters,
-    newest_first,
-    read_facts,
     read_keys,
+    read_metadata,
     read_points,
     read_run,
     read_start,
@@ -43,16 +41,15 @@ from collectors.wandb.wire import (  # fmt: skip
     ReadMetadata,
     ReadViewer,
     RunList,
-    RunMetadata,
     Viewer,
 )
 from trainmon.lib import Seconds, clean
 
 RUNS_KEPT = 200
-"""Handles of runs: a few hundred bytes each."""
+"""The maximum number of cached run handles, of a few hundred bytes each."""
 
-BEATING = "-heartbeat_at"
-"""Of a large group the runs that live, or lived last: one that was resumed may be older than all that is listed."""
+NEWEST_HEARTBEAT = "-heartbeat_at"
+"""The order of a listing: in a large group, a resumed run may be older than all others, yet alive."""
 
 TEAMS_AT_MOST = 50
 FILE_AT_MOST = 200 << 20
@@ -67,8 +64,7 @@ query RunSampledHistory($entity: String!, $project: String!, $name: String!, $sp
 
 
 class Sdk:
-    """A login, made with the first request. `directory` is where files may lie for a moment, `timeout` that of one
-    HTTP request."""
+    """Logs in with the first request. `directory` is for temporary files; `timeout` limits one HTTP request."""
 
     def __init__(self, directory: Path, timeout: Seconds) -> None:
         self._directory = directory
@@ -78,111 +74,94 @@ class Sdk:
 
     @property
     def key(self) -> str | None:
-        """What must be in no answer."""
+        """The API key, which no answer may contain."""
         return self._api.api_key if self._api is not None else None
 
     def forget(self) -> None:
-        """Log in anew with the next request: the key may be another by then."""
+        """Log in again with the next request: the key may have changed."""
         self._api = None
         self._runs.clear()
 
-    def answer(self, asked: AnyRequest) -> AnyAnswer:
-        if isinstance(asked, ListRuns):
-            return self._list(asked)
-        if isinstance(asked, ReadHistory):
-            return self._history(asked)
-        if isinstance(asked, ReadConsole):
-            return self._console(asked)
-        if isinstance(asked, ReadMetadata):
-            return self._facts(asked)
-        if isinstance(asked, ReadViewer):
-            return self._viewer(asked)
-        return self._fetch(asked)
+    def answer(self, request: AnyRequest) -> AnyAnswer:
+        """Send a request. Errors are those of the SDK, NotFound and UnusableAnswer."""
+        match request:
+            case ListRuns():
+                return self._list(request)
+            case ReadHistory(id=number, path=path, keys=keys, since=since):
+                rows = sampled(self._run_at(path), request)
+                points = {key: read_points(key, rows[key], since.get(key)) for key in keys if key in rows}
+                packed = {key: PackedPoints.of(new) for key, new in points.items() if new.steps}
+                return HistoryPoints(id=number, path=path, points=packed)
+            case ReadConsole(id=number, path=path, last=last):
+                lines = list(self._run_at(path).console_logs(last=last))[-last:]
+                return ConsoleLines(
+                    id=number,
+                    path=path,
+                    numbers=tuple(line.number for line in lines),
+                    lines=tuple(clean(line.content.rstrip("\n")) for line in lines),
+                    times=tuple(line.timestamp.timestamp() if line.timestamp else None for line in lines),
+                )
+            case ReadMetadata(path=path):
+                file = self._download(path, METADATA, METADATA_AT_MOST)
+                try:
+                    return read_metadata(request, json.loads(file.read_bytes()))
+                except ValueError as error:
+                    raise UnusableAnswer(f"{METADATA} of {path} is not JSON") from error
+                finally:
+                    file.unlink()
+            case ReadViewer(id=number):
+                viewer: Any = self._login("").viewer
+                user, entity = (shown(getattr(viewer, name, None)) for name in ("username", "entity"))
+                teams = tuple(filter(None, map(shown, viewer.teams[:TEAMS_AT_MOST])))
+                return Viewer(id=number, user=user, entity=entity, teams=teams)
+            case FetchFile(id=number, path=path, file=name, directory=directory):
+                downloaded = self._download(path, name, FILE_AT_MOST)
+                target = Path(directory, downloaded.name)  # the name is unique: the client puts a hash into it
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(downloaded, target)
+                return FetchedFile(id=number, path=path, file=name, kept=str(target))
 
     def _login(self, entity: str) -> public.Api:
-        """The login takes a request of its own; an entity saves another."""
+        """The login takes one request; a known entity saves another."""
         if self._api is None:
             self._api = wandb.Api(overrides={"entity": entity}, timeout=self._timeout)
         return self._api
 
-    def _list(self, asked: ListRuns) -> RunList:
-        spec = asked.spec
+    def _list(self, request: ListRuns) -> RunList:
+        spec, limit = request.spec, request.limit
         api = self._login(spec.project.partition("/")[0])
-        api.flush()  # type: ignore[no-untyped-call]  # it would tell the runs of last time
-        found = api.runs(spec.project, filters=filters(spec), order=BEATING, per_page=asked.limit, lazy=False)
-        runs = list(itertools.islice(found, asked.limit))
-        api.flush()  # type: ignore[no-untyped-call]  # nor need it keep these
-        starts = _starts(found.last_response)
+        api.flush()  # type: ignore[no-untyped-call]  # otherwise it returns the last listing
+        found = api.runs(spec.project, filters=filters(spec), order=NEWEST_HEARTBEAT, per_page=limit, lazy=False)
+        runs = list(itertools.islice(found, limit))
+        api.flush()  # type: ignore[no-untyped-call]  # free its copies
+        # The configs of the response say how each run was started; the SDK's runs do not.
+        response = found.last_response or {}
+        edges = ((response.get("project") or {}).get("runs") or {}).get("edges") or []
+        nodes = [edge.get("node") or {} for edge in edges]
+        starts = {str(node.get("name")): read_start(node.get("config")) for node in nodes}
+        listed = [read_run(run, spec, starts.get(str(run.id), {})) for run in runs]
         samples = {str(run.id): read_samples(run.summary_metrics) for run in runs}
         return RunList(
-            id=asked.id,
-            runs=newest_first(read_run(run, spec, starts.get(str(run.id), {})) for run in runs),
-            samples={run: seen for run, seen in samples.items() if seen},
+            id=request.id,
+            runs=tuple(sorted(listed, key=lambda run: run.created_at or 0.0, reverse=True)),
+            samples={name: some for name, some in samples.items() if some},
             history_keys={str(run.id): read_keys(run.history_keys) for run in runs},
         )
 
-    def _history(self, asked: ReadHistory) -> HistoryPoints:
-        run = self._of_path(asked.path)
-        rows = sampled(run, asked)
-        points = {key: read_points(key, rows[key], asked.since.get(key)) for key in asked.keys if key in rows}
-        return HistoryPoints(
-            id=asked.id,
-            path=asked.path,
-            points={key: PackedPoints.of(some) for key, some in points.items() if some.steps},
-        )
-
-    def _console(self, asked: ReadConsole) -> ConsoleLines:
-        told = list(self._of_path(asked.path).console_logs(last=asked.last))[-asked.last :]
-        return ConsoleLines(
-            id=asked.id,
-            path=asked.path,
-            numbers=tuple(line.number for line in told),
-            lines=tuple(clean(line.content.rstrip("\n")) for line in told),
-            times=tuple(line.timestamp.timestamp() if line.timestamp else None for line in told),
-        )
-
-    def _facts(self, asked: ReadMetadata) -> RunMetadata:
-        kept = self._download(asked.path, METADATA, METADATA_AT_MOST)
-        try:
-            told = json.loads(kept.read_bytes())
-        except ValueError as error:
-            raise UnusableAnswer(f"{METADATA} of {asked.path} is no JSON") from error
-        finally:
-            kept.unlink()
-        return read_facts(asked, told)
-
-    def _viewer(self, asked: ReadViewer) -> Viewer:
-        told: Any = self._login("").viewer
-        teams = (shown(team) for team in told.teams[:TEAMS_AT_MOST])
-        return Viewer(
-            id=asked.id,
-            user=shown(getattr(told, "username", None)),
-            entity=shown(getattr(told, "entity", None)),
-            teams=tuple(team for team in teams if team),
-        )
-
-    def _fetch(self, asked: FetchFile) -> FetchedFile:
-        """One file under its own last name: the client puts a hash into the names of media."""
-        kept = self._download(asked.path, asked.file, FILE_AT_MOST)
-        there = Path(asked.directory, kept.name)
-        there.parent.mkdir(parents=True, exist_ok=True)
-        shutil.move(kept, there)
-        return FetchedFile(id=asked.id, path=asked.path, file=asked.file, kept=str(there))
-
     def _download(self, path: str, name: str, at_most: int) -> Path:
-        """A file of a run in our own directory: two requests."""
+        """Download a file of a run into our own directory: two requests."""
         if not is_tame(name):
-            raise NotFound(f"{clean(name)} is no name of a run's file")
-        found = next(iter(self._of_path(path).files(names=[name], per_page=1)), None)
+            raise NotFound(f"{clean(name)} is not a valid file name")
+        found = next(iter(self._run_at(path).files(names=[name], per_page=1)), None)
         if found is None:
-            raise NotFound(f"{path} has no file {name}, or has not sent it yet")
+            raise NotFound(f"{path} has no file {name}, or has not uploaded it yet")
         if found.size > at_most:
-            raise UnusableAnswer(f"{name} has {found.size:,} bytes: more than {at_most:,} are not fetched")
+            raise UnusableAnswer(f"{name} is too large: {found.size:,} bytes, the limit is {at_most:,}")
         found.download(root=str(self._directory / "files"), replace=True).close()
         return self._directory / "files" / name
 
-    def _of_path(self, path: str) -> public.Run:
-        """A run to ask of: made without a request where the SDK lets us, and without what it knows of itself."""
+    def _run_at(self, path: str) -> public.Run:
+        """A handle for requests about a run; made without a request if the SDK allows it."""
         if path not in self._runs:
             entity, project, run = path.split("/")
             api = self._login(entity)
@@ -195,45 +174,29 @@ class Sdk:
         return self._runs[path]
 
 
-def sidecar() -> int | None:
-    """Start wandb-core, if it does not run yet, and say its process; None where the SDK does not tell."""
+def core_process() -> int | None:
+    """Start wandb-core if it does not run yet. Returns its process id; None if the SDK does not know it."""
     process = getattr(getattr(wandb_setup.singleton().ensure_service(), "_proc", None), "_process", None)
     pid = getattr(process, "pid", None)
     return pid if isinstance(pid, int) else None
 
 
-def _starts(told: Any) -> dict[str, Mapping[str, Any]]:
-    """By the run's id, what the configs of a listing say of its start; they are not in the SDK's runs."""
-    edges = (((told or {}).get("project") or {}).get("runs") or {}).get("edges") or []
-    nodes = [edge.get("node") or {} for edge in edges]
-    return {str(node.get("name")): read_start(node.get("config")) for node in nodes}
-
-
-def sampled(run: Any, asked: ReadHistory) -> dict[str, list[Any]]:
-    """The rows of each metric. The SDK's own call asks for one set of metrics that were logged together; several
-    specs in one request are several curves for the price of one."""
+def sampled(run: Any, request: ReadHistory) -> dict[str, list[Any]]:
+    """The rows of each metric, all in one request. The SDK's own call needs one request per metric: it returns only
+    rows that have all the metrics of the call."""
+    specs: list[dict[str, Any]] = [
+        {"keys": ["_step", "_timestamp", key], "samples": request.samples}
+        | ({"minStep": int(request.since[key])} if key in request.since else {})
+        for key in request.keys
+    ]
     service: Any = getattr(run, "_service_api", None)
-    if not hasattr(service, "execute_graphql"):
-        return _one_by_one(run, asked)
-    specs = [json.dumps(_spec(key, asked)) for key in asked.keys]
-    of = {"entity": run.entity, "project": run.project, "name": run.id, "specs": specs}
-    told = service.execute_graphql(SAMPLED_HISTORY, of)
-    found = ((told or {}).get("project") or {}).get("run")
-    if found is None:
-        raise NotFound(f"there is no run {asked.path}")
-    rows = found.get("sampledHistory") or []
-    if len(rows) != len(specs):  # a server that knows of one spec a request, as the SDK sends it
-        return _one_by_one(run, asked)
-    return dict(zip(asked.keys, rows, strict=True))
-
-
-def _one_by_one(run: Any, asked: ReadHistory) -> dict[str, list[Any]]:
-    """The SDK's own way, a request a curve."""
-    return {key: run.history(samples=asked.samples, keys=["_timestamp", key], pandas=False) for key in asked.keys}
-
-
-def _spec(key: str, asked: ReadHistory) -> dict[str, Any]:
-    spec: dict[str, Any] = {"keys": ["_step", "_timestamp", key], "samples": asked.samples}
-    if key in asked.since:
-        spec["minStep"] = int(asked.since[key])
-    return spec
+    if hasattr(service, "execute_graphql"):
+        variables = {"entity": run.entity, "project": run.project, "name": run.id}
+        response = service.execute_graphql(SAMPLED_HISTORY, variables | {"specs": list(map(json.dumps, specs))})
+        found = ((response or {}).get("project") or {}).get("run")
+        if found is None:
+            raise NotFound(f"there is no run {request.path}")
+        rows = found.get("sampledHistory") or []
+        if len(rows) == len(specs):  # otherwise the server reads one spec per request only
+            return dict(zip(request.keys, rows, strict=True))
+    return {key: run.history(samples=request.samples, keys=["_timestamp", key], pandas=False) for key in request.keys}

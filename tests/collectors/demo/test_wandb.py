@@ -181,7 +181,7 @@ def test_samples_are_saved_as_real_pictures_where_a_person_wants_them(tmp_path: 
         told.stage.demo.save_samples(run, str(tmp_path / "saved"), said.append)
     told.until(3.0)
     state = told.until(14.0)
-    assert said == [f"1 sample of video-2b saved in {tmp_path}/saved", "smol-3b has no samples"]
+    assert said == [f"saved 1 sample of video-2b in {tmp_path}/saved", "smol-3b has no samples"]
     (saved,) = (tmp_path / "saved").iterdir()
     assert saved.read_bytes().startswith(b"\x89PNG\r\n")
     (sample,) = wandb_of(state.runs["video-2b"]).samples

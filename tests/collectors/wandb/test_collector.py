@@ -550,9 +550,9 @@ def test_a_person_saves_the_samples_and_hears_where_they_are(tmp_path: Path) -> 
     watched.watcher.save_samples("llm", str(tmp_path), said.append)
     watched.pass_(10)
     assert said == [
-        f"2 samples of llm saved in {tmp_path}",
+        f"saved 2 samples of llm in {tmp_path}",
         "other has no W&B project",
-        "no sample of llm was saved: it is absent (mend it)",
+        "no sample of llm was saved: val: it is absent (mend it)",
     ]
 
 
@@ -571,7 +571,7 @@ def test_a_sample_that_is_gone_keeps_no_other_from_being_saved(tmp_path: Path) -
     watched.wandb.ask = ask  # type: ignore[method-assign]
     watched.watcher.save_samples("llm", str(tmp_path), said.append)
     watched.pass_(10)
-    assert said == [f"2 of 3 samples of llm are in {tmp_path}; not b: it has no such file"]
+    assert said == [f"saved 2 of 3 samples of llm in {tmp_path}; failed: b: it has no such file"]
 
 
 def test_slow_answers_stretch_the_rounds_and_never_pile_up() -> None:

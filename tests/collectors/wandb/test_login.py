@@ -26,66 +26,66 @@ def write(file: Path, text: str) -> None:
 
 def test_nothing_is_found_in_an_empty_home(tmp_path: Path) -> None:
     found = login(tmp_path)
-    assert (found.place, found.trouble) == (None, "there is no key for wandb.ai")
+    assert (found.location, found.error) == (None, "there is no key for wandb.ai")
     assert found.hint == "log in with `wandb login`, or set WANDB_API_KEY"
 
 
 def test_the_environment_goes_first(tmp_path: Path) -> None:
     write(tmp_path / ".netrc", f"machine api.wandb.ai login user password {KEY}\n")
-    assert login(tmp_path, WANDB_API_KEY=KEY).place == "WANDB_API_KEY"
+    assert login(tmp_path, WANDB_API_KEY=KEY).location == "WANDB_API_KEY"
 
 
 def test_a_key_with_a_lines_end_is_told_before_the_client_refuses_it(tmp_path: Path) -> None:
     found = login(tmp_path, WANDB_API_KEY=KEY + "\n")
-    assert (found.place, found.trouble) == (None, "WANDB_API_KEY begins or ends with a blank, or a line's end")
+    assert (found.location, found.error) == (None, "WANDB_API_KEY begins or ends with a space or a line break")
 
 
 def test_an_address_without_a_scheme_is_none(tmp_path: Path) -> None:
     found = login(tmp_path, WANDB_API_KEY=KEY, WANDB_BASE_URL="wandb.corp.example:8080")
-    assert (found.place, found.trouble) == (None, "wandb.corp.example:8080 is no address of a W&B server")
+    assert (found.location, found.error) == (None, "wandb.corp.example:8080 is not the address of a W&B server")
 
 
 def test_two_ways_at_once_are_none(tmp_path: Path) -> None:
     found = login(tmp_path, WANDB_API_KEY=KEY, WANDB_IDENTITY_TOKEN_FILE="/t")
-    assert (found.place, found.trouble) == (None, "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set")
+    assert (found.location, found.error) == (None, "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set")
 
 
 def test_an_identity_token_must_be_there(tmp_path: Path) -> None:
     token = tmp_path / "token"
-    assert login(tmp_path, WANDB_IDENTITY_TOKEN_FILE=str(token)).place is None
+    assert login(tmp_path, WANDB_IDENTITY_TOKEN_FILE=str(token)).location is None
     token.write_text("a.b.c")
-    assert login(tmp_path, WANDB_IDENTITY_TOKEN_FILE=str(token)).place is not None
+    assert login(tmp_path, WANDB_IDENTITY_TOKEN_FILE=str(token)).location is not None
 
 
 @pytest.mark.parametrize("host", ["api.wandb.ai", "api.forge.coreweave.com"])
 def test_a_netrc_has_the_key_of_the_cloud_under_either_name(tmp_path: Path, host: str) -> None:
     write(tmp_path / ".netrc", f"machine {host}\n  login user\n  password {KEY}\n")
-    assert login(tmp_path).place == "~/.netrc"
-    assert login(tmp_path, WANDB_BASE_URL="https://wandb.corp.example").place is None
+    assert login(tmp_path).location == "~/.netrc"
+    assert login(tmp_path, WANDB_BASE_URL="https://wandb.corp.example").location is None
 
 
 def test_a_netrc_has_the_key_of_a_server_of_ones_own(tmp_path: Path) -> None:
     write(tmp_path / "elsewhere", f"machine wandb.corp.example:8080 login user password {KEY}\n")
     found = login(tmp_path, WANDB_BASE_URL="http://wandb.corp.example:8080/", NETRC="~/elsewhere")
-    assert (found.place, found.server) == ("~/elsewhere", "wandb.corp.example:8080")
-    assert login(tmp_path, WANDB_BASE_URL="http://wandb.corp.example", NETRC="~/elsewhere").place is None
+    assert (found.location, found.server) == ("~/elsewhere", "wandb.corp.example:8080")
+    assert login(tmp_path, WANDB_BASE_URL="http://wandb.corp.example", NETRC="~/elsewhere").location is None
 
 
 def test_a_netrc_that_cannot_be_read_is_told_without_its_words(tmp_path: Path) -> None:
     write(tmp_path / ".netrc", f"{KEY} machine\n")
     found = login(tmp_path)
-    assert found.trouble == f"{tmp_path}/.netrc cannot be read: line 1 is odd"
+    assert found.error == f"{tmp_path}/.netrc cannot be read: syntax error in line 1"
     assert KEY not in str(found)
 
 
 def test_the_settings_name_the_server_and_those_of_the_directory_go_first(tmp_path: Path) -> None:
     write(tmp_path / ".config/wandb/settings", f"[default]\nbase_url = https://global.example/\napi_key = {KEY}\n")
-    assert (login(tmp_path).url, login(tmp_path).place) == ("https://global.example", "~/.config/wandb/settings")
+    assert (login(tmp_path).url, login(tmp_path).location) == ("https://global.example", "~/.config/wandb/settings")
     write(tmp_path / "work/wandb/settings", "[default]\nbase_url = https://local.example\n")
     assert login(tmp_path).url == "https://local.example"
     assert login(tmp_path, WANDB_BASE_URL="https://env.example").url == "https://env.example"
     write(tmp_path / "other/settings", "[default]\n")
-    assert login(tmp_path, WANDB_CONFIG_DIR=str(tmp_path / "other")).place is None
+    assert login(tmp_path, WANDB_CONFIG_DIR=str(tmp_path / "other")).location is None
 
 
 def test_a_settings_file_that_cannot_be_read_is_none(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_working_directory_that_is_gone_hides_nothing_else(tmp_path: Path, mon
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    assert find_credentials({"HOME": str(tmp_path)}).place == "~/.netrc"
+    assert find_credentials({"HOME": str(tmp_path)}).location == "~/.netrc"
 
 
 WHAT_THE_CLIENT_FINDS = """
@@ -145,4 +145,4 @@ def test_the_client_finds_the_same(tmp_path: Path) -> None:
         name, url, has_key = json.loads(line)
         theirs[name] = (Credentials(url, None).server, has_key)
     ours = {name: login(tmp_path / name) for name in HOMES}
-    assert {name: (found.server, found.place is not None) for name, found in ours.items()} == theirs
+    assert {name: (found.server, found.location is not None) for name, found in ours.items()} == theirs

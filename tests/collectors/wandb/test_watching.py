@@ -163,12 +163,12 @@ def test_a_client_that_hangs_is_killed_and_started_anew_and_never_holds_up_the_e
         made.until(made.is_well)
         before = processes(environ)
         assert before
-        made.client.within = 1.5
+        made.client.timeout = 1.5
         asked = server.count("Runs")
         soon(lambda: server.count("Runs") > asked + 1)
         server.hang()
         made.until(lambda: made.fails("gave no answer in 1.5 s"))
-        made.client.within = ANSWER_TIMEOUT
+        made.client.timeout = ANSWER_TIMEOUT
         soon(lambda: not set(before) & set(processes(environ)))
         server.well()
         made.until(made.is_well)

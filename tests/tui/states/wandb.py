@@ -14,7 +14,7 @@ SAMPLES = (
     Sample(key="val/generated", kind="image", file="media/images/val/generated_12000_ab12.png", step=12_000,
            bytes=184_320, width=512, height=288, caption="a red fox in the snow", kept="/tmp/kept/generated.png"),
     Sample(key="val/video", kind="video", file="media/videos/val/video_12000_cd34.mp4", step=12_000, bytes=1_843_200,
-           width=512, height=288, note="its first frame stands for it"),
+           width=512, height=288, note="its first frame is shown"),
     Sample(key="val/table", kind="table", file="media/table/val/table_8_ef56.json", step=8_000),
 )  # fmt: skip
 

@@ -118,7 +118,7 @@ def test_samples_say_what_they_are_and_where_they_lie() -> None:
         "              “a red fox in the snow”",
         "              at /tmp/kept/generated.png",
         "video         val/video  step 12,000  512×288  1.8M",
-        "              its first frame stands for it",
+        "              its first frame is shown",
         "              not fetched: media/videos/val/video_12000_cd34.mp4",
         "table         val/table  step 8,000",
         "              not fetched: media/table/val/table_8_ef56.json",

@@ -36,9 +36,9 @@ def check_wandb(
     if not wanted:
         return []
     found = login()
-    if found.place is None:
-        return [Row("bad", "W&B", "key", found.trouble, found.hint)]
-    rows = [Row("ok", "W&B", "key", f"in {found.place}, for {found.server}")]
+    if found.location is None:
+        return [Row("bad", "W&B", "key", found.error, found.hint)]
+    rows = [Row("ok", "W&B", "key", f"in {found.location}, for {found.server}")]
     with contextlib.closing(client()) as asking:
         rows += _asked(asking, found, wanted)
     return rows

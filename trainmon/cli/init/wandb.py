@@ -34,9 +34,9 @@ def look(
 ) -> Account | None:
     """The account; None where there is no key, and nothing is started then."""
     found = login()
-    if found.place is None:
+    if found.location is None:
         return None
-    account = Account(found.server, found.place)
+    account = Account(found.server, found.location)
     try:
         with contextlib.closing(client()) as asking:
             told = asking.ask(ReadViewer(id=0), Viewer)

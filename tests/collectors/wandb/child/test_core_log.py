@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from collectors.wandb.child.core_log import LOG_AT_MOST, keep_small, last_status
+from collectors.wandb.child.errors import LOG_AT_MOST, keep_small, last_status
 
 NOON = 1769860800.0
 LINES = """\

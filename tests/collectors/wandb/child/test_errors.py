@@ -66,9 +66,9 @@ def test_what_came_from_another_error_is_told_by_that_one() -> None:
 
 
 def test_an_error_of_our_own_says_what_it_says() -> None:
-    told = failed(1, NotFound("team/video/ab12 has no file a.png, or has not sent it yet"))
+    told = failed(1, NotFound("team/video/ab12 has no file a.png, or has not uploaded it yet"))
     assert told.kind == "absent"
-    assert told.words == "team/video/ab12 has no file a.png, or has not sent it yet"
+    assert told.words == "team/video/ab12 has no file a.png, or has not uploaded it yet"
 
 
 def test_a_directory_that_may_not_be_written_to_is_no_refusal_of_w_and_b() -> None:

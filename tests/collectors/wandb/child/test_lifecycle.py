@@ -178,7 +178,7 @@ def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbSer
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)
         told = child.refused(LIST)
-        assert (told.kind, told.words) == ("sdk", "wandb-core, which asks W&B for the SDK, has ended")
+        assert (told.kind, told.words) == ("sdk", "wandb-core, the SDK's own process, has ended")
         child.process.wait(40)
         assert not child.directory.exists()
 

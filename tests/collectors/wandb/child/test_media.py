@@ -37,9 +37,9 @@ def test_of_a_gif_the_first_frame_stands_for_it_of_another_video_none() -> None:
     films = {"_type": "videos", "count": 2, "videos": [film, gif], "captions": False}
     told = read_samples({"a": gif, "b": film, "c": films})
     assert [(sample.key, sample.kind, sample.step, sample.note) for sample in told] == [
-        ("a", "video", 5, "a video: its first frame stands for it"),
-        ("b", "video", 4, "a video: none of its frames can be drawn here"),
-        ("c", "video", 4, "the first of 2; a video: none of its frames can be drawn here"),
+        ("a", "video", 5, "a video: its first frame is shown"),
+        ("b", "video", 4, "a video: it cannot be drawn here"),
+        ("c", "video", 4, "the first of 2; a video: it cannot be drawn here"),
     ]
 
 
