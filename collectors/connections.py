@@ -27,9 +27,6 @@ class Connections:
         self._dialer: Dialer | None = None
 
     def dial(self, host: str) -> Shell:
-        return self._made().dial(host)
-
-    def _made(self) -> Dialer:
         from trainmon.transport.ssh.client import Dialer
 
         with self._lock:
@@ -41,7 +38,8 @@ class Connections:
                     timeout=self._connect.timeout,
                     config_file=self._ssh_config,
                 )
-            return self._dialer
+            dialer = self._dialer
+        return dialer.dial(host)
 
     def close(self) -> None:
         if self._dialer is not None:

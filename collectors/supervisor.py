@@ -8,7 +8,7 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -16,13 +16,14 @@ from collectors.assignment import WatchPlan, assign, merge, stand_in_specs
 from collectors.connections import Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
-from collectors.quota.collector import QuotaCollector
+from collectors.quota.collector import quota_pollers
 from collectors.slurm.collector import Poller
-from collectors.slurm.pollers import MakeQueue, SlurmPollers
+from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
 from collectors.targets import configured_cluster, disks_changed, watch_plan
 from trainmon.config import ClusterSettings, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
 from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceRemoved, Spec
+from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import AskUser, Shell
@@ -33,7 +34,7 @@ TICK = 0.5
 REFRESH_EVERY = 5.0
 """Seconds between two refreshes that a person requests."""
 
-HURRY_EVERY: Seconds = 15.0
+POLL_SOON_EVERY: Seconds = 15.0
 """Seconds between two early polls of one source: its host may be overloaded already."""
 
 KEEP_FOR: Seconds = 600.0
@@ -53,7 +54,7 @@ class Supervisor:
         ask: AskUser | None,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
-        make_queue: MakeQueue = Poller,
+        make_queue: MakePoller = Poller,
     ) -> None:
         self._submit = submit
         self._clock = clock or SystemClock()
@@ -65,23 +66,33 @@ class Supervisor:
         self._connections = {
             cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
-        self._queues = SlurmPollers(settings, self._shell_of_cluster, submit, self._clock, self._polled, make_queue)
+        self._queues = {
+            cluster.name: make_queue(
+                watched,
+                partial(self._slurm_client, cluster),
+                submit if watched.required else HideAbsent(submit),
+                self._clock,
+                partial(self._polled, cluster.name),
+            )
+            for watched, cluster in polled_clusters(settings)
+        }
         self._specs: dict[str, Spec] = {}
         """By host: what it reads now."""
         self._stand_in: dict[str, Spec] = {}
         """By host: what it reads as a stand-in for another."""
-        self._quotas = QuotaCollector(settings, self._readers_of, self.shell_of, submit, self._clock)
+        self._quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
+        self._pollers = (*self._queues.values(), *self._quotas)
         self._hosts_lock = threading.Lock()
         """Held while the set of hosts changes: pollers of several clusters may report at once."""
         self._nodes: dict[str, NodeCollector] = {}
         """Replaced as a whole, never changed: other threads read it."""
         self._released_at: dict[str, Seconds] = {}
         """Since when a host has no job any more."""
-        self._hurried: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._stopping = False
         self._refreshed_at: Seconds = -REFRESH_EVERY
-        self._hurried_at: dict[str, Seconds] = {}
+        self._polled_soon_at: dict[str, Seconds] = {}
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -93,8 +104,8 @@ class Supervisor:
             self._plan()
         self._assign()
         self._thread.start()
-        self._queues.start()
-        self._quotas.start()
+        for poller in self._pollers:
+            poller.start()
 
     def stop(self) -> None:
         """Stop all collectors; takes less than a second, whatever hangs."""
@@ -106,8 +117,8 @@ class Supervisor:
         for connections in self._connections.values():
             connections.close()
         self._local.close()
-        self._queues.stop()  # their commands have just been ended
-        self._quotas.stop()
+        for poller in self._pollers:
+            poller.stop()  # its command has just been ended
         self._loop.stop()
 
     def refresh(self) -> None:
@@ -117,8 +128,8 @@ class Supervisor:
             self._refreshed_at = now
             for node in self._nodes.values():
                 node.refresh()
-            self._queues.refresh()
-            self._quotas.refresh()
+            for poller in self._pollers:
+                poller.refresh()
             self._wake.set()
 
     def login(self, source: str) -> None:
@@ -141,29 +152,33 @@ class Supervisor:
             return self._local
         raise HostUnreachable(host, f"{host} is not watched", hint="add it to the config")
 
-    def hurry_slurm(self, cluster: str) -> None:
-        """Poll the queue soon: an action changed it."""
-        self._queues.hurry(cluster)
+    def poll_queue_soon(self, cluster: str) -> None:
+        """Poll a cluster's queue soon: an action or a loss changes it."""
+        if cluster in self._queues:
+            self._queues[cluster].poll_soon()
 
-    def hurry(self, source: str) -> None:
-        """Poll a source early, at most every HURRY_EVERY: its data looks suspicious."""
+    def poll_soon(self, source: str) -> None:
+        """Poll a source early, at most every POLL_SOON_EVERY: its data looks suspicious."""
         now = self._clock.monotonic()
-        if now - self._hurried_at.get(source, -HURRY_EVERY) < HURRY_EVERY:
+        if now - self._polled_soon_at.get(source, -POLL_SOON_EVERY) < POLL_SOON_EVERY:
             return
-        self._hurried_at[source] = now
+        self._polled_soon_at[source] = now
         kind, _, name = source.partition(":")
-        node = self._nodes.get(name)
         if kind == "slurm":
-            self._queues.hurry(name)
+            self.poll_queue_soon(name)
         elif kind == "quota":
-            self._quotas.hurry(source)
-        elif kind == "node" and node is not None:
-            node.refresh()
+            for poller in self._quotas:
+                if poller.has_source(source):
+                    poller.refresh()
+        elif kind == "node" and name in self._nodes:
+            self._nodes[name].refresh()
             self._wake.set()
 
-    def look_at_job(self, key: str) -> None:
-        """Request a job's details: a person opened it."""
-        self._queues.look_at(key)
+    def poll_job(self, key: str) -> None:
+        """Request a job's details: a person views it. The key is `prod/88_3`."""
+        cluster = key.partition("/")[0]
+        if cluster in self._queues:
+            self._queues[cluster].poll_job(key)
 
     # ---- the thread --------------------------------------------------------------------------------------------------
 
@@ -172,20 +187,16 @@ class Supervisor:
         self._loop.start()
         while not self._stopping:
             for node in self._nodes.values():
-                self._tick(node)
+                try:
+                    node.tick()
+                except Exception:  # for example, no more threads: this host waits for its next tick
+                    log.exception("the tick of %s failed", node.name)
             self._wake.wait(TICK)
             self._wake.clear()
-            while not self._hurried.empty():  # queues that may explain a lost connection
-                self._queues.hurry(self._hurried.get())
+            while not self._queues_to_poll.empty():  # they may explain a lost connection
+                self.poll_queue_soon(self._queues_to_poll.get())
             self._remove_old()
             self._assign()
-
-    @staticmethod
-    def _tick(node: NodeCollector) -> None:
-        try:
-            node.tick()
-        except Exception:  # for example, no more threads: this host waits for its next tick, the others continue
-            log.exception("the tick of %s failed", node.name)
 
     def _assign(self) -> None:
         """Assign to every host what it reads, given the hosts that are up."""
@@ -205,31 +216,23 @@ class Supervisor:
             nodes[host].watch(spec, frozenset(implied - named), stand_in.get(host))
         self._specs, self._stand_in = specs, stand_in
 
+    def _own_disks(self) -> Iterator[tuple[str, str]]:
+        """Each host with the paths that it reads for itself, not as a stand-in, which may log in as another user."""
+        specs, stand_in = self._specs, self._stand_in
+        for host, spec in specs.items():
+            others = stand_in[host].disks if host in stand_in else ()
+            yield from ((host, path) for path in spec.disks if path not in others)
+
     def named_disks(self) -> frozenset[tuple[str, str]]:
         """The configured paths that hosts read for themselves, each with its host; from any thread. Readings of a
         stand-in may be discarded, so nobody can wait for them."""
         named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
-        specs, stand_in = self._specs, self._stand_in
-        return frozenset(
-            (host, path)
-            for host, spec in specs.items()
-            for path in spec.disks
-            if path in named and not (host in stand_in and path in stand_in[host].disks)
-        )
+        return frozenset((host, path) for host, path in self._own_disks() if path in named)
 
     def _readers_of(self, cluster: str, path: str) -> list[str]:
-        """The hosts of a cluster that are up and read a path for themselves: a stand-in may log in as another user.
-        Called on the quota threads."""
-        nodes, stand_in = self._nodes, self._stand_in
-        return [
-            host
-            for host, spec in self._specs.items()
-            if path in spec.disks
-            and host in nodes
-            and nodes[host].cluster == cluster
-            and nodes[host].is_up
-            and not (host in stand_in and path in stand_in[host].disks)
-        ]
+        """The hosts of a cluster that are up and read a path for themselves. Called on the quota threads."""
+        up = {host for host, node in self._nodes.items() if node.cluster == cluster and node.is_up}
+        return [host for host, own in self._own_disks() if own == path and host in up]
 
     # ---- the set of hosts ------------------------------------------------------------------------------
 
@@ -286,26 +289,23 @@ class Supervisor:
 
     def _ask_queue(self, cluster: str) -> None:
         """Request a poll of the queue. A NodeCollector's lock is held, so our own thread does it."""
-        self._hurried.put(cluster)
+        self._queues_to_poll.put(cluster)
         self._wake.set()
 
     def _remove_old(self) -> None:
         """Remove nodes some time after their last job."""
         now = self._clock.monotonic()
-        if not any(now - since >= KEEP_FOR for since in self._released_at.values()):
-            return
         with self._hosts_lock:
-            gone = [host for host, since in self._released_at.items() if now - since >= KEEP_FOR]
-            nodes = {host: node for host, node in self._nodes.items() if host not in gone}
-            for host in gone:
+            old = [host for host, since in self._released_at.items() if now - since >= KEEP_FOR]
+            for host in old:
                 self._nodes[host].stop()
                 self._submit(SourceRemoved(f"node:{host}"))
                 del self._released_at[host]
-            self._nodes = nodes
+            if old:
+                self._nodes = {host: node for host, node in self._nodes.items() if host not in old}
 
-    def _shell_of_cluster(self, cluster: ClusterSettings) -> Shell:
-        """The shell for a cluster's scheduler commands."""
-        return self._local if cluster.login is None else self.shell_of(cluster.login)
+    def _slurm_client(self, cluster: ClusterSettings) -> Client:
+        return Client(self._local if cluster.login is None else self.shell_of(cluster.login))
 
 
 def _add(specs: dict[str, Spec], more: Mapping[str, Spec]) -> None:

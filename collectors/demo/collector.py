@@ -124,7 +124,7 @@ class Demo:
 
     def look_at_job(self, key: str) -> None:
         """Poll the details of a job that a person views."""
-        self._poller.look_at(key)
+        self._poller.poll_job(key)
 
     def shell_of(self, host: str) -> Shell:
         """A shell on one of its nodes.

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
+from collectors.polling_thread import PollingThread
 from collectors.quota.command import QuotaQuery, quota_query, run_query
 from trainmon.config import Settings
 from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError
@@ -31,8 +33,8 @@ MIN_REFRESH: Seconds = 60.0
 """Between two polls that a person requests."""
 
 
-class QuotaPoller:
-    """Polls the quota of one path. `hosts`: those that read it now. `shell_of` raises HostUnreachable."""
+class QuotaPoller(PollingThread):
+    """Polls the quota of one path. `hosts` returns the hosts that read it now; `shell_of` raises HostUnreachable."""
 
     def __init__(
         self,
@@ -42,7 +44,9 @@ class QuotaPoller:
         submit: Callable[[Event], None],
         clock: Clock,
     ) -> None:
+        super().__init__(f"quota {query.path}")
         self.query = query
+        self._is_du = query.parser == "du"
         self._hosts = hosts
         self._shell_of = shell_of
         self._submit = submit
@@ -57,106 +61,80 @@ class QuotaPoller:
         self._gone: set[str] = set()
         """Keys without a host now."""
         self._refresh_requested = threading.Event()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"quota {query.path}", daemon=True)
 
     def start(self) -> None:
-        if self.query.shared and self.query.parser != "du":
+        if self.query.shared and not self._is_du:
             self._report(self.query.cluster, "waiting")
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop; a command that hangs ends by its own time limit."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(0.3)
+        super().start()
 
     def refresh(self) -> None:
-        """Poll now, at most once a minute; du keeps its own pace."""
+        """Poll now, at most once a minute; du keeps its own interval."""
         self._refresh_requested.set()
         self._wake.set()
 
-    def names(self, source: str) -> bool:
-        """Whether it reports the source of that name."""
+    def has_source(self, source: str) -> bool:
+        """Whether it reports this source."""
         return source in self._reported
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.wait(self.step())
-            self._wake.clear()
 
     def step(self) -> Seconds:
         """Poll the host that is due. Returns the seconds until the next call."""
         now = self._clock.monotonic()
         if self._refresh_requested.is_set():
             self._refresh_requested.clear()
-            self._bring_forward(now)
+            for key, began in self._began.items() if not self._is_du else ():
+                self._due[key] = min(self._due[key], max(now, began + MIN_REFRESH))
         hosts = tuple(self._hosts())
         hosts = hosts[:1] if self.query.shared else hosts
         self._report_missing(hosts, now)
         for host in hosts:
-            if self._is_due(host, now):
-                self._ask(host)
+            if self._due.setdefault(self._key(host), self._started + (DU_AFTER if self._is_du else 0.0)) <= now:
+                self._poll(host)
                 break
         now = self._clock.monotonic()
         soonest = min((self._due.get(self._key(host), now) for host in hosts), default=now + RETRY_UNREACHABLE)
         return min(CHECK_EVERY, max(0.0, soonest - now))
 
-    def _is_due(self, host: str, now: Seconds) -> bool:
-        first = self._started + (DU_AFTER if self.query.parser == "du" else 0.0)
-        return self._due.setdefault(self._key(host), first) <= now
-
     def _key(self, host: str) -> str:
         return self.query.cluster if self.query.shared else host
 
-    def _bring_forward(self, now: Seconds) -> None:
-        if self.query.parser != "du":
-            for key, began in self._began.items():
-                self._due[key] = min(self._due[key], max(now, began + MIN_REFRESH))
-
-    def _ask(self, host: str) -> None:
+    def _poll(self, host: str) -> None:
         key = self._key(host)
         self._began[key] = now = self._clock.monotonic()
         try:
             quota = run_query(self.query, self._shell_of(host), self._clock, self._name(key))
-        except HostUnreachable as error:
+        except HostUnreachable as failure:
             self._due[key] = now + RETRY_UNREACHABLE
             if self._failed.get(key) is None and now - self._started >= CONNECT_TIMEOUT:
-                self._report(key, "waiting", error)
+                self._report(key, "waiting", failure)
             return
-        except Exception as error:  # a bug must not end the thread silently: it becomes the source's error
-            self._fail(key, error)
+        except Exception as failure:  # a bug must not end the polls silently: it becomes the source's error
+            error = failure if isinstance(failure, TrainmonError) else None
+            if error is None:
+                log.exception("the quota of %s", self.query.path)
+                error = CommandFailed(f"{type(failure).__name__}: {failure}")
+            self._failed[key] = tries = min(self._failed.get(key, 0) + 1, 10)
+            pause = min(max(MAX_PAUSE, self.query.every), self.query.every * 2 ** (tries - 1))
+            self._due[key] = self._clock.monotonic() + pause
+            self._report(key, "retrying", error, pause)
             return
         self._failed.pop(key, None)
         self._due[key] = self._clock.monotonic() + self.query.every
         self._submit(QuotaRead(quota, shared=self.query.shared))
         self._report(key, "up")
 
-    def _fail(self, key: str, error: Exception) -> None:
-        if not isinstance(error, TrainmonError):
-            log.exception("the quota of %s", self.query.path)
-            error = CommandFailed(f"{type(error).__name__}: {error}")
-        self._failed[key] = times = min(self._failed.get(key, 0) + 1, 10)
-        pause = min(max(MAX_PAUSE, self.query.every), self.query.every * 2 ** (times - 1))
-        self._due[key] = self._clock.monotonic() + pause
-        self._report(key, "retrying", error, pause)
-
     def _report_missing(self, hosts: Sequence[str], now: Seconds) -> None:
         """Report keys without a host: their last data is old. A key whose host is back is polled soon; for du its
         last source holds again."""
         known = {self.query.cluster} if self.query.shared else set(self._began)
-        gone = known - {self._key(host) for host in hosts}
-        if self.query.shared and now - self._started < CONNECT_TIMEOUT:
-            gone = set()
+        is_starting = self.query.shared and now - self._started < CONNECT_TIMEOUT
+        gone = set() if is_starting else known - {self._key(host) for host in hosts}
         for key in gone:
-            if self.query.shared and self.query.parser != "du":
+            if self.query.shared and not self._is_du:
                 self._report(key, "waiting", HostUnreachable("", f"no host that reads {self.query.path} is up"))
             else:
                 self._report(key, "off")
         for key in self._gone - gone:
-            if self.query.parser == "du" and key in self._last_up:
+            if self._is_du and key in self._last_up:
                 self._submit_source(self._last_up[key])
             else:
                 self._due[key] = max(now, self._began.get(key, now - MIN_REFRESH) + MIN_REFRESH)
@@ -194,39 +172,17 @@ class QuotaPoller:
             self._submit(SourceChanged(source))
 
 
-class QuotaCollector:
-    """All quota pollers. `hosts` returns the hosts of a cluster that read a path now."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        hosts: Callable[[str, str], Sequence[str]],
-        shell_of: Callable[[str], Shell],
-        submit: Callable[[Event], None],
-        clock: Clock,
-    ) -> None:
-        found = [quota_query(disk, cluster) for cluster in settings.clusters for disk in settings.disks]
-        self._pollers = tuple(
-            QuotaPoller(query, lambda query=query: hosts(query.cluster, query.path), shell_of, submit, clock)  # type: ignore[misc]
-            for query in found
-            if query is not None
-        )
-
-    def start(self) -> None:
-        for poller in self._pollers:
-            poller.start()
-
-    def stop(self) -> None:
-        for poller in self._pollers:
-            poller.stop()
-
-    def refresh(self) -> None:
-        """Poll all now: a person requested it."""
-        for poller in self._pollers:
-            poller.refresh()
-
-    def hurry(self, source: str) -> None:
-        """Poll one source soon: its data looks suspicious."""
-        for poller in self._pollers:
-            if poller.names(source):
-                poller.refresh()
+def quota_pollers(
+    settings: Settings,
+    hosts: Callable[[str, str], Sequence[str]],
+    shell_of: Callable[[str], Shell],
+    submit: Callable[[Event], None],
+    clock: Clock,
+) -> tuple[QuotaPoller, ...]:
+    """The quota pollers of all clusters. `hosts` returns the hosts of a cluster that read a path now."""
+    queries = [quota_query(disk, cluster) for cluster in settings.clusters for disk in settings.disks]
+    return tuple(
+        QuotaPoller(query, partial(hosts, query.cluster, query.path), shell_of, submit, clock)
+        for query in queries
+        if query is not None
+    )

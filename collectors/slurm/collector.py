@@ -6,13 +6,14 @@ Without an answer nothing is known: the jobs stay as last observed, and the sour
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
-from collectors.slurm.poll import PolledQueue, Seen, Watched
-from collectors.slurm.rate_limit import FLOOR, REFRESH, RateLimit
+from collectors.polling_thread import PollingThread
+from collectors.slurm.poll import OnPoll, PolledQueue, Watched
+from collectors.slurm.rate_limit import MIN_INTERVAL, MIN_REFRESH, RateLimit
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import ClustersChanged, Event, Source, SourceChanged
 from trainmon.slurm import errors
@@ -22,12 +23,12 @@ __all__ = ["Poller", "Watched"]
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Seconds = 15.0
-"""This long after the start, a host that is not connected yet is not an error."""
+CONNECT_TIMEOUT: Seconds = 15.0
+"""For this long after the start, a host that is not connected is no error."""
 
 
-class Poller:
-    """Asks one scheduler. `client_of` raises HostUnreachable where its host is not connected."""
+class Poller(PollingThread):
+    """Polls one scheduler. `client_of` raises HostUnreachable while its host is not connected."""
 
     def __init__(
         self,
@@ -35,118 +36,99 @@ class Poller:
         client_of: Callable[[], Client],
         submit: Callable[[Event], None],
         clock: Clock,
-        seen: Seen = lambda jobs, me: None,
+        on_poll: OnPoll = lambda jobs, me: None,
     ) -> None:
-        """`seen` is called on the poller's thread with the jobs that are listed and who we are there."""
+        """`on_poll` is called on the poller's thread with the listed jobs and our user name there."""
+        super().__init__(f"slurm {watched.cluster}")
         self.watched = watched
         self._client_of = client_of
         self._submit = submit
         self._clock = clock
-        self._queue = PolledQueue(watched, submit, clock, seen)
-        self._pace = RateLimit(watched.every)
+        self._queue = PolledQueue(watched, submit, clock, on_poll)
+        self._rate_limit = RateLimit(watched.every)
         self._client: Client | None = None
-        self._requests: deque[str] = deque(maxlen=64)
-        self._looked_at: dict[str, Seconds] = {}
+        self._requests: deque[Callable[[], None]] = deque(maxlen=64)
+        self._job_polled_at: dict[str, Seconds] = {}
         self._silent_until = float("-inf")
-        """Until then nobody's question about one job is asked: the last had no answer."""
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"slurm {watched.cluster}", daemon=True)
+        """Until then no details are requested: the last request had no answer."""
         self._source: Source | None = None
         self._started: Seconds = clock.monotonic()
         self._has_answered = False
-        self._thoroughly = False
+        self._refresh_nodes = False
 
     def start(self) -> None:
         """Begin; returns at once."""
         self._submit(ClustersChanged((self._queue.cluster,)))
-        self._tell("waiting")
-        self._thread.start()
+        self._report("waiting")
+        super().start()
 
-    def stop(self) -> None:
-        """Stop. A command that hangs is not waited for."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(0.3)
-
-    def hurry(self) -> None:
-        """Poll more often for a while: something happens there."""
-        self._request("hurry")
+    def poll_soon(self) -> None:
+        """Poll more often for a while: an action or a loss changes the queue."""
+        self._request(lambda: self._rate_limit.hurry(self._clock.monotonic()))
 
     def refresh(self) -> None:
-        """Poll now, as a person asked for it; at most every 5 s."""
-        self._request("refresh")
+        """Poll everything now, at most every 5 s: a person requested it."""
+        self._request(self._refresh)
 
-    def look_at(self, key: str) -> None:
-        """Read the details of a job that a person looks at; each job at most every 5 s."""
-        self._request(f"job {key}")
+    def poll_job(self, key: str) -> None:
+        """Request the details of a job that a person views, at most every 5 s."""
+        self._request(partial(self._poll_job, key))
 
     def step(self) -> Seconds:
-        """Do what is due. Returns the seconds until it should be called again."""
         while self._requests:
-            self._serve(self._requests.popleft())
-        wait = self._pace.due_in(self._clock.monotonic())
-        if wait > 0:
-            return wait
-        self._look()
-        return self._pace.due_in(self._clock.monotonic())
+            self._requests.popleft()()
+        if self._rate_limit.due_in(self._clock.monotonic()) <= 0:
+            self._poll()
+        return self._rate_limit.due_in(self._clock.monotonic())
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            wait = self.step()
-            self._wake.wait(wait)
-            self._wake.clear()
-
-    def _request(self, what: str) -> None:
-        self._requests.append(what)
+    def _request(self, request: Callable[[], None]) -> None:
+        self._requests.append(request)
         self._wake.set()
 
-    def _serve(self, request: str) -> None:
-        now = self._clock.monotonic()
-        if request == "hurry":
-            self._pace.hurry(now)
-        elif request == "refresh":
-            self._thoroughly = True
-            self._pace.refresh(now)
-        else:
-            key = request.removeprefix("job ")
-            if now - self._looked_at.get(key, float("-inf")) >= REFRESH:
-                self._looked_at = {name: at for name, at in self._looked_at.items() if now - at < REFRESH} | {key: now}
-                self._detail(key)
+    def _refresh(self) -> None:
+        self._refresh_nodes = True
+        self._rate_limit.refresh(self._clock.monotonic())
 
-    def _detail(self, key: str) -> None:
-        if self._clock.monotonic() < self._silent_until or (self._source is not None and self._source.phase != "up"):
-            return  # it would only wait for its time limit, and the queue would wait for that
+    def _poll_job(self, key: str) -> None:
+        now = self._clock.monotonic()
+        recent = {name: at for name, at in self._job_polled_at.items() if now - at < MIN_REFRESH}
+        if key in recent:
+            return
+        self._job_polled_at = recent | {key: now}
+        if now < self._silent_until or (self._source is not None and self._source.phase != "up"):
+            return  # it would wait for its time limit, and the next poll would wait for that
         try:
-            self._queue.look_at(self._connected(), key)
-        except TrainmonError as error:  # the next look at the queue will tell it, if it lasts
+            self._queue.poll_job(self._connected(), key)
+        except TrainmonError as error:  # the next poll reports it if it persists
             log.info("%s: %s", key, error)
             if isinstance(error, SlurmFailed) and error.kind == "silent":
-                self._silent_until = self._clock.monotonic() + FLOOR
+                self._silent_until = self._clock.monotonic() + MIN_INTERVAL
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         """Poll everything, and plan the next poll."""
-        self._pace.begin(self._clock.monotonic())
+        self._rate_limit.begin(self._clock.monotonic())
         try:
-            took, changed = self._queue.look(self._connected(), thoroughly=self._thoroughly)
+            took, changed = self._queue.poll(self._connected(), refresh_nodes=self._refresh_nodes)
         except SlurmFailed as failure:
             self._failed(failure)
         except HostUnreachable as error:
-            self._unreached(error)
-        except Exception as error:  # a fault of ours must not end the watch in silence: it becomes the source's error
+            now = self._clock.monotonic()
+            self._rate_limit.unreached(now)
+            is_early = not self._has_answered and now - self._started < CONNECT_TIMEOUT
+            self._report("waiting", None if is_early else error)
+        except Exception as error:  # a bug must not end the polls silently: it becomes the source's error
             log.exception("%s", self.watched.cluster)
             self._failed(SlurmFailed(f"{type(error).__name__}: {error}", kind="refused"))
         else:
-            self._thoroughly, self._has_answered = False, True
+            self._refresh_nodes, self._has_answered = False, True
             now = self._clock.monotonic()
             if changed:
-                self._pace.hurry(now)
-            self._pace.answered(now, took, has_jobs=self._queue.has_jobs)
-            self._tell("up")
+                self._rate_limit.hurry(now)
+            self._rate_limit.answered(now, took, has_jobs=self._queue.has_jobs)
+            self._report("up")
 
     def _connected(self) -> Client:
-        """The client of the connection as it is now; one that knows where its commands are is kept."""
+        """The client of the current connection. It is kept, because it knows where the commands are."""
         client = self._client_of()
         if self._client is None or client.shell is not self._client.shell:
             self._client = client
@@ -154,34 +136,25 @@ class Poller:
 
     def _failed(self, failure: SlurmFailed) -> None:
         now = self._clock.monotonic()
-        unset = not self._has_answered and errors.is_without_configuration(failure.stderr)
-        nowhere = failure.kind == "absent" or unset
-        if nowhere:
+        is_unconfigured = not self._has_answered and errors.is_without_configuration(failure.stderr)
+        is_absent = failure.kind == "absent" or is_unconfigured
+        if is_absent:
             self._client = None
-            self._pace.absent(now)
+            self._rate_limit.absent(now)
         else:
-            self._pace.failed(now)
-        if nowhere and not self.watched.required:
-            self._tell("off", failure)
-        else:
-            self._tell("retrying", failure)
+            self._rate_limit.failed(now)
+        self._report("off" if is_absent and not self.watched.required else "retrying", failure)
 
-    def _unreached(self, error: HostUnreachable) -> None:
-        now = self._clock.monotonic()
-        self._pace.unreached(now)
-        early = not self._has_answered and now - self._started < PATIENCE
-        self._tell("waiting", None if early else error)
-
-    def _tell(self, phase: Literal["waiting", "up", "retrying", "off"], error: TrainmonError | None = None) -> None:
+    def _report(self, phase: Literal["waiting", "up", "retrying", "off"], error: TrainmonError | None = None) -> None:
         now = self._clock.now()
         source = Source(
             name=f"slurm:{self.watched.cluster}",
             kind="slurm",
             cluster=self.watched.cluster,
             seen_at=now if phase == "up" else None,
-            period=self._pace.interval,
+            period=self._rate_limit.interval,
             phase=phase,
-            retry_at=now + self._pace.interval if phase == "retrying" else None,
+            retry_at=now + self._rate_limit.interval if phase == "retrying" else None,
             error=error.message if error is not None else None,
             hint=(error.hint or None) if error is not None else None,
         )

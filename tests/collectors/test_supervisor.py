@@ -54,13 +54,13 @@ class FakeQueue:
     def stop(self) -> None:
         self.asked.append("stop")
 
-    def hurry(self) -> None:
-        self.asked.append("hurry")
+    def poll_soon(self) -> None:
+        self.asked.append("poll_soon")
 
     def refresh(self) -> None:
         self.asked.append("refresh")
 
-    def look_at(self, key: str) -> None:
+    def poll_job(self, key: str) -> None:
         self.asked.append(key)
 
 
@@ -312,13 +312,13 @@ def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:
 
 def test_what_a_person_asks_goes_to_the_queue(tmp_path: Path) -> None:
     with staged(tmp_path, NAMED) as stage:
-        stage.supervisor.hurry_slurm("prod")
-        stage.supervisor.hurry_slurm("unknown")
-        stage.supervisor.look_at_job("prod/88_3")
-        stage.supervisor.look_at_job("unknown/1")
+        stage.supervisor.poll_queue_soon("prod")
+        stage.supervisor.poll_queue_soon("unknown")
+        stage.supervisor.poll_job("prod/88_3")
+        stage.supervisor.poll_job("unknown/1")
         stage.supervisor.refresh()
         stage.supervisor.refresh()
-        assert stage.queues["prod"].asked == ["start", "hurry", "prod/88_3", "refresh"]
+        assert stage.queues["prod"].asked == ["start", "poll_soon", "prod/88_3", "refresh"]
 
 
 # ---- who looks at what -----------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ class Monitor(DashboardBackend):
         self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
-        self.perform(self._supervisor.shell_of, self._supervisor.hurry_slurm)
+        self.perform(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
 
     def _asking(self, prompts: bool) -> AskUser | None:
         return self._prompts.ask if prompts else None
@@ -164,7 +164,7 @@ class Monitor(DashboardBackend):
         return self.engine.curve(path, key)
 
     def _hurry(self, source: str) -> None:
-        self._supervisor.hurry(source)
+        self._supervisor.poll_soon(source)
 
     def _submit(self, event: Event) -> None:
         """What the hosts and queues say; the runs that there are by their word are those of W&B, too."""
@@ -186,7 +186,7 @@ class Monitor(DashboardBackend):
         return self._supervisor.named_disks()
 
     def look_at_job(self, key: str) -> None:
-        self._supervisor.look_at_job(key)
+        self._supervisor.poll_job(key)
 
     def login(self, source: str) -> None:
         if isinstance(self.telling, Standby) and source == f"daemon:{self.telling.daemon.host}":

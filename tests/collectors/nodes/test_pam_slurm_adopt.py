@@ -63,7 +63,7 @@ def test_a_node_is_watched_for_as_long_as_our_job_runs_there(
         sshd.end_job()
         lost = stage.source("n0", "retrying")
         assert lost.error is None
-        stage.heard(lambda event: "hurry" in stage.queues["prod"].asked)
+        stage.heard(lambda event: "poll_soon" in stage.queues["prod"].asked)
         seen((job(1, "n0", user="root", state="COMPLETED"),), "root")
         off = stage.source("n0", "off")
         assert (off.error, off.hint) == (None, words)

@@ -197,7 +197,7 @@ def test_it_is_asked_every_ten_minutes(shell: Shell, command: Callable[..., str]
 def test_a_person_and_an_alert_have_it_asked_once_a_minute(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell)
     scene.after(0)
-    assert scene.asker.names("quota:prod:/home/mila")
+    assert scene.asker.has_source("quota:prod:/home/mila")
     for _ in range(6):
         scene.asker.refresh()
         scene.after(10.0)

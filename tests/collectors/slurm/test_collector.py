@@ -344,7 +344,7 @@ def test_with_no_jobs_it_looks_every_5_min_until_somebody_acts() -> None:
     polled = Polled().first()
     assert polled.poller.step() == 300
     polled.clock.at += 40
-    polled.poller.hurry()
+    polled.poller.poll_soon()
     assert polled.poller.step() == 15
     assert polled.looks == 2
 
@@ -370,8 +370,8 @@ def test_looking_at_a_job_asks_for_its_details_at_most_every_5_s() -> None:
     polled.events.clear()
     for _ in range(100):
         polled.clock.at += 0.1
-        polled.poller.look_at("prod/88")
-        polled.poller.look_at("prod/nonsense")
+        polled.poller.poll_job("prod/88")
+        polled.poller.poll_job("prod/nonsense")
         polled.poller.step()
     assert len(polled.changed) == 2
     assert polled.looks == 0
@@ -385,7 +385,7 @@ def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> N
     polled.slurm.asked.clear()
     polled.slurm.trouble["scontrol"] = CommandFailed("login1: env did not end in 25 s")
     for number in range(88, 118):
-        polled.poller.look_at(f"prod/{number}")
+        polled.poller.poll_job(f"prod/{number}")
     polled.poller.step()
     assert polled.slurm.count("scontrol") == 1
     polled.slurm.trouble["squeue"] = CommandFailed("login1: env did not end in 25 s")
@@ -393,7 +393,7 @@ def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> N
     assert polled.source.phase == "retrying"
     polled.slurm.asked.clear()
     polled.clock.at += 20
-    polled.poller.look_at("prod/88")
+    polled.poller.poll_job("prod/88")
     polled.poller.step()
     assert polled.slurm.asked == []  # its source tells that it is silent
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from collectors.assignment import assign
 from collectors.connections import Connections, is_local, local_hostname
 from collectors.quota.command import quota_query
-from collectors.slurm.pollers import with_a_queue
+from collectors.slurm.pollers import polled_clusters
 from collectors.targets import watch_plan
 from trainmon.cli.check.files import Tested, files_of
 from trainmon.cli.check.host import Wanted, check_host
@@ -104,7 +104,7 @@ class Tour(NamedTuple):
 
 def _slurm(settings: Settings, cluster: ClusterSettings) -> Slurm | None:
     """The checks of its Slurm; None when the config does not use it."""
-    watched = next((watched for watched, one in with_a_queue(settings) if one is cluster), None)
+    watched = next((watched for watched, one in polled_clusters(settings) if one is cluster), None)
     if watched is None:
         return None
     runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)

@@ -1,0 +1,52 @@
+"""A thread that polls: it calls `step` when it is due or woken, until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+
+from trainmon.lib import Seconds
+
+log = logging.getLogger(__name__)
+
+JOIN_TIMEOUT: Seconds = 0.3
+RETRY_AFTER: Seconds = 30.0
+"""After an unexpected exception in `step`."""
+
+
+class PollingThread(ABC):
+    """The base of pollers. `start` and `stop` return at once."""
+
+    def __init__(self, name: str) -> None:
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop. A command that hangs is not waited for: it ends by its own time limit."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(JOIN_TIMEOUT)
+
+    @abstractmethod
+    def step(self) -> Seconds | None:
+        """Do what is due. Returns the seconds until the next call; None: until it is woken."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Poll soon: a person requested it. Does not block."""
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                wait = self.step()
+            except Exception:  # a bug must not end the thread silently
+                log.exception("a step of %s failed", self._thread.name)
+                wait = RETRY_AFTER
+            self._wake.wait(wait)
+            self._wake.clear()
