@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 
 from trainmon.alerting.notify.base import Message, Retry, Sent
 from trainmon.lib import Seconds
@@ -20,18 +20,14 @@ class DemoChannel:
         self.health = Channel(name=name, type=kind, target=target, note="a demo: it sends nothing")
         self._delay = delay
         self._busy = busy
-        self._closed = threading.Event()
         self._messages = 0
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        self._closed.wait(min(self._delay, timeout))
+        time.sleep(min(self._delay, timeout))
         self._messages += 1
         if self._busy and self._messages % BUSY_EVERY == 2:
             raise Retry("451 the demo's mail server is busy: come again", 12.0)
         return Sent(TEXT)
-
-    def close(self) -> None:
-        self._closed.set()
 
 
 def channels() -> tuple[DemoChannel, ...]:

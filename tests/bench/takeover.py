@@ -22,7 +22,7 @@ from tests.alerts.watch import Watch
 from tests.bench.table import show
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
-from trainmon.alerting.notify.delivery.leader_watch import LEASE
+from trainmon.alerting.notify.delivery.election import LEASE
 
 FULL = 85_500_000_000
 PATIENCE = 180.0

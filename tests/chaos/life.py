@@ -148,9 +148,6 @@ class Pointed:
         self._points.pass_by(f"after sending by {self.health.name}")
         return sent
 
-    def close(self) -> None:
-        self._sender.close()
-
 
 class Faulty(Rule, frozen=True, kw_only=True):
     """Finds what the file of faults says."""

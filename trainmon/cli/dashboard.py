@@ -96,17 +96,17 @@ def headless(
 
 def show(parts: DashboardBackend) -> int:
     """The dashboard over these parts, until its user quits; 128 + the signal where one ended it."""
-    from trainmon.alerting.notify.channels.desktop import FACE
+    from trainmon.alerting.notify.channels.desktop import TOASTER
     from trainmon.runtime.logfile import log_to_file
     from tui.app import Dashboard as Screen
 
     log_to_file()
     screen = Screen(parts)
-    FACE.toast = screen.toast
+    TOASTER.toast = screen.toast
     parts.start()
     try:
         screen.run()
     finally:
         parts.stop()
-        FACE.toast = None
+        TOASTER.toast = None
     return screen.return_code or 0

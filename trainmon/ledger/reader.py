@@ -4,7 +4,7 @@ order."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -15,15 +15,15 @@ from trainmon.ledger.actions import KeptText, read_actions, read_texts
 from trainmon.ledger.alerts import Happening, add_order, read_history, read_recalled
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, ourselves, read_duty
-from trainmon.ledger.outbox import Counts, count, read_newest
+from trainmon.ledger.outbox import Counts, count, read_newest, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Alert, AlertRequest, Channel, Delivery, Notification, Recalled, Record
+from trainmon.model import AlertRequest, Channel, Delivery, Notification, Recalled, Record
 
 SINCE_ALERTS = 2
 """The version of the ledger that first had alerts."""
 DAY: Seconds = 86_400.0
-LETTERS_AT_MOST = 1_000
+NOTIFICATIONS_AT_MOST = 1_000
 
 Found = TypeVar("Found")
 
@@ -32,7 +32,7 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger says of alerting."""
 
     recalled: Recalled = Recalled()
-    letters: tuple[Notification, ...] = ()
+    notifications: tuple[Notification, ...] = ()
     """The newest of the last day, the newest last."""
     channels: tuple[Channel, ...] = ()
     outbox: Counts = Counts()
@@ -106,39 +106,38 @@ def ask(
 
 def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     """What a ledger that is open says; of its duty the note alone."""
-    letters = tuple(read_newest(connection, now - DAY, LETTERS_AT_MOST))
+    notifications = tuple(read_newest(connection, now - DAY, NOTIFICATIONS_AT_MOST))
     recalled = read_recalled(connection, now)
+    newest: dict[str, dict[str, Delivery]] = {}
+    for notification in notifications:
+        for alert in notification.notice.alerts:
+            newest.setdefault(alert.id, {})[notification.channel] = delivery(notification)
+    alerts = (replace(one, delivery=tuple(newest.get(one.id, {}).values()) or one.delivery) for one in recalled.alerts)
     note = read_duty(connection)
     return AlertsNow(
-        recalled=replace(recalled, alerts=with_deliveries(recalled.alerts, letters)),
-        letters=letters,
+        recalled=replace(recalled, alerts=tuple(alerts)),
+        notifications=notifications,
         channels=note.channels if note is not None else (),
         outbox=count(connection, now - DAY),
         duty=None if note is None else LeaderNow(note=note, is_held=True),
     )
 
 
-def with_deliveries(alerts: Iterable[Alert], letters: Iterable[Notification]) -> tuple[Alert, ...]:
-    """The alerts with what became of their newest letter on each channel."""
-    newest: dict[str, dict[str, Delivery]] = {}
-    for letter in letters:
-        for alert in letter.notice.alerts:
-            newest.setdefault(alert.id, {})[letter.channel] = delivery(letter)
-    return tuple(
-        replace(alert, delivery=tuple(newest[alert.id].values())) if alert.id in newest else alert for alert in alerts
-    )
+def remember(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
+    """What a program that begins to lead must know: alerts, channels, and the notifications that it sends."""
+    notifications = tuple(take_over(connection, now))
+    note = read_duty(connection)
+    channels = note.channels if note is not None else ()
+    return AlertsNow(recalled=read_recalled(connection, now), notifications=notifications, channels=channels)
 
 
-def delivery(letter: Notification) -> Delivery:
+def delivery(notification: Notification) -> Delivery:
     """The state of a notification, as its alerts show it."""
+    is_retry = notification.state == "waiting" and notification.attempts > 0
     return Delivery(
-        channel=letter.channel,
-        kind=letter.notice.kind,
-        state="sending"
-        if letter.state == "leased"
-        else "retrying"
-        if letter.state == "waiting" and letter.attempts
-        else letter.state,
-        at=letter.sent_at if letter.sent_at is not None else letter.made_at,
-        words=letter.words,
+        channel=notification.channel,
+        kind=notification.notice.kind,
+        state="sending" if notification.state == "leased" else "retrying" if is_retry else notification.state,
+        at=notification.sent_at if notification.sent_at is not None else notification.made_at,
+        words=notification.words,
     )

@@ -180,9 +180,6 @@ class Fenced:
             raise Retry(f"{self._daemon.host} notifies", LATER)
         return self._sender.send(message, timeout)
 
-    def close(self) -> None:
-        self._sender.close()
-
 
 AT_MOST = 10_000
 SAME: Seconds = 120.0

@@ -47,7 +47,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "orders until": now.recalled.orders_until,
         "memory": now.recalled.memory,
         "written at": now.recalled.at,
-        "outbox": now.letters,
+        "outbox": now.notifications,
         "outbox that waits": [letter.id for letter in waiting],
         "outbox in numbers": now.outbox._asdict(),
         "duty": None if now.duty is None else now.duty.note,

@@ -148,7 +148,7 @@ def test_a_login_without_one_for_the_button_gets_a_note() -> None:
 
 def test_a_service_with_later_receipts_gets_a_note() -> None:
     (sender,) = senders(settings('[[notify]]\ntype = "apprise"\nurl = "pover://user@token"'), environ={})
-    assert sender.health.note == "Pushover says only later whether it was delivered; that is not followed yet"
+    assert sender.health.note == "Pushover reports delivery later; that report is not read yet"
 
 
 def test_a_service_that_apprise_does_not_know_is_refused_where_it_is_asked() -> None:
@@ -187,7 +187,6 @@ def test_a_whole_channel_from_its_config_to_the_server(tmp_path: Path) -> None:
         assert unfit(sender, 10) is None
         sender.send(message(), 10)
         assert server.of("ops")[0].title == "CODE RED video-2b: run-dead"
-        sender.close()
 
 
 def test_no_log_holds_a_secret_whatever_happens(

@@ -41,9 +41,6 @@ class Phone:
         self.messages.append(message)
         return Sent("ok")
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 class Daemon:
     """Whether it tells people, when it is asked."""

@@ -14,7 +14,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
-from trainmon.alerting.notify.channels.desktop import Desktop, Face
+from trainmon.alerting.notify.channels.desktop import Desktop, Toaster
 from trainmon.model import Channel
 from tui.app import Dashboard
 
@@ -30,9 +30,9 @@ class Ringing(Dashboard):
 
 
 async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings() -> None:
-    app, face = Ringing(FakeBackend(alarmed())), Face()
-    face.toast = app.toast
-    channel = Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None)
+    app, toaster = Ringing(FakeBackend(alarmed())), Toaster()
+    toaster.toast = app.toast
+    channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         said: list[str] = []
@@ -51,10 +51,10 @@ async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings()
 @pytest.mark.parametrize("is_channel_first", [True, False])
 async def test_a_critical_alert_is_shown_once_whichever_is_first_channel_or_state(is_channel_first: bool) -> None:
     new = alert("aaaa0001", fired_at=NOW)
-    backend, face = FakeBackend(with_alerts()), Face()
+    backend, toaster = FakeBackend(with_alerts()), Toaster()
     app = Ringing(backend)
-    face.toast = app.toast
-    channel = Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None)
+    toaster.toast = app.toast
+    channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         steps: list[Callable[[], object]] = [

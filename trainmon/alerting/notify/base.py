@@ -1,4 +1,4 @@
-"""What a channel is: it takes one message and says what came of it. Channels wait; they decide nothing."""
+"""The interface of a channel: it sends one message and returns the result. Channels wait; they decide nothing."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     media_type: str
     data: bytes = b""
     draw: Callable[[Seconds], bytes] | None = None
-    """Makes it within so many seconds, where that takes a while: a message that can go before its files does."""
+    """Makes the contents within a number of seconds. A channel that can sends the message before its files."""
 
     def read(self, within: Seconds) -> bytes:
-        """What is in it; nothing where it could not be made."""
+        """The contents; empty when they could not be made."""
         return self.data if self.draw is None else self.draw(within)
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A notice (or several, after an outage) in words, for any channel."""
+    """One notice, or several after an outage, as text for any channel."""
 
     key: str
     severity: Severity
     title: str
     body: str
     shorter: tuple[str, ...] = ()
-    """The same in fewer and fewer words: less evidence, fewer alerts with all they have; never without what to do."""
+    """Shorter and shorter forms of the body: less evidence and fewer alerts in full, but always the advice."""
     notices: tuple[Notice, ...]
-    """What it tells of: channels with a form of their own (webhook, command) build it from these."""
+    """Channels with their own format (webhook, command) build it from these."""
     at: Instant
     attachments: tuple[Attachment, ...] = ()
     acknowledge: tuple[tuple[str, str], ...] = ()
-    """The id and the token of each alert that one button may acknowledge: eight GPUs of a node are one message."""
+    """The ID and the token of each alert that one button may acknowledge: eight GPUs of a node are one message."""
     link: str | None = None
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The channel took it. `words`: what it said, such as an id; never a secret."""
+    """The channel accepted the message. `words`: its response, such as an ID; never a secret."""
 
     words: str = ""
 
 
 class Retry(TrainmonError):
-    """Not now: no network, 5xx, 429, a time-out. `after`: when the receiver said to come back."""
+    """A temporary failure: no network, 5xx, 429, a timeout. `after`: the receiver's Retry-After."""
 
     def __init__(self, words: str, after: Seconds | None = None) -> None:
         super().__init__(words)
@@ -59,18 +59,18 @@ class Retry(TrainmonError):
 
 
 class Broken(TrainmonError):
-    """Not this way at all: the address, the token or the topic is refused. A person must mend it."""
+    """A permanent failure: the address, the token or the topic is refused. A person must fix it."""
 
 
 class Sender(Protocol):
-    """One configured channel. It is used by one thread."""
+    """One configured channel. One thread uses it."""
 
     @property
     def health(self) -> Health:
-        """Its name, type, masked target, least severity and note: what is known before anything was sent."""
+        """Its name, type, masked target, lowest severity and note: what is known before the first message."""
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        """Hand it over, within `timeout` whatever hangs. Raises Retry or Broken, and nothing else."""
+        """Send the message within `timeout`, whatever hangs.
 
-    def close(self) -> None:
-        """Let go of what it holds."""
+        Raises: Retry, Broken: and nothing else.
+        """

@@ -1,7 +1,7 @@
-"""The dead-man's switch: somebody elsewhere is told every minute that all is well here, and speaks up when it is not.
+"""The dead-man's switch: a service elsewhere gets a ping every minute while all is well, and alerts when it gets none.
 
-Only the whole loop earns a ping: what `unwell` looks at is the last look of the rules, the sources and the outbox, not
-whether this thread runs. It never holds anything up: its own thread waits, and nobody waits for it.
+`unwell` checks the last evaluation of the rules, the sources and the outbox, so a ping means that the whole loop works
+and not only this thread. Nothing waits for this thread.
 """
 
 from __future__ import annotations
@@ -12,41 +12,32 @@ import socket
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.healthchecks import Ping, Signal
 from trainmon.alerting.notify.channels.http import host_of
-from trainmon.lib import Clock, Instant, Seconds, SystemClock, clean
+from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.model import Channel
 
 log = logging.getLogger(__name__)
 
 EVERY: Seconds = 60.0
-LOOK: Seconds = 5.0
-"""How soon it is told that something is not well any more."""
+CHECK_EVERY: Seconds = 5.0
+"""How soon it reports that something is not well any more."""
 NOT_SOONER: Seconds = 15.0
-"""Such a service takes five pings a minute."""
+"""Such a service accepts five pings a minute."""
 TIMEOUT: Seconds = 10.0
 TRIES = 3
 PAUSE: Seconds = 2.0
-WAITING = 32
 FAREWELL: Seconds = 5.0
-"""At the end, how long the last words may take."""
+"""How long the last ping may take."""
 NAME = "dead-man's switch"
 
 
-class Said(NamedTuple):
-    """One ping that is to be sent."""
-
-    signal: Signal
-    text: str
-
-
 class DeadMansSwitch:
-    """Feeds one check of healthchecks.io or its like."""
+    """Pings one check of healthchecks.io or a similar service."""
 
     def __init__(
         self,
@@ -56,119 +47,103 @@ class DeadMansSwitch:
         every: Seconds = EVERY,
         *,
         is_leader: Callable[[], bool] = lambda: True,
-        look: Seconds = LOOK,
+        check_every: Seconds = CHECK_EVERY,
         timeout: Seconds = TIMEOUT,
         pause: Seconds = PAUSE,
     ) -> None:
-        """`unwell` says why nobody may rely on us now, None while they may; it is asked on this thread. Who does not
-        lead says nothing, and not that something is wrong: another program pings then."""
+        """`unwell` returns why nobody may rely on this program now, None while they may; this thread calls it. A
+        program that does not lead sends nothing: the leader pings."""
         self._unwell = unwell
         self._is_leader = is_leader
         self._clock = clock or SystemClock()
         self._every = every
-        self._look = min(look, every)
+        self._check_every = min(check_every, every)
         self._timeout = timeout
         self._pause = pause
         self._ping = Ping(NAME, url, self._clock)
-        self._channel = Channel(name=NAME, type="healthchecks", target=host_of(url))
-        self._waiting: deque[Said] = deque(maxlen=WAITING)
+        self.channel = Channel(name=NAME, type="healthchecks", target=host_of(url))
+        """Its own health."""
+        self._waiting: deque[tuple[Signal, str]] = deque(maxlen=32)
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._is_leaving = False
-        self._told: str | None = None
-        self._told_at: Seconds | None = None
+        self._reported: str | None = None
+        self._reported_at: Seconds | None = None
         self._is_suspect = False
-        """Whether something was wrong at the look before."""
+        """Whether something was wrong at the last check."""
         self._thread = threading.Thread(target=self._run, name="dead-man", daemon=True)
 
-    @property
-    def channel(self) -> Channel:
-        """How its own way is doing."""
-        return self._channel
-
     def start(self) -> None:
-        """Say that a watch begins; the first ping follows when all is well."""
-        self._say("start", f"trainmon-tui watches from now on: {clean(socket.gethostname())}, pid {os.getpid()}")
+        """Send that the watch begins; the first ping follows when all is well."""
+        host = clean(socket.gethostname())
+        self.submit("start", f"trainmon-tui watches from now on: {host}, pid {os.getpid()}")
         self._thread.start()
 
-    def fail(self, reason: str) -> None:
-        """Say now that something is wrong; from any thread, and never waits."""
-        self._say("fail", reason)
-
-    def log(self, text: str) -> None:
-        """Have a line kept there; from any thread, and never waits."""
-        self._say("log", text)
+    def submit(self, signal: Signal, text: str) -> None:
+        """Send a signal soon; from any thread, and never waits."""
+        self._waiting.append((signal, text))
+        self._wake.set()
 
     def farewell(self, text: str) -> None:
-        """The same for the last line: while the parts are let go nothing is said to be well, and nothing to fail."""
+        """Send the last log line. During the shutdown no check is reported, good or bad."""
         self._is_leaving = True
-        self.log(text)
+        self.submit("log", text)
 
     def stop(self, within: Seconds = FAREWELL) -> None:
-        """Say what still waits, for at most so long. It is not fed any more: that it speaks up then is its purpose."""
+        """Send what waits, for at most this long. The pings end, so the service alerts: that is its purpose."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(within)
 
-    def _say(self, signal: Signal, text: str) -> None:
-        self._waiting.append(Said(signal, text))
-        self._wake.set()
-
     def _run(self) -> None:
         while True:
-            self._wake.wait(self._look)
+            self._wake.wait(self._check_every)
             self._wake.clear()
             while self._waiting:
-                self._send(self._waiting.popleft())
+                self._send(*self._waiting.popleft())
             if self._stopping.is_set():
                 return
             if not self._is_leaving and self._is_leader():
                 self._feed()
 
     def _feed(self) -> None:
-        """Ping, or say what is wrong, when it is time for it."""
-        why = self._why()
+        """Ping, or report what is wrong, when it is time for it."""
+        try:
+            why = self._unwell()
+        except Exception as error:  # a program that cannot check its health is not well
+            log.exception("the dead-man's switch is not fed")
+            why = f"the check of whether all is well failed: {type(error).__name__}"
         was_suspect, self._is_suspect = self._is_suspect, why is not None
         if why is not None and not was_suspect:
-            return  # asked again at the next look: after a sleep this thread may wake before the one that looks
+            return  # checked again: after a sleep this thread may wake before the engine
         now = self._clock.monotonic()
-        age = None if self._told_at is None else now - self._told_at
-        is_news = (why is None) != (self._told is None) and age is not None and age >= NOT_SOONER
-        if age is not None and age < self._every and not is_news:
-            return
-        self._told, self._told_at = why, now
-        self._send(Said("", "all is well") if why is None else Said("fail", why))
+        if self._reported_at is not None:
+            age, is_news = now - self._reported_at, (why is None) != (self._reported is None)
+            if age < self._every and not (is_news and age >= NOT_SOONER):
+                return
+        self._reported, self._reported_at = why, now
+        self._send("" if why is None else "fail", why or "all is well")
 
-    def _why(self) -> str | None:
-        try:
-            return self._unwell()
-        except Exception as error:  # whatever it is: who cannot say that he is well is not
-            log.exception("the dead-man's switch is not fed")
-            return f"it cannot be told whether all is well: {type(error).__name__}"
-
-    def _send(self, said: Said) -> None:
-        """Some tries, with a pause between them; the next ping comes soon anyway."""
+    def _send(self, signal: Signal, text: str) -> None:
+        """Try some times, with a pause in between; the next ping comes soon anyway."""
         for number in range(TRIES):
             try:
-                words = self._ping(said.signal, said.text, self._timeout)
+                self._ping(signal, text, self._timeout)
             except Broken as error:
-                self._note(error.message, "broken")
+                self._note_failure(error.message, "broken")
                 return
             except Retry as error:
-                self._note(error.message, "retrying")
+                self._note_failure(error.message, "retrying")
                 if number + 1 < TRIES and self._stopping.wait(self._pause * (number + 1)):
                     return
             else:
-                self._note(words, None)
+                now, sent = self._clock.now(), self.channel.sent + 1
+                self.channel = replace(self.channel, state="ok", words=None, since=None, sent_at=now, sent=sent)
                 return
 
-    def _note(self, words: str, trouble: str | None) -> None:
-        before, now = self._channel, self._clock.now()
-        if trouble is None:
-            self._channel = replace(before, state="ok", words=None, since=None, sent_at=now, sent=before.sent + 1)
-            return
-        if before.since is None:
+    def _note_failure(self, words: str, state: str) -> None:
+        if self.channel.since is None:
             log.warning("the dead-man's switch cannot be fed: %s", words)
-        since: Instant = before.since if before.since is not None else now
-        self._channel = replace(before, state=trouble, words=words, since=since, failed=before.failed + 1)
+        since, failed = self.channel.since or self._clock.now(), self.channel.failed + 1
+        self.channel = replace(self.channel, state=state, words=words, since=since, failed=failed)

@@ -88,8 +88,6 @@ def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
             else "try again; the failure may be temporary"
         )
         yield Row("bad", "channel", health.name, f"{about}: {error.message}", fix)
-    finally:
-        sender.close()
     if note := sender.health.note:  # of apprise's, what it said when it was asked
         yield Row("note", "channel", health.name, note)
 

@@ -56,7 +56,7 @@ def switch(receiver: WebhookReceiver) -> Iterator[Make]:
         clock: Fast | None = None,
         is_leader: Callable[[], bool] = lambda: True,
     ) -> DeadMansSwitch:
-        own = {"look": 0.02, "timeout": 5, "pause": 0.02}
+        own = {"check_every": 0.02, "timeout": 5, "pause": 0.02}
         made.append(DeadMansSwitch(f"{receiver.url}/{UUID}", unwell, clock or Fast(), is_leader=is_leader, **own))
         made[-1].start()
         return made[-1]
@@ -121,7 +121,7 @@ def test_who_cannot_say_whether_he_is_well_is_not(
 
     switch(unwell)
     receiver.wait_for(2)
-    assert receiver.pings[1][1] == "it cannot be told whether all is well: ZeroDivisionError"
+    assert receiver.pings[1][1] == "the check of whether all is well failed: ZeroDivisionError"
 
 
 def test_nothing_is_said_twice_in_a_period(receiver: WebhookReceiver, switch: Make) -> None:
@@ -134,7 +134,8 @@ def test_nothing_is_said_twice_in_a_period(receiver: WebhookReceiver, switch: Ma
 def test_a_failure_and_a_line_go_at_once_from_any_thread(receiver: WebhookReceiver, switch: Make) -> None:
     one = switch(clock=Slow())
     receiver.wait_for(2)
-    threading.Thread(target=lambda: (one.fail("ledger stuck"), one.log("stopped by SIGTERM"))).start()
+    pings = (("fail", "ledger stuck"), ("log", "stopped by SIGTERM"))
+    threading.Thread(target=lambda: [one.submit(*ping) for ping in pings]).start()
     receiver.wait_for(4)
     assert receiver.pings[2:] == [(f"/{UUID}/fail", "ledger stuck"), (f"/{UUID}/log", "stopped by SIGTERM")]
 
@@ -153,8 +154,8 @@ def test_a_service_that_hangs_holds_nobody_up(receiver: WebhookReceiver, switch:
     one = switch()
     until(lambda: receiver.requests, "it asks")
     for _ in range(1_000):
-        one.log("a line")
-        one.fail("a failure")
+        one.submit("log", "a line")
+        one.submit("fail", "a failure")
     assert len(one._waiting) <= 32
     receiver.well()
 
@@ -174,9 +175,9 @@ def test_an_address_that_is_refused_is_said_without_naming_it(
 
 
 def test_its_last_words_go_out_before_it_ends(receiver: WebhookReceiver) -> None:
-    one = DeadMansSwitch(f"{receiver.url}/{UUID}", lambda: None, Slow(), look=60)
+    one = DeadMansSwitch(f"{receiver.url}/{UUID}", lambda: None, Slow(), check_every=60)
     one.start()
-    one.log("stopped by SIGTERM")
+    one.submit("log", "stopped by SIGTERM")
     one.stop()
     assert paths(receiver)[-1] == "/log"
 
@@ -186,7 +187,7 @@ def test_after_its_farewell_nothing_is_well_and_nothing_fails(receiver: WebhookR
     receiver.wait_for(2)
     one.farewell("stopped: received SIGTERM")
     until(lambda: paths(receiver)[-1] == "/log", "it is there")
-    one.log("a line")
+    one.submit("log", "a line")
     until(lambda: paths(receiver).count("/log") == 2, "the line follows")
     assert paths(receiver)[-2:] == ["/log", "/log"]
 

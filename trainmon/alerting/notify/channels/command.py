@@ -1,4 +1,4 @@
-"""The channel `command`: a program of the user's, which gets the message as JSON on its standard input."""
+"""The channel `command`: a program of the user that gets the message as JSON on its standard input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
+from msgspec.structs import asdict
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.lib import Seconds, clean, scrub
@@ -14,45 +14,35 @@ from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Alert, Channel
 
 TEMPORARY = 75
-"""The exit status that says: come again (EX_TEMPFAIL of sysexits.h)."""
-WORDS = 200
-NOT_TOLD = ("token", "delivery")
+"""The exit status for a temporary failure (EX_TEMPFAIL of sysexits.h)."""
 
 
 class Command:
     """One program."""
 
     def __init__(self, health: Channel, *, argv: Sequence[str]) -> None:
-        self._health = health
+        self.health = health
         self._argv = tuple(argv)
         self._children = ChildRunner(health.name)
 
-    @property
-    def health(self) -> Channel:
-        return self._health
-
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        """0 is taken, 75 comes again, and so does a program that takes too long; every other status is a fault."""
-        given = json.dumps(told(message), ensure_ascii=False).encode(errors="replace") + b"\n"
+        """Run the program. 0 is a success; 75, a signal and a timeout are retried; every other status is an error."""
         try:
-            ended = self._children.run(self._argv, given, timeout)
+            ended = self._children.run(self._argv, payload(message), timeout)
         except DeadlineExceeded:
             raise Retry(f"it did not end within {timeout:.0f} s") from None
         except OSError as error:
             raise Broken(f"it cannot be started: {(error.strerror or 'failed').lower()}") from error
-        words = clean(scrub((ended.errors or ended.output).decode(errors="replace").strip().split("\n")[-1]), WORDS)
         if ended.status == 0:
             return Sent()
-        said = f"it ended with {ended.status}" + (f": {words}" if words else "")
-        raise Retry(said) if ended.status == TEMPORARY or ended.status < 0 else Broken(said)
-
-    def close(self) -> None:
-        """Nothing is held between two messages."""
+        output = clean(scrub((ended.errors or ended.output).decode(errors="replace").strip().split("\n")[-1]), 200)
+        why = f"it ended with {ended.status}" + (f": {output}" if output else "")
+        raise Retry(why) if ended.status == TEMPORARY or ended.status < 0 else Broken(why)
 
 
-def told(message: Message) -> dict[str, Any]:
-    """The message as a program reads it. Without what acknowledges: that is the phone's."""
-    return {
+def payload(message: Message) -> bytes:
+    """The message as JSON. It has no tokens: only phones acknowledge by them."""
+    fields = {
         "version": 1,
         "key": message.key,
         "at": message.at,
@@ -67,11 +57,11 @@ def told(message: Message) -> dict[str, Any]:
             for notice in message.notices
         ],
     }
+    return json.dumps(fields, ensure_ascii=False).encode(errors="replace") + b"\n"
 
 
 def _alert(alert: Alert) -> dict[str, Any]:
-    fields = {name: value for name, value in msgspec.structs.asdict(alert).items() if name not in NOT_TOLD}
-    return {name: _scrubbed(value) for name, value in fields.items()}
+    return {name: _scrubbed(value) for name, value in asdict(alert).items() if name not in ("token", "delivery")}
 
 
 def _scrubbed(value: Any) -> Any:

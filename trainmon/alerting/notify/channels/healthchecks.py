@@ -1,4 +1,4 @@
-"""Pings of healthchecks.io and its like: the channel `healthchecks`, and what the dead-man's switch speaks with."""
+"""Pings of healthchecks.io and similar services, for the channel `healthchecks` and the dead-man's switch."""
 
 from __future__ import annotations
 
@@ -10,45 +10,45 @@ from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
 from trainmon.alerting.notify.message import fit, fitted
 from trainmon.lib import Clock, Seconds
-from trainmon.model import Channel, Notice
+from trainmon.model import Channel
 
 BODY_BYTES = 10_000
-"""What such a service keeps of a ping's text."""
+"""Such a service keeps no more of a ping's text."""
 
 UNKNOWN, TOO_MANY = "OK (not found)", "OK (rate limited)"
-"""healthchecks.io says so with a status of 200, where the address has the number of a check and not its name."""
-REFILL: Seconds = 60.0
-"""It takes five pings a minute."""
+"""healthchecks.io answers so with status 200 if the address has the UUID of a check and not its name."""
 
 Signal = Literal["", "start", "fail", "log"]
-"""Nothing: all is well."""
+"""Empty: all is well."""
 
 
 class Ping:
-    """One check's address. It is asked with what there is to say."""
+    """Pings the address of one check."""
 
     def __init__(self, name: str, url: str, clock: Clock | None = None) -> None:
         self._url = urllib.parse.urlsplit(url)
         self._http = Http(name, clock)
 
     def __call__(self, signal: Signal, text: str, timeout: Seconds) -> str:
-        """Say it. Returns what came back; raises Retry or Broken."""
-        body = fit(text, BODY_BYTES, "…")[0].encode()
+        """Send a signal and return the response.
+
+        Raises: Retry, Broken.
+        """
         path = self._url.path.rstrip("/")
         url = self._url._replace(path=f"{path}/{signal}" if signal else path).geturl()
-        headers = {"Content-Type": "text/plain; charset=utf-8"}
-        reply = self._http.ask("POST", url, body=body, headers=headers, timeout=timeout)
-        words = text_of(reply.body)
-        judge(reply, "" if reply.is_good else words)
-        if words.startswith(UNKNOWN):
+        body, headers = fit(text, BODY_BYTES, "…")[0].encode(), {"Content-Type": "text/plain; charset=utf-8"}
+        reply = self._http.request("POST", url, body=body, headers=headers, timeout=timeout)
+        response = text_of(reply.body)
+        judge(reply, "" if reply.is_good else response)
+        if response.startswith(UNKNOWN):
             raise Broken("it knows no such check; correct the address in the config")
-        if words.startswith(TOO_MANY):
-            raise Retry("it takes no more pings this minute", REFILL)
-        return words
+        if response.startswith(TOO_MANY):
+            raise Retry("it accepts no more pings this minute", 60.0)  # its limit is five a minute
+        return response
 
 
 class Healthchecks:
-    """A check that is down while a critical alert is open; of all else it keeps a log."""
+    """A check that is down while a critical alert is open. All other notices are log lines."""
 
     def __init__(
         self,
@@ -57,50 +57,27 @@ class Healthchecks:
         ping: Callable[[Signal, str, Seconds], str],
         known: Callable[[], frozenset[str] | None] | None = None,
     ) -> None:
-        """`known` are the critical alerts that were told here, by a program before this one as well, and are open; None
-        while that cannot be said. Without it, what was told before the start is not known."""
-        self._health = health
+        """`known`: the open critical alerts that this channel has notified of, also by an earlier program; None while
+        that is not known. Without it, only alerts since the start count."""
+        self.health = health
         self._known = known
         self._ping = ping
         self._open: set[str] = set()
-        """The critical alerts that were told here and are not over."""
-
-    @property
-    def health(self) -> Channel:
-        return self._health
+        """The open critical alerts that this channel has notified of."""
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         known = frozenset(self._open) if self._known is None else self._known()
-        is_open = set(self._open if known is None else known)
-        for notice in message.notices:
-            _follow(is_open, notice)
-        signal = _signal(message, is_open, self._open)
-        if signal == "" and known is None:
-            signal = "log"  # something that was told before the start may be open
+        newest = {alert.id: alert for notice in message.notices for alert in notice.alerts}
+        critical = {one.id for one in newest.values() if one.severity == "critical" and one.is_open and not one.event}
+        is_open = (set(self._open if known is None else known) - newest.keys()) | critical
+        signal: Signal = "log"
+        if critical:
+            signal = "log" if all(notice.kind == "acknowledged" for notice in message.notices) else "fail"
+        elif not is_open and known is not None:
+            # A heartbeat does not turn it up, except for alerts that ended without a notice because they were muted.
+            is_over = self._open or any(notice.kind == "resolve" for notice in message.notices)
+            signal = "" if is_over else "log"
         body = fitted(message, BODY_BYTES - len(message.title.encode()) - 2, "…")[0]
-        words = self._ping(signal, f"{message.title}\n\n{body}", timeout)
+        response = self._ping(signal, f"{message.title}\n\n{body}", timeout)
         self._open = is_open
-        return Sent(words)
-
-    def close(self) -> None:
-        """Nothing is held between two messages."""
-
-
-def _follow(is_open: set[str], notice: Notice) -> None:
-    for alert in notice.alerts:
-        if alert.severity == "critical" and alert.phase != "resolved" and not alert.event:
-            is_open.add(alert.id)
-        else:
-            is_open.discard(alert.id)
-
-
-def _signal(message: Message, is_open: set[str], was_open: set[str]) -> Signal:
-    """Down with every word of a critical alert, up when the last one is over; of all else only a line is kept.
-
-    A sign of life does not turn it up, but for what ended without a word because it was muted.
-    """
-    critical = any(alert.id in is_open for notice in message.notices for alert in notice.alerts)
-    if critical and not all(notice.kind == "acknowledged" for notice in message.notices):
-        return "fail"
-    resolved = any(notice.kind == "resolve" for notice in message.notices)
-    return "" if not is_open and (resolved or was_open) else "log"
+        return Sent(response)

@@ -1,11 +1,10 @@
-"""The channel `ntfy`: a push message by ntfy.sh or a server of one's own, with an Acknowledge button and pictures."""
+"""The channel `ntfy`: a push message by ntfy.sh or your own server, with an Acknowledge button and plots."""
 
 from __future__ import annotations
 
 import base64
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -17,29 +16,28 @@ from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.model import Channel, Severity
 
 MESSAGE_BYTES = 4_096
-"""ntfy's own limit; what is longer, it would turn into a file and show nothing of."""
+"""ntfy's limit: it turns a longer message into a file and shows nothing of it."""
 TITLE_BYTES = 250
 PUBLIC = "ntfy.sh"
 PUBLIC_FILE_BYTES, FILE_BYTES = 2_000_000, 15_000_000
-"""The largest attachment: of ntfy.sh without an account, and of a server as it is installed."""
+"""The largest attachment: of ntfy.sh without an account, and of a server with its default config."""
 FILES = 4
 LEAST: Seconds = 0.5
-"""A request gets at least so long, though the time is nearly over."""
+"""The shortest timeout of a request."""
 URGENT: Seconds = 8.0
-"""So long the files of a critical message may take: the next one may wait behind them."""
+"""How long the files of a critical message may take: the next message waits for them."""
 PRIORITY: dict[Severity, int] = {"critical": 5, "warning": 4, "info": 3}
 QUIET = 2
-"""Comes without a sound: signs of life, and files that follow their message."""
+"""The priority without a sound: heartbeats, and files that follow their message."""
 TAGS: dict[Severity, str] = {"critical": "rotating_light", "warning": "warning", "info": "information_source"}
-WHOLE_IS_ATTACHED = "… the whole text is in the file that follows"
 
 QUOTA = 42908
-"""A daily quota: tomorrow is too late, so it counts as broken and the fallback is told at once."""
-NEVER = {QUOTA: "its messages of today are used up", 42909: "it was logged in to wrongly too often"}
+"""A daily quota: tomorrow is too late, so the channel counts as broken and the fallback sends at once."""
+NEVER = {QUOTA: "its messages of today are used up", 42909: "too many failed logins"}
 REFILL: Seconds = 10.0
-"""After 42901: a visitor gets a request more every 5 s."""
+"""After 42901: a visitor gets one more request every 5 s."""
 NO_CALL = frozenset({40032, 40033, 40034, 40035, 40037, 42910})
-"""Reasons not to ring that are none not to push."""
+"""Errors of the phone call: the message can still be pushed."""
 
 
 class Ntfy:
@@ -59,10 +57,11 @@ class Ntfy:
         clock: Clock | None = None,
     ) -> None:
         """`login` is the whole Authorization header. Without a reply topic there is no button."""
-        self._health = health
-        self._server = server.rstrip("/")
+        self.health = health
+        self.server = server.rstrip("/")
         self._topic = topic
-        self._headers = {"Authorization": login} if login else {}
+        self.headers = {"Authorization": login} if login else {}
+        """The login."""
         self._call = call
         self.reply_topic = reply_topic
         self._reply_login = reply_login
@@ -71,103 +70,82 @@ class Ntfy:
         self._http = Http(health.name, self._clock)
         self._file_bytes = PUBLIC_FILE_BYTES if host_of(server) == PUBLIC else FILE_BYTES
 
-    @property
-    def health(self) -> Channel:
-        return self._health
-
-    @property
-    def server(self) -> str:
-        return self._server
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """What logs in."""
-        return dict(self._headers)
-
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        """The message first: whatever becomes of its files and its call, it has arrived."""
+        """Send the message first, so that it arrives even if its files or its call fail."""
         until = self._clock.monotonic() + timeout
-        text, is_whole = fitted(message, MESSAGE_BYTES, WHOLE_IS_ATTACHED)
-        told = self._told(message, text)
-        missed: list[str] = []
-        reply = self._publish(told, until)
-        if "call" in told and code_of(reply) in NO_CALL:
-            missed.append(f"it did not ring: {said_by(reply)}")
-            reply = self._publish({key: value for key, value in told.items() if key != "call"}, until)
+        text, is_whole = fitted(message, MESSAGE_BYTES, "… the whole text is in the file that follows")
+        fields = self._fields(message, text)
+        problems: list[str] = []
+        reply = self._publish(fields, until)
+        if "call" in fields and code_of(reply) in NO_CALL:
+            problems.append(f"it did not ring: {error_of(reply)}")
+            del fields["call"]
+            reply = self._publish(fields, until)
         _judge(reply)
         if message.severity == "critical":
             until = min(until, self._clock.monotonic() + URGENT)
-        missed += [words for file in self._files(message, is_whole) if (words := self._follow(file, message, until))]
-        return Sent("; ".join([_id(reply), *missed]))
+        whole = Attachment(name="message.txt", media_type="text/plain", data=message.body.encode())
+        files = [*([] if is_whole else [whole]), *(message.attachments[:FILES] if self._pictures else ())]
+        problems += filter(None, [self._attach(file, message, until) for file in files])
+        # The ID proves that an ntfy server accepted the message, and not some page on its port.
+        return Sent("; ".join([clean(_read(reply).id, 40), *problems]))
 
     def check(self, timeout: Seconds) -> str | None:
-        """Why answers of phones cannot be read; None when they can, or none are wanted."""
+        """Why the replies of phones cannot be read; None when they can, or none are wanted."""
         if not self.reply_topic:
             return None
-        url = f"{self._server}/{self.reply_topic}/json?poll=1&since=1s"
+        url = f"{self.server}/{self.reply_topic}/json?poll=1&since=1s"
         try:
-            reply = self._http.ask("GET", url, headers=self._headers, timeout=timeout)
+            reply = self._http.request("GET", url, headers=self.headers, timeout=timeout)
         except (Retry, Broken) as error:
             return error.message
-        return None if reply.is_good else f"its reply topic cannot be read: {said_by(reply)}"
+        return None if reply.is_good else f"its reply topic cannot be read: {error_of(reply)}"
 
-    def close(self) -> None:
-        """Nothing is held between two messages."""
-
-    def _publish(self, told: dict[str, Any], until: Seconds) -> Reply:
-        body = json.dumps(told, ensure_ascii=False).encode(errors="replace")
-        headers = {"Content-Type": "application/json", **self._headers}
-        return self._http.ask("POST", f"{self._server}/", body=body, headers=headers, timeout=self._left(until))
+    def _publish(self, fields: dict[str, Any], until: Seconds) -> Reply:
+        body = json.dumps(fields, ensure_ascii=False).encode(errors="replace")
+        headers = {"Content-Type": "application/json", **self.headers}
+        return self._http.request("POST", f"{self.server}/", body=body, headers=headers, timeout=self._left(until))
 
     def _left(self, until: Seconds) -> Seconds:
         return max(LEAST, until - self._clock.monotonic())
 
-    def _told(self, message: Message, text: str) -> dict[str, Any]:
-        is_beat = all(notice.kind == "heartbeat" for notice in message.notices)
-        is_over = is_good_news(message)
-        told: dict[str, Any] = {
+    def _fields(self, message: Message, text: str) -> dict[str, Any]:
+        is_heartbeat = all(notice.kind == "heartbeat" for notice in message.notices)
+        tag = "green_heart" if is_heartbeat else TAGS[message.severity]
+        actions: list[dict[str, Any]] = []
+        if self.reply_topic and message.acknowledge:
+            actions.append(
+                {
+                    "action": "http",
+                    "label": "Acknowledge",
+                    "url": f"{self.server}/{self.reply_topic}",
+                    "method": "POST",
+                    "headers": {"Authorization": self._reply_login} if self._reply_login else {},
+                    "body": " ".join(["ack", *(f"{alert} {token}" for alert, token in message.acknowledge)]),
+                    "clear": True,
+                }
+            )
+        if message.link:
+            actions.append({"action": "view", "label": "Open", "url": message.link})
+        optional = {
+            "click": message.link,
+            "actions": actions,
+            "call": self._call if message.severity == "critical" else None,
+        }
+        return {
             "topic": self._topic,
             "title": fit(message.title, TITLE_BYTES, "…")[0].replace("\n", ""),
             "message": text or message.title,
-            "priority": QUIET if is_beat else PRIORITY[message.severity],
-            "tags": ["white_check_mark" if is_over else "green_heart" if is_beat else TAGS[message.severity]],
+            "priority": QUIET if is_heartbeat else PRIORITY[message.severity],
+            "tags": ["white_check_mark" if is_good_news(message) else tag],
+            **{name: value for name, value in optional.items() if value},
         }
-        if message.link:
-            told["click"] = message.link
-        if actions := list(self._actions(message)):
-            told["actions"] = actions
-        if self._call and message.severity == "critical":
-            told["call"] = self._call
-        return told
 
-    def _actions(self, message: Message) -> Iterator[dict[str, Any]]:
-        """At most three are shown."""
-        if self.reply_topic and message.acknowledge:
-            pairs = " ".join(f"{alert} {token}" for alert, token in message.acknowledge)
-            headers = {"Authorization": self._reply_login} if self._reply_login else {}
-            yield {
-                "action": "http",
-                "label": "Acknowledge",
-                "url": f"{self._server}/{self.reply_topic}",
-                "method": "POST",
-                "headers": headers,
-                "body": f"ack {pairs}",
-                "clear": True,
-            }
-        if message.link:
-            yield {"action": "view", "label": "Open", "url": message.link}
-
-    def _files(self, message: Message, is_whole: bool) -> Iterator[Attachment]:
-        if not is_whole:
-            yield Attachment(name="message.txt", media_type="text/plain", data=message.body.encode())
-        if self._pictures:
-            yield from message.attachments[:FILES]
-
-    def _follow(self, file: Attachment, message: Message, until: Seconds) -> str | None:
-        """Send a file after its message; why it was not taken."""
+    def _attach(self, file: Attachment, message: Message, until: Seconds) -> str | None:
+        """Send a file after its message. Return why it was not accepted."""
         name = clean(file.name, 80)
         if self._clock.monotonic() > until:
-            return f"{name} did not go: no time was left"
+            return f"{name} was not sent: no time was left"
         data = file.read(self._left(until))
         if not 0 < len(data) <= self._file_bytes:
             return f"{name} is too large for it" if data else f"there is no {name}"
@@ -176,13 +154,13 @@ class Ntfy:
             "X-Filename": header(name),
             "X-Priority": str(QUIET),
             "Content-Type": file.media_type,
-            **self._headers,
+            **self.headers,
         }
         try:
-            url = f"{self._server}/{self._topic}"
-            _judge(self._http.ask("PUT", url, body=data, headers=headers, timeout=self._left(until)))
+            url = f"{self.server}/{self._topic}"
+            _judge(self._http.request("PUT", url, body=data, headers=headers, timeout=self._left(until)))
         except (Retry, Broken) as error:
-            return f"{name} did not go: {error.message}"
+            return f"{name} was not sent: {error.message}"
         return None
 
 
@@ -203,17 +181,13 @@ def header(text: str) -> str:
 
 
 def is_guessable(topic: str) -> bool:
-    """Whether a name looks like words and years and not like chance: few changes between figures and letters."""
-    kinds = re.sub(r"[^0-9A-Za-z]", "", topic)
-    changes = sum(a != b for a, b in zip(map(_kind, kinds), map(_kind, kinds[1:]), strict=False))
-    return len(kinds) < 12 or changes < 4
+    """Whether a name looks like words and years and is not random: it has few changes between digits and letters."""
+    name = re.sub(r"[^0-9A-Za-z]", "", topic)
+    kinds = ["digit" if letter.isdigit() else "upper" if letter.isupper() else "lower" for letter in name]
+    return len(name) < 12 or sum(map(str.__ne__, kinds, kinds[1:])) < 4
 
 
-def _kind(letter: str) -> str:
-    return "figure" if letter.isdigit() else "capital" if letter.isupper() else "small"
-
-
-# ---- what the server says --------------------------------------------------------------------------------------------
+# ---- responses of the server -----------------------------------------------------------------------------------------
 
 
 class _Answer(msgspec.Struct):
@@ -230,29 +204,23 @@ def _read(reply: Reply) -> _Answer:
 
 
 def code_of(reply: Reply) -> int:
-    """ntfy's own number for what is wrong, 0 for nothing."""
+    """ntfy's error code; 0 for a success."""
     return 0 if reply.is_good else _read(reply).code
 
 
-def said_by(reply: Reply) -> str:
-    told = _read(reply)
-    words = clean(told.error, 120)
-    return f"{words} ({told.code})" if told.code else words
-
-
-def _id(reply: Reply) -> str:
-    """The message's id there: it proves that an ntfy server took it, and not some page on its port."""
-    return clean(_read(reply).id, 40)
+def error_of(reply: Reply) -> str:
+    """ntfy's error message and code."""
+    answer = _read(reply)
+    message = clean(answer.error, 120)
+    return f"{message} ({answer.code})" if answer.code else message
 
 
 def _judge(reply: Reply) -> None:
     code = code_of(reply)
     if code in NEVER:
-        raise Broken(f"{NEVER[code]}: {said_by(reply)}")
-    if reply.is_good:
-        if not _read(reply).id:
-            raise Broken("what answers there is no ntfy server")
-        return
+        raise Broken(f"{NEVER[code]}: {error_of(reply)}")
+    if reply.is_good and not _read(reply).id:
+        raise Broken("the server that answers is not ntfy")
     if code == 42901 and reply.retry_after is None:
-        raise Retry(said_by(reply), REFILL)
-    judge(reply, said_by(reply))
+        raise Retry(error_of(reply), REFILL)
+    judge(reply, error_of(reply))

@@ -49,7 +49,7 @@ class Dispatcher:
 
     @property
     def everyday(self) -> tuple[str, ...]:
-        """The channels that are more than fallbacks."""
+        """All channels but the fallbacks; all channels if every one is a fallback."""
         fallbacks = {route.channel for route in self._routes if route.fallback}
         return tuple(name for name in self._workers if name not in fallbacks) or self.names
 
@@ -123,9 +123,10 @@ class Dispatcher:
 
     def _is_needless(self, notification: Notification) -> bool:
         """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
-        meant = [self._workers.get(name) for name in notification.notice.channels]
-        key = notification.notice.key
-        return bool(notification.told_by) or all(one is not None and one.has_delivered(key) for one in meant)
+        workers, notice = self._workers, notification.notice
+        return bool(notification.told_by) or all(
+            name in workers and workers[name].has_delivered(notice.key) for name in notice.channels
+        )
 
     def finish(self, names: Sequence[str]) -> None:
         """Have these channels send what they can, and end."""
@@ -145,10 +146,9 @@ class Dispatcher:
             self._delivered |= dict.fromkeys(keys)
             while len(self._delivered) > DELIVERED_AT_MOST:
                 del self._delivered[next(iter(self._delivered))]
-        as_stand_in = [one.notice.key for one in notifications if one.is_stand_in]
         for name, worker in self._workers.items():
             if name != channel:
-                worker.delivered_by(channel, as_stand_in)
+                worker.delivered_by(channel, [one.notice.key for one in notifications if one.is_stand_in])
             worker.forget(keys)
 
     def _give_to_others(self, channel: str, notifications: Sequence[Notification], because: str) -> None:

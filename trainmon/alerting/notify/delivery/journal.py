@@ -1,7 +1,7 @@
-"""Writes alerts, notices and what became of notifications to the ledger, one transaction at a time.
+"""Writes alerts, notices and the states of notifications to the ledger, one transaction at a time.
 
-The ledger may hang, be full, locked or damaged. Everything is then kept here and written when it works again; new
-notifications wait for it for a few seconds only, and are then sent without it.
+The ledger may hang, be full, locked or damaged. Everything is then kept here and written when it works again. New
+notifications wait for it for a few seconds, and are then sent without it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,6 @@ from trainmon.lib import Clock, Seconds
 from trainmon.model import AlertChanges, Notice, Notification
 
 log = logging.getLogger(__name__)
-
-USUAL_GAP: Seconds = 2.0
-"""Between two turns of the notification service."""
-
-DIRECTLY = "sent directly: ledger stuck"
 
 SLICE: Seconds = 0.25
 
@@ -114,17 +109,16 @@ class Journal:
         self._wake()
 
     def mark(self, marks: Iterable[Mark]) -> Receipt:
-        """Write what became of notifications."""
+        """Write the new states of notifications."""
         receipt = Receipt()
         with self._lock:
             for mark in marks:
                 self._next.add_mark(mark)
-            if self.is_lost:
-                _void((receipt,))
-            elif self.trouble is None:
-                self._receipts.append(receipt)
-            else:
+            if self.is_lost or self.trouble is not None:
+                receipt.is_ours = not self.is_lost
                 receipt.set()
+            else:
+                self._receipts.append(receipt)
         self._wake()
         return receipt
 
@@ -137,8 +131,14 @@ class Journal:
         """Another program leads: what waits is not ours to send."""
         with self._lock:
             self._next, self._unwritten, self.is_lost = Transaction(), {}, False
-            _void(self._receipts)
-            self._receipts = []
+            self._void()
+
+    def _void(self, *receipts: Receipt) -> None:
+        """Send nothing that waits for a receipt."""
+        for receipt in (*receipts, *self._receipts):
+            receipt.is_ours = False
+            receipt.set()
+        self._receipts = []
 
     @property
     def is_settled(self) -> bool:
@@ -151,7 +151,13 @@ class Journal:
     def turn(self) -> None:
         """Finish the transaction that is being written, and begin the next."""
         self._finish()
-        self._excuse_a_stop()
+        mono = self._clock.monotonic()
+        with self._lock:
+            gap, self._turned_at = mono - self._turned_at, mono
+            if gap > self._patience + 2.0:  # this program was stopped, so the ledger's thread could not answer either
+                self._unwritten = {address: (notice, mono) for address, (notice, _) in self._unwritten.items()}
+                if self._writing is not None:
+                    self._writing = self._writing._replace(since=mono)
         self._send_unwritten()
         self._begin()
 
@@ -161,8 +167,10 @@ class Journal:
         mono = self._clock.monotonic()
         with self._lock:
             times = [since + self._patience for _, since in self._unwritten.values()][:1]
-            times += [self._writing.since + self._patience] if self._writing and self.trouble is None else []
-            times += [self._retry_at] if self._retry_at is not None and self._next and not self._writing else []
+            if self._writing and self.trouble is None:
+                times.append(self._writing.since + self._patience)
+            if self._retry_at is not None and self._next and not self._writing:
+                times.append(self._retry_at)
         return max(0.0, min(times) - mono) if times else None
 
     def _finish(self) -> None:
@@ -186,21 +194,10 @@ class Journal:
                     if waiting is not None and address in created:
                         notifications.append(self._notification(waiting[0], address[1]))
                 if self.is_lost:
-                    _void((*writing.receipts, *self._receipts))
-                    self._receipts = []
+                    self._void(*writing.receipts)
         for receipt in writing.receipts:
             receipt.set()
         self._deliver(notifications)
-
-    def _excuse_a_stop(self) -> None:
-        """If this program was stopped, its ledger thread was too: the ledger could not answer in that time."""
-        mono = self._clock.monotonic()
-        with self._lock:
-            gap, self._turned_at = mono - self._turned_at, mono
-            if gap > self._patience + USUAL_GAP:
-                self._unwritten = {address: (notice, mono) for address, (notice, _) in self._unwritten.items()}
-                if self._writing is not None:
-                    self._writing = self._writing._replace(since=mono)
 
     def _send_unwritten(self) -> None:
         """Send from memory what has waited for the ledger long enough; it is marked when the ledger works again."""
@@ -212,8 +209,9 @@ class Journal:
                 self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g} s")
             if self.trouble is None or not self._unwritten:
                 return
+            why = "sent directly: ledger stuck"
             notifications = [
-                self._notification(notice if notice.kind == "direct" else with_reason(notice, DIRECTLY), channel)
+                self._notification(notice if notice.kind == "direct" else with_reason(notice, why), channel)
                 for (_, channel), (notice, _) in self._unwritten.items()
             ]
             self._unwritten.clear()
@@ -245,10 +243,3 @@ class Journal:
 
     def _notification(self, notice: Notice, channel: str) -> Notification:
         return Notification(id=0, channel=channel, notice=notice, made_at=self._clock.now())
-
-
-def _void(receipts: Iterable[Receipt]) -> None:
-    """Send nothing that waits for these."""
-    for receipt in receipts:
-        receipt.is_ours = False
-        receipt.set()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
 from trainmon.alerting.notify.delivery.journal import Journal
-from trainmon.alerting.notify.delivery.leader_watch import took_over
 from trainmon.alerting.rules import ago
 from trainmon.ledger.lease import Holder, LeaderNote, SourceNote
 from trainmon.ledger.outbox import Address
@@ -22,10 +20,10 @@ from trainmon.model import (
     AlertRequested,
     AlertsRecalled,
     AlertsReported,
-    Channel,
     Event,
     Leadership,
     LeadershipChanged,
+    Notice,
     Notification,
     Recalled,
     State,
@@ -37,15 +35,7 @@ QUIET: Seconds = 60.0
 """A leader that has not evaluated its rules for so long is reported as quiet: its disk is full, or it is stopped."""
 GIVEN_AT_MOST = 20_000
 
-NETWORK_LEDGER = "its ledger is on a network file system: which program tells people is agreed on slowly, and by clocks"
-
-
-class Remembered(NamedTuple):
-    """What the ledger knows when this program begins to lead."""
-
-    recalled: Recalled
-    notifications: tuple[Notification, ...]
-    channels: tuple[Channel, ...]
+NETWORK_LEDGER = "its ledger is on a network file system: another program takes over slowly, and by the clocks"
 
 
 class LeaderState:
@@ -76,7 +66,7 @@ class LeaderState:
         """The last note of the leader that we stand by for."""
         self._given: dict[Address, None] = {}
         """The notifications that the workers have or had: what the ledger remembers late is not sent twice."""
-        self._noted: tuple[tuple[str, str, str | None], ...] = ()
+        self._noted: list[tuple[str, str, str | None]] = []
         """The health and the error of each source, as last written."""
         self.state: State | None = None
         self.trouble: str | None = None
@@ -86,10 +76,6 @@ class LeaderState:
         """Whether we may have lost the lease: what was found is kept, and nothing new is sent."""
 
     @property
-    def name(self) -> str:
-        return self.holder.name
-
-    @property
     def words(self) -> str | None:
         """What is wrong with this program, in a sentence."""
         return "; ".join(reason for reason in (self.trouble, self._reason) if reason) or None
@@ -97,7 +83,6 @@ class LeaderState:
     def note(self) -> LeaderNote:
         """What this program writes about itself."""
         state = self.state
-        sources = state.sources.values() if state is not None else ()
         return LeaderNote(
             holder=self.holder,
             program=self._program,
@@ -107,7 +92,7 @@ class LeaderState:
             words=self.words,
             sources=tuple(
                 SourceNote(name=one.name, kind=one.kind, health=one.health, seen_at=one.seen_at, error=one.error)
-                for one in sources
+                for one in (state.sources.values() if state is not None else ())
             ),
             channels=self._dispatcher.health,
         )
@@ -122,9 +107,9 @@ class LeaderState:
         """Whether the health of a source differs from the last note."""
         return self._sources() != self._noted
 
-    def _sources(self) -> tuple[tuple[str, str, str | None], ...]:
+    def _sources(self) -> list[tuple[str, str, str | None]]:
         sources = self.state.sources.values() if self.state is not None else ()
-        return tuple((one.name, one.health, one.error) for one in sources)
+        return [(one.name, one.health, one.error) for one in sources]
 
     def write_note(self) -> None:
         """Write how this program is, and report it."""
@@ -146,7 +131,7 @@ class LeaderState:
 
     # ---- for the election
 
-    def lead(self, remembered: Remembered | None, reason: str | None) -> None:
+    def lead(self, remembered: AlertsNow | None, reason: str | None) -> None:
         """This program leads. None: the ledger could not say in time what was known, for this reason."""
         self._reason = reason or self._warning
         self._journal.discard()
@@ -161,16 +146,16 @@ class LeaderState:
     def notify_takeover(self, silent: Seconds) -> None:
         """The previous leader has made no progress for so long."""
         now = self._clock.now()
-        notice = took_over(self._theirs, silent, now, self._dispatcher.everyday)
-        self._journal.add_changes(AlertChanges(at=now, notices=(notice,)))
+        notices = (took_over(self._theirs, silent, now, self._dispatcher.everyday),)
+        self._journal.add_changes(AlertChanges(at=now, notices=notices))
 
     def pause(self) -> None:
         """This program was stopped: another may have led meanwhile. Nothing new is sent before `resume`."""
         self._is_paused = True
-        words = "this program stood still: it asks whether another one notified meanwhile"
+        words = "this program was stopped: it checks whether another one notified meanwhile"
         self._report(Leadership(words=words, since=self._duty.since))
 
-    def resume(self, remembered: Remembered | None) -> None:
+    def resume(self, remembered: AlertsNow | None) -> None:
         """This program leads still. None: the ledger could not say what was known."""
         self._is_paused = False
         self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
@@ -178,7 +163,7 @@ class LeaderState:
             self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._given)
         self.write_note()
 
-    def remember(self, remembered: Remembered) -> None:
+    def remember(self, remembered: AlertsNow) -> None:
         """The ledger can say now what was known. Alerts that we found meanwhile are newer than that."""
         self._reason = self._warning
         known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
@@ -192,7 +177,7 @@ class LeaderState:
         if self.is_leading:
             self.is_leading = self._is_paused = False
             self._dispatcher.clear()
-            self._report(Leadership(words="another program took the duty of telling people"))
+            self._report(Leadership(words="another program leads now"))
 
     def stand_by(self, holder: Holder) -> None:
         """Another program leads."""
@@ -202,13 +187,12 @@ class LeaderState:
 
     def watch(self, now: AlertsNow) -> None:
         """Report what the leader has written."""
-        at, note = self._clock.now(), now.duty.note if now.duty is not None else None
-        if note is not None:
+        at = evaluated_at = self._clock.now()
+        if now.duty is not None:
+            self._theirs = note = now.duty.note
             self._report(self._leadership_of(note.holder, note, at))
-            self._theirs = note
-        told_at = note.last_tick_at if note is not None else None
-        recalled = now.recalled
-        self._submit(AlertsReported(recalled.alerts, recalled.silences, now.channels, told_at if told_at else at))
+            evaluated_at = note.last_tick_at or at
+        self._submit(AlertsReported(now.recalled.alerts, now.recalled.silences, now.channels, evaluated_at))
 
     def deliver_strays(self, notifications: list[Notification]) -> None:
         """Deliver those that have waited in the ledger for a while and have no worker."""
@@ -225,19 +209,42 @@ class LeaderState:
     # ---- the report to the engine
 
     def _leadership_of(self, holder: Holder, note: LeaderNote | None, now: Instant) -> Leadership:
-        where = f"pid {holder.pid}" if holder.host in ("", self.holder.host) else f"pid {holder.pid} on {holder.host}"
-        where = where if holder.pid else "another program"
-        at = note.last_tick_at if note is not None else None
-        words = note.words if note is not None else None
-        if note is not None and now - note.written_at > QUIET:
-            words = f"it has written nothing down for {ago(now - note.written_at)}"
+        there = "" if holder.host in ("", self.holder.host) else f" on {holder.host}"
+        duty = Leadership(holder="other", where=f"pid {holder.pid}{there}" if holder.pid else "another program")
+        if note is None:
+            return duty
+        at, words = note.last_tick_at, note.words
+        if now - note.written_at > QUIET:
+            words = f"it has written nothing to the ledger for {ago(now - note.written_at)}"
         elif at is not None and now - at > QUIET:
-            words = f"it has not gone through its rules for {ago(now - at)}"
-        return Leadership(
-            holder="other", where=where, at=at, words=words, since=note.started_at if note is not None else None
-        )
+            words = f"it has not evaluated its rules for {ago(now - at)}"
+        return replace(duty, at=at, words=words, since=note.started_at)
 
     def _report(self, duty: Leadership) -> None:
         if duty != self._duty:
             self._duty = duty
             self._submit(LeadershipChanged(duty))
+
+
+def took_over(note: LeaderNote | None, silent: Seconds, now: Instant, channels: tuple[str, ...]) -> Notice:
+    """The notice that a standby has taken over. It asks people to end or continue the program that hangs: until then
+    there is no standby."""
+    who, pid = "The leader", "PID"
+    if note is not None:
+        pid = str(note.holder.pid)
+        who = f"{note.program or 'The leader'} (pid {pid} on {note.holder.host})"
+    return Notice(
+        key=f"took-over/{note.holder.name if note else 'unknown'}/{now:.0f}",
+        kind="direct",
+        reason="the leader gave no sign of life",
+        severity="warning",
+        at=now,
+        channels=channels,
+        title="A standby notifies: the leader hangs",
+        lines=(
+            f"{who} did not evaluate its rules for {ago(silent)}: it is stopped, or hangs. This program notifies from "
+            "now on. If the other one continues it stands by.",
+            f"What to do, on its machine: `kill -CONT {pid}` if somebody stopped it (Ctrl-Z, a debugger); else end it "
+            f"with `kill {pid}`, or `kill -9 {pid}`, and start it again.",
+        ),
+    )

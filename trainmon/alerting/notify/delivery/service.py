@@ -9,15 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
-from trainmon.alerting.notify.delivery.election import Election
+from trainmon.alerting.notify.delivery.election import LEASE, Election
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.delivery.leader import LeaderState
-from trainmon.alerting.notify.delivery.leader_watch import LEASE
 from trainmon.alerting.notify.delivery.transmitter import SEND_TIMEOUT, Attach, Render, WorkerContext
 from trainmon.alerting.notify.message import render as render_message
 from trainmon.ledger.alerts import add_order
@@ -25,7 +24,6 @@ from trainmon.ledger.lease import is_row, ourselves, release_row
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
 from trainmon.model import (
-    Alert,
     AlertChanges,
     AlertRequest,
     AlertRequested,
@@ -96,8 +94,9 @@ class NotificationService:
             patience=patience, holder=us.name if self._by_row else None, is_leader=self.is_leader,
         )  # fmt: skip
         context = WorkerContext(
-            clock, self._journal, submit, self.is_leader, self._alerts, wake, patience, timeout, render, attach,
-            rng or Random(),
+            clock, self._journal, submit, self.is_leader,
+            lambda: None if self._leader.state is None else self._leader.state.alerts,
+            wake, patience, timeout, render, attach, rng or Random(),
         )  # fmt: skip
         self._dispatcher = Dispatcher(senders, routes, context)
         self._leader = LeaderState(
@@ -105,9 +104,6 @@ class NotificationService:
         )
         self._election = Election(ledger, clock, self._leader, wake, patience=patience, lease=lease)
         self._thread = threading.Thread(target=self._run, name="notifications", daemon=True)
-
-    def _alerts(self) -> Mapping[str, Alert] | None:
-        return None if self._leader.state is None else self._leader.state.alerts
 
     # ---- from any thread --------------------------------------------------------------------------------------------
 
@@ -196,9 +192,7 @@ class NotificationService:
 
     def _pause(self) -> Seconds:
         mono = self._clock.monotonic()
-        times = [self._election.due_in]
-        if (due := self._journal.due_in) is not None:
-            times.append(due)
+        times = [due for due in (self._election.due_in, self._journal.due_in) if due is not None]
         if self._leader.is_leading:
             times += [self._next_note - mono, self._next_channels - mono]
         return max(0.0, min(times))
@@ -222,19 +216,15 @@ class NotificationService:
         mono = self._clock.monotonic()
         if self._leader.is_leading:
             self._report_stuck_ledger(mono)
-            self._report_channels(mono)
+            if mono >= self._next_channels:
+                self._next_channels = mono + CHANNELS_EVERY
+                if changed := tuple(one for one in self._dispatcher.health if self._channels.get(one.name) != one):
+                    self._channels |= {health.name: health for health in changed}
+                    self._submit(ChannelsChanged(changed))
             is_news = mono >= self._next_news and self._leader.is_news
             if mono >= self._next_note or self._leader.has_begun or is_news:
                 self._next_note, self._next_news = mono + NOTE_EVERY, mono + NEWS_EVERY
                 self._leader.write_note()
-
-    def _report_channels(self, mono: Seconds) -> None:
-        if mono >= self._next_channels:
-            self._next_channels = mono + CHANNELS_EVERY
-            changed = tuple(health for health in self._dispatcher.health if self._channels.get(health.name) != health)
-            if changed:
-                self._channels |= {health.name: health for health in changed}
-                self._submit(ChannelsChanged(changed))
 
     def _report_stuck_ledger(self, mono: Seconds) -> None:
         """Send the notice with the first notification that goes out without the ledger."""
@@ -245,13 +235,10 @@ class NotificationService:
         if self._stuck_since is None:
             self._stuck_since = mono
         is_time = self._journal.sent_unwritten > 0 or mono - self._stuck_since > STUCK_QUIETLY
-        if is_time and (self._stuck_reported is None or mono - self._stuck_reported > STUCK_AGAIN):
-            self._stuck_reported = mono
-            self.hand_over(AlertChanges(at=self._clock.now(), notices=(self._stuck_notice(trouble),)))
-
-    def _stuck_notice(self, trouble: str) -> Notice:
-        now = self._clock.now()
-        return Notice(
+        if not is_time or (self._stuck_reported is not None and mono - self._stuck_reported <= STUCK_AGAIN):
+            return
+        self._stuck_reported, now = mono, self._clock.now()
+        notice = Notice(
             key=f"ledger-stuck/{self._leader.holder.name}/{now:.0f}",
             kind="direct",
             reason="ledger stuck",
@@ -265,6 +252,7 @@ class NotificationService:
                 "now knows nothing of them and may send them again.",
             ),
         )
+        self.hand_over(AlertChanges(at=now, notices=(notice,)))
 
 
 def _wait(condition: Callable[[], bool], deadline: Seconds) -> None:

@@ -70,7 +70,16 @@ class Transmitter:
             Retry, Broken: as the sender does.
             NotLeader: another program leads now.
         """
-        context, message = self._context, self._message(batch)
+        context, now = self._context, self._context.clock.now()
+        notices = tuple(notification.notice for notification in batch.notifications)
+        try:
+            if batch.is_summary:
+                message = summary(self._name, batch.notifications, context.alerts(), now)
+            else:
+                message = context.render(notices, now)
+        except Exception:
+            log.exception("a message could not be rendered: only the summaries are sent")
+            message = in_short(notices, now)
         if context.attach is not None and not batch.is_summary:
             try:
                 message = replace(message, attachments=(*message.attachments, *context.attach(message.notices)))
@@ -79,32 +88,17 @@ class Transmitter:
         if not context.is_leader():  # last: this program may have been stopped at any point before
             raise NotLeader
         began = context.clock.monotonic()
+        timeout, self._timeout = self._timeout, context.timeout
         try:
-            response = self._sender.send(message, self._timeout).words
+            return self._sender.send(message, timeout).words
         except (Retry, Broken):
-            is_slow = context.clock.monotonic() - began >= 0.9 * self._timeout
-            longer = min(2 * self._timeout, max(context.timeout, LONGEST_TIMEOUT))
-            self._timeout = longer if is_slow else context.timeout
+            if context.clock.monotonic() - began >= 0.9 * timeout:
+                self._timeout = min(2 * timeout, max(context.timeout, LONGEST_TIMEOUT))
             raise
         except Exception as error:
+            self._timeout = timeout
             log.exception("the channel %s crashed", self._name)
             raise Retry(f"it crashed here: {type(error).__name__}") from error
-        self._timeout = context.timeout
-        return response
-
-    def close(self) -> None:
-        self._sender.close()
-
-    def _message(self, batch: MessageBatch) -> Message:
-        now = self._context.clock.now()
-        notices = tuple(notification.notice for notification in batch.notifications)
-        try:
-            if batch.is_summary:
-                return summary(self._name, batch.notifications, self._context.alerts(), now)
-            return self._context.render(notices, now)
-        except Exception:
-            log.exception("a message could not be rendered: only the summaries are sent")
-            return in_short(notices, now)
 
 
 def in_short(notices: Sequence[Notice], now: Instant) -> Message:
@@ -112,6 +106,11 @@ def in_short(notices: Sequence[Notice], now: Instant) -> Message:
     lines = [printable(alert.summary) for notice in notices for alert in notice.alerts]
     lines += [printable(notice.title) for notice in notices if notice.title]
     severity = min((notice.severity for notice in notices), key=SEVERITIES.index)
-    title = f"{severity}: {lines[0] if len(lines) == 1 else f'{len(lines)} alerts'}"
-    body = "\n".join(lines)[:SHORT]
-    return Message(key=notices[0].key, severity=severity, title=title, body=body, notices=tuple(notices), at=now)
+    return Message(
+        key=notices[0].key,
+        severity=severity,
+        title=f"{severity}: {lines[0] if len(lines) == 1 else f'{len(lines)} alerts'}",
+        body="\n".join(lines)[:SHORT],
+        notices=tuple(notices),
+        at=now,
+    )

@@ -129,13 +129,13 @@ class ChannelWorker:
     @property
     def health(self) -> Channel:
         with self._changed:
-            waiting, oldest, overdue = len(self._queue), self._queue.oldest_at, self._queue.overdue_count
-            health = replace(self._health, waiting=waiting, oldest_at=oldest, overdue=overdue)
-            began = self._sending_since
-        if began is not None and (hung := self._clock.monotonic() - began) > STRANGE_AFTER:
-            since = health.since or self._clock.now() - hung
-            return replace(health, state="retrying", words=f"a message is on its way for {ago(hung)}", since=since)
-        return health
+            queue, began = self._queue, self._sending_since
+            health = replace(self._health, waiting=len(queue), oldest_at=queue.oldest_at, overdue=queue.overdue_count)
+        hung = self._clock.monotonic() - began if began is not None else 0.0
+        if hung <= STRANGE_AFTER:
+            return health
+        since = health.since or self._clock.now() - hung
+        return replace(health, state="retrying", words=f"sending a message has taken {ago(hung)} so far", since=since)
 
     def finish(self) -> None:
         """Send what can be sent, and end."""
@@ -162,10 +162,7 @@ class ChannelWorker:
             except Exception:
                 log.exception("the channel %s crashed", self.name)
                 self._retry_later(batch, "it crashed here; see the log", None)
-        self._transmitter.close()
-        with self._changed:
-            left = self._queue.clear()
-        self._returned(left)
+        self._returned(self.clear())
 
     def _next(self) -> MessageBatch | None:
         """Wait for a batch to send; None at the end."""
@@ -225,8 +222,9 @@ class ChannelWorker:
             self._queue.sent(batch)
             self._remember(batch.notifications)
             self._sending_since = None
-            sent = self._health.sent + 1
-            self._health = replace(self._health, state="ok", words=None, since=None, sent_at=now, sent=sent)
+            self._health = replace(
+                self._health, state="ok", words=None, since=None, sent_at=now, sent=self._health.sent + 1
+            )
         first, *others = batch.notifications
         written = self._write([first], "sent", response or None)
         if others:
@@ -242,16 +240,19 @@ class ChannelWorker:
             pause = min(queued.due for queued in batch.queued) - mono
             self._fails("retrying", reason)
         gone = {notification.notice.key for notification in given_up}
-        waiting = [notification for notification in batch.notifications if notification.notice.key not in gone]
-        self._write(waiting, "waiting", reason, pause)
+        self._write([one for one in batch.notifications if one.notice.key not in gone], "waiting", reason, pause)
         if given_up:
             self._give_up(given_up, f"not delivered in a day: {reason}")
         self._context.wake()
 
     def _fails(self, state: str, reason: str) -> None:
-        since = self._health.since or self._clock.now()
-        failed = self._health.failed + 1
-        self._health = replace(self._health, state=state, words=reason, since=since, failed=failed)
+        self._health = replace(
+            self._health,
+            state=state,
+            words=reason,
+            since=self._health.since or self._clock.now(),
+            failed=self._health.failed + 1,
+        )
         self._sending_since = None
 
     def _give_up(self, notifications: Sequence[Notification], reason: str) -> None:
@@ -275,8 +276,7 @@ class ChannelWorker:
         now = self._clock.now()
         alerts: dict[str, set[str]] = {}
         for notification in notifications:
-            about = alerts.setdefault(notification.notice.kind, set())
-            about.update(alert.id for alert in notification.notice.alerts)
+            alerts.setdefault(notification.notice.kind, set()).update(one.id for one in notification.notice.alerts)
         shown = "retrying" if state == "waiting" else "sending" if state == "leased" else state
         for kind, ids in alerts.items():
             if ids:

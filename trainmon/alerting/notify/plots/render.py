@@ -1,6 +1,6 @@
-"""The pictures that go with messages: the curve of the loss, and the newest sample of a validation.
+"""The attachments of messages: a plot of the loss, and the newest validation sample.
 
-A picture costs a message nothing but itself: it is drawn in a child, within its time, and left out when that fails.
+A plot never delays a message for long: a child process draws it with a timeout, and it is left out when that fails.
 """
 
 from __future__ import annotations
@@ -11,29 +11,28 @@ import os
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from trainmon.alerting.notify.base import Attachment
-from trainmon.alerting.notify.plots.wire import Drawing, Line
+from trainmon.alerting.notify.plots.child import Line, Plot
 from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
-from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, WandbRun
+from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State
 
 log = logging.getLogger(__name__)
 
 CHILD = (sys.executable, "-P", "-m", "trainmon.alerting.notify.plots.child")
 WITHIN: Seconds = 20.0
 FRESH: Seconds = 60.0
-"""A picture is drawn once for all channels, and again when it is older."""
+"""A plot is drawn once for all channels, and again when it is older."""
 RUNS = 3
 POINTS_KEPT = 4_096
-POINTS_DRAWN = 2
 FILE_BYTES = 15_000_000
-WITH_PICTURES: frozenset[NoticeKind] = frozenset({
+WITH_PLOTS: frozenset[NoticeKind] = frozenset({
     "fire", "worse", "escalate", "repeat", "event", "digest", "heartbeat",
 })  # fmt: skip
 MEDIA = {
@@ -42,11 +41,11 @@ MEDIA = {
 }  # fmt: skip
 
 ReadCurve = Callable[[str, str], Curve]
-"""One metric of one W&B run, from its first point on."""
+"""Reads one metric of one W&B run from its first point on."""
 
 
 class Track:
-    """The loss of a run as its log told it: every point at first, then every second one, and so on."""
+    """The loss of a run from its log: every point at first, then every second one, and so on."""
 
     def __init__(self) -> None:
         self.steps: array[float] = array("d")
@@ -66,7 +65,7 @@ class Track:
 
 
 class PlotRenderer:
-    """What is attached to a message. Called by the threads that send; it reads the newest State."""
+    """Makes the attachments of a message. The channel workers call it; it reads the newest State."""
 
     def __init__(
         self,
@@ -77,49 +76,45 @@ class PlotRenderer:
         argv: Sequence[str] = CHILD,
         within: Seconds = WITHIN,
     ) -> None:
-        """`cache` is where the child may keep what it knows of the machine's fonts: without it, it looks every time."""
+        """`cache`: the directory where the child may keep its font cache."""
         self._curve = curve
         self._clock = clock or SystemClock()
-        self._environ = environment(os.environ, cache)
+        own = {} if cache is None else {"MPLCONFIGDIR": str(cache / "matplotlib")}
+        self._environ = {**os.environ, **own, "MPLBACKEND": "Agg"}
         self._argv = tuple(argv)
         self._within = within
-        self._children = ChildRunner("pictures")
+        self._children = ChildRunner("plots")
         self._drawing = threading.Lock()
         self._drawn: dict[str, tuple[Seconds, bytes]] = {}
         self._tracks: dict[str, Track] = {}
         self._state = State()
 
     def observe(self, state: State) -> None:
-        """Each new State, on one thread: the loss of a run without W&B is nowhere else."""
+        """Follow each new State, on one thread: the loss of a run without W&B is kept nowhere else."""
         before, self._state = self._state, state
         if state.runs is before.runs:
             return
         for name, run in state.runs.items():
-            old = before.runs.get(name)
-            said = run.progress
-            if said.step is None or said.loss is None or (old is not None and old.progress is said):
+            new, old = run.progress, before.runs[name].progress if name in before.runs else None
+            if new is old or new.step is None or new.loss is None:
                 continue
-            if old is None or (old.progress.step, old.progress.loss) != (said.step, said.loss):
-                self._tracks.setdefault(name, Track()).add(said.step, said.loss)
+            if old is None or (old.step, old.loss) != (new.step, new.loss):
+                self._tracks.setdefault(name, Track()).add(new.step, new.loss)
         for name in self._tracks.keys() - state.runs.keys():
             del self._tracks[name]
 
     def __call__(self, notices: tuple[Notice, ...]) -> tuple[Attachment, ...]:
-        """The files for one message; the curves are drawn when they are read."""
-        files = [file for run in self._runs(notices) for file in (self._loss(run), self._sample(run)) if file]
-        return tuple(files)
-
-    def _runs(self, notices: Sequence[Notice]) -> Iterator[Run]:
-        """Of an alert its run, if it is about the run; of a sign of life all, but not too many."""
+        """The files for one message: of the run of an alert about a run, and of some runs for a heartbeat. A plot is
+        drawn when its file is read."""
         runs = self._state.runs
         wanted: dict[str, None] = {}
         for notice in notices:
-            if notice.kind not in WITH_PICTURES:
-                continue
             if notice.kind == "heartbeat":
                 wanted |= dict.fromkeys(runs)
-            wanted |= dict.fromkeys(one.run for one in notice.alerts if one.run and one.subject.startswith("run:"))
-        yield from [runs[name] for name in wanted if name in runs][:RUNS]
+            if notice.kind in WITH_PLOTS:
+                wanted |= dict.fromkeys(one.run for one in notice.alerts if one.run and one.subject.startswith("run:"))
+        chosen = [runs[name] for name in wanted if name in runs][:RUNS]
+        return tuple(file for run in chosen for file in (self._loss(run), self._sample(run)) if file)
 
     # ---- the curve
 
@@ -128,62 +123,56 @@ class PlotRenderer:
         if not lines:
             return None
         step = f" at step {run.progress.step:,}" if run.progress.step is not None else ""
-        label = run.wandb.keys[0] if run.wandb is not None and run.wandb.keys else "loss"
-        title = f"{clean(run.name, 60)}: {clean(label, 60)}{step}"
-        drawing = Drawing(title=title, across="step", up=clean(label, 60), lines=lines)
+        label = clean(run.wandb.keys[0], 60) if run.wandb is not None and run.wandb.keys else "loss"
+        plot = Plot(title=f"{clean(run.name, 60)}: {label}{step}", x_label="step", y_label=label, lines=tuple(lines))
         name = f"{_file_name(run.name)}-loss.png"
-        return Attachment(name=name, media_type="image/png", draw=partial(self._draw, run.name, drawing))
+        return Attachment(name=name, media_type="image/png", draw=partial(self._draw, run.name, plot))
 
-    def _lines(self, run: Run) -> tuple[Line, ...]:
-        """Of W&B the attempt before and the one that trains; else what the log told since we look."""
+    def _lines(self, run: Run) -> list[Line]:
+        """The previous and the current attempt from W&B; without a current one, the loss of the log."""
         lines: list[Line] = []
         if run.wandb is not None and run.wandb.keys:
-            attempts = [(run.wandb.before, True), (run.wandb.current, False)]
-            lines = [line for one, is_old in attempts if one for line in self._attempt(one, run.wandb.keys[0], is_old)]
+            for attempt, is_old in ((run.wandb.before, True), (run.wandb.current, False)):
+                curve = self._curve(attempt.path, run.wandb.keys[0]) if attempt else None
+                if attempt and curve and _is_drawable(curve.values):
+                    x, y = curve.steps.tobytes(), curve.values.tobytes()
+                    lines.append(Line(name=clean(attempt.name, 60), x=x, y=y, is_old=is_old))
         track = self._tracks.get(run.name)
-        if not any(not line.is_old for line in lines) and track is not None and _is_drawable(track.values):
+        if all(line.is_old for line in lines) and track is not None and _is_drawable(track.values):
             steps, values = track.steps[:], track.values[:]
             length = min(len(steps), len(values))  # the other thread may be adding one
             lines.append(Line(name=clean(run.name, 60), x=steps[:length].tobytes(), y=values[:length].tobytes()))
-        return tuple(lines)
+        return lines
 
-    def _attempt(self, attempt: WandbRun, key: str, is_old: bool) -> Iterator[Line]:
-        curve = self._curve(attempt.path, key)
-        if _is_drawable(curve.values):
-            name = clean(attempt.name, 60)
-            yield Line(name=name, x=curve.steps.tobytes(), y=curve.values.tobytes(), is_old=is_old)
-
-    def _draw(self, run: str, drawing: Drawing, within: Seconds) -> bytes:
-        """The picture, once for all who want it now; nothing when it fails."""
+    def _draw(self, run: str, plot: Plot, within: Seconds) -> bytes:
+        """The plot, drawn once for all channels; nothing when that fails."""
         within = min(within, self._within)
         if not self._drawing.acquire(timeout=within):
             return b""
         try:
-            at, picture = self._drawn.get(run, (-math.inf, b""))
+            at, image = self._drawn.get(run, (-math.inf, b""))
             now = self._clock.monotonic()
             if now - at <= FRESH:
-                return picture
-            picture = self._ask(drawing, within)
+                return image
+            image = self._run_child(plot, within)
             self._drawn = {name: kept for name, kept in self._drawn.items() if now - kept[0] <= FRESH}
-            self._drawn[run] = (now, picture)
-            return picture
+            self._drawn[run] = (now, image)
+            return image
         finally:
             self._drawing.release()
 
-    def _ask(self, drawing: Drawing, within: Seconds) -> bytes:
+    def _run_child(self, plot: Plot, within: Seconds) -> bytes:
         try:
-            ended = self._children.run(self._argv, msgspec.json.encode(drawing), within, self._environ)
-        except DeadlineExceeded:
-            log.info("no picture within %.0f s", within)
+            ended = self._children.run(self._argv, msgspec.json.encode(plot), within, self._environ)
+        except (DeadlineExceeded, OSError) as error:
+            why = error.strerror if isinstance(error, OSError) else f"no answer within {within:.0f} s"
+            log.info("no plot: %s", why)
             return b""
-        except OSError as error:
-            log.info("the child that draws cannot be started: %s", error.strerror)
-            return b""
-        if ended.status != 0 or not ended.output.startswith(b"\x89PNG"):
-            said = ended.errors.decode(errors="replace").strip().split("\n")[-1]
-            log.info("no picture: the child that draws ended with %d: %s", ended.status, clean(said, 200))
-            return b""
-        return ended.output
+        if ended.status == 0 and ended.output.startswith(b"\x89PNG"):
+            return ended.output
+        last = ended.errors.decode(errors="replace").strip().split("\n")[-1]
+        log.info("no plot: the child process ended with %d: %s", ended.status, clean(last, 200))
+        return b""
 
     # ---- the sample
 
@@ -191,33 +180,27 @@ class PlotRenderer:
         samples = run.wandb.samples if run.wandb is not None else ()
         kept = [sample for sample in samples if sample.kept and Path(sample.kept).suffix.lower() in MEDIA]
         newest = max(kept, key=lambda sample: sample.step or 0, default=None)
-        if newest is None or newest.kept is None:
+        if newest is None:
             return None
-        path = Path(newest.kept)
+        suffix = Path(newest.kept or "").suffix.lower()
         step = f"-step-{newest.step}" if newest.step is not None else ""
-        name = f"{_file_name(run.name)}-sample{step}{path.suffix.lower()}"
-        return Attachment(name=name, media_type=MEDIA[path.suffix.lower()], draw=partial(_read, newest))
+        name = f"{_file_name(run.name)}-sample{step}{suffix}"
+        return Attachment(name=name, media_type=MEDIA[suffix], draw=partial(_read, newest))
 
 
 def _read(sample: Sample, within: Seconds) -> bytes:
     try:
         with Path(sample.kept or "").open("rb") as opened:
             data = opened.read(FILE_BYTES + 1)
-    except OSError as error:  # the next one has taken its place meanwhile
+    except OSError as error:  # a newer sample has replaced it
         log.info("a sample is gone: %s", error.strerror)
         return b""
     return data if len(data) <= FILE_BYTES else b""
 
 
 def _is_drawable(values: Sequence[float]) -> bool:
-    return len(values) >= POINTS_DRAWN and any(math.isfinite(value) for value in values)
+    return len(values) > 1 and any(map(math.isfinite, values))
 
 
 def _file_name(run: str) -> str:
     return "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_.") else "-" for letter in run)[:60]
-
-
-def environment(before: Mapping[str, str], cache: Path | None) -> dict[str, str]:
-    """What the child finds set: no screen, and a place of its own."""
-    own = {} if cache is None else {"MPLCONFIGDIR": str(cache / "matplotlib")}
-    return {**before, **own, "MPLBACKEND": "Agg"}

@@ -13,7 +13,7 @@ from tests.lab.daemons import until
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.base import Broken, Retry, Sent
 from trainmon.alerting.notify.channels.command import Command
-from trainmon.alerting.notify.channels.desktop import Desktop, Face, missing
+from trainmon.alerting.notify.channels.desktop import Desktop, Toaster, missing
 from trainmon.model import Channel
 
 NASTY = 'a\'; touch /tmp/x; echo "$(id)" `id` -rf \\'
@@ -108,15 +108,15 @@ def test_no_pipe_is_left_open(tmp_path: Path) -> None:
 
 
 def desktop(found: str | None, shown: list[tuple[object, ...]] | None = None) -> Desktop:
-    face = Face()
+    toaster = Toaster()
 
     def toast(*told: object) -> bool:
         assert shown is not None
         shown.append(told)
         return True
 
-    face.toast = None if shown is None else toast
-    return Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: found)
+    toaster.toast = None if shown is None else toast
+    return Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: found)
 
 
 def test_the_desktop_gets_title_and_text_and_no_markup(tmp_path: Path) -> None:
@@ -141,16 +141,16 @@ def test_without_a_desktop_the_dashboard_shows_it_and_rings() -> None:
 
 
 def test_while_the_dashboard_ends_it_is_told_later() -> None:
-    face = Face()
-    face.toast = lambda *_: False
+    toaster = Toaster()
+    toaster.toast = lambda *_: False
     with pytest.raises(Retry, match="the dashboard is not there now"):
-        Desktop(Channel(name="desktop", type="desktop"), face=face, find=lambda _: None).send(message(), 10)
+        Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None).send(message(), 10)
 
 
 def test_where_there_is_no_desktop_check_says_so() -> None:
     assert missing(lambda _: "/usr/bin/notify-send") is None
     assert missing(lambda _: None) == (
-        "there is no notify-send here: it is shown in the dashboard alone, and by --alerts-only it cannot be told"
+        "there is no notify-send here: only a dashboard shows it, and --alerts-only cannot send it"
     )
 
 

@@ -112,7 +112,7 @@ def test_a_picture_that_is_refused_costs_only_itself() -> None:
         sent = ntfy(server).send(with_files(file), 10)
         assert len(server.of(TOPIC)) == 1
         assert sent.words.endswith(
-            "curve.png did not go: 413 request entity too large: "
+            "curve.png was not sent: 413 request entity too large: "
             "attachment too large, or bandwidth limit reached (41301)"
         )
 
@@ -153,14 +153,14 @@ def test_what_is_for_now_only_comes_again(server: NtfyServer, answer: Any, words
     ("answer", "words"),
     [
         (error(42908), "its messages of today are used up: limit reached: daily message quota reached (42908)"),
-        (error(42909), "it was logged in to wrongly too often: limit reached: too many auth failures (42909)"),
+        (error(42909), "too many failed logins: limit reached: too many auth failures (42909)"),
         (error(40101), "401 unauthorized: unauthorized (40101)"),
         (error(40301), "403 forbidden: forbidden (40301)"),
         (error(40401), "404 not found: page not found (40401)"),
         (error(40009), "400 bad request: invalid request: topic invalid (40009)"),
         (error(41301), "413 request entity too large: attachment too large, or bandwidth limit reached (41301)"),
         (status(301), "301 moved permanently: it is at another address now; correct the one in the config"),
-        (status(200, {"hello": "world"}), "what answers there is no ntfy server"),
+        (status(200, {"hello": "world"}), "the server that answers is not ntfy"),
     ],
 )
 def test_what_a_person_must_mend_is_broken_at_once(server: NtfyServer, answer: Any, words: str) -> None:

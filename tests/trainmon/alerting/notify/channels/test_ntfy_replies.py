@@ -15,7 +15,7 @@ from tests.lab.daemons import until
 from tests.lab.ntfy_server import Message, NtfyServer
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.channels.ntfy import Ntfy
-from trainmon.alerting.notify.channels.ntfy_replies import FILE, Memory, Replies, orders
+from trainmon.alerting.notify.channels.ntfy_replies import FILE, Memory, Replies, requests
 from trainmon.model import AlertRequest, AlertRequested, Channel, Event
 
 TOPIC = "ops-x7Kq2mP9vLw4"
@@ -117,7 +117,7 @@ def test_a_topic_that_may_not_be_read_is_told_once_and_without_its_name(
         with reading(phone, memory):
             until(lambda: caplog.records, "a warning")
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["what phones answer to phone cannot be read: the server says 401"]
+    assert said == ["replies of phones to phone cannot be read: the server answers 401"]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_topic_that_may_not_be_read_is_told_once_and_without_its_name(
     ],
 )  # fmt: skip
 def test_what_is_no_answer_of_ours_is_no_order(said: str) -> None:
-    assert not list(orders(said, 1.0))
+    assert not list(requests(said, 1.0))
 
 
 def test_nonsense_in_the_topic_stops_nothing(server: NtfyServer, tmp_path: Path) -> None:

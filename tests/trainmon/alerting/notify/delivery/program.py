@@ -33,9 +33,6 @@ class Lines:
             stream.writelines(f"{told.key}\n" for told in message.notices)
         return Sent()
 
-    def close(self) -> None:
-        """The file is closed after each message."""
-
 
 PERIOD: Seconds = 0.1
 

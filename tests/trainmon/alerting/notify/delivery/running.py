@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT
-from trainmon.alerting.notify.delivery.leader_watch import LEASE
+from trainmon.alerting.notify.delivery.election import LEASE
 from trainmon.lib import Seconds
 
 ROOT = Path(__file__).parents[5]

@@ -60,7 +60,6 @@ class Phone:
         self.always: Exception | None = None
         self.tried: list[Message] = []
         self.taken: list[Message] = []
-        self.is_closed = False
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         self.tried.append(message)
@@ -71,9 +70,6 @@ class Phone:
             raise met
         self.taken.append(message)
         return Sent("taken")
-
-    def close(self) -> None:
-        self.is_closed = True
 
     @property
     def keys(self) -> list[str]:

@@ -85,7 +85,10 @@ def test_a_receiver_that_fails_is_stood_in_for_and_gets_one_summary(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("http://127.0.0.1:9", "no connection"), ("http://no-such-host.invalid", "its host's name is not known now")],
+    [
+        ("http://127.0.0.1:9", "no connection"),
+        ("http://no-such-host.invalid", "the name of its host cannot be resolved now"),
+    ],
 )
 def test_a_receiver_that_is_not_there_is_stood_in_for(tmp_path: Path, place: str, words: str) -> None:
     clock = Shifted()

@@ -217,7 +217,7 @@ def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
                 return duties[-1].duty
 
             until(lambda: duty().words is not None)
-            assert duty().words == "it has written nothing down for 3m"
+            assert duty().words == "it has written nothing to the ledger for 3m"
 
 
 def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:

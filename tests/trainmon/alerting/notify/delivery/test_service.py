@@ -96,7 +96,10 @@ def test_a_sender_that_never_comes_back_is_told_of(tmp_path: Path) -> None:
         until(lambda: phone.tried)
         clock.passed = 180.0
         until(
-            lambda: [one.words for one in scene.of(ChannelsChanged)[-1].channels] == ["a message is on its way for 3m"]
+            lambda: (
+                [one.words for one in scene.of(ChannelsChanged)[-1].channels]
+                == ["sending a message has taken 3m so far"]
+            )
         )
         (channel,) = scene.of(ChannelsChanged)[-1].channels
         assert (channel.state, channel.since is not None) == ("retrying", True)
@@ -243,7 +246,7 @@ def test_what_waits_for_a_channel_that_is_gone_is_told_by_the_others(tmp_path: P
         scene.service.reload((mail,), ())
         until(lambda: mail.keys == ["a-fire"])
         assert mail.taken[0].notices[0].reason == "fired; there is no channel phone in the config any more"
-        until(lambda: phone.is_closed)
+        until(lambda: "channel phone" not in {thread.name for thread in threading.enumerate()})
         scene.hand_over(fire("b", "mail"))
         until(lambda: mail.keys == ["a-fire", "b-fire"])
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
-from trainmon.alerting.notify.plots.child import POINTS, drawn
+from trainmon.alerting.notify.plots.child import POINTS, Line, Plot, draw
 from trainmon.alerting.notify.plots.render import POINTS_KEPT, PlotRenderer, Track
-from trainmon.alerting.notify.plots.wire import Drawing, Line
 from trainmon.model import Curve, Progress, Run, RunSpec, Sample, State, Wandb, WandbRun
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -198,12 +197,12 @@ def test_a_run_that_is_gone_is_forgotten() -> None:
 def test_a_spike_and_a_hole_among_a_million_points_stay() -> None:
     import numpy as np
 
-    from trainmon.alerting.notify.plots.child import _points
+    from trainmon.alerting.notify.plots.child import _downsample
 
     y = np.ones(1_000_000)
     y[654_321], y[700_000] = 9.0, np.nan
     line = Line(name="x", x=np.arange(1_000_000.0).tobytes(), y=y.tobytes())
-    x, kept = _points(line)
+    x, kept = _downsample(line)
     assert len(x) <= POINTS * 1.5
     assert (np.nanmax(kept), int(np.isnan(kept).sum())) == (9.0, 1)
 
@@ -212,4 +211,4 @@ def test_a_spike_and_a_hole_among_a_million_points_stay() -> None:
 def test_odd_numbers_are_drawn(values: list[float]) -> None:
     y = array("d", values).tobytes()
     line = Line(name="_$x$", x=array("d", range(len(values))).tobytes(), y=y)
-    assert drawn(Drawing(title="$\\frac{", across="step", up="$", lines=(line, line))).startswith(PNG)
+    assert draw(Plot(title="$\\frac{", x_label="step", y_label="$", lines=(line, line))).startswith(PNG)

@@ -125,7 +125,7 @@ def test_the_address_is_never_an_argument_nor_in_a_directory(mail: MailServer, t
     spy = (
         "import pathlib, runpy\n"
         f"pathlib.Path({str(seen)!r}).write_bytes(pathlib.Path('/proc/self/cmdline').read_bytes())\n"
-        "runpy.run_module('trainmon.alerting.notify.channels.apprise.child', run_name='__main__')\n"
+        "runpy.run_module('trainmon.alerting.notify.channels.apprise.child', run_name='__main__', alter_sys=True)\n"
     )
     apprise(mail.url, argv=(sys.executable, "-c", spy)).send(message(), 20)
     assert "runpy" in seen.read_text()
@@ -151,7 +151,7 @@ def test_a_child_that_dies_or_babbles_is_for_now_only(tmp_path: Path) -> None:
         ("mailto://ann:pass@host.test", None),
         ("slakc://a/b/c", "apprise knows no service slakc://; did you mean slack://?"),
         ("zzzz://hunter2", "apprise knows no service zzzz://"),
-        ("slack://hunter2", "apprise cannot read what follows slack://; its pages say what it wants"),
+        ("slack://hunter2", "apprise cannot read what follows slack://; see its documentation of this service"),
     ],
 )
 def test_whether_there_is_such_a_service_is_known_without_sending(url: str, words: str | None) -> None:
@@ -159,8 +159,8 @@ def test_whether_there_is_such_a_service_is_known_without_sending(url: str, word
 
 
 def test_services_whose_receipts_come_later_say_so() -> None:
-    assert later("twilio://a:b@c/d") == "Twilio says only later whether it was delivered; that is not followed yet"
-    assert later("pover://a@b") == "Pushover says only later whether it was delivered; that is not followed yet"
+    assert later("twilio://a:b@c/d") == "Twilio reports delivery later; that report is not read yet"
+    assert later("pover://a@b") == "Pushover reports delivery later; that report is not read yet"
     assert later("slack://a/b/c") is None
 
 
@@ -169,12 +169,12 @@ def test_several_recipients_in_one_address_are_warned_of() -> None:
     assert one.check(20) is two.check(20) is None
     assert one.health.note is None
     assert two.health.note == (
-        "2 recipients in one address: when one of them cannot be reached, all are told again; give each a [[notify]]"
+        "2 recipients in one address: when one cannot be reached, all get the message again; give each a [[notify]]"
     )
 
 
 def test_a_pager_that_would_be_told_the_sign_of_life_is_warned_of() -> None:
-    assert pages("pagerduty://a@b") == "PagerDuty opens an incident for every sign of life: set heartbeat = false"
+    assert pages("pagerduty://a@b") == "PagerDuty opens an incident for every heartbeat: set heartbeat = false"
     assert pages("slack://a/b/c") is None
 
 

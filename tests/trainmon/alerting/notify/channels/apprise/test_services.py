@@ -23,7 +23,7 @@ PLACES = (
     "discord.NotifyDiscord.notify_url = pushover.NotifyPushover.notify_url = here\n"
     "pagerduty.PAGERDUTY_API_LOOKUP = dict.fromkeys(pagerduty.PAGERDUTY_API_LOOKUP, here)\n"
     "twilio.NotifyTwilio.notify_sms_url = here + '/{{sid}}'\n"
-    "runpy.run_module('trainmon.alerting.notify.channels.apprise.child', run_name='__main__')\n"
+    "runpy.run_module('trainmon.alerting.notify.channels.apprise.child', run_name='__main__', alter_sys=True)\n"
 )
 """A child to which these services are on this machine."""
 

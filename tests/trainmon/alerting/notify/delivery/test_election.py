@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainmon.alerting.notify.delivery.election import ASK_EVERY, CHECK_EVERY
-from trainmon.alerting.notify.delivery.leader_watch import GAP, LEASE, LeaderWatch, took_over
+from trainmon.alerting.notify.delivery.election import CHECK_EVERY, CLAIM_EVERY, GAP, LEASE, LeaderWatch
+from trainmon.alerting.notify.delivery.leader import took_over
 from trainmon.ledger.lease import Holder, LeaderNote
 from trainmon.lib import Seconds
 
@@ -13,31 +13,31 @@ NOTE = LeaderNote(
 
 
 def silent(
-    vigil: LeaderWatch, sign: object, *, start: Seconds, seconds: Seconds, every: Seconds = ASK_EVERY
+    watch: LeaderWatch, sign: object, *, start: Seconds, seconds: Seconds, every: Seconds = CLAIM_EVERY
 ) -> Seconds:
     """After looking for so long."""
     looks = range(int(seconds / every) + 1)
-    return [vigil.look(sign, start + every * number) for number in looks][-1]
+    return [watch.check(sign, start + every * number) for number in looks][-1]
 
 
 def test_one_that_goes_on_is_never_silent_for_long() -> None:
-    vigil = LeaderWatch()
-    assert all(silent(vigil, minute, start=minute * 60.0, seconds=58) < 60 for minute in range(60))
-    assert vigil.look(61, 3_660.0) == 0.0
+    watch = LeaderWatch()
+    assert all(silent(watch, minute, start=minute * 60.0, seconds=58) < 60 for minute in range(60))
+    assert watch.check(61, 3_660.0) == 0.0
 
 
 def test_one_that_stands_still_is_taken_over_from_within_a_minute() -> None:
     """On the ledger of a network file system it may have renewed 10 s before, and is seen to be stale a look later."""
-    vigil = LeaderWatch()
-    passed = next(second for second in range(0, 100, int(ASK_EVERY)) if vigil.look("same", second) >= LEASE)
-    assert passed + 2 * ASK_EVERY <= 45
+    watch = LeaderWatch()
+    passed = next(second for second in range(0, 100, int(CLAIM_EVERY)) if watch.check("same", second) >= LEASE)
+    assert passed + 2 * CLAIM_EVERY <= 45
     assert 4 * CHECK_EVERY <= LEASE, "a leader that is late once is no hung one"
 
 
 def test_while_we_were_stopped_ourselves_nothing_is_known_of_the_other() -> None:
-    vigil = LeaderWatch()
-    assert silent(vigil, "same", start=0.0, seconds=20) == 20
-    assert vigil.look("same", 3_600.0) == 20 + GAP
+    watch = LeaderWatch()
+    assert silent(watch, "same", start=0.0, seconds=20) == 20
+    assert watch.check("same", 3_600.0) == 20 + GAP
 
 
 def test_what_to_do_names_the_process() -> None:
