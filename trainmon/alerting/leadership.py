@@ -32,9 +32,8 @@ class LeadershipTracker:
 
     def may_notify(self, duty: Leadership, steady: Seconds) -> bool:
         """Whether this program notifies people now."""
-        if duty.holder != "us" or self._ours_since is None:
-            return False
-        return self._recalled or steady - self._ours_since >= LEDGER_WAIT
+        since = self._ours_since
+        return duty.holder == "us" and since is not None and (self._recalled or steady - since >= LEDGER_WAIT)
 
     def changed(self, state: State, duty: Leadership, steady: Seconds, changes: PendingChanges) -> State:
         """Another program is the leader from now on, or this one is."""
@@ -45,12 +44,12 @@ class LeadershipTracker:
         if duty.holder != "us":
             self._ours_since, self._recalled = None, False
             return state
-        self._ours_since = steady
-        self._was_daemon = was == "daemon"
+        self._ours_since, self._was_daemon = steady, was == "daemon"
         changes.write_all()
-        if self._was_daemon:
-            state = replace(state, alerts={name: _as_notified(alert) for name, alert in state.alerts.items()})
-        return state
+        alerts = (
+            {name: _as_notified(alert) for name, alert in state.alerts.items()} if self._was_daemon else state.alerts
+        )
+        return replace(state, alerts=alerts)
 
     def recalled(self, state: State, recalled: Recalled, now: Instant, changes: PendingChanges) -> State:
         """Take over the alerts of the ledger. The daemon of another machine knows more than our own ledger."""
@@ -63,7 +62,7 @@ class LeadershipTracker:
             stored = tuple(alert for alert in stored if alert.key not in known)
         outage = self.outage or 0.0
         known_outage = None if self._is_apart and outage <= episode.OUTAGE_TOLERANCE else outage
-        alerts = episode.recalled(state.alerts, stored, known_outage, now)
+        alerts = episode.merge_stored(state.alerts, stored, known_outage, now)
         silences = {silence.id: silence for silence in recalled.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})
 
@@ -71,9 +70,8 @@ class LeadershipTracker:
 def _as_notified(alert: Alert) -> Alert:
     """An alert of a daemon that is gone: its notifications are not sent again."""
     sent = [delivery.at for delivery in alert.delivery if delivery.state == "sent"]
-    if not sent or alert.told is not None:
-        return alert
-    return replace(alert, told=alert.severity, told_at=max(sent), first_told_at=min(sent))
+    is_sent = sent and alert.told is None
+    return replace(alert, told=alert.severity, told_at=max(sent), first_told_at=min(sent)) if is_sent else alert
 
 
 def delivered(state: State, event: Delivered) -> State:

@@ -110,13 +110,12 @@ class AlertManager:
 
     def announce_stop(self, why: str) -> None:
         """Notify that this program stops watching. Any thread may call it."""
-        is_leader = self._state.duty.holder == "us"
-        if self._outbox is None or not is_leader or self._heartbeat is None or not self._heartbeat.start:
+        spec = self._heartbeat
+        if self._outbox is None or spec is None or not spec.start or self._state.duty.holder != "us":
             return
-        now = self._clock.now()
-        notice = notices.stopped(self._heartbeat, self._settings[1], self._state, why, now)
+        notice = notices.stopped(spec, self._settings[1], self._state, why, self._clock.now())
         if notice is not None:
-            self._outbox.hand_over(AlertChanges(at=now, notices=(notice,)))
+            self._outbox.hand_over(AlertChanges(at=notice.at, notices=(notice,)))
 
     def evaluate(self, state: State, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts as they are now. Changes and notifications are handed over."""
@@ -125,8 +124,7 @@ class AlertManager:
         if self._new_settings is not self._settings:
             self._settings = self._new_settings
             routed = {route.channel for route in self._settings[1].routes}
-            channels = {name: channel for name, channel in state.channels.items() if name in routed}
-            state = replace(state, channels=channels)
+            state = replace(state, channels={name: one for name, one in state.channels.items() if name in routed})
         jump = clock_jumps.find_jump(self._last, present)
         self._last = present
         if jump is not None:
@@ -134,9 +132,9 @@ class AlertManager:
             self._timers, self._evaluated_at = grouping.GroupTimers(), None
             state = clock_jumps.apply_jump(state, jump, now)
         for event in events:
-            state = self._received(state, event, now)
+            state = self._apply(state, event, now)
         try:
-            state = self._pipeline(state, present)
+            state = self._run_pipeline(state, present)
         except Exception:  # the events are applied nevertheless; the dead-man's switch sees that nothing is evaluated
             if self._error_logged_at is None or present.steady - self._error_logged_at >= LOG_ERROR_EVERY:
                 self._error_logged_at = present.steady
@@ -147,7 +145,7 @@ class AlertManager:
         self._state = state
         return state
 
-    def _pipeline(self, state: State, present: clock_jumps.Moment) -> State:
+    def _run_pipeline(self, state: State, present: clock_jumps.Moment) -> State:
         """Evaluate → lifecycle → inhibit → flapping → silences → heartbeat → routing → grouping → outbox."""
         if state.duty.holder not in ("us", "nobody"):
             return state
@@ -157,9 +155,9 @@ class AlertManager:
             self._evaluated_at = steady
             rules = {rule.name: rule for rule in all_rules if rule.enabled}
             findings = evaluate(rules.values(), state, now)
-            gone, self._gone = self._gone, frozenset()
-            evaluation = lifecycle.Evaluation(state, findings, rules, now, elapsed or 0.0, self._token, gone)
+            evaluation = lifecycle.Evaluation(state, findings, rules, now, elapsed or 0.0, self._token, self._gone)
             advanced = lifecycle.advance(state.alerts, evaluation)
+            self._gone = frozenset()
             changes.note(advanced.history)
             changes.drop(advanced.dropped)
             alerts = advanced.alerts | notices.acknowledged_tests(advanced.alerts, now)
@@ -182,20 +180,19 @@ class AlertManager:
             changes.account(alert, alert.id in routed, routes)
         extra = [due._replace(alert=alerts.get(due.alert.id, due.alert)) for due in changes.dues]
         changes.dues.clear()
-        dues = {due.alert.id: due for due in extra}
-        grouped = grouping.group_alerts(
-            [*extra, *(due for name, due in routed.items() if name not in dues)], self._timers, now
-        )
+        others = routed.keys() - {due.alert.id for due in extra}
+        dues = [*extra, *(due for name, due in routed.items() if name in others)]
+        grouped = grouping.group_alerts(dues, self._timers, now)
         self._timers, self._next_at = grouped.timers, grouped.next_at
         changes.notices += grouped.notices
         state = replace(state, alerts=alerts | {alert.id: alert for alert in grouped.alerts})
-        if (handed_over := changes.changes(state, now)) is not None:
-            self._outbox.hand_over(handed_over)
+        if (batch := changes.take(state, now)) is not None:
+            self._outbox.hand_over(batch)
         return state
 
     # ---- events ------------------------------------------------------------------------------------------------------
 
-    def _received(self, state: State, event: Event, now: Instant) -> State:
+    def _apply(self, state: State, event: Event, now: Instant) -> State:
         match event:
             case SourceRemoved(name):
                 self._gone |= {name}
@@ -216,10 +213,10 @@ class AlertManager:
             case Delivered():
                 return delivered(state, event)
             case AlertRequested(request, number) if state.duty.holder in ("us", "nobody"):
-                return self._requested(state, request, now) if self._changes.is_new_request(number) else state
+                return self._apply_request(state, request, now) if self._changes.is_new_request(number) else state
         return state
 
-    def _requested(self, state: State, request: AlertRequest, now: Instant) -> State:
+    def _apply_request(self, state: State, request: AlertRequest, now: Instant) -> State:
         result = requests.apply(request, state.alerts, state.silences, now)
         if result.refused is not None:
             log.warning("refused: %s %s (%s): %s", request.verb, request.alert or "", request.via, result.refused)

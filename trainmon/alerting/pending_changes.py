@@ -73,12 +73,9 @@ class PendingChanges:
 
     def is_new_request(self, number: int | None) -> bool:
         """Whether a request was not applied yet. From now on it counts as applied."""
-        if number is None:
-            return True
-        if number <= self._orders_until:
-            return False
-        self._orders_until = number
-        return True
+        is_new = number is None or number > self._orders_until
+        self._orders_until = max(self._orders_until, number or 0)
+        return is_new
 
     def account(self, alert: Alert, is_due: bool, routing: Routing) -> None:
         """Note in the history why a firing alert is not notified, once for each reason."""
@@ -92,7 +89,7 @@ class PendingChanges:
             self._not_notified[alert.id] = why
             self.note([(alert.id, "not told", why)])
 
-    def changes(self, state: State, now: Instant) -> AlertChanges | None:
+    def take(self, state: State, now: Instant) -> AlertChanges | None:
         """All changes since the last call; None if there are none."""
         changed = tuple(alert for alert in state.alerts.values() if self._is_new(alert, now))
         orders = self._orders_until if self._orders_until != self._orders_written else None
@@ -113,16 +110,13 @@ class PendingChanges:
             self._written = {name: one for name, one in self._written.items() if name in state.alerts}
             self._not_notified = {name: why for name, why in self._not_notified.items() if name in state.alerts}
         self._orders_written = self._orders_until
-        self.notices, self.silences, self._history = [], {}, []
-        self._dropped, self._new_memory = {}, {}
+        self.notices, self.silences, self._history, self._dropped, self._new_memory = [], {}, [], {}, {}
         return changes
 
     def _is_new(self, alert: Alert, now: Instant) -> bool:
         before = self._written.get(alert.id)
-        if before is None:
-            return True
-        if before[0] is alert:
-            return False
+        if before is None or before[0] is alert:
+            return before is None
         return _without_texts(before[0]) != _without_texts(alert) or abs(now - before[1]) >= REWRITE_EVERY
 
 
@@ -131,7 +125,7 @@ def _linked(notice: Notice, state: State) -> Notice:
     name = notice.run
     if name is None and notice.kind == "heartbeat" and len(state.runs) == 1:
         (name,) = state.runs
-    run = state.runs.get(name) if name is not None else None
+    run = state.runs.get(name or "")
     attempt = run.wandb.current if run is not None and run.wandb is not None else None
     url = attempt.url if attempt is not None else None
     return replace(notice, link=url) if url is not None and PAGE_URL.fullmatch(url) and scrub(url) == url else notice

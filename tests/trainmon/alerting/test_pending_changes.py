@@ -21,7 +21,7 @@ def state(url: str | None, *others: str) -> State:
 def linked(told: Notice, known: State) -> str | None:
     book = PendingChanges()
     book.notices.append(told)
-    changes = book.changes(known, NOW)
+    changes = book.take(known, NOW)
     assert changes is not None
     return changes.notices[0].link
 

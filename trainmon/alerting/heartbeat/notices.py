@@ -47,24 +47,23 @@ def not_in_the_future(memory: Mapping[str, str], now: Instant) -> Mapping[str, s
 
 
 def heartbeat_channels(routing: Routing) -> tuple[str, ...]:
-    wanting = (route for route in routing.routes if route.heartbeat and not route.fallback and not route.after)
-    return tuple(route.channel for route in wanting)
+    return tuple(one.channel for one in routing.routes if one.heartbeat and not one.fallback and not one.after)
 
 
 def heartbeat(
     spec: HeartbeatSpec, routing: Routing, state: State, memory: Mapping[str, str], now: Instant
 ) -> HeartbeatNotices:
     """The heartbeat, if it is due. The first is due one period after the first start."""
-    if spec.every is None:
-        return HeartbeatNotices()
     last = remembered(memory, HEARTBEAT, now)
-    if last is not None and now - last < spec.every:
+    if spec.every is None or (last is not None and now - last < spec.every):
         return HeartbeatNotices()
-    memory = {HEARTBEAT: str(now)}
-    channels = heartbeat_channels(routing)
+    memory, channels = {HEARTBEAT: str(now)}, heartbeat_channels(routing)
     if last is None or not channels:
         return HeartbeatNotices(memory=memory)
-    if is_too_early(state, now):
+    # After a start or a suspend, sources first need time to answer.
+    passed = now - max(state.started_at, state.woke_at or 0.0)
+    has_late = not state.sources or any(source.health == "late" for source in state.sources.values())
+    if 0.0 <= passed < START_AFTER and has_late:
         return HeartbeatNotices()
     try:
         title, lines = report.compose(state, now, tuple(state.alerts.values()))
@@ -91,19 +90,11 @@ def _program(spec: HeartbeatSpec) -> str:
     return f"trainmon-tui on {spec.host}" if spec.host else "trainmon-tui"
 
 
-def is_too_early(state: State, now: Instant) -> bool:
-    """Whether some sources have not answered yet after a start or a suspend."""
-    since = max(state.started_at, state.woke_at or 0.0)
-    is_early = 0.0 <= now - since < START_AFTER
-    return is_early and (not state.sources or any(source.health == "late" for source in state.sources.values()))
-
-
 def started(
     spec: HeartbeatSpec, routing: Routing, state: State, memory: Mapping[str, str], outage: Seconds | None, now: Instant
 ) -> HeartbeatNotices | None:
     """The notification of a start; None while it is too early. `outage`: how long nothing was evaluated before."""
-    last = remembered(memory, START, now)
-    channels = heartbeat_channels(routing)
+    last, channels = remembered(memory, START, now), heartbeat_channels(routing)
     if not spec.start or not channels or (last is not None and now - last < START_AGAIN):
         return HeartbeatNotices()
     if now - state.started_at < START_AFTER:
@@ -124,11 +115,8 @@ def started(
 
 def stopped(spec: HeartbeatSpec, routing: Routing, state: State, why: str, now: Instant) -> Notice | None:
     """The notification of a stop."""
-    channels = heartbeat_channels(routing)
-    if not channels:
-        return None
-    firing = sum(alert.is_firing for alert in state.alerts.values())
-    return Notice(
+    firing, channels = sum(alert.is_firing for alert in state.alerts.values()), heartbeat_channels(routing)
+    notice = Notice(
         key=f"goodbye-{int(state.started_at)}",
         kind="goodbye",
         reason=why,
@@ -139,13 +127,14 @@ def stopped(spec: HeartbeatSpec, routing: Routing, state: State, why: str, now: 
         lines=(f"it stops: {why}", f"{counted(firing, 'alert')} firing now; nothing is watched until it starts again"),
         expires_at=now + EXPIRES_AFTER,
     )
+    return notice if channels else None
 
 
 def test_is_due(spec: HeartbeatSpec, memory: Mapping[str, str], now: Instant) -> bool | None:
     """Whether the regular test is due; None if its period starts now."""
+    last = remembered(memory, TEST, now)
     if spec.test_every is None:
         return False
-    last = remembered(memory, TEST, now)
     return None if last is None else now - last >= spec.test_every
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.rules import ago, is_seen
 from trainmon.lib import Instant, clean, counted
-from trainmon.model import SEVERITIES, Alert, Disk, Node, Run, State, Verdict
+from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Run, State, Verdict
 
 ALIVE: frozenset[Verdict] = frozenset({"healthy", "starting", "evaluating", "saving"})
 DISKS = 3
@@ -26,35 +26,34 @@ def compose(state: State, now: Instant, alerts: Sequence[Alert]) -> tuple[str, t
     lines = [line for run in runs[:RUNS] for line in _run(run, now)]
     if runs[RUNS:]:
         lines.append(f"and {counted(len(runs) - RUNS, 'run')} more")
-    lines += [*_disks(state, now), *_gpus(state), *_alerts(firing, now), *_unseen(state, now)]
-    return _title(runs, state, firing), tuple(lines)
-
-
-def _title(runs: Sequence[Run], state: State, firing: Sequence[Alert]) -> str:
+    lines += [*_disks(state, now), *_gpus(state), *_alerts(firing, now), *_silent_sources(state, now)]
     if len(runs) == 1:
-        (run,) = runs
-        said = "alive" if run.verdict in ALIVE else run.verdict
-        title = f"{clean(run.name, 60)} {said}" + ("".join(f": {step}" for step in [_step(run)] if step))
+        verdict = "alive" if runs[0].verdict in ALIVE else runs[0].verdict
+        title = ": ".join(filter(None, (f"{clean(runs[0].name, 60)} {verdict}", _step(runs[0]))))
     elif runs:
-        alive = sum(run.verdict in ALIVE for run in runs)
-        title = f"{alive} of {counted(len(runs), 'run')} alive"
+        title = f"{sum(run.verdict in ALIVE for run in runs)} of {counted(len(runs), 'run')} alive"
     else:
         title = f"{counted(len(state.nodes), 'node')} watched, no run"
-    return f"{title} · {counted(len(firing), 'alert')} open" if firing else title
+    return f"{title} · {counted(len(firing), 'alert')} open" if firing else title, tuple(lines)
 
 
 def _run(run: Run, now: Instant) -> Iterator[str]:
-    said = "alive" if run.verdict == "healthy" else run.verdict
-    why = f" ({clean(run.why, 120)})" if run.verdict != "healthy" and run.why else ""
-    yield f"{clean(run.name, 60)}: {said}{why}"
-    facts = [fact for fact in (_step(run), _loss(run), _rate(run), _eta(run, now)) if fact]
-    if facts:
-        yield f"  {', '.join(facts)}"
-    if run.progress.at is not None and run.verdict in ALIVE:
-        yield f"  last step {ago(now - run.progress.at)} ago"
-    checkpoint = _checkpoint(run, now)
-    if checkpoint:
-        yield f"  {checkpoint}"
+    loss, at, eta_at = run.progress.loss, run.progress.at, run.eta_at
+    is_healthy = run.verdict == "healthy"
+    why = f" ({clean(run.why, 120)})" if not is_healthy and run.why else ""
+    yield f"{clean(run.name, 60)}: {'alive' if is_healthy else run.verdict}{why}"
+    facts = (
+        _step(run),
+        "" if loss is None else f"loss {loss:.4g}" if math.isfinite(loss) else "loss is NaN or infinite",
+        _rate(run),
+        f"done in {ago(eta_at - now)}" if eta_at is not None and eta_at > now else "",
+    )
+    if any(facts):
+        yield f"  {', '.join(filter(None, facts))}"
+    if at is not None and run.verdict in ALIVE:
+        yield f"  last step {ago(now - at)} ago"
+    if run.checkpoints is not None:
+        yield f"  {_checkpoint(run.checkpoints, run.progress.step, now)}"
 
 
 def _step(run: Run) -> str:
@@ -64,13 +63,6 @@ def _step(run: Run) -> str:
     target = progress.target_step or run.spec.target_step
     share = f" of {target:,} ({progress.step / target:.0%})" if target else ""
     return f"step {progress.step:,}{share}"
-
-
-def _loss(run: Run) -> str:
-    loss = run.progress.loss
-    if loss is None:
-        return ""
-    return f"loss {loss:.4g}" if math.isfinite(loss) else "loss is no number"
 
 
 def _rate(run: Run) -> str:
@@ -83,14 +75,7 @@ def _rate(run: Run) -> str:
     return f"{seconds:.3g} s a step" if seconds is not None else ""
 
 
-def _eta(run: Run, now: Instant) -> str:
-    return f"done in {ago(run.eta_at - now)}" if run.eta_at is not None and run.eta_at > now else ""
-
-
-def _checkpoint(run: Run, now: Instant) -> str:
-    checkpoints = run.checkpoints
-    if checkpoints is None:
-        return ""
+def _checkpoint(checkpoints: Checkpoints, current_step: int | None, now: Instant) -> str:
     if checkpoints.error is not None:
         return f"checkpoints cannot be seen: {clean(checkpoints.error, 120)}"
     last = checkpoints.committed
@@ -98,63 +83,56 @@ def _checkpoint(run: Run, now: Instant) -> str:
         return "no checkpoint yet"
     step = f" step {last.step:,}" if last.step is not None else ""
     age = f", {ago(now - last.at)} ago" if last.at is not None else ""
-    risk = checkpoints.at_risk(run.progress.step)
+    risk = checkpoints.at_risk(current_step)
     return f"last checkpoint{step}{age}" + (f", {counted(risk, 'step')} since" if risk else "")
 
 
 def _disks(state: State, now: Instant) -> Iterator[str]:
     """The disks that are full first, by forecast and then by free share."""
-    ordered = sorted(state.disks.values(), key=lambda disk: (_full_at(disk) or math.inf, _share(disk)))
+    ordered = sorted(state.disks.values(), key=lambda disk: (_full_at(disk) or math.inf, _free_share(disk)))
     paths = Counter(disk.path for disk in ordered)
     for disk in ordered[:DISKS]:
-        left = disk.left_bytes
+        left, full_at = disk.left_bytes, _full_at(disk)
         is_one = paths[disk.path] == 1 and disk.state == "ok"
         name = clean(disk.path, 80) + ("" if is_one else f" on {clean(disk.host, 60)}")
+        days = f"{max(0.0, (full_at - now) / DAY):,.1f} days left" if full_at is not None else "not filling"
         if disk.state != "ok" or left is None:
             yield f"disk {name}: {clean(disk.error or disk.state, 80)}"
-            continue
-        at = _full_at(disk)
-        days = f"{max(0.0, (at - now) / DAY):,.1f} days left" if at is not None else "not filling"
-        yield f"disk {name}: {days}, {size(left)} free ({_share(disk):.0%})"
+        else:
+            yield f"disk {name}: {days}, {size(left)} free ({_free_share(disk):.0%})"
     if ordered[DISKS:]:
-        yield f"and {counted(len(ordered) - DISKS, 'disk')} with more room"
+        yield f"and {counted(len(ordered) - DISKS, 'disk')} with more free space"
 
 
 def _full_at(disk: Disk) -> Instant | None:
     return min((at for at in (disk.full_at, disk.inodes_full_at) if at is not None), default=None)
 
 
-def _share(disk: Disk) -> float:
-    left = disk.left_bytes
-    return left / disk.total_bytes if left is not None and disk.total_bytes else 1.0
+def _free_share(disk: Disk) -> float:
+    return disk.left_bytes / disk.total_bytes if disk.left_bytes is not None and disk.total_bytes else 1.0
 
 
 def _gpus(state: State) -> Iterator[str]:
     nodes = state.nodes.values()
-    expected = sum(_expected(node) for node in nodes)
-    if not expected:
-        return
+    expected = sum(len(node.gpus) if node.gpus_expected is None else node.gpus_expected for node in nodes)
     seen = [node for node in nodes if is_seen(state.sources.get(f"node:{node.name}"))]
     healthy = sum(gpu.state == "ok" for node in seen for gpu in node.gpus)
-    silent = len(state.nodes) - len(seen)
+    silent = len(nodes) - len(seen)
     unseen = f", {counted(silent, 'node')} not seen" if silent else ""
-    yield f"GPUs: {healthy:,} of {expected:,} healthy on {counted(len(state.nodes), 'node')}{unseen}"
-
-
-def _expected(node: Node) -> int:
-    return node.gpus_expected if node.gpus_expected is not None else len(node.gpus)
+    if expected:
+        yield f"GPUs: {healthy:,} of {expected:,} healthy on {counted(len(nodes), 'node')}{unseen}"
 
 
 def _alerts(firing: Sequence[Alert], now: Instant) -> Iterator[str]:
     yield f"{counted(len(firing), 'alert')} open" if firing else "no alert is open"
     for alert in firing[:ALERTS]:
-        whose = f", acknowledged by {clean(alert.acknowledged_by, 40)}" if alert.acknowledged_by else ""
-        yield f"  {alert.severity}: {clean(alert.summary, 200)} (since {ago(now - alert.since)}{whose})"
+        taken = f", acknowledged by {clean(alert.acknowledged_by, 40)}" if alert.acknowledged_by else ""
+        yield f"  {alert.severity}: {clean(alert.summary, 200)} (since {ago(now - alert.since)}{taken})"
     if firing[ALERTS:]:
         yield f"  and {len(firing) - ALERTS:,} more"
 
 
-def _unseen(state: State, now: Instant) -> Iterator[str]:
+def _silent_sources(state: State, now: Instant) -> Iterator[str]:
     """The sources that do not answer: their data is old."""
     unseen = [source for source in state.sources.values() if source.health in ("late", "down")]
     for source in unseen[:ALERTS]:

@@ -72,7 +72,7 @@ def after_outage(alert: Alert, outage: Seconds, now: Instant) -> Alert:
     return replace(alert, pending_since=now if outage > OUTAGE_TOLERANCE else min(now, since + outage))
 
 
-def recalled(
+def merge_stored(
     ours: Mapping[str, Alert], stored: Iterable[Alert], outage: Seconds | None, now: Instant
 ) -> dict[str, Alert]:
     """The alerts that the ledger stored, and those of ours that it does not know.

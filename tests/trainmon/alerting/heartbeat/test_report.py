@@ -114,7 +114,7 @@ def test_many_of_anything_are_counted_and_not_listed() -> None:
     _, lines = compose(state(*runs, nodes=nodes, disks=disks, unseen=unseen), NOW, [alert(i) for i in range(300)])
     assert len(lines) < 120
     assert f"  and {300 - ALERTS} more" in lines
-    assert "and 297 disks with more room" in lines
+    assert "and 297 disks with more free space" in lines
 
 
 def test_what_is_not_seen_is_said() -> None:
@@ -146,7 +146,7 @@ def test_what_is_not_known_is_left_out_and_never_zero() -> None:
 
 def test_a_loss_that_is_no_number_is_said_so() -> None:
     _, lines = compose(state(run(progress=Progress(step=1, loss=math.nan))), NOW, ())
-    assert "loss is no number" in lines[1]
+    assert "loss is NaN or infinite" in lines[1]
 
 
 def test_a_run_without_checkpoints_or_with_none_yet_says_which() -> None:

@@ -27,12 +27,12 @@ def test_a_healthy_loop_is_well() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"looked_at": NOW - 61}, "the rules were not gone through for 1m"),
+        ({"looked_at": NOW - 61}, "the rules have not been evaluated for 1m"),
         ({"sources": SILENT}, "none of 1 sources has answered for 6m"),
         ({"ledger": "the disk is full"}, "the ledger cannot be written: the disk is full"),
-        ({"channels": {"phone": replace(PHONE, state="broken")}}, "every channel refuses what it is given"),
-        ({"channels": {"phone": replace(PHONE, oldest_at=NOW - 1_000)}}, "a message for phone has waited for 16m"),
-        ({"duty": Leadership(holder="other")}, "this program does not tell people: another one does"),
+        ({"channels": {"phone": replace(PHONE, state="broken")}}, "every channel refuses its notifications"),
+        ({"channels": {"phone": replace(PHONE, oldest_at=NOW - 1_000)}}, "a notification for phone has waited for 16m"),
+        ({"duty": Leadership(holder="other")}, "this program does not notify people: another one does"),
     ],
 )
 def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: str) -> None:

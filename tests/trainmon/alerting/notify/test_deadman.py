@@ -80,7 +80,7 @@ def test_who_does_not_lead_says_neither_that_all_is_well_nor_that_something_is_w
         asked.append(len(asked) >= 5)
         return asked[-1]
 
-    switch(unwell=lambda: "the rules were not gone through for 2m", is_leader=leads)
+    switch(unwell=lambda: "the rules have not been evaluated for 2m", is_leader=leads)
     until(lambda: "/fail" in paths(receiver), "it leads again")
     assert True in asked
     assert paths(receiver)[:2] == ["/start", "/fail"]
@@ -96,9 +96,9 @@ def test_it_begins_and_is_then_fed_while_all_is_well(receiver: WebhookReceiver, 
 
 
 def test_what_is_wrong_is_told_instead_of_a_ping(receiver: WebhookReceiver, switch: Make) -> None:
-    switch(lambda: "the rules were not gone through for 2m")
+    switch(lambda: "the rules have not been evaluated for 2m")
     receiver.wait_for(2)
-    assert receiver.pings[1] == (f"/{UUID}/fail", "the rules were not gone through for 2m")
+    assert receiver.pings[1] == (f"/{UUID}/fail", "the rules have not been evaluated for 2m")
     assert "" not in paths(receiver)
 
 
@@ -193,8 +193,8 @@ def test_after_its_farewell_nothing_is_well_and_nothing_fails(receiver: WebhookR
 
 
 def test_what_is_wrong_for_one_look_alone_is_not_told(receiver: WebhookReceiver, switch: Make) -> None:
-    """After a sleep it may wake before the rules are gone through again."""
-    said = iter([None, "the rules were not gone through for 3h", None, None])
+    """After a sleep it may wake before the rules are evaluated again."""
+    said = iter([None, "the rules have not been evaluated for 3h", None, None])
     switch(lambda: next(said, None))
     receiver.wait_for(4)
     assert set(paths(receiver)) == {"/start", ""}

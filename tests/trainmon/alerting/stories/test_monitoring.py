@@ -120,7 +120,7 @@ def test_when_no_channel_works_that_is_code_red_on_all_of_them() -> None:
         story.hear(ChannelsChanged(broken)).at(10)
         story.expect("fire", "channel:phone", on=["phone", "mail"])
         story.expect("fire", "channel:mail", on=["phone", "mail"])
-        assert unwell(story.state, story.clock.wall) == "every channel refuses what it is given"
+        assert unwell(story.state, story.clock.wall) == "every channel refuses its notifications"
 
 
 def test_a_ledger_that_cannot_be_written_is_told_and_starves_the_dead_mans_switch() -> None:
@@ -135,7 +135,7 @@ def test_a_loop_that_stands_still_starves_the_dead_mans_switch() -> None:
     with Story() as story:
         story.at(10)
         assert unwell(story.state, story.clock.wall) is None
-        assert unwell(story.state, story.clock.wall + 90) == "the rules were not gone through for 1m"
+        assert unwell(story.state, story.clock.wall + 90) == "the rules have not been evaluated for 1m"
 
 
 # ---- when nothing is wrong -------------------------------------------------------------------------------------------
