@@ -46,10 +46,9 @@ class LeadershipTracker:
             return state
         self._ours_since, self._was_daemon = steady, was == "daemon"
         changes.write_all()
-        alerts = (
-            {name: _as_notified(alert) for name, alert in state.alerts.items()} if self._was_daemon else state.alerts
-        )
-        return replace(state, alerts=alerts)
+        if self._was_daemon:
+            state = replace(state, alerts={name: _as_notified(alert) for name, alert in state.alerts.items()})
+        return state
 
     def recalled(self, state: State, recalled: Recalled, now: Instant, changes: PendingChanges) -> State:
         """Take over the alerts of the ledger. The daemon of another machine knows more than our own ledger."""
