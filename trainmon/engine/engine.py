@@ -192,8 +192,8 @@ class Engine:
         for event in events:
             match event:
                 case NodeReading(node=name, reading=GpuSamples()) if name in state.nodes:
-                    source = state.sources[f"node:{name}"]
-                    self.rings.record_gpus(name, event.received_at, state.nodes[name].gpus, source.period)
+                    period = state.sources[f"node:{name}"].period
+                    self.rings.record_gpus(name, event.received_at, state.nodes[name].gpus, period)
                 case NodeReading(reading=DiskSamples(d=samples)):
                     for sample in samples:
                         disk = state.disks.get(f"{event.node}:{sample.path}")

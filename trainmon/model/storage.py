@@ -87,6 +87,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """How much of the change is growth along one line: R², 0 to 1."""
     cycles: int = 0
     """Deletions that were seen."""
+    per_day: float | None = None
+    """Growth per day; negative when it shrinks."""
     of: Literal["disk", "quota"] = "disk"
     """Whether it is the disk that is full then, or the quota used up."""
 
@@ -95,9 +97,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
         """What it assumes, in a few words."""
         if self.basis == "cycles":
             return f"after {self.cycles} deletions seen, what remains after each grows"
-        if self.basis == "stopped":
-            return "deletions seem to have stopped"
-        return "assuming nothing is deleted"
+        return "deletions seem to have stopped" if self.basis == "stopped" else "assuming nothing is deleted"
 
 
 class Disk(DiskSample, frozen=True, kw_only=True):

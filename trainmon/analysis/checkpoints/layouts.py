@@ -76,8 +76,7 @@ def idefics(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
 def nemo(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """NAME--val_loss=2.10-step=500-consumed_samples=…: a marker beside it says that it is not finished."""
     name = contents.entry.name
-    bare = name.removesuffix(UNFINISHED).removesuffix(".ckpt")
-    base = bare.removesuffix("-EMA")
+    base = name.removesuffix(UNFINISHED).removesuffix(".ckpt").removesuffix("-EMA")
     is_marked = base + UNFINISHED in folder
     is_named = re.search(r"--.*(step|consumed_samples)=", base) is not None
     holds = bool(contents.like("^weights/")) and bool(contents.like("^context/"))
@@ -146,10 +145,11 @@ def dcp(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     if step is None and not contents.like(r"^([^/#]*/)*__#_#\.distcp$"):
         return None
     index = "model.safetensors.index.json"
-    has_marker = contents.has(index) or bool(contents.like(r"(^|/)\.metadata$"))
-    lacks = short_of_dcp(contents) or short_of_shards(contents) or ("" if has_marker else "no .metadata yet")
-    marker = ".metadata" if contents.has(".metadata") else index
-    return contents.found("dcp", number(LAST_NUMBER, name) if step is None else step, lacks, marker=marker)
+    lacks = short_of_dcp(contents) or short_of_shards(contents)
+    if not contents.has(index) and not contents.like(r"(^|/)\.metadata$"):
+        lacks = lacks or "no .metadata yet"
+    step = number(LAST_NUMBER, name) if step is None else step
+    return contents.found("dcp", step, lacks, marker=".metadata" if contents.has(".metadata") else index)
 
 
 def orbax(contents: Contents, folder: Folder) -> FoundCheckpoint | None:

@@ -77,8 +77,12 @@ def read(
     layout = None if last is None else last.layout
     taken = resumption(layout, ordered, folder)
     newest = _committed(ordered, taken, folder)
-    states = (_state(one, ordered, newest, statistics["save_s"], is_running, folder.t) for one in ordered)
-    known = {one.name: _checkpoint(one, path, state, skew, now) for one, state in zip(ordered, states, strict=True)}
+    known = {
+        one.name: _checkpoint(
+            one, path, _state(one, ordered, newest, statistics["save_s"], is_running, folder.t), skew, now
+        )
+        for one in ordered
+    }
     others = [name for name in folder.contents if name not in {one.name for one in everything}]
     is_moving = last is not None and folder.t - last.newest < MOVES_WITHIN
     wrong = problem(taken, known, others, len(unclear) + listing.left_out, is_moving) or stale(taken, newest, folder)
@@ -127,8 +131,8 @@ def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, st
     usual = max(alike.values(), key=len, default=[])
     alike |= {kind: usual for kind in alike if kind.startswith(("last", "hpc_ckpt"))}
     least = {kind: SHRUNK * median(sizes) if len(sizes) > 2 else 0 for kind, sizes in alike.items()}
-    small = (name for name, size in files.items() if size < least[re.sub(r"\d+", "#", name)])
-    return dict.fromkeys(small, "smaller than the others: cut short")
+    why = "smaller than the others: cut short"
+    return {name: why for name, size in files.items() if size < least[re.sub(r"\d+", "#", name)]}
 
 
 def _short(all_found: Sequence[FoundCheckpoint]) -> dict[str, str]:
@@ -262,5 +266,4 @@ def _deeper(listing: CheckpointListing) -> Iterator[str]:
         for group in entry.groups:
             found = DEEPER.match(group.pattern)
             if found is not None:
-                above = group.example.split("/")[: found.group(1).count("/")]
-                yield "/".join((entry.name, *above))
+                yield "/".join((entry.name, *group.example.split("/")[: found.group(1).count("/")]))

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.disks.capacity import Fit, Save, checkpoints_that_fit, fit, is_shared, largest, lies_on, saved_on
-from trainmon.analysis.disks.fill_time import with_trend
+from trainmon.analysis.disks.capacity import (
+    Fit,
+    Save,
+    checkpoints_that_fit,
+    fit,
+    is_shared,
+    largest,
+    lies_on,
+    saved_on,
+    with_trend,
+)
 from trainmon.analysis.disks.forecast import DAY, ENOUGH
 from trainmon.analysis.disks.quota import Parser, of_path, parse
 from trainmon.analysis.disks.quota_tables import EXPIRED

@@ -1,13 +1,17 @@
-"""Room on a disk: which disks are one, whose checkpoints lie there, and how many of the next saves fit. Pure."""
+"""The space of a disk: how many of the next saves fit, and when the disk or its quota is full. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
+from trainmon.analysis.disks.forecast import forecast
 from trainmon.lib import NETWORK_FILESYSTEMS, Instant
-from trainmon.model import Checkpoints, Disk, Run, State
+from trainmon.model import Checkpoints, Disk, Forecast, Run, Series, State
 
 RECENT = 12
 """Whole checkpoints whose sizes are looked at."""
@@ -48,14 +52,13 @@ def saved_on(disk: Disk, state_disks: Mapping[str, Disk], runs: Iterable[Run]) -
 
 
 def _holds(disk: Disk, found: Checkpoints, disks: Mapping[str, Disk]) -> bool:
-    place = disk.mount or disk.path
-    if not (lies_on(found.path, disk.path) or lies_on(found.path, place)):
+    mount = disk.mount or disk.path
+    if not (lies_on(found.path, disk.path) or lies_on(found.path, mount)):
         return False
     if disk.host != found.host and not is_shared(disk):
         return False
     others = (other.mount or other.path for other in disks.values() if other.host == found.host)
-    deepest = max((len(other) for other in others if lies_on(found.path, other)), default=0)
-    return len(place) >= deepest
+    return all(len(other) <= len(mount) for other in others if lies_on(found.path, other))
 
 
 def lies_on(path: str, mount: str) -> bool:
@@ -110,3 +113,62 @@ def _next(run: Run, wanted: int, now: Instant) -> list[Save]:
     if writing is not None and saves:  # what it has written so far is no longer free
         saves[0] = saves[0]._replace(bytes=max(0, size - (writing.bytes or 0)), at=writing.began_at or now)
     return saves
+
+
+# ---- when it is full -------------------------------------------------------------------------------------------------
+
+RESIZED = ("ext4", "xfs", "btrfs", "tmpfs", "lustre")
+"""Filesystems whose size changes only when somebody changes it; of a ZFS dataset it is what others leave of a pool."""
+
+
+def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Disk:
+    """The disk with what its history says; `series` gives a week of one of its numbers. Of the disk and its quota what
+    comes first counts."""
+    quota = disk.quota
+
+    def measure(metric: str, left: float | None, size: float | None) -> Forecast | None:
+        past = series(metric)
+        if metric == "free_bytes" and disk.filesystem in RESIZED:
+            past = of_one_size(past, series("size_bytes"))
+        return forecast(past.offsets, past.values, now, left, size=size, lag=disk.lag)
+
+    space = measure("free_bytes", disk.usable_free_bytes, disk.total_bytes)
+    files = measure("free_inodes", disk.free_inodes, disk.total_inodes)
+    full, no_inodes = space, files
+    if quota is not None:
+        limits = [
+            min((limit for one in quota.allowances if (limit := getattr(one, name)) is not None), default=None)
+            for name in ("hard_bytes", "hard_inodes")
+        ]
+        full = sooner(full, measure("quota_left_bytes", quota.left_bytes, limits[0]))
+        no_inodes = sooner(no_inodes, measure("quota_left_inodes", quota.left_inodes, limits[1]))
+    return replace(
+        disk,
+        bytes_per_day=None if space is None else space.per_day,
+        inodes_per_day=None if files is None else files.per_day,
+        full_at=None if full is None else full.full_at,
+        inodes_full_at=None if no_inodes is None else no_inodes.full_at,
+        forecast=full,
+        inodes_forecast=no_inodes,
+    )
+
+
+def of_one_size(free: Series, sizes: Series) -> Series:
+    """What had been free, had the disk always been as large as it is: one that was made larger was not emptied."""
+    if len(sizes.values) < 2:
+        return free
+    lacked = [sizes.values[-1] - size for size in sizes.values]
+    values = [
+        value + lacked[max(0, bisect_right(sizes.offsets, at) - 1)]
+        for at, value in zip(free.offsets, free.values, strict=True)
+    ]
+    return Series(free.offsets, tuple(values))
+
+
+def sooner(disk: Forecast | None, quota: Forecast | None) -> Forecast | None:
+    """The forecast of the two whose end comes first."""
+    if quota is None or quota.full_at is None:
+        return disk
+    if disk is None or disk.full_at is None or quota.full_at < disk.full_at:
+        return replace(quota, of="quota")
+    return disk

@@ -49,17 +49,6 @@ class Point(NamedTuple):
     used: float
 
 
-class Trend(NamedTuple):
-    """Growth per day, and when the disk is full at that rate; None if unknown."""
-
-    per_day: float | None = None
-    forecast: Forecast | None = None
-
-    @property
-    def full_at(self) -> Instant | None:
-        return None if self.forecast is None else self.forecast.full_at
-
-
 class Slope(NamedTuple):
     """Growth a second: the median of the slopes between all pairs of points, and what half of them lie between."""
 
@@ -68,7 +57,7 @@ class Slope(NamedTuple):
     high: float
 
 
-def trend(
+def forecast(
     offsets: Sequence[Seconds],
     free: Sequence[float],
     now: Instant,
@@ -76,8 +65,8 @@ def trend(
     *,
     size: float | None = None,
     lag: Seconds = 0.0,
-) -> Trend:
-    """The trend, from at least SHORTEST seconds of history.
+) -> Forecast | None:
+    """The forecast, from at least SHORTEST seconds of history.
 
     `left`: what may still be used (free bytes, or less if only a share is usable). `size`: that of the disk. `lag`: how
     old the numbers may be; shorter changes are ignored.
@@ -85,15 +74,13 @@ def trend(
     # Of a disk where hardly anything happens, few points show all: most disks of a cluster are like that.
     is_calm = size is not None and len(free) > 0 and max(free) - min(free) < DROP * size
     step = max(1, len(free) // (2 * POINTS)) if is_calm else 1
-    known = zip(offsets[::step], free[::step], strict=True)
-    points = thinned([Point(at, -value) for at, value in known if value == value], lag)
+    points = [Point(at, -n) for at, n in zip(offsets[::step], free[::step], strict=True) if not math.isnan(n)]
+    points = thinned(points, lag)
     if len(points) < 3 or points[-1].at - points[0].at < max(SHORTEST, 3 * lag):
-        return Trend()
+        return None
     least = _least(points, size)
     lows = [low for _, low in deletions(points, least)]
-    if not lows:
-        return _undisturbed(points, now, left, least)
-    return _sawtooth(points, lows, now, left, least)
+    return _sawtooth(points, lows, now, left, least) if lows else _undisturbed(points, now, left, least)
 
 
 def thinned(points: list[Point], lag: Seconds) -> list[Point]:
@@ -134,7 +121,7 @@ def deletions(points: Sequence[Point], least: float) -> list[tuple[Point, Point]
 # ---- nothing is deleted ----------------------------------------------------------------------------------------------
 
 
-def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, least: float) -> Trend:
+def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, least: float) -> Forecast:
     """The growth of a day; that of the last hours where it is steady and more."""
     day = [point for point in points if point.at >= points[-1].at - DAY]
     recent = [point for point in day if point.at >= points[-1].at - FAST]
@@ -145,7 +132,7 @@ def _undisturbed(points: Sequence[Point], now: Instant, left: float | None, leas
             slope, taken = fast, recent
     if _is_over(day, least):
         slope = Slope(0.0, 0.0, 0.0)
-    return _trend(slope, taken, now, left, "nothing-deleted", 0, points)
+    return _forecast(slope, taken, now, left, "nothing-deleted", 0, points)
 
 
 def _is_over(points: Sequence[Point], least: float) -> bool:
@@ -199,17 +186,19 @@ def _fit(points: Sequence[Point]) -> float:
 # ---- what is written is deleted again --------------------------------------------------------------------------------
 
 
-def _sawtooth(points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None, least: float) -> Trend:
+def _sawtooth(
+    points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None, least: float
+) -> Forecast:
     """The growth of what remains after each deletion, as long as deletions go on."""
     cycles = [later.at - earlier.at for earlier, later in pairwise(lows)][-CYCLES:]
     is_known = len(cycles) >= ENOUGH
     longest = max(cycles if is_known else [*cycles, lows[0].at - points[0].at])
     if points[-1].at - lows[-1].at > OVERDUE * longest:
         ramp = [point for point in points if point.at >= lows[-1].at]
-        return _trend(_end_to_end(ramp, theil_sen(ramp)), ramp, now, left, "stopped", len(lows), points)
+        return _forecast(_end_to_end(ramp, theil_sen(ramp)), ramp, now, left, "stopped", len(lows), points)
     if not is_known:
-        few = Forecast(basis="cycles", span=points[-1].at - points[0].at, cycles=len(lows))
-        return Trend(theil_sen(points).middle * DAY, few)
+        span, per_day = points[-1].at - points[0].at, theil_sen(points).middle * DAY
+        return Forecast(basis="cycles", span=span, cycles=len(lows), per_day=per_day)
     found = _over_floors(points, lows, now, left, least)
     if found.full_at is not None:
         deeper = [low for _, low in deletions(lows, least)]  # hourly deletions may hide that much goes once a day
@@ -221,7 +210,7 @@ def _sawtooth(points: Sequence[Point], lows: Sequence[Point], now: Instant, left
 
 def _over_floors(
     points: Sequence[Point], lows: Sequence[Point], now: Instant, left: float | None, least: float
-) -> Trend:
+) -> Forecast:
     """The line under the newest lows, and what rides on it at most. Checkpoints are not all of one size: a rise that
     would be no deletion the other way round is none."""
     floors = [low for low in lows if low.at >= lows[-1].at - FAST]
@@ -236,10 +225,10 @@ def _over_floors(
     rides = max(p.used - level - slope.middle * p.at for p in points if p.at >= floors[0].at)
     last = points[-1]
     remains = None if left is None else left + last.used - level - slope.middle * last.at - rides
-    return _trend(slope, floors, now, remains, "cycles", len(lows), points)
+    return _forecast(slope, floors, now, remains, "cycles", len(lows), points)
 
 
-def _trend(
+def _forecast(
     slope: Slope,
     taken: Sequence[Point],
     now: Instant,
@@ -247,8 +236,8 @@ def _trend(
     basis: Basis,
     cycles: int,
     points: Sequence[Point],
-) -> Trend:
-    forecast = Forecast(
+) -> Forecast:
+    return Forecast(
         full_at=_full_at(slope.middle, now, left),
         basis=basis,
         span=points[-1].at - points[0].at,
@@ -256,8 +245,8 @@ def _trend(
         latest=_full_at(slope.low, now, left),
         fit=_fit(taken),
         cycles=cycles,
+        per_day=slope.middle * DAY,
     )
-    return Trend(slope.middle * DAY, forecast)
 
 
 def _full_at(slope: float, now: Instant, left: float | None) -> Instant | None:

@@ -15,7 +15,6 @@ from trainmon.analysis.runs.context import (
     trained_otherwise,
     where,
 )
-from trainmon.analysis.runs.exit_status import SOMEBODY, how_it_ended, needed_to_save, who_stopped
 from trainmon.analysis.runs.job_matching import (
     ENDED_RUNS_STAY,
     holds_nodes,
@@ -27,7 +26,7 @@ from trainmon.analysis.runs.job_matching import (
     watched_runs,
 )
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
-from trainmon.analysis.runs.stall import UNREAD, last_line_at
+from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last_line_at, needed_to_save, who_stopped
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
 

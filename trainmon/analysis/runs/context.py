@@ -84,7 +84,7 @@ def queue_of(run: Run, context: RunContext) -> Queue | None:
     if not does_answer(run, context):
         return None
     host = context.nodes.get(run.log.host) if run.log is not None else None
-    skew = 0.0 if host is None else host.clock_skew_s or 0.0
+    skew = (host.clock_skew_s or 0.0) if host is not None else 0.0
     jobs = tuple(by_our_clock(context.jobs[key], skew) for key in run.jobs if key in context.jobs)
     return Queue(jobs, present(jobs)) if jobs else None
 

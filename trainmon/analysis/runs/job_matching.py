@@ -181,10 +181,9 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
     """The run with the log and nodes of its running job. A log in the config wins over the job's."""
     job = present(jobs)
     log = spec.log or (job.stdout if job is not None else None) or (before.log if before is not None else None)
-    if spec.wandb is not None and spec.wandb.console:
-        log = None  # its lines come from W&B alone: those of a file as well would be told twice
+    has_console = spec.wandb is not None and spec.wandb.console  # its lines come from W&B alone, and not twice
     nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
-    return replace(spec, log=log, nodes=nodes)
+    return replace(spec, log=None if has_console else log, nodes=nodes)
 
 
 def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:

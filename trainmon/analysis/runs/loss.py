@@ -111,13 +111,17 @@ def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
     return None if is_over else trouble
 
 
+def in_words(value: float) -> str:
+    """A loss that is not finite: `NaN` or `infinite`."""
+    return "NaN" if math.isnan(value) else "infinite"
+
+
 def describe(trouble: LossTrouble | None) -> str:
     """`spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
     if trouble is None:
         return ""
     if trouble.state == "nan":
-        value = "NaN" if math.isnan(trouble.value) else "infinite"
-        return f"{trouble.key} is {value} since step {trouble.step:,.0f}"
+        return f"{trouble.key} is {in_words(trouble.value)} since step {trouble.step:,.0f}"
     usual = "" if trouble.low is None else f", usually {trouble.low:.3g} to {trouble.high:.3g}"
     return f"spike: {trouble.value:.3g} at step {trouble.step:,.0f}{usual}" + (
         ", and back since" if trouble.after else ""

@@ -26,8 +26,18 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
-from trainmon.analysis.runs.exit_status import short_of_time, since, without_a_job
-from trainmon.analysis.runs.stall import is_unread, last_line_at, silent, stopped_or_silent, unread, weighed
+from trainmon.analysis.runs.loss import in_words
+from trainmon.analysis.runs.no_steps import (
+    is_unread,
+    last_line_at,
+    short_of_time,
+    silent,
+    since,
+    stopped_or_silent,
+    unread,
+    weighed,
+    without_a_job,
+)
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict
@@ -84,7 +94,7 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
     progress, job = run.progress, queue.present if queue is not None else None
     reached = f"reached step {progress.step:,} of {target(run):,}"
     if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"{reached}, and the loss is {_number(progress.loss)}")
+        return Judgement("diverged", f"{reached}, and the loss is {in_words(progress.loss)}")
     past = 0.0 if progress.at is None else now - progress.at
     if job is not None and past > AFTERGLOW:
         reached += f"; job {job.id} still runs, {duration(past)} after the last step"
@@ -119,8 +129,7 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
 
 def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
     """Judge a run whose log cannot be read now: by its job and by W&B's steps."""
-    error = "" if run.log is None else run.log.error or ""
-    is_missing = any(text in error for text in NO_LOG)
+    is_missing = run.log is not None and any(text in (run.log.error or "") for text in NO_LOG)
     if job is not None and is_missing and job.started_at is not None and now - job.started_at <= run.spec.stall_after:
         return Judgement("starting", f"job {job.id} {_is_up(job, now)}; {blind.why}")
     judged = wandb_evidence.without_a_log(run, blind, context, job, now)
@@ -144,7 +153,7 @@ def _is_up(job: Job, now: Instant) -> str:
 def _diverged(progress: Progress, now: Instant) -> Judgement | None:
     """Steps advance without learning: the loss is NaN, or every step is skipped."""
     if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"the loss is {_number(progress.loss)} at {where(progress)}")
+        return Judgement("diverged", f"the loss is {in_words(progress.loss)} at {where(progress)}")
     skipping = 0.0 if progress.skipping_since is None else now - progress.skipping_since
     if skipping <= max(SKIPS_FOR, PATIENCE * (progress.cadence_s or 0.0)):
         return None
@@ -243,7 +252,3 @@ def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:
         return now - progress.doing_at <= max(within, OVERLONG * _usual(run, progress.doing))
     writing = _writing(run)
     return writing is not None and writing.at is not None and now - writing.at <= within
-
-
-def _number(value: float) -> str:
-    return "NaN" if math.isnan(value) else "infinite"

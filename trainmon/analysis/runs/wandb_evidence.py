@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.runs.context import Judgement, RunContext, patience, target
-from trainmon.analysis.runs.exit_status import requested_by, since, steps_on_under_it
-from trainmon.analysis.runs.stall import weighed
+from trainmon.analysis.runs.no_steps import requested_by, since, steps_on_under_it, weighed
 from trainmon.analysis.wandb import active_run, counts, metric_names
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbRun

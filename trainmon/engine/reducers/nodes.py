@@ -53,26 +53,23 @@ def read(node: Node | None, event: NodeReading) -> Node:
         case GpuFactsAll():
             changes |= {"gpus": _facts(node, reading.g), "gpus_expected": reading.expected}
         case Hello():
-            changes |= _hello(node, reading) | {"greeted_at": at}
+            changes |= {
+                "greeted_at": at,
+                "probe": reading.probe,
+                "driver": reading.driver,
+                "boot_time": reading.boot_time if reading.boot_time is not None else node.boot_time,
+                "cpu_count": reading.cpu_count,
+                "memory_total_mib": reading.memory_total_mib or node.memory_total_mib,
+                "note": None if reading.note is None else clean(reading.note),
+                "confined": reading.confined,
+                "gpus_expected": None,
+                "troubles": {},
+            }
         case Xid():
             changes |= _xid(node, reading, at)
         case Trouble():
             changes["troubles"] = _troubles(node, reading.part, reading.text)
     return replace(node, **changes)
-
-
-def _hello(node: Node, hello: Hello) -> dict[str, Any]:
-    return {
-        "probe": hello.probe,
-        "driver": hello.driver,
-        "boot_time": hello.boot_time if hello.boot_time is not None else node.boot_time,
-        "cpu_count": hello.cpu_count,
-        "memory_total_mib": hello.memory_total_mib if hello.memory_total_mib is not None else node.memory_total_mib,
-        "note": None if hello.note is None else clean(hello.note),
-        "confined": hello.confined,
-        "gpus_expected": None,
-        "troubles": {},
-    }
 
 
 def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:

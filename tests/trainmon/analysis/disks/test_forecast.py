@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from tests.trainmon.analysis.disks.sawtooths import HOUR, SERIES, TB, Look, Series, looks, score
-from trainmon.analysis.disks.fill_time import with_trend
-from trainmon.analysis.disks.forecast import Point, Trend, deletions, thinned, trend
+from trainmon.analysis.disks import with_trend
+from trainmon.analysis.disks.forecast import Point, deletions, forecast, thinned
 from trainmon.engine.history import WEEK, History
 from trainmon.model import Allowance, Disk, Forecast, Quota
 
@@ -18,12 +18,12 @@ DAY = 86_400.0
 BY_NAME = {series.name: series for series in SERIES}
 
 
-def told(series: Series, hours: float, lag: float = 0.0) -> Trend:
+def told(series: Series, hours: float, lag: float = 0.0) -> Forecast:
     """What is said of a series after so many hours, with all its history."""
     seen = list(looks(series, hours))
     last = seen[-1]
     offsets = [look.at - last.at for look in seen]
-    return trend(offsets, [look.free for look in seen], 0.0, last.free, size=series.total, lag=lag)
+    return forecast(offsets, [look.free for look in seen], 0.0, last.free, size=series.total, lag=lag)
 
 
 def alarms(series: Series) -> Callable[[Look], bool]:
@@ -51,23 +51,23 @@ def alarms(series: Series) -> Callable[[Look], bool]:
 
 
 def test_less_than_ten_minutes_of_history_tell_no_trend() -> None:
-    assert trend([-500, -250, 0], [3.0, 2.0, 1.0], 0.0, 1.0) == Trend()
+    assert forecast([-500, -250, 0], [3.0, 2.0, 1.0], 0.0, 1.0) is None
 
 
 def test_a_steady_writer_fills_the_disk_when_it_says() -> None:
     ages = [-3600.0 + 60 * i for i in range(61)]
     free = [1e12 - 1e6 * (3600 + age) for age in ages]
-    said = trend(ages, free, now=1000.0, left=free[-1])
+    said = forecast(ages, free, now=1000.0, left=free[-1])
     assert said.per_day == pytest.approx(1e6 * DAY)
     assert said.full_at == pytest.approx(1000.0 + free[-1] / 1e6)
-    assert said.forecast is not None
-    assert said.forecast.basis == "nothing-deleted"
-    assert said.forecast.description == "assuming nothing is deleted"
-    assert said.forecast.fit == pytest.approx(1.0)
+    assert said is not None
+    assert said.basis == "nothing-deleted"
+    assert said.description == "assuming nothing is deleted"
+    assert said.fit == pytest.approx(1.0)
 
 
 def test_a_disk_that_gets_emptier_is_never_full() -> None:
-    said = trend([-1200, -600, 0], [1.0, 2.0, 3.0], 0.0, 3.0)
+    said = forecast([-1200, -600, 0], [1.0, 2.0, 3.0], 0.0, 3.0)
     assert said.full_at is None
     assert said.per_day == pytest.approx(-2 / 1200 * DAY)
 
@@ -76,11 +76,11 @@ def test_one_deletion_does_not_turn_the_trend() -> None:
     ages = [-3600.0 + 60 * i for i in range(61)]
     free = [1e12 - 1e6 * (3600 + age) for age in ages]
     free[30] += 5e11
-    assert trend(ages, free, 0.0, free[-1]).per_day == pytest.approx(1e6 * DAY, rel=0.01)
+    assert forecast(ages, free, 0.0, free[-1]).per_day == pytest.approx(1e6 * DAY, rel=0.01)
 
 
 def test_gaps_are_left_out() -> None:
-    said = trend([-1200, -900, -600, 0], [4.0, math.nan, 3.0, 2.0], 0.0, 2.0)
+    said = forecast([-1200, -900, -600, 0], [4.0, math.nan, 3.0, 2.0], 0.0, 2.0)
     assert said.per_day == pytest.approx(2 / 1200 * DAY, rel=0.3)
 
 
@@ -97,9 +97,9 @@ def test_no_series_of_the_table_is_told_wrongly(name: str) -> None:
 
 def test_of_a_sawtooth_the_growth_is_that_of_what_remains() -> None:
     said = told(BY_NAME["prune-12 + leak"], 40)
-    assert said.forecast is not None
-    assert (said.forecast.basis, said.forecast.cycles) == ("cycles", 6)
-    assert said.forecast.description == "after 6 deletions seen, what remains after each grows"
+    assert said is not None
+    assert (said.basis, said.cycles) == ("cycles", 6)
+    assert said.description == "after 6 deletions seen, what remains after each grows"
     assert said.per_day == pytest.approx(0.04 * TB * 24, rel=0.05)
     assert said.full_at == pytest.approx((78 - 40) * HOUR, rel=0.2)
 
@@ -107,21 +107,21 @@ def test_of_a_sawtooth_the_growth_is_that_of_what_remains() -> None:
 def test_a_sawtooth_that_does_not_grow_is_never_full() -> None:
     for name in ("keep-last-3", "prune every 12"):
         said = told(BY_NAME[name], 40)
-        assert said.forecast is not None
-        assert (said.full_at, said.forecast.basis) == (None, "cycles")
+        assert said is not None
+        assert (said.full_at, said.basis) == (None, "cycles")
 
 
 def test_deletions_that_stop_are_told() -> None:
     said = told(BY_NAME["pruner dies"], 30 + 9.5)
-    assert said.forecast is not None
-    assert (said.forecast.basis, said.forecast.description) == ("stopped", "deletions seem to have stopped")
+    assert said is not None
+    assert (said.basis, said.description) == ("stopped", "deletions seem to have stopped")
     assert said.full_at == pytest.approx((96.6 - 39.5) * HOUR, rel=0.1)
 
 
 def test_with_too_few_deletions_nothing_is_foretold() -> None:
     said = told(BY_NAME["prune every 12"], 13)
-    assert said.forecast is not None
-    assert (said.full_at, said.forecast.basis, said.forecast.cycles) == (None, "cycles", 2)
+    assert said is not None
+    assert (said.full_at, said.basis, said.cycles) == (None, "cycles", 2)
 
 
 def test_large_steps_hours_apart_are_a_growth() -> None:
@@ -143,7 +143,7 @@ def test_what_is_copied_once_is_no_growth(took: float, saves: float) -> None:
         count = hours * 60
         left = 100 * TB - used[count - 1]
         offsets = [at - ages[count - 1] for at in ages[:count]]
-        said = trend(offsets, [-one for one in used[:count]], 0.0, left, size=100 * TB)
+        said = forecast(offsets, [-one for one in used[:count]], 0.0, left, size=100 * TB)
         assert said.full_at is None or said.full_at > DAY, f"{hours} h: full in {said.full_at / HOUR:.1f} h"
 
 
@@ -151,7 +151,7 @@ def test_hourly_deletions_do_not_hide_those_once_a_day() -> None:
     """Kept by number every hour, and something else that a nightly job deletes."""
     ages = [600.0 * i for i in range(int(6 * DAY / 600))]
     free = [20.0 * TB - 1 * TB * (at % HOUR / HOUR) - 6 * TB * (at % DAY / DAY) for at in ages]
-    said = trend([at - ages[-1] for at in ages], free, 0.0, free[-1] - 12 * TB, size=20 * TB)
+    said = forecast([at - ages[-1] for at in ages], free, 0.0, free[-1] - 12 * TB, size=20 * TB)
     assert said.full_at is None
 
 
@@ -187,17 +187,17 @@ def test_of_each_lag_one_point_is_left() -> None:
 def test_a_change_that_is_finer_than_the_lag_is_not_judged() -> None:
     ages = [-3600.0 + 60 * i for i in range(61)]
     free = [1e12 - 1e6 * (3600 + age) for age in ages]
-    assert trend(ages, free, 0.0, free[-1], lag=1800.0) == Trend()
+    assert forecast(ages, free, 0.0, free[-1], lag=1800.0) is None
     longer = [-7200.0 + 60 * i for i in range(121)]
     cached = [1e12 - 1e6 * (7200 + age - age % 1800) for age in longer]  # looked at every half hour by its servers
-    assert trend(longer, cached, 0.0, cached[-1], lag=1800.0).per_day == pytest.approx(1e6 * DAY, rel=0.02)
+    assert forecast(longer, cached, 0.0, cached[-1], lag=1800.0).per_day == pytest.approx(1e6 * DAY, rel=0.02)
 
 
 def test_a_drop_within_the_lag_is_no_deletion() -> None:
     ages = [-6 * HOUR + 60 * i for i in range(361)]
     free = [1e12 + (5e11 if 100 <= i % 120 < 110 else 0) for i in range(361)]  # a cache that tells nonsense at times
-    assert trend(ages, free, 0.0, 1e12, size=2e12).forecast.cycles == 3  # type: ignore[union-attr]
-    assert trend(ages, free, 0.0, 1e12, size=2e12, lag=1800.0).forecast.cycles == 0  # type: ignore[union-attr]
+    assert forecast(ages, free, 0.0, 1e12, size=2e12).cycles == 3  # type: ignore[union-attr]
+    assert forecast(ages, free, 0.0, 1e12, size=2e12, lag=1800.0).cycles == 0  # type: ignore[union-attr]
 
 
 # ---- parts -----------------------------------------------------------------------------------------------------------

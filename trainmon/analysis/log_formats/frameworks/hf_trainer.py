@@ -25,9 +25,7 @@ def parse(line: str) -> StepLine | None:
         return _bar(stripped(line))
     if "Saving " in line:
         return StepLine(kind="save") if SAVING.match(stripped(line)) else None
-    if "Running " in line:
-        return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
-    return None
+    return StepLine(kind="eval") if "Running " in line and EVAL.match(stripped(line)) else None
 
 
 def _with_dict(line: str) -> StepLine | None:

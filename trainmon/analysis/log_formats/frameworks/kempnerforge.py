@@ -18,9 +18,7 @@ def parse(line: str) -> StepLine | None:
     if "[step " in line:
         return _metrics(stripped(line))
     found = NAN.match(stripped(line)) if "NaN/Inf " in line else None
-    if found is None:
-        return None
-    return StepLine(step=int(found[1]), loss=math.nan, nan_iterations=int(found[2]))
+    return None if found is None else StepLine(step=int(found[1]), loss=math.nan, nan_iterations=int(found[2]))
 
 
 def _metrics(body: str) -> StepLine | None:

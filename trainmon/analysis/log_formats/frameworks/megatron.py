@@ -33,9 +33,8 @@ def parse(line: str) -> StepLine | None:
         return StepLine(kind="eval") if EVAL.match(stripped(line)) else None
     if "saving checkpoint" in line:
         return StepLine(kind="save") if SAVING.match(stripped(line)) else None
-    if "successfully saved" in line:
-        return StepLine(kind="note") if SAVED.match(stripped(line)) else None
-    return None
+    is_saved = "successfully saved" in line and SAVED.match(stripped(line))
+    return StepLine(kind="note") if is_saved else None
 
 
 def is_deepspeed_fork(line: str) -> bool:
