@@ -12,8 +12,6 @@ from trainmon.actions.planning.context import PlanContext
 from trainmon.lib import clean, duration
 from trainmon.model import Action, CreateFile, Execute, Expected, Job, Operation, Verb
 
-NOTHING = Expected()
-
 REASON_LENGTH = 300
 """Characters of a person's reason that are written into a switch file: one line that a terminal shows."""
 
@@ -28,12 +26,13 @@ def action(
     facts: tuple[tuple[str, str], ...] = (),
     consequences: tuple[str, ...] = (),
     warnings: tuple[str, ...] = (),
-    expected: Expected = NOTHING,
+    expected: Expected | None = None,
     keep_log: str | None = None,
     keep_errors: str | None = None,
 ) -> Action:
     """An action with its facts in the same order for every verb. The same plan made twice has the same id."""
-    verb, request, actor, run = verb or context.request.verb, context.request, context.actor, context.run
+    request, actor, run = context.request, context.actor, context.run
+    verb = verb or request.verb
     key = (verb, context.subject, context.cluster, actor, request.asked_at, context.now, msgspec.to_builtins(operation))
     action_id = blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
     why = clean(request.why, REASON_LENGTH)
@@ -42,7 +41,9 @@ def action(
     else:
         command = ("file", clean(operation.path))
     if isinstance(operation, CreateFile):
-        line = f"trainmon-tui {verb} by {_author(context)}{f': {why}' if why else ':'} ({action_id})"
+        at = datetime.fromtimestamp(request.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        author = f"{clean(actor.who, 100)} from {clean(actor.from_host, 100)} at {at}"
+        line = f"trainmon-tui {verb} by {author}{f': {why}' if why else ':'} ({action_id})"
         operation = CreateFile(path=operation.path, text=line)
     committed = None if context.checkpoints is None else context.checkpoints.committed
     return Action(
@@ -58,7 +59,7 @@ def action(
         facts=(*_who_and_where(context, job), command, *facts, *_training(context)),
         consequences=consequences,
         warnings=warnings,
-        expected=expected,
+        expected=expected or Expected(),
         keep_log=keep_log,
         keep_errors=keep_errors,
         step=None if run is None else run.progress.step,
@@ -68,12 +69,6 @@ def action(
         why=why,
         asked_at=request.asked_at,
     )
-
-
-def _author(context: PlanContext) -> str:
-    """Who asks, from where and when, for the line in a switch file."""
-    at = datetime.fromtimestamp(context.request.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return f"{clean(context.actor.who, 100)} from {clean(context.actor.from_host, 100)} at {at}"
 
 
 def _who_and_where(context: PlanContext, job: Job | None) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.analysis.runs import jobs_of, present, rivals
-from trainmon.lib import Instant, Seconds, clean, duration
+from trainmon.lib import Instant, clean, duration
 from trainmon.model import (
     Action,
     ActionRequest,
@@ -90,6 +90,14 @@ class Actor(msgspec.Struct, frozen=True):
     from_host: str
 
 
+class Refused(Exception):
+    """Ends the plan of a row."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.why)
+        self.refusal = refusal
+
+
 class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The plan for one row."""
 
@@ -150,8 +158,8 @@ class PlanContext:
         """The end of a title: ` of video-2b`."""
         return f" of {self.run.name}" if self.run is not None else ""
 
-    def refused(self, why: str, hint: str = "") -> RowPlan:
-        return RowPlan(refusals=(Refusal(subject=self.subject, why=why, hint=hint),))
+    def refused(self, why: str, hint: str = "") -> Refused:
+        return Refused(Refusal(subject=self.subject, why=why, hint=hint))
 
     def ago(self, at: Instant | None) -> str:
         return "" if at is None else f"{duration(max(0.0, self.now - at))} ago"
@@ -161,13 +169,17 @@ class PlanContext:
         usual = None if self.checkpoints is None else self.checkpoints.save_s
         return f" ({prefix}about {duration(usual)}, as usual)" if usual else ""
 
+    def switch_path(self, kind: SwitchKind) -> str | None:
+        if self.run is None:
+            return None
+        return self.run.spec.kill_switch if kind == "kill" else self.run.spec.save_switch
+
     def switch(self, kind: SwitchKind) -> Switch | None:
         """The run's switch, as recent as was read."""
         if self.run is None:
             return None
-        path = self.run.spec.kill_switch if kind == "kill" else self.run.spec.save_switch
-        known = self.run.kill if kind == "kill" else self.run.save
-        stat = None if path is None or self.host is None else self.readback.switches.get(f"{self.host}:{path}")
+        path, known = self.switch_path(kind), self.run.kill if kind == "kill" else self.run.save
+        stat = self.readback.switches.get(f"{self.host}:{path}")
         if path is None or stat is None:
             return known
         armed_at, skew = stat.armed_at, 0.0
@@ -182,36 +194,29 @@ class PlanContext:
             error=stat.error,
         )
 
-    def read_error(self, path: str | None) -> str | None:
+    def read_error(self, path: str) -> str | None:
         """Why a switch file could not be read just now."""
         return self.readback.errors.get(f"{self.host}:{path}")
 
-    @property
-    def kill_switch_error(self) -> str | None:
-        """Why nobody can tell whether the run's kill switch is armed."""
-        path = None if self.run is None else self.run.spec.kill_switch
-        known = self.switch("kill")
-        return None if path is None else self.read_error(path) or (known.error if known is not None else None)
+    def switch_error(self, kind: SwitchKind) -> str | None:
+        """Why nobody can tell whether a switch of the run is armed."""
+        path, switch = self.switch_path(kind), self.switch(kind)
+        return None if path is None else self.read_error(path) or (switch.error if switch is not None else None)
 
     @property
     def kill_switch_warnings(self) -> tuple[str, ...]:
-        error = self.kill_switch_error
+        error = self.switch_error("kill")
         return () if error is None else (f"It is not known whether its kill switch is armed: {error}.",)
 
     @property
     def host(self) -> str | None:
         """Where its commands run and its files are read: the login host, else a host that answers."""
-        login = [self.cluster_info.login] if self.cluster_info is not None else []
-        reader = [self.run.log.host] if self.run is not None and self.run.log is not None else []
-        hosts = [*login, *reader, *(self.run.spec.nodes if self.run is not None else ())]
+        hosts = [self.cluster_info.login] if self.cluster_info is not None else []
+        if self.run is not None:
+            hosts += [*([self.run.log.host] if self.run.log is not None else []), *self.run.spec.nodes]
         sources = ((host, self.state.sources.get(f"node:{host}")) for host in hosts)
         up = [host for host, source in sources if source is not None and source.health == "ok"]
         return next(iter(up or hosts), None)
-
-    @property
-    def step_interval_s(self) -> Seconds | None:
-        """The usual time between two steps in its log."""
-        return None if self.run is None else self.run.progress.cadence_s
 
     def other_owner_warning(self, job: Job) -> tuple[str, ...]:
         if self.cluster_info is None or self.cluster_info.may_operate or job.user in ("", self.cluster_info.me):
@@ -220,40 +225,75 @@ class PlanContext:
 
     def expected(self, job: Job, *, unarmed: bool = False, needs_slurm: bool = True) -> Expected:
         """What must still hold of a job when the action runs; with `unarmed`, also that no kill switch is armed."""
-        path = self.run.spec.kill_switch if self.run is not None and unarmed else None
         return Expected(
             id=job.id,
             submitted_at=job.submitted_at,
             stages=(job.stage,) if job.stage != "unknown" else (),
             user=job.user or None,
             restarts=job.restarts,
-            switch_absent=path if self.kill_switch_error is None else None,
+            switch_absent=self.switch_path("kill") if unarmed and self.switch_error("kill") is None else None,
             needs_slurm=needs_slurm,
         )
 
-    def unknown_to_slurm(self, job: Job | None) -> RowPlan | None:
-        """The refusal where the scheduler does not say what is true now."""
+    def known(self, job: Job | None) -> Job:
+        """The job, if the scheduler says what is true of it now.
+
+        Raises:
+            Refused: when it does not.
+        """
         errors, source = self.readback.errors, self.slurm
         if job is not None and job.key in self.readback.jobs:
-            return None
+            return job
         error = (errors.get(job.key) if job is not None else None) or errors.get(self.cluster)
         if error is not None:
-            return self.refused(error, NO_ANSWER_HINT)
+            raise self.refused(error, NO_ANSWER_HINT)
         if source is None or source.health == "off":
-            return self.refused(f"no Slurm is known for {self.cluster}")
+            raise self.refused(f"no Slurm is known for {self.cluster}")
         if job is None:
-            return self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
+            raise self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
         if source.health == "down" or source.seen_at is None:
-            return self.refused(source.error or "Slurm has not answered yet", NO_ANSWER_HINT)
+            raise self.refused(source.error or "Slurm has not answered yet", NO_ANSWER_HINT)
         if job.gone_at is not None:
-            return self.refused(f"job {job.id} is no longer in the queue (since {self.ago(job.gone_at)})")
-        return None
+            raise self.refused(f"job {job.id} is no longer in the queue (since {self.ago(job.gone_at)})")
+        return job
+
+    def armed(self, kind: SwitchKind) -> str:
+        """`kill switch, armed 4m ago by ana: “trainmon-tui kill by …”`, or nothing if it is not armed."""
+        switch = self.switch(kind)
+        if switch is None or not switch.exists:
+            return ""
+        since = f" {self.ago(switch.armed_at)}" if switch.armed_at is not None else ""
+        by = f" by {switch.by}" if switch.by else ""
+        return f"{kind} switch, armed{since}{by}" + (f": “{switch.why}”" if switch.why else "")
+
+    def check_unarmed(self, consequence: str) -> None:
+        """Check that the run's kill switch is not armed.
+
+        Raises:
+            Refused: when it is, with the consequence that an action would have.
+        """
+        if kill := self.armed("kill"):
+            raise self.refused(f"{kill}: {consequence}", f"first take it back: U, or trainmon-tui unkill {self.name}")
+
+    def check_queue(self) -> None:
+        """Check that the queue is known: without it nobody can tell which job a new one must wait for.
+
+        Raises:
+            Refused: when it is not.
+        """
+        source = self.slurm
+        if self.cluster in self.readback.errors or source is None or source.health in ("off", "down"):
+            self.known(self.job)
 
 
 def context_of(
     request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant, subject: str
-) -> PlanContext | Refusal:
-    """Find what a row's name means: a run, or a job by its key."""
+) -> PlanContext:
+    """Find what a row's name means: a run, or a job by its key.
+
+    Raises:
+        Refused: when it means nothing, or several jobs.
+    """
     jobs = {key: job for key, job in {**state.jobs, **readback.jobs}.items() if key not in readback.gone}
     run = state.runs.get(subject)
     if run is not None:
@@ -261,27 +301,22 @@ def context_of(
         several = rivals(own) if request.verb in JOB_VERBS else ()
         if several:  # another user's job, or another training, might be hit
             named = " and ".join(f"{job.id} ({job.user or 'unknown'}, {job.state})" for job in several[:8])
-            return Refusal(
-                subject=run.name,
-                why=f"{run.name} may mean any of {len(several)} jobs: {named}",
-                hint="name one by its id; log, nodes or user in the [[run]] tell them apart",
-            )
+            why = f"{run.name} may mean any of {len(several)} jobs: {named}"
+            hint = "name one by its id; log, nodes or user in the [[run]] tell them apart"
+            raise Refused(Refusal(subject=run.name, why=why, hint=hint))
         return PlanContext(request, state, readback, actor, now, subject, run.spec.cluster, run, own)
     job = jobs.get(subject)
     if job is not None:
         run = next((one for one in state.runs.values() if subject in one.jobs), None)
         return PlanContext(request, state, readback, actor, now, subject, job.cluster, run, (job,))
-    hint = ""
-    if subject in readback.gone:
-        cluster, _, number = subject.rpartition("/")
-        in_cluster = (job for job in readback.jobs.values() if job.cluster == cluster)
-        whole = next((job for job in in_cluster if job.has_number(number)), None)
-        if whole is not None:
-            why, hint = f"{number} is a part of job {whole.id}", f"name {whole.id}"
-        elif subject in state.jobs:
-            why = f"Slurm no longer knows job {number}: it has ended"
-        else:
-            why = f"Slurm knows no job {number}: it ended long ago or never existed"
-    else:
+    if subject not in readback.gone:
         why = readback.errors.get(subject) or f"no run or job is called {clean(subject, 100)}"
-    return Refusal(subject=subject, why=why, hint=hint)
+        raise Refused(Refusal(subject=subject, why=why))
+    cluster, _, number = subject.rpartition("/")
+    for job in readback.jobs.values():
+        if job.cluster == cluster and job.has_number(number):
+            why, hint = f"{number} is a part of job {job.id}", f"name {job.id}"
+            raise Refused(Refusal(subject=subject, why=why, hint=hint))
+    ended = f"Slurm no longer knows job {number}: it has ended"
+    unknown = f"Slurm knows no job {number}: it ended long ago or never existed"
+    raise Refused(Refusal(subject=subject, why=ended if subject in state.jobs else unknown))

@@ -1,14 +1,23 @@
-"""Plans for jobs: requeue, cancel, hold, release. All are refused while Slurm does not answer. Pure."""
+"""Plans for jobs: requeue, cancel, hold, release, signal. All are refused while Slurm does not answer. Pure."""
 
 from __future__ import annotations
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
-from trainmon.actions.planning.switches import armed
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands
 from trainmon.slurm.reasons import REASONS, end_reason, waiting_reason
+
+NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
+"""The signals that a trainer can catch, by Linux's numbers: our own system may have others."""
+
+NO_STEPS = ("batch", "extern", "interactive")
+
+TRAP_NEEDED = (
+    "The script must trap {name} and forward it. A trap runs only after the command in the foreground has ended."
+)
+TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a trap, the shell and its job end."
 
 ADMIN_HELD = "JobHeldAdmin"
 
@@ -17,26 +26,19 @@ ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after 30 s. It saves nothin
 
 def requeue(context: PlanContext) -> RowPlan:
     """End the running attempt; the same job waits and starts again."""
-    job = context.job
-    refusal = context.unknown_to_slurm(job)
-    if refusal is not None:
-        return refusal
-    assert job is not None
-    kill = armed(context, "kill")
-    if kill is not None:
-        way = f"first take it back: U, or trainmon-tui unkill {context.name}"
-        return context.refused(f"{kill.description(context.now)}: the next attempt would end at once", way)
+    job = context.known(context.job)
+    context.check_unarmed("the next attempt would end at once")
     if job.stage == "waiting":
-        held = "H releases it" if is_held(job) else ""
-        return context.refused(f"job {job.id} is already waiting: {waiting_reason(job, context.now)}", held)
+        why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
+        raise context.refused(why, "H releases it" if is_held(job) else "")
     another = f"queue another: N, or trainmon-tui queue {context.name}"
     if job.stage == "ended":
         why = f"job {job.id} has ended ({end_reason(job)}): Slurm does not requeue ended jobs"
-        return context.refused(why, another)
+        raise context.refused(why, another)
     if job.requeue is False:
-        return context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
+        raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
     if job.batch is False:
-        return context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
+        raise context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
     log, errors = _log_files(context, job)
     paths = [clean(split_location(file)[1]) for file in (log, errors) if file is not None]
     which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
@@ -103,30 +105,22 @@ def split_location(file: str) -> tuple[str, str]:
 
 def cancel(context: PlanContext) -> RowPlan:
     """End a job for good."""
-    job = context.job
-    refusal = context.unknown_to_slurm(job)
-    if refusal is not None:
-        return refusal
-    assert job is not None
+    job = context.known(context.job)
     if job.stage == "ended":
-        return context.refused(f"job {job.id} has ended already: {end_reason(job)}")
-    nodes, because = job.node_count or len(job.nodes), ""
-    log = errors = None
-    if job.stage == "waiting":
-        leaves = f"All {job.elements} waiting array tasks leave the queue."
-        consequences: tuple[str, ...] = (leaves if job.elements > 1 else "It leaves the queue.",)
-    else:
-        log, errors = _log_files(context, job)
-        consequences = (ENDS_NOW, lost_steps(context), *_jobs_behind(context, job))
-        because = f"job {job.id} holds {nodes} nodes" if nodes > 1 else ""
+        raise context.refused(f"job {job.id} has ended already: {end_reason(job)}")
+    waits, nodes, because = job.stage == "waiting", job.node_count or len(job.nodes), ""
+    log, errors = (None, None) if waits else _log_files(context, job)
     if job.elements > 1:
         because = f"job {job.id} stands for {job.elements} array tasks"
+    elif nodes > 1 and not waits:
+        because = f"job {job.id} holds {nodes} nodes"
+    leaves = f"All {job.elements} waiting array tasks leave the queue." if job.elements > 1 else "It leaves the queue."
     made = action(
         context,
         Execute(commands.cancel(job.target)),
         f"Cancel job {job.id}{context.of_run}",
         job=job,
-        consequences=consequences,
+        consequences=(leaves,) if waits else (ENDS_NOW, lost_steps(context), *_jobs_behind(context, job)),
         warnings=context.other_owner_warning(job),
         expected=context.expected(job),
         keep_log=log,
@@ -147,15 +141,13 @@ def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
 
 def hold(context: PlanContext) -> RowPlan:
     """Keep waiting jobs from starting; where none waits, keep the running job from restarting."""
-    refusal = context.unknown_to_slurm(context.job)
-    if refusal is not None:
-        return refusal
+    context.known(context.job)
     wanted = [job for job in context.waiting or context.jobs[:1] if job.stage != "ended"]
     if not wanted:
-        return context.refused(f"no job of {context.name} waits or runs")
+        raise context.refused(f"no job of {context.name} waits or runs")
     free = [job for job in wanted if not is_held(job)]
     if not free:
-        return context.refused(f"job {wanted[0].id} is held already", "H releases it")
+        raise context.refused(f"job {wanted[0].id} is held already", "H releases it")
     waits_on = "It stays in the queue and is not started until it is released (H)."
     runs_on = "It runs on; if it is requeued, it waits until it is released (H)."
     made = (
@@ -175,19 +167,17 @@ def hold(context: PlanContext) -> RowPlan:
 
 def release(context: PlanContext) -> RowPlan:
     """Let held jobs start."""
-    refusal = context.unknown_to_slurm(context.job)
-    if refusal is not None:
-        return refusal
+    context.known(context.job)
     held = [job for job in context.jobs if job.stage != "ended" and job.gone_at is None and is_held(job)]
     if not held:
-        none = f"no job of {context.name} is held"
-        return context.refused(f"job {context.jobs[0].id} is not held" if len(context.jobs) == 1 else none)
+        one = f"job {context.jobs[0].id} is not held"
+        raise context.refused(one if len(context.jobs) == 1 else f"no job of {context.name} is held")
     may_operate = context.cluster_info is not None and context.cluster_info.may_operate
     ours = [job for job in held if job.reason != ADMIN_HELD or may_operate]
     if not ours:
-        return context.refused(f"job {held[0].id} is {REASONS[ADMIN_HELD]}", "ask the administrators why")
-    kill = armed(context, "kill")
-    exits = () if kill is None else (f"{kill.description(context.now)}: it will exit as soon as it starts.",)
+        raise context.refused(f"job {held[0].id} is {REASONS[ADMIN_HELD]}", "ask the administrators why")
+    kill = context.armed("kill")
+    exits = (f"{kill}: it will exit as soon as it starts.",) if kill else ()
     made = (
         action(
             context,
@@ -206,3 +196,83 @@ def release(context: PlanContext) -> RowPlan:
 def is_held(job: Job) -> bool:
     """Whether somebody must release it before it can start."""
     return job.priority == 0 or (job.reason or "").startswith("JobHeld") or (job.reason or "").endswith("held")
+
+
+def signal(context: PlanContext) -> RowPlan:
+    """Send a signal on which the trainer saves, or does whatever it does on that signal."""
+    name = context.request.signal.upper().removeprefix("SIG")
+    if name not in NUMBERS:
+        raise context.refused(
+            f"{clean(context.request.signal, 20)} is not a signal that a trainer can catch",
+            f"one of {', '.join(NUMBERS)}; C cancels the job",
+        )
+    job = context.known(context.job)
+    if job.stage == "waiting":
+        raise context.refused(f"job {job.id} waits: none of its processes runs", "C cancels it")
+    if job.stage == "ended":
+        raise context.refused(f"job {job.id} has ended: {end_reason(job)}")
+    if job.key in context.readback.errors:
+        raise context.refused(f"its steps could not be read: {context.readback.errors[job.key]}")
+    return _planned(context, job, name)
+
+
+def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
+    all_steps = context.readback.steps.get(job.key, ())
+    steps = [step for step in all_steps if not step.rpartition(".")[2].startswith(NO_STEPS)]
+    batch = not steps
+    masks = _signal_masks(context, job)
+    known = [mask for mask in masks if mask is not None]
+    catch = sum(mask >> (NUMBERS[name] - 1) & 1 for mask in known)
+    if catch:
+        uncaught = f"{len(known) - catch} of {len(known)} GPU processes"
+    else:
+        uncaught = f"all {len(known)} GPU processes" if len(known) > 1 else "the GPU process"
+    receivers = "only the batch shell: the job has no steps (no srun)"
+    if steps:
+        named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
+        receivers = f"its {'step' if len(steps) == 1 else 'steps'} {named}, not the batch shell"
+    caught = f"not known: no GPU process of the job shows whether it catches {name}"
+    consequences: tuple[str, ...] = (
+        f"A trainer that catches {name} writes an emergency checkpoint at its next iteration"
+        f"{context.usual_save_time('a save takes ')}; many then exit.",
+        "Then trainmon-tui watches for a new committed checkpoint.",
+    )
+    if known:
+        caught = f"by {catch} of {len(known)} GPU processes{', if the shell forwards it' if batch else ''}"
+        if not catch:
+            consequences = (f"No process catches {name}: it kills them. Nothing is saved.", lost_steps(context))
+    warnings: tuple[str, ...] = ()
+    if not known:
+        warnings = (f"It is not known whether a process catches {name}: an uncaught signal kills.",)
+    elif catch < len(known):
+        warnings = (f"{name} ends {uncaught}: they do not catch it.",)
+    elif len(masks) > len(known):
+        warnings = (f"It is not known of {len(masks) - len(known)} more GPU processes.",)
+    if batch:  # nobody reads the mask of the batch shell: it holds no GPU
+        consequences += (TRAP_NEEDED.format(name=name),)
+        warnings = (TRAP_UNKNOWN.format(name=name), *warnings)
+    made = action(
+        context,
+        Execute(commands.signal(job.target, name, batch=batch)),
+        f"Send {name} to job {job.id}{context.of_run}",
+        job=job,
+        facts=(("who gets it", receivers), ("caught", caught)),
+        consequences=consequences,
+        warnings=(*warnings, *context.other_owner_warning(job)),
+        expected=context.expected(job),
+    )
+    kills = len(known) > catch
+    because = f"{name} ends {uncaught} of job {job.id}" if kills else ""
+    return RowPlan(actions=(made,), typed=job.id if kills else None, because=because)
+
+
+def _signal_masks(context: PlanContext, job: Job) -> list[int | None]:
+    """The masks of caught signals of the processes on its nodes' GPUs, without those known to be another user's."""
+    masks: dict[tuple[str, int], int | None] = {}
+    for name in job.nodes:
+        node = context.state.nodes.get(name)
+        for gpu in node.gpus if node is not None else ():
+            for process in gpu.processes:
+                if process.user is None or not job.user or process.user == job.user:
+                    masks[name, process.pid] = process.caught
+    return list(masks.values())

@@ -7,10 +7,9 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.actions.planning.context import Actor, PlanContext, Readback, ReadRequest, RowPlan, context_of
-from trainmon.actions.planning.jobs import cancel, hold, is_held, release, requeue
+from trainmon.actions.planning.context import Actor, PlanContext, Readback, ReadRequest, Refused, RowPlan, context_of
+from trainmon.actions.planning.jobs import cancel, hold, is_held, release, requeue, signal
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
-from trainmon.actions.planning.signal import signal
 from trainmon.actions.planning.switches import kill, save, undo
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Job, Plan, Refusal, State, Verb
@@ -62,18 +61,17 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
     if state.read_only:
         hint = "start it without --read-only (and without read_only in the config) to act"
         why = "read-only: nothing is changed from here"
-        refusals = tuple(Refusal(subject=one, why=why, hint=hint) for one in request.subjects)
-        return Plan(request=request, refusals=refusals)
+        refusals = (Refusal(subject=one, why=why, hint=hint) for one in request.subjects)
+        return Plan(request=request, refusals=tuple(refusals))
     rows = []
     if request.verb == "exclude":
         rows.append(exclude(request, state, readback, actor, now))
     else:
         for subject in dict.fromkeys(request.subjects):
-            context = context_of(request, state, readback, actor, now, subject)
-            if isinstance(context, Refusal):
-                rows.append(RowPlan(refusals=(context,)))
-            else:
-                rows.append(PLANS[request.verb](context))
+            try:
+                rows.append(PLANS[request.verb](context_of(request, state, readback, actor, now, subject)))
+            except Refused as refused:
+                rows.append(RowPlan(refusals=(refused.refusal,)))
     once: dict[tuple[str, bytes], Action] = {}
     for one in (one for row in rows for one in row.actions):  # a run and its job may both be marked
         path = getattr(one.operation, "path", None)
@@ -138,36 +136,33 @@ def reads_for_plan(request: ActionRequest, state: State, readback: Readback) -> 
             found.append(ReadRequest(cluster.login, name, cluster.queue_users, jobs, nodes=tuple(nodes)))
         return tuple(found)
     for subject in dict.fromkeys(request.subjects):
-        context = context_of(request, state, readback, NOBODY, readback.at, subject)
-        if isinstance(context, PlanContext):
-            read = _reads_for_row(context)
-            found += [read] if read is not None else []
-            continue
-        name, _, number = subject.rpartition("/")  # a job that is not in the State may still be Slurm's
-        if name in state.clusters and number[:1].isdigit():
-            found.append(ReadRequest(state.clusters[name].login, name, jobs=((subject, number),)))
+        try:
+            context = context_of(request, state, readback, NOBODY, readback.at, subject)
+        except Refused:
+            name, _, number = subject.rpartition("/")  # a job that is not in the State may still be Slurm's
+            if name in state.clusters and number[:1].isdigit():
+                found.append(ReadRequest(state.clusters[name].login, name, jobs=((subject, number),)))
+        else:
+            if context.host is not None:
+                found.append(_reads_for_row(context, context.host))
     return tuple(found)
 
 
-def _reads_for_row(context: PlanContext) -> ReadRequest | None:
-    host, verb, cluster = context.host, context.request.verb, context.cluster_info
-    if host is None:
-        return None
-    spec = None if context.run is None else context.run.spec
-    paths = () if spec is None else tuple(path for path in (spec.kill_switch, spec.save_switch) if path is not None)
+def _reads_for_row(context: PlanContext, host: str) -> ReadRequest:
+    verb, cluster = context.request.verb, context.cluster_info
+    kill, save = context.switch_path("kill"), context.switch_path("save")
     if verb in SWITCH_VERBS or not _has_slurm(context.state, context.cluster):
-        return ReadRequest(host, context.cluster, switches=paths)
+        return ReadRequest(host, context.cluster, switches=tuple(path for path in (kill, save) if path is not None))
+    meant = context.jobs[:1]
     if verb in ("hold", "release"):
-        meant = [job for job in context.jobs if job.stage != "ended"]
-    else:
-        meant = [context.job] if context.job is not None else []
+        meant = tuple(job for job in context.jobs if job.stage != "ended")
     return ReadRequest(
         host,
         context.cluster,
-        users=cluster.queue_users if cluster is not None and spec is not None else None,
+        users=cluster.queue_users if cluster is not None and context.run is not None else None,
         jobs=tuple((job.key, _scontrol_id(job)) for job in meant[:8]),
         steps=tuple((job.key, job.step_target) for job in meant) if verb == "signal" else (),
-        switches=(spec.kill_switch,) if spec is not None and spec.kill_switch is not None else (),
+        switches=() if kill is None else (kill,),
     )
 
 

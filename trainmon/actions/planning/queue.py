@@ -10,8 +10,7 @@ from posixpath import dirname
 import msgspec
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import Actor, PlanContext, Readback, RowPlan
-from trainmon.actions.planning.switches import armed
+from trainmon.actions.planning.context import Actor, PlanContext, Readback, Refused, RowPlan
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, State
 from trainmon.slurm import commands
@@ -27,30 +26,26 @@ LARGEST_EXCLUSION = 32
 
 def queue(context: PlanContext) -> RowPlan:
     """Submit the run's script again, to start after all its running and waiting jobs."""
-    count, kill = context.request.count, armed(context, "kill")
-    run, cluster, name = context.run, context.cluster_info, context.name
+    count, run, cluster, name = context.request.count, context.run, context.cluster_info, context.name
     if run is None:
-        return context.refused("it belongs to no run; only a run's script can be queued", "use sbatch")
+        raise context.refused("it belongs to no run; only a run's script can be queued", "use sbatch")
     if not 1 <= count <= LARGEST_ARRAY:
-        return context.refused(f"{count} is out of range: 1 to {LARGEST_ARRAY}")
+        raise context.refused(f"{count} is out of range: 1 to {LARGEST_ARRAY}")
     if run.spec.script is None:
         command = context.job.command if context.job is not None else None
         made_from = f"; its job was submitted from {clean(command, 200)}" if command else ""
-        return context.refused(f"no script is configured for {name}", f"set script in the [[run]] of {name}{made_from}")
+        raise context.refused(f"no script is configured for {name}", f"set script in the [[run]] of {name}{made_from}")
     if cluster is not None and run.spec.user not in (None, cluster.me):
         why = f"the jobs of {name} are {run.spec.user}'s: a job queued from here would be yours, not the run's"
-        return context.refused(why, f"submit it as {run.spec.user}, or set user in the [[run]] of {name}")
-    if kill is not None:
-        way = f"first take it back: U, or trainmon-tui unkill {name}"
-        why = f"{kill.description(context.now)}: the queued job would end as soon as it starts"
-        return context.refused(why, way)
-    is_there = any(job.gone_at is None for job in context.jobs)  # nothing needs to wait for a job that left the queue
-    refusal = context.unknown_to_slurm(context.job) if is_there else _no_queue(context)
-    if refusal is not None:
-        return refusal
+        raise context.refused(why, f"submit it as {run.spec.user}, or set user in the [[run]] of {name}")
+    context.check_unarmed("the queued job would end as soon as it starts")
+    if any(job.gone_at is None for job in context.jobs):
+        context.known(context.job)
+    else:  # nothing needs to wait for a job that left the queue
+        context.check_queue()
     if count > 1 and any(job.components for job in context.jobs):
         why = f"the jobs of {name} are heterogeneous: Slurm makes no array of them"
-        return context.refused(why, "queue one at a time")
+        raise context.refused(why, "queue one at a time")
     return RowPlan(actions=(_submission(context, run.spec.script, count),))
 
 
@@ -82,7 +77,7 @@ def _submission(context: PlanContext, script: str, count: int) -> Action:
         ),
         warnings=warnings,
         expected=Expected(
-            switch_absent=spec.kill_switch if context.kill_switch_error is None else None,
+            switch_absent=spec.kill_switch if context.switch_error("kill") is None else None,
             chain=JobChain(
                 spec.job or spec.name, spec.user, numbers, cluster.queue_users if cluster is not None else ()
             ),
@@ -90,38 +85,32 @@ def _submission(context: PlanContext, script: str, count: int) -> Action:
     )
 
 
-def _no_queue(context: PlanContext) -> RowPlan | None:
-    """The refusal while the queue is unknown: nobody can tell then which job the new one must wait for."""
-    source = context.slurm
-    if context.cluster in context.readback.errors or source is None or source.health in ("off", "down"):
-        return context.unknown_to_slurm(context.job)
-    return None
-
-
 def exclude(request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant) -> RowPlan:
     """Keep the waiting jobs off some nodes, and drain the nodes where we may."""
     nodes: dict[str, list[str]] = {}
-    refusals: tuple[Refusal, ...] = ()
-    actions: tuple[Action, ...] = ()
+    refusals: list[Refusal] = []
+    actions: list[Action] = []
     for name in dict.fromkeys(request.subjects):
         cluster = cluster_of(state, name)
-        key, shown = f"{cluster}/{name}", clean(name, 100)
+        key, is_known = f"{cluster}/{name}", name in state.nodes or name in state.scheduler_nodes
         if cluster is None:
-            refusals += (Refusal(subject=name, why=f"no node is called {shown}"),)
-        elif name in state.nodes or name in state.scheduler_nodes:
-            nodes.setdefault(cluster, []).append(name)
-        elif key in readback.gone:
-            refusals += (Refusal(subject=name, why=f"Slurm knows no node called {shown}"),)
-        elif key in readback.errors:
-            refusals += (Refusal(subject=name, why=readback.errors[key]),)
+            refusals.append(Refusal(subject=name, why=f"no node is called {clean(name, 100)}"))
+        elif not is_known and key in readback.gone:
+            refusals.append(Refusal(subject=name, why=f"Slurm knows no node called {clean(name, 100)}"))
+        elif not is_known and key in readback.errors:
+            refusals.append(Refusal(subject=name, why=readback.errors[key]))
         else:
             nodes.setdefault(cluster, []).append(name)
     for cluster, names in nodes.items():
         jobs = waiting_jobs(request, state, readback, cluster, names)
         context = PlanContext(request, state, readback, actor, now, ",".join(names), cluster, None, jobs)
-        row = _exclusion(context, names)
-        actions, refusals = actions + row.actions, refusals + row.refusals
-    return RowPlan(actions=actions, refusals=refusals)
+        try:
+            actions += _exclusion(context, names)
+            errors = {job.key: readback.errors[job.key] for job in jobs if job.key in readback.errors}
+            refusals += (Refusal(subject=key, why=why) for key, why in errors.items())
+        except Refused as refused:
+            refusals.append(refused.refusal)
+    return RowPlan(actions=tuple(actions), refusals=tuple(refusals))
 
 
 def cluster_of(state: State, node: str) -> str | None:
@@ -163,22 +152,26 @@ def waiting_jobs(
     return tuple(waiting[:LARGEST_EXCLUSION])
 
 
-def _exclusion(context: PlanContext, names: list[str]) -> RowPlan:
-    """The plan for the nodes of one cluster."""
-    jobs, errors = context.jobs, context.readback.errors
-    refusal = context.unknown_to_slurm(jobs[0]) if jobs else _no_queue(context)
-    if refusal is not None:
-        return refusal
-    refusals = tuple(Refusal(subject=job.key, why=errors[job.key]) for job in jobs if job.key in errors)
-    read = [job for job in jobs if job.key not in errors]
+def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
+    """The actions for the nodes of one cluster.
+
+    Raises:
+        Refused: when there is nothing to do, or the queue is unknown.
+    """
+    jobs = context.jobs
+    if jobs:
+        context.known(jobs[0])
+    else:
+        context.check_queue()
+    read = [job for job in jobs if job.key not in context.readback.errors]
     actions = [_keep_off(context, job, names) for job in read if not set(names) <= set(job.excluded)]
     if context.cluster_info is not None and context.cluster_info.may_operate:
         nodes = {**context.state.scheduler_nodes, **context.readback.nodes}
         actions += [_drain(context, name) for name in names if name not in nodes or not nodes[name].is_drained]
-    if not actions and not refusals:
+    if not actions and len(read) == len(jobs):
         why = "every waiting job excludes it already" if jobs else "none of your waiting jobs could run on it"
-        return context.refused(why, "only an operator may drain it: tell your administrators what is wrong with it")
-    return RowPlan(actions=tuple(actions), refusals=refusals)
+        raise context.refused(why, "only an operator may drain it: tell your administrators what is wrong with it")
+    return actions
 
 
 def _keep_off(context: PlanContext, job: Job, names: list[str]) -> Action:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import PlanContext, RowPlan, SwitchKind
 from trainmon.lib import clean, duration
-from trainmon.model import CreateFile, Expected, RemoveFile, Switch, Verb
+from trainmon.model import CreateFile, Expected, RemoveFile
 
 HANG = 3.0
 """A run that hangs reads no switch: no step came for this many times its own usual interval."""
@@ -18,35 +16,10 @@ QUICK = 10.0
 SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
 
-class ArmedSwitch(NamedTuple):
-    """A switch of a run that is there now."""
-
-    kind: SwitchKind
-    undo: Verb
-    switch: Switch
-
-    def description(self, now: float) -> str:
-        """Who and since when: `kill switch, armed 4m ago by ana: “trainmon-tui kill by …”`."""
-        since = "" if self.switch.armed_at is None else f" {duration(max(0.0, now - self.switch.armed_at))} ago"
-        by = f" by {self.switch.by}" if self.switch.by else ""
-        text = f": “{self.switch.why}”" if self.switch.why else ""
-        return f"{self.kind} switch, armed{since}{by}{text}"
-
-
-def armed(context: PlanContext, kind: SwitchKind) -> ArmedSwitch | None:
-    """A switch of the run if it is armed, as recent as was read."""
-    switch = context.switch(kind)
-    if switch is None or not switch.exists:
-        return None
-    return ArmedSwitch(kind, "unkill" if kind == "kill" else "unsave", switch)
-
-
 def save(context: PlanContext) -> RowPlan:
     """Create the save switch."""
-    path, refusal = _path(context, "save")
-    if refusal is not None:
-        return refusal
-    kill = armed(context, "kill")
+    path = _path(context, "save")
+    kill = context.armed("kill")
     made = action(
         context,
         CreateFile(path, ""),
@@ -61,7 +34,7 @@ def save(context: PlanContext) -> RowPlan:
         ),
         warnings=(
             *_unread(context),
-            *(() if kill is None else (f"It is about to end: {kill.description(context.now)}.",)),
+            *((f"It is about to end: {kill}.",) if kill else ()),
             *_shared(context, path),
         ),
         expected=_reader(context),
@@ -71,9 +44,7 @@ def save(context: PlanContext) -> RowPlan:
 
 def kill(context: PlanContext) -> RowPlan:
     """Create the kill switch."""
-    path, refusal = _path(context, "kill")
-    if refusal is not None:
-        return refusal
+    path = _path(context, "kill")
     behind = sum(job.elements for job in context.waiting)
     if behind:
         ids = ", ".join(job.id for job in context.waiting[:4]) + (" …" if len(context.waiting) > 4 else "")
@@ -101,86 +72,85 @@ def kill(context: PlanContext) -> RowPlan:
 
 def undo(context: PlanContext) -> RowPlan:
     """Remove a switch: the chosen one, or the only one that is there."""
-    run, request = context.run, context.request
-    if run is None:
-        return context.refused("it belongs to no run; only runs have switches")
-    found = [one for one in (armed(context, "kill"), armed(context, "save")) if one is not None]
-    paths = (run.spec.kill_switch, run.spec.save_switch)
-    switches = (context.switch("kill"), context.switch("save"))
-    errors = [error for error in map(context.read_error, paths) if error is not None]
-    errors += [switch.error for switch in switches if switch is not None and switch.error is not None]
-    if request.verb == "unsave":
-        found.reverse()
+    request, job = context.request, context.running_job
+    if context.run is None:
+        raise context.refused("it belongs to no run; only runs have switches")
+    wanted: SwitchKind = "save" if request.verb == "unsave" else "kill"
+    kinds: tuple[SwitchKind, ...] = ("save", "kill") if wanted == "save" else ("kill", "save")
+    found = {kind: switch for kind in kinds if (switch := context.switch(kind)) is not None and switch.exists}
+    errors = [error for kind in kinds if (error := context.switch_error(kind)) is not None]
     if request.switch is not None:
-        found = [one for one in found if one.switch.path == request.switch]
+        found = {kind: switch for kind, switch in found.items() if switch.path == request.switch}
     elif request.is_exact:
-        others, found = found, [one for one in found if one.undo == request.verb]
-        if others and not found and not errors:
-            kind = request.verb.removeprefix("un")
-            return context.refused(f"no {kind} switch is armed, but {others[0].description(context.now)}")
-    if errors and all(context.read_error(one.switch.path) for one in found):
-        return context.refused(f"cannot tell whether a switch is armed: {errors[0]}")
+        if found and wanted not in found and not errors:
+            raise context.refused(f"no {wanted} switch is armed, but {context.armed(next(iter(found)))}")
+        found = {kind: switch for kind, switch in found.items() if kind == wanted}
+    if errors and all(context.read_error(switch.path) for switch in found.values()):
+        raise context.refused(f"cannot tell whether a switch is armed: {errors[0]}")
     if not found:
-        return context.refused("no switch is armed")
+        raise context.refused("no switch is armed")
     if len(found) > 1:
-        return RowPlan(choices=tuple((one.switch.path, one.description(context.now)) for one in found))
-    one, job = found[0], context.running_job
-    stat = context.readback.switches.get(f"{context.host}:{one.switch.path}")
-    armed_at, mark = (one.switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
+        return RowPlan(choices=tuple((switch.path, context.armed(kind)) for kind, switch in found.items()))
+    kind, switch = next(iter(found.items()))
+    stat = context.readback.switches.get(f"{context.host}:{switch.path}")
+    armed_at, mark = (switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
     consequences = ["No checkpoint is saved for it, unless the trainer is consuming it right now."]
-    if one.kind == "kill":
+    if kind == "kill":
         consequences = ["Jobs of the run train again when they start."]
         if job is not None:
             consequences.append(f"Job {job.id} trains on, unless its trainer has read the switch already.")
     made = action(
         context,
-        RemoveFile(one.switch.path, armed_at, mark),
-        f"Take back the {one.kind} switch of {context.name}",
-        verb=one.undo,
+        RemoveFile(switch.path, armed_at, mark),
+        f"Take back the {kind} switch of {context.name}",
+        verb="unkill" if kind == "kill" else "unsave",
         job=job,
-        facts=(("armed", one.description(context.now)),),
+        facts=(("armed", context.armed(kind)),),
         consequences=tuple(consequences),
     )
     return RowPlan(actions=(made,))
 
 
-def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, RowPlan | None]:
-    """The path of a run's switch, or why it cannot be created."""
+def _path(context: PlanContext, kind: SwitchKind) -> str:
+    """The path of a run's switch.
+
+    Raises:
+        Refused: when it cannot be created.
+    """
+    path, switch = context.switch_path(kind), context.switch(kind)
     if context.run is None:
-        hint = "name the run in the config"
-        return "", context.refused("it belongs to no run; only runs have switches", hint)
-    path = context.run.spec.kill_switch if kind == "kill" else context.run.spec.save_switch
+        raise context.refused("it belongs to no run; only runs have switches", "name the run in the config")
     if path is None:
         hint = f"set {kind}_switch in the [[run]] of {context.name}, as its trainer has it"
-        return "", context.refused(f"no {kind} switch is configured for {context.name}", hint)
+        raise context.refused(f"no {kind} switch is configured for {context.name}", hint)
     if context.host is None:
-        return "", context.refused(f"no known host sees {clean(path)}")
-    switch = context.switch(kind)
-    error = context.read_error(path) or (switch.error if switch is not None else None)
+        raise context.refused(f"no known host sees {clean(path)}")
+    error = context.switch_error(kind)
     if error is not None:
-        return "", context.refused(f"{clean(path)}: {error}")
+        raise context.refused(f"{clean(path)}: {error}")
     if switch is not None and switch.exists:
         by = f" by {switch.by}" if switch.by else ""
         text = f" (“{switch.why}”)" if switch.why else ""
         since = context.ago(switch.armed_at) or "an unknown time"
         pending = "; the trainer has not consumed it yet" if kind == "save" else ""
         why = f"{clean(switch.path)} is already armed, since {since}{by}{text}{pending}"
-        return "", context.refused(why, "U takes it back")
-    return path, None
+        raise context.refused(why, "U takes it back")
+    return path
 
 
 def _next(context: PlanContext) -> str:
-    interval = context.step_interval_s
+    interval = context.run.progress.cadence_s if context.run is not None else None
     return f" at its next iteration (about {duration(interval)})" if interval else " at its next iteration"
 
 
 def _unread(context: PlanContext) -> tuple[str, ...]:
     """That no trainer may read the switch, and what helps then."""
-    run, interval = context.run, context.step_interval_s
+    run = context.run
     assert run is not None
     if _has_no_reader(context):
         return ("None of its jobs runs now: the next job reads the file first.",)
     silent = None if run.progress.at is None else max(0.0, context.now - run.progress.at)
+    interval = run.progress.cadence_s
     is_slow = silent is not None and interval is not None and silent > max(QUICK, HANG * interval)
     if run.verdict not in ("saving", "evaluating") and (is_slow or run.verdict in SILENT_VERDICTS):
         since = "" if silent is None else f": no step for {duration(silent)}"

@@ -43,6 +43,11 @@ class Observation:
         return None if self.action.run is None else self.state.runs.get(self.action.run)
 
     @property
+    def save_s(self) -> Seconds | None:
+        """The usual duration of a save of its run."""
+        return None if self.run is None or self.run.checkpoints is None else self.run.checkpoints.save_s
+
+    @property
     def job(self) -> Job | None:
         """The job of the action. An array task that waits again is part of the one row of all waiting tasks."""
         job = None if self.action.job is None else self.state.jobs.get(self.action.job)
@@ -55,18 +60,16 @@ class Observation:
 
     @property
     def switch(self) -> Switch | None:
-        run = self.run
-        if run is None:
+        if self.run is None:
             return None
-        return run.kill if self.action.verb in ("kill", "unkill") else run.save
+        return self.run.kill if self.action.verb in ("kill", "unkill") else self.run.save
 
     def is_past(self, limit: Seconds) -> bool:
         return self.now - self.since > limit
 
     def was_read(self) -> bool:
         """Whether the host that reads the files has reported well after the action."""
-        run = self.run
-        reader = self.action.host if run is None or run.log is None else run.log.host
+        reader = self.action.host if self.run is None or self.run.log is None else self.run.log.host
         source = self.state.sources.get(f"node:{reader}")
         return source is not None and source.seen_at is not None and source.seen_at > self.since + 2 * source.period
 
@@ -101,9 +104,7 @@ Progress = tuple[tuple[Milestone, ...], bool]
 
 def committed(observed: Observation, name: str, begins: Instant | None) -> Milestone:
     """A new checkpoint, expected since `begins`."""
-    run = observed.run
-    assert run is not None
-    limit = max(COMMIT_SAVES * (save_s(run) or 0.0), COMMIT_AT_LEAST)
+    limit = max(COMMIT_SAVES * (observed.save_s or 0.0), COMMIT_AT_LEAST)
     missed = None
     if begins is not None and has_no_checkpoints(observed):
         missed = "no checkpoint directory of it can be seen"
@@ -114,19 +115,13 @@ def committed(observed: Observation, name: str, begins: Instant | None) -> Miles
 
 def new_checkpoint(observed: Observation) -> Instant | None:
     """When a checkpoint was committed that was begun after the action."""
-    run = observed.run
-    found = None if run is None or run.checkpoints is None else run.checkpoints
-    for checkpoint in found.list if found is not None else ():
-        known = observed.action.checkpoint
+    run, known = observed.run, observed.action.checkpoint
+    for checkpoint in run.checkpoints.list if run is not None and run.checkpoints is not None else ():
         is_newer = known is None or checkpoint.step is None or checkpoint.step > known
         begun = checkpoint.began_at if checkpoint.began_at is not None else checkpoint.at
         if checkpoint.is_whole and is_newer and begun is not None and begun >= observed.since - CLOCK_TOLERANCE:
             return max(checkpoint.at or observed.now, observed.since)
     return None
-
-
-def save_s(run: Run) -> Seconds | None:
-    return None if run.checkpoints is None else run.checkpoints.save_s
 
 
 def has_no_checkpoints(observed: Observation) -> bool:
@@ -140,17 +135,13 @@ def has_no_checkpoints(observed: Observation) -> bool:
 
 
 def exited_at(observed: Observation) -> Instant | None:
-    """When the job that was meant ended, by its scheduler; without observed, when its GPUs were left."""
+    """When the job that was meant ended, by its scheduler; without one, when its GPUs were left."""
+    job = observed.job
     if observed.action.job is None:
         return observed.now if _gpus_are_free(observed) else None
-    job = observed.job
-    if job is None:
-        return observed.now if observed.polls() else None
-    if job.stage == "ended":
-        return max(job.ends_at or observed.now, observed.since)
-    if job.gone_at is not None:
-        return max(job.gone_at, observed.since)
-    return observed.now if job.stage == "waiting" and observed.polls() else None
+    if job is not None and (job.stage == "ended" or job.gone_at is not None):
+        return max((job.ends_at if job.stage == "ended" else job.gone_at) or observed.now, observed.since)
+    return observed.now if observed.polls() and (job is None or job.stage == "waiting") else None
 
 
 def _gpus_are_free(observed: Observation) -> bool:

@@ -11,18 +11,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from trainmon.actions.planning import is_held
-from trainmon.actions.verification.jobs import (
-    cancel,
-    exclude,
-    hold,
-    is_excluded,
-    queue,
-    requeue,
-    submitted_job,
-    was_requeued,
-)
+from trainmon.actions.verification import effects
 from trainmon.actions.verification.observation import Observation, Progress
-from trainmon.actions.verification.switches import is_gone, kill, save, signal, undo
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Record, State, Verb
 
@@ -32,21 +22,23 @@ RESULT_TIMEOUT: Seconds = 180.0
 VERIFY_TIMEOUT: Seconds = 3_600.0
 """An unfinished action is followed no longer than this; what was missed stays in the record."""
 
+OBSERVED = "its effect is observed: it was done"
+
 QUEUE_VERBS = frozenset({"requeue", "cancel", "hold", "release", "queue"})
 """Verbs whose effect one poll of the queue shows."""
 
 VERIFY: dict[Verb, Callable[[Observation], Progress]] = {
-    "save": save,
-    "kill": kill,
-    "unkill": undo,
-    "unsave": undo,
-    "requeue": requeue,
-    "cancel": cancel,
-    "hold": hold,
-    "release": hold,
-    "signal": signal,
-    "queue": queue,
-    "exclude": exclude,
+    "save": effects.save,
+    "kill": effects.kill,
+    "unkill": effects.undo,
+    "unsave": effects.undo,
+    "requeue": effects.requeue,
+    "cancel": effects.cancel,
+    "hold": effects.hold,
+    "release": effects.hold,
+    "signal": effects.signal,
+    "queue": effects.queue,
+    "exclude": effects.exclude,
 }
 
 
@@ -74,18 +66,17 @@ def _resolve(observed: Observation) -> Record:
     if record.status == "asked" and begun >= observed.state.started_at and observed.now - begun < RESULT_TIMEOUT:
         return record  # it runs now
     if _is_observed(observed):
-        words = "its effect is observed: it was done"
-        outcome = f"{record.outcome}; {words}" if record.outcome else words
-        number = submitted_job(observed) if record.made is None else record.made
+        outcome = f"{record.outcome}; {OBSERVED}" if record.outcome else OBSERVED
+        number = effects.submitted_job(observed) if record.made is None else record.made
         return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun, made=number)
-    queue_of = observed.state.sources.get(f"slurm:{observed.action.cluster}")
-    polled_at = None if queue_of is None else queue_of.seen_at
-    was_polled = polled_at is not None and polled_at > observed.state.started_at  # no later poll shows more
+    source, started_at = observed.state.sources.get(f"slurm:{observed.action.cluster}"), observed.state.started_at
+    was_polled = source is not None and source.seen_at is not None and source.seen_at > started_at
+    # One poll of the queue is enough: no later poll shows more.
     is_final = observed.now - begun >= RESULT_TIMEOUT and observed.action.verb in QUEUE_VERBS and was_polled
-    if not is_final and observed.now - max(begun, observed.state.started_at) < RESULT_TIMEOUT:
+    if not is_final and observed.now - max(begun, started_at) < RESULT_TIMEOUT:
         return record
-    words = record.outcome or "it was interrupted: it is not known whether it was done, and it is not repeated"
-    return replace(record, status="unknown", outcome=words, settled_at=observed.now)
+    outcome = record.outcome or "it was interrupted: it is not known whether it was done, and it is not repeated"
+    return replace(record, status="unknown", outcome=outcome, settled_at=observed.now)
 
 
 def _is_observed(observed: Observation) -> bool:
@@ -95,16 +86,16 @@ def _is_observed(observed: Observation) -> bool:
         case "save" | "kill":
             return switch is not None and bool(switch.exists) and action.id in (switch.why or "")
         case "unkill" | "unsave":
-            return is_gone(observed)
+            return effects.is_gone(observed)
         case "requeue":
-            return job is not None and was_requeued(observed, job)
+            return job is not None and effects.was_requeued(observed, job)
         case "cancel":
             return job is not None and job.state == "CANCELLED"
         case "hold" | "release":
             return job is not None and observed.polls() > 0 and is_held(job) == (action.verb == "hold")
         case "exclude":
-            return is_excluded(observed)
+            return effects.is_excluded(observed)
         case "queue":
-            return submitted_job(observed) is not None
+            return effects.submitted_job(observed) is not None
         case _:
             return False

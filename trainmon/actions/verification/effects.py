@@ -1,0 +1,223 @@
+"""The effect of each verb: a job requeued, ended, held or queued; a switch file consumed; a checkpoint. Pure."""
+
+from __future__ import annotations
+
+from trainmon.actions.planning import is_held
+from trainmon.actions.verification.observation import (
+    CLOCK_TOLERANCE,
+    COMMIT_AT_LEAST,
+    COMMIT_SAVES,
+    COMMITTED,
+    EXIT_LISTED,
+    Observation,
+    Progress,
+    committed,
+    exited_at,
+    has_no_checkpoints,
+    new_checkpoint,
+)
+from trainmon.lib import Seconds, duration
+from trainmon.model import Job, Milestone, Run
+from trainmon.slurm import end_reason
+
+KILL_WAIT: Seconds = 180.0
+"""Slurm gives processes 30 s between SIGTERM and SIGKILL, and polls are half a minute apart."""
+
+SUBMITTED_WITHIN: Seconds = 180.0
+"""Between the ledger's entry and the submission: a check, a login shell, and an sbatch that waits its turn."""
+
+TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
+"""A trainer reads its switch every iteration. It is late after ten iterations, and after 10 minutes at least."""
+
+WAITS, STARTS, ENDS = "it waits again", "it starts anew", "it has ended"
+HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
+KEPT_OFF, DRAINED = "it keeps off the node", "the node is drained"
+APPEARS, TAKEN, SAVES, EXITS, GONE = (
+    "the file appears", "the trainer takes it", "the trainer saves", "it exits", "the file is gone"
+)  # fmt: skip
+
+
+# ---- jobs and nodes --------------------------------------------------------------------------------------------------
+
+
+def was_requeued(observed: Observation, job: Job) -> bool:
+    before = observed.action.expected.restarts
+    return before is not None and job.restarts is not None and job.restarts > before
+
+
+def requeue(observed: Observation) -> Progress:
+    job, polls = observed.job, observed.polls()
+    if job is None or job.gone_at is not None:
+        missed = "the job is no longer in the queue" if polls else None
+        return (observed.milestone(WAITS, None, missed), observed.milestone(STARTS, None)), missed is not None
+    again = was_requeued(observed, job) or (job.stage == "waiting" and polls > 0)
+    missed = None
+    if job.stage == "ended" and polls >= 2:
+        missed = f"nothing happened: Slurm does not requeue ended jobs ({end_reason(job)})"
+    elif job.stage == "running" and observed.is_past(KILL_WAIT) and polls >= 2:
+        missed = "it runs as before: Slurm has not requeued it"
+    waits = observed.milestone(WAITS, observed.now if again else None, missed)
+    is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
+    is_running = waits.at is not None and job.stage == "running" and is_new
+    starts = observed.milestone(STARTS, (job.started_at or observed.now) if is_running else None)
+    return (waits, starts), starts.at is not None or (waits.at is None and job.stage == "ended" and polls >= 2)
+
+
+def cancel(observed: Observation) -> Progress:
+    job, at = observed.job, None
+    if job is None:
+        at = observed.now if observed.polls() else None
+    elif job.stage == "ended" or job.gone_at is not None:
+        at = exited_at(observed)
+    late = "Slurm still lists it: it may wait for processes that do not end"
+    ends = observed.milestone(ENDS, at, late if observed.is_past(KILL_WAIT) and observed.polls() >= 2 else None)
+    return (ends,), ends.at is not None
+
+
+def hold(observed: Observation) -> Progress:
+    job, wanted = observed.job, observed.action.verb == "hold"
+    name = HELD if wanted else RELEASED
+    if observed.polls() == 0:
+        return (observed.milestone(name, None),), False
+    if job is None or job.gone_at is not None or job.stage == "ended":
+        return (observed.milestone(name, None, "the job is no longer in the queue"),), True
+    missed = "it is not held" if wanted else f"it is still held ({job.reason or 'priority 0'})"
+    at = observed.now if is_held(job) == wanted else None
+    held = observed.milestone(name, at, missed if observed.polls() >= 2 else None)
+    return (held,), held.at is not None or observed.polls() >= 2
+
+
+def submitted_job(observed: Observation) -> str | None:
+    """The job of a `queue` whose output was not received: it has the run's job name, was submitted then, and belongs
+    to no other action."""
+    chain = observed.action.expected.chain
+    if observed.action.verb != "queue" or chain is None:
+        return None
+    cluster = observed.state.clusters.get(observed.action.cluster)
+    me = None if cluster is None else cluster.me
+    begun = observed.record.written_at or observed.action.asked_at
+    others = (record.made for record in observed.state.actions.values() if record is not observed.record)
+    taken = {*chain.numbers, *others}
+    for job in observed.state.jobs.values():
+        number = str(job.array or job.number)
+        is_then = job.submitted_at is not None and -CLOCK_TOLERANCE <= job.submitted_at - begun <= SUBMITTED_WITHIN
+        is_ours = job.cluster == observed.action.cluster and job.name == chain.name and me in (None, job.user)
+        if is_ours and is_then and number not in taken:
+            return number
+    return None
+
+
+def queue(observed: Observation) -> Progress:
+    number = observed.record.made
+    if number is None:
+        return (observed.milestone(QUEUED, None, "which job was made is not known"),), True
+    jobs = (job for job in observed.state.jobs.values() if job.cluster == observed.action.cluster)
+    is_there = any(number in (str(job.number), str(job.array)) for job in jobs)
+    missed = f"the queue does not show job {number}" if observed.polls() >= 2 else None
+    queued = observed.milestone(QUEUED, observed.now if is_there else None, missed)
+    return (queued,), queued.at is not None or queued.missed is not None
+
+
+def is_excluded(observed: Observation) -> bool:
+    if observed.action.job is None:
+        node = observed.state.scheduler_nodes.get(observed.action.subject)
+        return node is not None and node.is_drained
+    return observed.job is not None and set(observed.action.subject.split(",")) <= set(observed.job.excluded)
+
+
+def exclude(observed: Observation) -> Progress:
+    name = DRAINED if observed.action.job is None else KEPT_OFF
+    missed = "its scheduler does not show it" if observed.is_past(KILL_WAIT) and observed.polls() >= 2 else None
+    mark = observed.milestone(name, observed.now if is_excluded(observed) else None, missed)
+    return (mark,), mark.at is not None or mark.missed is not None
+
+
+# ---- switches and signals --------------------------------------------------------------------------------------------
+
+
+def _appears(observed: Observation) -> Milestone:
+    switch, at = observed.switch, None
+    if switch is not None and switch.exists and (observed.action.id in (switch.why or "") or observed.was_read()):
+        at = max(switch.armed_at or observed.now, observed.since - CLOCK_TOLERANCE)
+    elif is_gone(observed):
+        at = observed.since  # it was created and consumed between two polls
+    error = None if switch is None else switch.error
+    return observed.milestone(APPEARS, at, f"it is not seen: {error}" if error else None)
+
+
+def _was_taken(observed: Observation) -> bool:
+    """Whether the probe saw the file consumed after the action."""
+    taken_at = observed.switch.taken_at if observed.switch is not None else None
+    return taken_at is not None and taken_at >= observed.since - CLOCK_TOLERANCE
+
+
+def is_gone(observed: Observation) -> bool:
+    switch = observed.switch
+    return switch is not None and switch.exists is False and (observed.was_read() or _was_taken(observed))
+
+
+def _undone(observed: Observation) -> str | None:
+    """Who removed the switch meanwhile."""
+    undo = "unkill" if observed.action.verb == "kill" else "unsave"
+    for record in observed.state.actions.values():
+        is_of_it = (record.action.verb, record.action.run, record.status) == (undo, observed.action.run, "done")
+        if is_of_it and record.done_at is not None and record.done_at > observed.since:
+            return f"taken back by {record.action.who}"
+    return None
+
+
+def save(observed: Observation) -> Progress:
+    run, switch = observed.run, observed.switch
+    if run is None:
+        return observed.record.marks, True
+    appears, undone = _appears(observed), _undone(observed)
+    if undone is not None:
+        return (appears, observed.milestone(TAKEN, None, undone)), True
+    at, limit = None, _take_limit(run)
+    if switch is not None and is_gone(observed):
+        at = switch.taken_at if _was_taken(observed) else observed.now
+    late = f"not taken within {duration(limit)}: a trainer that hangs does not read it"
+    taken = observed.milestone(TAKEN, at, late if observed.is_past(limit) else None)
+    saved = committed(observed, COMMITTED, taken.at)
+    # A save of one second is committed before the switch is read again: wait for that read.
+    return (appears, taken, saved), taken.at is not None and (saved.at is not None or has_no_checkpoints(observed))
+
+
+def kill(observed: Observation) -> Progress:
+    run = observed.run
+    if run is None:
+        return observed.record.marks, True
+    appears, undone = _appears(observed), _undone(observed)
+    if undone is not None:
+        return (appears, observed.milestone(EXITS, None, undone)), True
+    if observed.action.job is None and f"slurm:{observed.action.cluster}" in observed.state.sources:
+        return (appears,), appears.at is not None  # no job of it ran: nothing exits
+    limit = _take_limit(run) + COMMIT_SAVES * (observed.save_s or COMMIT_AT_LEAST / 3)
+    late = f"still there after {duration(limit)}: a trainer that hangs does not read the file; C cancels its job"
+    exits = observed.milestone(EXITS, exited_at(observed), late if observed.is_past(limit) else None)
+    no_save = None
+    if exits.at is not None and observed.now - exits.at >= EXIT_LISTED:
+        is_blind = has_no_checkpoints(observed)
+        no_save = "its checkpoints are not seen" if is_blind else "it ended without a new checkpoint"
+    saves = observed.milestone(SAVES, new_checkpoint(observed), no_save)
+    return (appears, saves, exits), exits.at is not None and (saves.at is not None or saves.missed is not None)
+
+
+def undo(observed: Observation) -> Progress:
+    missed = "it is there again, or still" if observed.is_past(60.0) and observed.was_read() else None
+    gone = observed.milestone(GONE, observed.now if is_gone(observed) else None, missed)
+    return (gone,), gone.at is not None or gone.missed is not None
+
+
+def _take_limit(run: Run) -> Seconds:
+    return max(TAKE_STEPS * (run.progress.cadence_s or 0.0), TAKE_AT_LEAST)
+
+
+def signal(observed: Observation) -> Progress:
+    if has_no_checkpoints(observed):
+        missed = "no checkpoint directory of it can be seen"
+        return (observed.milestone(COMMITTED, None, missed),), True
+    saved, exited = committed(observed, COMMITTED, observed.since), exited_at(observed)
+    if saved.at is None and exited is not None and observed.now - exited > EXIT_LISTED:
+        return (observed.milestone(COMMITTED, None, "it ended without a new checkpoint"),), True
+    return (saved,), saved.at is not None
