@@ -142,12 +142,11 @@ class Executor:
                     del self._accepted[next(iter(self._accepted))]
             record = Record(action=action, written_at=self._clock.now())
             if self._known_state().read_only:
-                self._report(_refused(record, "read-only: nothing is changed from here", self._clock.now()))
+                self._refuse(record, "read-only: nothing is changed from here")
                 continue
             self._report(record)
             if not self._worker(action.host).submit(partial(self._run, record)):
-                why = f"{action.host} is busy: its queue is full; nothing was done"
-                self._report(_refused(record, why, self._clock.now()))
+                self._refuse(record, f"{action.host} is busy: its queue is full; nothing was done")
 
     def _run(self, record: Record) -> None:
         """On the host's thread: write it down, copy the log's end, check, execute, report."""
@@ -181,28 +180,27 @@ class Executor:
             if file is not None:  # before the check: nothing may take its time between that and the command
                 record = _noted(record, self._keep_log(action, file))
         seconds = PREFLIGHT_TIMEOUT if action.expected.needs_slurm else SWITCH_PREFLIGHT_TIMEOUT
-        view = PreflightView(action.host, shell, slurm, self._clock, seconds)
-        readback = view.for_action(reads_before(action))
+        readback = PreflightView(action.host, shell, slurm, self._clock, seconds).for_action(reads_before(action))
         refusal = recheck(action, readback)
         if refusal is not None:
-            return _refused(record, f"{refusal.why} ({refusal.hint})", self._clock.now())
+            outcome = f"{refusal.why} ({refusal.hint})"
+            return replace(record, status="refused", outcome=outcome, settled_at=self._clock.now())
         record = _noted(record, unchecked(action, readback))
-        outcome = execute(action, shell, slurm)
+        done = execute(action, shell, slurm)
         now = self._clock.now()
-        record = replace(record, status=outcome.status, outcome=outcome.message, made=outcome.made, done_at=now)
-        if outcome.status == "failed":
-            record = replace(record, settled_at=now)
-        job = None if outcome.detail is None else self._state().jobs.get(outcome.detail.key)
-        if job is not None and outcome.detail is not None:
-            self._submit(JobChanged(replace(detailed(job, outcome.detail), detail_at=job.detail_at)))
-        return record
+        job = None if done.detail is None else self._state().jobs.get(done.detail.key)
+        if job is not None and done.detail is not None:
+            self._submit(JobChanged(replace(detailed(job, done.detail), detail_at=job.detail_at)))
+        settled_at = now if done.status == "failed" else None
+        return replace(
+            record, status=done.status, outcome=done.message, made=done.made, done_at=now, settled_at=settled_at
+        )
 
     def _write_down(self, record: Record) -> Record:
         """Write it to the ledger before anything happens. A failure is noted and does not stop the action."""
-        if self._ledger is None:
-            return record
         try:
-            self._ledger.write(record)
+            if self._ledger is not None:
+                self._ledger.write(record)
         except Exception as error:
             if not isinstance(error, TrainmonError):
                 log.exception("the ledger failed")
@@ -215,8 +213,7 @@ class Executor:
         if self._ledger is None:
             return "the end of the log was not kept: there is no ledger"
         try:
-            text = log_tail(self._shell_of(host), path)
-            self._ledger.write_text(action.id, "log", host, path, text)
+            self._ledger.write_text(action.id, "log", host, path, log_tail(self._shell_of(host), path))
         except TrainmonError as error:
             return f"the end of the log was not kept: {error}"
         return None
@@ -224,15 +221,14 @@ class Executor:
     def _report(self, record: Record) -> None:
         self._submit(ActionChanged(record))
 
+    def _refuse(self, record: Record, why: str) -> None:
+        self._report(replace(record, status="refused", outcome=why, settled_at=self._clock.now()))
+
     def _worker(self, host: str) -> HostWorker:
         with self._lock:
             if host not in self._workers:
                 self._workers[host] = HostWorker(host)
             return self._workers[host]
-
-
-def _refused(record: Record, why: str, now: float) -> Record:
-    return replace(record, status="refused", outcome=why, settled_at=now)
 
 
 def _noted(record: Record, note: str | None) -> Record:

@@ -41,12 +41,10 @@ class PreflightView:
 
     def for_plan(self, request: ActionRequest, state: State) -> Readback:
         """Read all that a plan needs of this host: first the queue, as it says which jobs are meant."""
-        for read in reads_for_plan(request, state, self.readback):
-            if read.host == self._host:
-                self._queue(read)
-        for read in reads_for_plan(request, state, self.readback):
-            if read.host == self._host:
-                self._read(read)
+        for step in (self._queue, self._read):
+            for read in reads_for_plan(request, state, self.readback):
+                if read.host == self._host:
+                    step(read)
         return self.readback
 
     def for_action(self, read: ReadRequest) -> Readback:
@@ -59,16 +57,19 @@ class PreflightView:
         for path in read.switches:
             self._switch(f"{read.host}:{path}", path)
         for key, number in read.jobs:
-            self._job(read.cluster, key, number)
+            text = self._query(read.cluster, commands.show_job(number), key, may_be_gone=True)
+            if text is not None:
+                shown = {job.key: replace(job, detail_at=self.readback.at) for job in read_job(text, read.cluster)}
+                self._add(jobs=shown)
+                if key not in shown:
+                    self._gone(key)
         for key, number in read.steps:
             if key not in self.readback.gone and key not in self.readback.errors:
-                text = self._ask(read.cluster, commands.steps(number), key)
+                text = self._query(read.cluster, commands.steps(number), key)
                 if text is not None:
                     self._add(steps={key: read_steps(text)})
-        if not read.nodes:
-            return
         keys = {name: f"{read.cluster}/{name}" for name in read.nodes}
-        text = self._ask(read.cluster, commands.nodes(read.nodes), *keys.values())
+        text = self._query(read.cluster, commands.nodes(read.nodes), *keys.values()) if keys else None
         if text is not None:
             listed = {node.name: node for node in read_nodes(text, read.cluster) if node.name in keys}
             self._add(nodes=listed, gone=frozenset(key for name, key in keys.items() if name not in listed))
@@ -80,7 +81,7 @@ class PreflightView:
     def _left(self) -> Seconds:
         return max(0.5, self._until - self._clock.monotonic())
 
-    def _ask(self, cluster: str, argv: tuple[str, ...], *keys: str, may_be_gone: bool = False) -> str | None:
+    def _query(self, cluster: str, argv: tuple[str, ...], *keys: str, may_be_gone: bool = False) -> str | None:
         """The output of a Slurm command; None after a failure, which is kept under the keys."""
         error = self._silent.get(cluster)
         if error is None:
@@ -97,20 +98,9 @@ class PreflightView:
         return None
 
     def _queue(self, read: ReadRequest) -> None:
-        if read.users is None:
-            return
-        text = self._ask(read.cluster, commands.queue(read.users), read.cluster)
+        text = None if read.users is None else self._query(read.cluster, commands.queue(read.users), read.cluster)
         if text is not None:
             self._add(jobs={job.key: job for job in read_queue(text, read.cluster)})
-
-    def _job(self, cluster: str, key: str, number: str) -> None:
-        text = self._ask(cluster, commands.show_job(number), key, may_be_gone=True)
-        if text is None:
-            return
-        shown = {job.key: replace(job, detail_at=self.readback.at) for job in read_job(text, cluster)}
-        self._add(jobs=shown)
-        if key not in shown:
-            self._gone(key)
 
     def _gone(self, key: str) -> None:
         left = {other: job for other, job in self.readback.jobs.items() if other != key}

@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from trainmon.actions.execution.preflight import merged, unreadable
 from trainmon.actions.planning import Readback, ReadRequest
@@ -79,19 +80,14 @@ class PendingReads:
     def received(self, host: str, readback: Readback | str) -> None:
         """Take what was read on a host, or why nothing could be read there."""
         with self._lock:
-            self._parts.setdefault(host, readback if isinstance(readback, Readback) else self._unread(host, readback))
+            if isinstance(readback, str):
+                readback = unreadable((read for read in self._reads if read.host == host), readback)
+            self._parts.setdefault(host, readback)
             if len(self._parts) == len(self.hosts):
                 self._complete.set()
 
-    def _unread(self, host: str, why: str) -> Readback:
-        return unreadable((read for read in self._reads if read.host == host), why)
-
     def _wait(self, seconds: Seconds) -> None:
         self._complete.wait(seconds)
-        with self._lock:
-            parts = dict(self._parts)
-        whole = Readback()
         for host in self.hosts:
-            part = parts.get(host) or self._unread(host, f"{host} has not answered in {seconds:g} s")
-            whole = merged(whole, part)
-        self._finish(whole)
+            self.received(host, f"{host} has not answered in {seconds:g} s")
+        self._finish(reduce(merged, (self._parts[host] for host in self.hosts), Readback()))
