@@ -28,9 +28,8 @@ from trainmon.config.schema import (
     RunSettings,
     Settings,
 )
-from trainmon.config.secrets import resolve_secret
 from trainmon.config.table import Table, table_of, value_type
-from trainmon.config.types import InvalidValue, ValueType, did_you_mean, quoted, toml
+from trainmon.config.types import InvalidValue, ValueType, did_you_mean, quoted, resolve_secret, toml
 from trainmon.config.units import duration_text, parse_duration
 from trainmon.config.validate import watched_nodes
 

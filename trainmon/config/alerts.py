@@ -12,8 +12,8 @@ import msgspec
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.config.hosts import Host
-from trainmon.config.table import Table
-from trainmon.config.types import Argv, InvalidValue, Secret, describe, did_you_mean, quoted
+from trainmon.config.table import Table, type_name
+from trainmon.config.types import Argv, Secret
 from trainmon.config.units import Datetime, Days, Duration, DurationOrNever, TimeOfDay
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Route, Silence
@@ -38,16 +38,9 @@ class RuleSettings(Table, frozen=True, kw_only=True):
     @classmethod
     def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:
         """`type`, and the fields of the rule that it names."""
-        name = raw.get("type")
-        if name is None:
-            raise InvalidValue("is missing: it names the rule")
-        if not isinstance(name, str):
-            raise InvalidValue(f"must be the name of a rule in quotes, not {describe(name)}")
-        names = [rule.name for rule in RULES]
-        if name not in names:
-            near = did_you_mean(name, names) or "; `trainmon-tui rules` lists them"
-            raise InvalidValue(f"names no rule: {quoted(name)}{near}")
-        return (msgspec.structs.fields(cls)[0], *msgspec.structs.fields(RULES[names.index(name)]))
+        rules = {rule.name: rule for rule in RULES}
+        name = type_name(raw, rules, "rule", "the name of a rule", "; `trainmon-tui rules` lists them")
+        return (msgspec.structs.fields(cls)[0], *msgspec.structs.fields(rules[name]))
 
     @classmethod
     def pack(cls, values: dict[str, Any]) -> dict[str, Any]:

@@ -75,28 +75,29 @@ class _Walk:
         elif many:
             values[key] = list(self.tables(key, value, struct))
         elif isinstance(value, dict):
-            inside = (where, f"{prefix}{key}.") if where else (f"[{key}]", "")
-            values[key] = self.table(value, struct, where=inside[0], prefix=inside[1])
+            inner, prefix = (where, f"{prefix}{key}.") if where else (f"[{key}]", "")
+            values[key] = self.table(value, struct, where=inner, prefix=prefix)
         else:
             self.lose(where, f"{quoted(prefix + key)} must be a table, not {describe(value)}")
 
     def tables(self, key: str, value: object, struct: type[Table]) -> Iterable[dict[str, object]]:
-        if isinstance(value, dict):
-            yield from self.listed(value, struct, where=f"[{key}]{_name(value)}")
-        elif isinstance(value, list) and all(isinstance(item, dict) for item in value):
-            for number, item in enumerate(value, 1):
-                yield from self.listed(item, struct, where=f"[[{key}]] #{number}{_name(item)}")
-        else:
+        """The tables of a list, without those of an unknown type."""
+        items = {f"[{key}]": value}
+        if isinstance(value, list):
+            items = {f"[[{key}]] #{number}": item for number, item in enumerate(value, 1)}
+        if not all(isinstance(item, dict) for item in items.values()):
             self.lose("", f"{quoted(key)} must be a table, [[{key}]], not {describe(value)}")
-
-    def listed(self, raw: dict[str, object], struct: type[Table], *, where: str) -> Iterable[dict[str, object]]:
-        """One table of a list, or nothing when its type is unknown."""
-        try:
-            values = self.table(raw, struct, where=where, prefix="")
-        except InvalidValue as wrong:
-            self.lose(where, f'"type" {wrong}')
-        else:
-            yield struct.pack(values)
+            return
+        for location, item in items.items():
+            assert isinstance(item, dict)
+            name = next((item[key] for key in NAMED_BY if isinstance(item.get(key), str) and item[key]), None)
+            where = location if name is None else f"{location} ({quoted(name)[1:-1]})"
+            try:
+                values = self.table(item, struct, where=where, prefix="")
+            except InvalidValue as wrong:
+                self.lose(where, f'"type" {wrong}')
+            else:
+                yield struct.pack(values)
 
     def problem(self, where: str, text: str) -> None:
         self.problems.append(f"{where}: {text}" if where else text)
@@ -104,11 +105,3 @@ class _Walk:
     def lose(self, where: str, text: str) -> None:
         self.lost_values = True
         self.problem(where, text)
-
-
-def _name(raw: dict[str, object]) -> str:
-    for key in NAMED_BY:
-        name = raw.get(key)
-        if isinstance(name, str) and name:
-            return f" ({quoted(name)[1:-1]})"
-    return ""

@@ -58,19 +58,15 @@ def parse_host(value: object) -> str:
     return text
 
 
-def parse_hosts(value: object) -> list[str]:
+def parse_hosts(value: object, instead: str = "") -> list[str]:
     if not isinstance(value, list):
-        raise InvalidValue(f'must be a list of Slurm host lists such as ["gpu-[001-032]"], not {describe(value)}')
+        expected = f'{instead}a list of Slurm host lists such as ["gpu-[001-032]"]'
+        raise InvalidValue(f"must be {expected}, not {describe(value)}")
     return list(expand_hosts(parse_texts(value)))
 
 
 def parse_nodes(value: object) -> list[str] | None:
-    if value == "slurm":
-        return None
-    if not isinstance(value, list):
-        expected = '"slurm" or a list of Slurm host lists such as ["gpu-[001-032]"]'
-        raise InvalidValue(f"must be {expected}, not {describe(value)}")
-    return parse_hosts(value)
+    return None if value == "slurm" else parse_hosts(value, '"slurm" or ')
 
 
 Host = Annotated[str, ValueType("a host", parse_host)]

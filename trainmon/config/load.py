@@ -14,12 +14,7 @@ import msgspec
 from trainmon.analysis.log_formats import Format, named_regex
 from trainmon.config.decode import decode
 from trainmon.config.hosts import expand_hosts
-from trainmon.config.schema import (
-    ClusterSettings,
-    DiskSettings,
-    RunSettings,
-    Settings,
-)
+from trainmon.config.schema import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.config.types import InvalidValue, did_you_mean, quoted
 from trainmon.config.validate import watched_nodes
 from trainmon.lib import ConfigError
@@ -51,9 +46,8 @@ def load_settings(
 
 def default_settings(hosts: Sequence[str] = ()) -> Settings:
     """The settings without a file: they watch this machine, or the hosts given."""
-    nodes = _from_command_line(hosts)
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
-    return Settings(clusters=(ClusterSettings(nodes=tuple(nodes)),), disks=disks)
+    return Settings(clusters=(ClusterSettings(nodes=tuple(_from_command_line(hosts))),), disks=disks)
 
 
 def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
@@ -146,35 +140,30 @@ def load(path: Path) -> Settings:
     Raises:
         ConfigError: when the file cannot be read or has mistakes; it has a sentence for each.
     """
-    file = str(path)
     try:
         with path.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise ConfigError([f"{path}: is larger than 1 MiB, too large for a config"])
+        raw = tomllib.loads(data.decode())
     except FileNotFoundError as error:
-        hint = f"trainmon-tui init --output {file} writes one"
-        raise ConfigError([f"{file}: there is no such file"], hint=hint) from error
+        hint = f"trainmon-tui init --output {path} writes one"
+        raise ConfigError([f"{path}: there is no such file"], hint=hint) from error
     except OSError as error:
-        raise ConfigError([f"{file}: cannot be read: {(error.strerror or 'failed').lower()}"]) from error
-    settings, problems = decode(_toml(data, file), file)
-    if settings is None:
-        raise ConfigError(problems)
-    return settings
-
-
-def _toml(data: bytes, file: str) -> dict[str, object]:
-    if len(data) > MAX_BYTES:
-        raise ConfigError([f"{file}: is larger than 1 MiB, too large for a config"])
-    try:
-        return tomllib.loads(data.decode())
+        raise ConfigError([f"{path}: cannot be read: {(error.strerror or 'failed').lower()}"]) from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError([f"{file}: line {line}: is not UTF-8 text"]) from error
+        raise ConfigError([f"{path}: line {line}: is not UTF-8 text"]) from error
     except tomllib.TOMLDecodeError as error:
         position = POSITION.search(str(error))
         where = f"{position[1].removeprefix('at ')}: " if position else ""
-        raise ConfigError([f"{file}: {where}{POSITION.sub('', str(error))}"]) from error
+        raise ConfigError([f"{path}: {where}{POSITION.sub('', str(error))}"]) from error
     except RecursionError as error:
-        raise ConfigError([f"{file}: is nested too deeply"]) from error
+        raise ConfigError([f"{path}: is nested too deeply"]) from error
+    settings, problems = decode(raw, str(path))
+    if settings is None:
+        raise ConfigError(problems)
+    return settings
 
 
 def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
@@ -188,13 +177,12 @@ def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
         return Path(named).expanduser()
     here = cwd / FILE_NAME
     if os.path.lexists(here):
-        distrust = why_not_trusted(here, user)
-        if distrust:
+        if distrust := why_not_trusted(here, user):
             why, fix = distrust
             sentence = f"{FILE_NAME}: not read, because {why} and a config may contain commands"
             raise ConfigError([sentence], hint=f"{fix}, or --config {FILE_NAME} if you trust it")
         return Path(FILE_NAME)
-    home = environ.get("XDG_CONFIG_HOME") or str(Path(environ.get("HOME") or "/") / ".config")
+    home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "/") / ".config"
     own = Path(home) / "trainmon-tui" / "config.toml"
     return own if own.exists() else None
 
@@ -202,20 +190,17 @@ def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
 def why_not_trusted(file: Path, user: int) -> tuple[str, str] | None:
     """Why a config in the working directory is not trusted, and the command that fixes it; None when it is trusted."""
     try:
-        about = file.stat()
+        is_regular = stat.S_ISREG(file.stat().st_mode)
         folders = (file.absolute().parent, file.resolve().parent)
     except OSError as error:
         return f"it cannot be read ({(error.strerror or 'failed').lower()})", f"rm {file.name}"
-    if not stat.S_ISREG(about.st_mode):
+    if not is_regular:
         return "it is not a regular file", f"rm {file.name}"
-    if about.st_uid != user:
-        return "it belongs to another user", f"cp {file.name} to a directory of your own"
-    if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return "other users can write to it", f"chmod go-w {file.name}"
-    for folder in folders:
-        about = folder.stat()
+    for subject, path in (("it", file), *(("its directory", folder) for folder in folders)):
+        about = path.stat()
         if about.st_uid != user:
-            return "its directory belongs to another user", f"cp {file.name} to a directory of your own"
+            return f"{subject} belongs to another user", f"cp {file.name} to a directory of your own"
         if about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            return "other users can write to its directory", f"chmod go-w {'.' if folder == Path.cwd() else folder}"
+            shown = "." if path == Path.cwd() else file.name if path == file else path
+            return f"other users can write to {subject}", f"chmod go-w {shown}"
     return None

@@ -9,8 +9,8 @@ from typing import Annotated, Any, get_args
 
 import msgspec
 
-from trainmon.config.table import Table
-from trainmon.config.types import Argv, InvalidValue, Secret, ValueType, describe, did_you_mean, parse_secret, quoted
+from trainmon.config.table import Table, type_name
+from trainmon.config.types import Argv, InvalidValue, Secret, ValueType, did_you_mean, expecting, parse_secret, quoted
 from trainmon.config.units import Duration
 from trainmon.model import Route, Severity
 
@@ -132,20 +132,14 @@ class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
     @classmethod
     def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:
         """The settings of every channel, and those of the channel type that is named."""
-        name = raw.get("type")
-        if name is None:
-            raise InvalidValue("is missing: it names the type of channel")
-        if not isinstance(name, str):
-            raise InvalidValue(f"must be a type of channel in quotes, not {describe(name)}")
-        if name not in CHANNEL_TYPES:
-            near = did_you_mean(name, CHANNEL_TYPES) or f"; the types are {', '.join(CHANNEL_TYPES)} (for all others)"
-            raise InvalidValue(f"names no type of channel: {quoted(name)}{near}")
+        otherwise = f"; the types are {', '.join(CHANNEL_TYPES)} (for all others)"
+        name = type_name(raw, CHANNEL_TYPES, "type of channel", "a type of channel", otherwise)
         return (*msgspec.structs.fields(ChannelSettings), *msgspec.structs.fields(CHANNEL_TYPES[name]))
 
     @classmethod
     def pack(cls, values: dict[str, Any]) -> dict[str, Any]:
-        own = {key: value for key, value in values.items() if key not in ChannelSettings.__struct_fields__}
-        common = {key: value for key, value in values.items() if key not in own}
+        common = {key: values[key] for key in values if key in ChannelSettings.__struct_fields__}
+        own = {key: values[key] for key in values if key not in common}
         return common | {"own": own | {"type": values.get("type", "")}}
 
 
@@ -218,9 +212,8 @@ def address_error(text: str) -> str | None:
 
 def apprise_url_error(text: str) -> str | None:
     """What is wrong with the form of an apprise address. Only apprise knows whether the service exists."""
-    if re.match(r"[A-Za-z][A-Za-z0-9]{1,40}://\S", text):
-        return None
-    return 'must be an address in the form of apprise, such as "slack://…" or "mailto://…"'
+    error = 'must be an address in the form of apprise, such as "slack://…" or "mailto://…"'
+    return None if re.match(r"[A-Za-z][A-Za-z0-9]{1,40}://\S", text) else error
 
 
 def _checked_secret(error: Callable[[str], str | None]) -> Callable[[object], str]:
@@ -233,12 +226,6 @@ def _checked_secret(error: Callable[[str], str | None]) -> Callable[[object], st
         return text
 
     return parse
-
-
-def parse_call(value: object) -> str:
-    if not isinstance(value, str) or not PHONE.fullmatch(value):
-        raise InvalidValue(f'must be "yes" or a telephone number such as "+4930123456", not {describe(value)}')
-    return value
 
 
 def parse_headers(value: object) -> dict[str, str]:
@@ -261,4 +248,13 @@ AppriseUrl = Annotated[
     str, ValueType('an address of apprise; "env:NAME" or "file:/path"', _checked_secret(apprise_url_error))
 ]
 Headers = Annotated[Mapping[str, str], ValueType('texts: { Authorization = "env:NAME" }', parse_headers)]
-Call = Annotated[str, ValueType('"yes" or a telephone number', parse_call)]
+Call = Annotated[
+    str,
+    ValueType(
+        '"yes" or a telephone number',
+        expecting(
+            '"yes" or a telephone number such as "+4930123456"',
+            lambda value: isinstance(value, str) and PHONE.fullmatch(value) is not None,
+        ),
+    ),
+]

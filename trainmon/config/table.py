@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from trainmon.config.types import (
+    InvalidValue,
     ValueType,
+    describe,
+    did_you_mean,
+    expecting,
     one_of,
-    parse_flag,
     parse_number,
     parse_text,
     parse_texts,
-    parse_whole_numbers,
+    quoted,
     whole_number,
 )
 from trainmon.config.units import BY_NAME
 
 PLAIN: dict[object, ValueType] = {
-    bool: ValueType("true or false", parse_flag),
+    bool: ValueType("true or false", expecting("true or false", lambda value: isinstance(value, bool))),
     int: ValueType("a whole number", whole_number(0)),
     float: ValueType("a number", parse_number),
     str: ValueType("text", parse_text),
     tuple[str, ...]: ValueType("a list of texts", parse_texts),
-    tuple[int, ...]: ValueType("a list of whole numbers", parse_whole_numbers),
+    tuple[int, ...]: ValueType(
+        "a list of whole numbers",
+        expecting(
+            "a list of whole numbers such as [48, 79]",
+            lambda value: isinstance(value, list) and all(type(item) is int for item in value),
+        ),
+    ),
 }
 
 
@@ -50,6 +59,22 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def pack(cls, values: dict[str, Any]) -> dict[str, Any]:
         """The parsed settings as the fields of this struct."""
         return values
+
+
+def type_name(raw: Mapping[str, object], names: Iterable[str], noun: str, expected: str, otherwise: str) -> str:
+    """The `type` of a raw table, which is one of these names.
+
+    Raises:
+        InvalidValue: when it is missing or unknown.
+    """
+    name = raw.get("type")
+    if name is None:
+        raise InvalidValue(f"is missing: it names the {noun}")
+    if not isinstance(name, str):
+        raise InvalidValue(f"must be {expected} in quotes, not {describe(name)}")
+    if name not in names:
+        raise InvalidValue(f"names no {noun}: {quoted(name)}{did_you_mean(name, names) or otherwise}")
+    return name
 
 
 def value_type(annotation: object) -> ValueType:

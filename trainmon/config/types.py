@@ -1,4 +1,4 @@
-"""The values of settings: how each type is described, parsed and formatted."""
+"""The values of settings: how each type is described, parsed and formatted; and how a secret is resolved."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 PROJECT = re.compile(r"[^/\s]+/[^/\s]+")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_QUOTED = 40
+MAX_SECRET_BYTES = 65_536
 
 
 class InvalidValue(ValueError):
@@ -38,15 +40,14 @@ class ValueType:
 
 def describe(value: object) -> str:
     """A TOML value in a few words without control characters, for an error message."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return f"the number {value}"
-    if isinstance(value, str):
-        return f"the text {quoted(value)}"
-    if isinstance(value, list):
-        return "a list"
-    return "a table" if isinstance(value, dict) else "a date or time"
+    kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (bool, str(value).lower()),
+        ((int, float), f"the number {value}"),
+        (str, f"the text {quoted(str(value))}"),
+        (list, "a list"),
+        (dict, "a table"),
+    )
+    return next((text for kind, text in kinds if isinstance(value, kind)), "a date or time")
 
 
 def quoted(text: str) -> str:
@@ -61,6 +62,17 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f"; did you mean {quoted(close[0])}?" if close else ""
 
 
+def expecting(expected: str, accepts: Callable[[object], bool]) -> Callable[[object], Any]:
+    """A parser that takes the values that `accepts` is true of as they are."""
+
+    def parse(value: object) -> Any:
+        if not accepts(value):
+            raise InvalidValue(f"must be {expected}, not {describe(value)}")
+        return value
+
+    return parse
+
+
 def parse_text(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"must be text in quotes, not {describe(value)}")
@@ -68,12 +80,6 @@ def parse_text(value: object) -> str:
         raise InvalidValue("must not be empty")
     if not value.isprintable():
         raise InvalidValue(f"must not contain control characters: {quoted(value)}")
-    return value
-
-
-def parse_flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidValue(f"must be true or false, not {describe(value)}")
     return value
 
 
@@ -98,22 +104,10 @@ def parse_number(value: object) -> float:
     return float(value)
 
 
-def parse_whole_numbers(value: object) -> list[int]:
-    if not isinstance(value, list) or any(isinstance(item, bool) or not isinstance(item, int) for item in value):
-        raise InvalidValue(f"must be a list of whole numbers such as [48, 79], not {describe(value)}")
-    return value
-
-
 def one_of(*names: str) -> ValueType:
     """The type of a setting that takes one of a few texts."""
     listed = " or ".join([", ".join(f'"{name}"' for name in names[:-1]), f'"{names[-1]}"'])
-
-    def parse(value: object) -> str:
-        if value not in names:
-            raise InvalidValue(f"must be {listed}, not {describe(value)}")
-        return str(value)
-
-    return ValueType(listed, parse)
+    return ValueType(listed, expecting(listed, lambda value: value in names))
 
 
 def parse_texts(value: object) -> list[str]:
@@ -142,10 +136,9 @@ def parse_user(value: object) -> str:
 
 
 def parse_argv(value: object) -> list[str]:
-    argv = parse_texts(value)
-    if not argv:
+    if value == []:
         raise InvalidValue("must name a command")
-    return argv
+    return parse_texts(value)
 
 
 def parse_labels(value: object) -> dict[str, str]:
@@ -188,6 +181,42 @@ def parse_secret(value: object) -> str:
     if scheme == "file" and not rest.startswith(("/", "~/")):
         raise InvalidValue('must name an absolute path after "file:", such as "file:/etc/trainmon/ntfy"')
     return value
+
+
+def resolve_secret(written: str, environ: Mapping[str, str]) -> str:
+    """The secret that a setting means: from the environment, from a file, or as written. No message repeats it.
+
+    Raises:
+        InvalidValue: when the variable is not set, or the file cannot be used.
+    """
+    scheme, _, rest = written.partition(":")
+    found = written.strip()
+    if scheme == "env":
+        found = environ.get(rest, "").strip()
+        if not found:
+            state = "empty" if rest in environ else "not set"
+            raise InvalidValue(f"names the environment variable {rest}, which is {state}")
+    elif scheme == "file":
+        found = _read_secret(Path(rest).expanduser())
+    if not found.isprintable():  # a line break in it would become an HTTP header of its own
+        raise InvalidValue("contains control characters; a secret is one line")
+    return found
+
+
+def _read_secret(path: Path) -> str:
+    try:
+        with path.open("rb") as opened:
+            data = opened.read(MAX_SECRET_BYTES + 1)
+        found = data.decode().strip()
+    except FileNotFoundError as error:
+        raise InvalidValue("names a file that does not exist") from error
+    except OSError as error:
+        raise InvalidValue(f"names a file that cannot be read: {(error.strerror or 'failed').lower()}") from error
+    except UnicodeDecodeError:
+        raise InvalidValue("names a file that is not text") from None  # its error repeats the bytes
+    if not found or len(data) > MAX_SECRET_BYTES:
+        raise InvalidValue("names a file that is empty" if not found else "names a file that is too large for a secret")
+    return found
 
 
 Count = Annotated[int, ValueType("a whole number from 1", whole_number(1))]

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.log_formats import named_regex
 from trainmon.config.notify import notify_conflicts
-from trainmon.config.schema import ClusterSettings, LogFormatSettings, RunSettings, Settings
+from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.config.types import did_you_mean, quoted
 from trainmon.lib import ConfigError
 
@@ -30,7 +30,12 @@ def conflicts(settings: Settings) -> Iterator[str]:
         for number, first in _repeated(names):
             name = names[number - 1]
             yield f"[[{table}]] #{number} ({name}): the name {quoted(name)} is taken by [[{table}]] #{first}"
-    yield from _log_formats(settings.log_formats)
+    for number, entry in enumerate(settings.log_formats, 1):
+        try:
+            named_regex(entry.name, entry.pattern)
+        except ConfigError as error:
+            why = error.problems[0].removeprefix(f"log format {entry.name!r}: ")
+            yield f"[[log_format]] #{number} ({entry.name}): {why}"
     yield from _nodes(settings)
     yield from _disks(settings)
     yield from _runs(settings)
@@ -41,9 +46,9 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from _maintenance(settings)
     names = [run.name for run in settings.runs]
     yield from notify_conflicts(settings.notify, names, [rule.name for rule in RULES])
-    for number, entry in enumerate(settings.evals, 1):
-        if entry.run not in names:
-            yield f"[[eval]] #{number} ({entry.run}): no run {quoted(entry.run)}{did_you_mean(entry.run, names)}"
+    for number, run in enumerate([evaluation.run for evaluation in settings.evals], 1):
+        if run not in names:
+            yield f"[[eval]] #{number} ({run}): no run {quoted(run)}{did_you_mean(run, names)}"
 
 
 def _repeated(keys: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
@@ -54,20 +59,9 @@ def _repeated(keys: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
             yield number, first[key]
 
 
-def _log_formats(entries: Sequence[LogFormatSettings]) -> Iterator[str]:
-    for number, entry in enumerate(entries, 1):
-        try:
-            named_regex(entry.name, entry.pattern)
-        except ConfigError as error:
-            why = error.problems[0].removeprefix(f"log format {entry.name!r}: ")
-            yield f"[[log_format]] #{number} ({entry.name}): {why}"
-
-
 def watched_nodes(cluster: ClusterSettings) -> tuple[str, ...]:
     """The nodes of a cluster in the config: its nodes, else its login host, else this machine."""
-    if cluster.nodes is None:
-        return ()
-    return cluster.nodes or (cluster.login or HERE,)
+    return () if cluster.nodes is None else cluster.nodes or (cluster.login or HERE,)
 
 
 def _nodes(settings: Settings) -> Iterator[str]:
@@ -121,8 +115,7 @@ def _runs(settings: Settings) -> Iterator[str]:
         elif cluster.nodes is not None:
             known = watched_nodes(cluster)
             for node in (node for node in run.nodes if node not in known):
-                near = did_you_mean(node, known)
-                why = f"which is not a node of cluster {quoted(cluster.name)}{near}"
+                why = f"which is not a node of cluster {quoted(cluster.name)}{did_you_mean(node, known)}"
                 yield f'{where}: "nodes" has {quoted(node)}, {why}'
     runs = settings.runs
     # Every job of a repeated job name and user would belong to both runs.
@@ -157,12 +150,8 @@ def _wandb(runs: Sequence[RunSettings]) -> Iterator[str]:
         where = f"[[run]] #{number} ({run.name})"
         selectors = [name for name in ("group", "run", "display", "tags") if getattr(run, name)]
         if run.wandb is None:
-            needing = [
-                *selectors,
-                *(["charts"] if run.charts else []),
-                *(['log = "wandb"'] if run.log == "wandb" else []),
-            ]
-            if needing:
+            wandb_log = ['log = "wandb"'] if run.log == "wandb" else []
+            if needing := [*selectors, *(["charts"] if run.charts else []), *wandb_log]:
                 yield f'{where}: {needing[0]} needs a W&B project: wandb = "team/project"'
         elif not selectors:
             yield f'{where}: set "group", "run", "display" or "tags" to select the W&B runs of {run.wandb}'

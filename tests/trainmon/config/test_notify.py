@@ -9,8 +9,7 @@ import pytest
 
 from trainmon.config.decode import decode
 from trainmon.config.notify import CHANNEL_TYPES
-from trainmon.config.secrets import resolve_secret
-from trainmon.config.types import InvalidValue
+from trainmon.config.types import InvalidValue, resolve_secret
 
 NTFY = '[[notify]]\ntype = "ntfy"\ntopic = "env:TOPIC"\n'
 HOOK = '[[notify]]\ntype = "webhook"\nurl = "env:HOOK"\n'
