@@ -70,8 +70,7 @@ def command(
     from trainmon.runtime.monitor import Monitor
 
     settings, _ = load_settings(config, hosts)
-    parts = Monitor(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config)
-    return show(parts)
+    return show(Monitor(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config))
 
 
 def headless(
@@ -84,29 +83,26 @@ def headless(
         raise click.UsageError("--once needs --alerts-only; `trainmon-tui snapshot` prints a snapshot")
     if demo:
         raise click.UsageError("--alerts-only takes no --demo")
+    from trainmon.cli.daemon.command import evaluate_once, watch
+
     if once:
-        from trainmon.cli.daemon.once import look_once
-
-        settings, _ = load_settings(config, hosts)
-        return look_once(settings, hosts, ssh_config)
-    from trainmon.cli.daemon.command import watch
-
+        return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config)
     return watch(lambda: load_settings(config, hosts), ssh_config)
 
 
-def show(parts: DashboardBackend) -> int:
-    """The dashboard over these parts, until its user quits; 128 + the signal where one ended it."""
+def show(backend: DashboardBackend) -> int:
+    """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it."""
     from trainmon.alerting.notify.channels.desktop import TOASTER
     from trainmon.runtime.logfile import log_to_file
-    from tui.app import Dashboard as Screen
+    from tui.app import Dashboard as App
 
     log_to_file()
-    screen = Screen(parts)
-    TOASTER.toast = screen.toast
-    parts.start()
+    app = App(backend)
+    TOASTER.toast = app.toast
+    backend.start()
     try:
-        screen.run()
+        app.run()
     finally:
-        parts.stop()
+        backend.stop()
         TOASTER.toast = None
-    return screen.return_code or 0
+    return app.return_code or 0

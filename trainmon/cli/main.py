@@ -23,13 +23,13 @@ MODULES = {
     **dict.fromkeys(VERBS, "act.command"),
     "actions": "act.history",
     "status": "alerts.status",
-    "ack": "alerts.ack",
-    "mute": "alerts.mute",
-    "unmute": "alerts.mute",
+    "ack": "alerts.requests",
+    "mute": "alerts.requests",
+    "unmute": "alerts.requests",
     "rules": "alerts.rules",
     "service": "daemon.service",
 }
-"""The module of each command, inside trainmon.cli; the dashboard is what runs when no other is named."""
+"""The module of each command, in trainmon.cli. Without a command, the dashboard runs."""
 COMMANDS = tuple(MODULES)
 
 TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
@@ -70,15 +70,13 @@ def run(argv: Sequence[str]) -> int:
 def route(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The command of a line, and its arguments. A sub-command wins over a host of the same name, and
     `--` before a name makes it a host: `trainmon-tui -- check`."""
-    value_follows = False
-    for index, word in enumerate(argv):
-        if value_follows:
-            value_follows = False
-        elif word in TAKES_A_VALUE:
-            value_follows = True
+    words = iter(enumerate(argv))
+    for index, word in words:
+        if word in TAKES_A_VALUE:
+            next(words, None)
+        elif word in COMMANDS[1:]:
+            return word, [*argv[:index], *argv[index + 1 :]]
         elif word == "--" or not word.startswith("-"):
-            if word in COMMANDS[1:]:
-                return word, [*argv[:index], *argv[index + 1 :]]
             break
     return DASHBOARD, list(argv)
 
@@ -90,11 +88,12 @@ def command(name: str) -> click.Command:
 
         return act.command(name)
     module = import_module(f"trainmon.cli.{MODULES[name]}")
-    found: click.Command = module.unmute if name == "unmute" else module.command
+    found: click.Command = getattr(module, name) if MODULES[name] == "alerts.requests" else module.command
     return found
 
 
 def _invoke(name: str, argv: list[str]) -> int:
+    """Run a command. The exit status of an error is 2 for a mistake in the config, else 3."""
     shown = "trainmon-tui" if name == DASHBOARD else f"trainmon-tui {name}"
     try:
         with command(name).make_context(shown, argv) as context:
@@ -104,24 +103,14 @@ def _invoke(name: str, argv: list[str]) -> int:
     except click.ClickException:
         raise
     except Exception as error:
-        from trainmon.lib import TrainmonError
+        from trainmon.lib import ConfigError, TrainmonError
 
         if not isinstance(error, TrainmonError):
             raise
-        return _report(error)
-
-
-def _report(error: Exception) -> int:
-    """Print the error. The exit status is 2 for a mistake in the config, else 3."""
-    from trainmon.lib import ConfigError
-
-    if not isinstance(error, ConfigError):
-        click.echo(f"trainmon-tui: {error}", err=True)
-        return 3
-    first, *more = error.problems
-    click.echo(f"trainmon-tui: {first}", err=True)
-    if more:
-        click.echo(f"trainmon-tui: and {len(more)} more: `trainmon-tui check` lists them all", err=True)
-    if error.hint:
-        click.echo(f"try: {error.hint}", err=True)
-    return 2
+        problems = error.problems if isinstance(error, ConfigError) else [str(error)]
+        click.echo(f"trainmon-tui: {problems[0]}", err=True)
+        if len(problems) > 1:
+            click.echo(f"trainmon-tui: and {len(problems) - 1} more: `trainmon-tui check` lists them all", err=True)
+        if error.hint and isinstance(error, ConfigError):
+            click.echo(f"try: {error.hint}", err=True)
+        return 2 if isinstance(error, ConfigError) else 3

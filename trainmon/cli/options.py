@@ -13,16 +13,15 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def config_option(function: F) -> F:
     """--config F."""
-    kind = click.Path(path_type=Path)
-    words = "The config to use. [default: $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]"
-    return click.option("--config", type=kind, metavar="FILE", help=words)(function)
+    text = "The config to use. [default: $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]"
+    return click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help=text)(function)
 
 
 def ssh_config_option(function: F) -> F:
     """--ssh-config F, as ssh's own -F."""
     kind = click.Path(path_type=Path, exists=True, dir_okay=False)
-    words = "Read this file instead of ~/.ssh/config, like ssh -F."
-    return click.option("--ssh-config", type=kind, metavar="FILE", help=words)(function)
+    text = "Read this file instead of ~/.ssh/config, like ssh -F."
+    return click.option("--ssh-config", type=kind, metavar="FILE", help=text)(function)
 
 
 def hosts_argument(function: F) -> F:
@@ -30,11 +29,11 @@ def hosts_argument(function: F) -> F:
     return click.argument("hosts", nargs=-1, metavar="[HOST]...")(function)
 
 
-def read_duration(context: click.Context, param: click.Parameter, value: str) -> float:
+def read_duration(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """The callback of an option whose value is a duration as the config writes them: 10s, 1m30s."""
     from trainmon.config import InvalidValue, parse_duration
 
     try:
-        return parse_duration(value)
+        return None if value is None else parse_duration(value)
     except InvalidValue as wrong:
         raise click.BadParameter(str(wrong)) from wrong

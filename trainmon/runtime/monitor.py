@@ -53,7 +53,7 @@ class Monitor(DashboardBackend):
         clock = clock or SystemClock()
         self._settings = settings
         self._begins_late = program == "once"
-        """Whether nothing is told, or remembered, before all has been seen: see `look_once`."""
+        """Whether nothing is told, or remembered, before all has been seen: see `evaluate_once`."""
         self._prompts = Prompts(self._say)
         ledger = ledger_of(settings, self._say) if keeps else None
         self.telling: AlertService | None = None

@@ -68,23 +68,19 @@ EXITS = """Exit status: 0 done, 1 it failed or its effect did not follow, 2 a mi
 
 def command(verb: str) -> click.Command:
     """The command of a verb."""
-    one = next(act for act in ACTS if act.verb == verb)
+    act = next(act for act in ACTS if act.verb == verb)
 
     def callback(words: tuple[str, ...], **options: Any) -> int:
         from trainmon.cli.act.run import Options, run
 
-        return run(one.verb, words, Options(**options))
+        return run(act.verb, words, Options(**options))
 
-    subjects = click.argument("words", nargs=-1, required=True, metavar=one.subject)
-    decorators: tuple[Decorator, ...] = (*COMMON, *reversed(one.options), subjects)
-    made: Callable[..., Any] = callback
-    for decorated in decorators:
-        made = decorated(made)
-    return click.command(verb, help=f"{one.help}\n\n{EXITS}", short_help=one.help)(made)
-
-
-def _read_wait(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else read_duration(context, param, value)
+    decorated: Callable[..., Any] = callback
+    subjects = click.argument("words", nargs=-1, required=True, metavar=act.subject)
+    decorators: tuple[Decorator, ...] = (*COMMON, *reversed(act.options), subjects)
+    for decorator in decorators:
+        decorated = decorator(decorated)
+    return click.command(verb, help=f"{act.help}\n\n{EXITS}", short_help=act.help)(decorated)
 
 
 COMMON: tuple[Decorator, ...] = (
@@ -92,7 +88,7 @@ COMMON: tuple[Decorator, ...] = (
     config_option,
     click.option(
         "--wait",
-        callback=_read_wait,
+        callback=read_duration,
         metavar="DURATION",
         default=None,
         help="Wait up to this long for the result: the file consumed, a checkpoint committed, the job started again. "

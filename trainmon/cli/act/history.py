@@ -35,7 +35,7 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 
     Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read or has no such log.
     """
-    from trainmon.cli.table import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import recorded
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
@@ -61,7 +61,7 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 
 def print_log(directory: Path, records: Sequence[Record]) -> int:
     """The log's end that was kept for the newest action that has one."""
-    from trainmon.cli.table import plain
+    from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import kept_texts
 
     for record in reversed(records):
@@ -113,7 +113,7 @@ def row(record: Record) -> dict[str, Any]:
 
 def lines(records: Sequence[Record]) -> Iterator[str]:
     """A table for people."""
-    from trainmon.cli.table import table
+    from trainmon.cli.terminal import table
 
     return table(HEAD, [_cells(record) for record in records])
 

@@ -13,12 +13,10 @@ from typing import Protocol
 
 import click
 
-from trainmon.cli.act.follow import StateWatcher, follow
-from trainmon.cli.act.format import lines
+from trainmon.cli.act.output import StateWatcher, follow, lines
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
-from trainmon.cli.prompt import read_line
-from trainmon.cli.snapshot.command import SETTLE, has_spoken
-from trainmon.cli.table import plain
+from trainmon.cli.snapshot.command import SETTLE, has_answered
+from trainmon.cli.terminal import plain, read_line
 from trainmon.lib import Seconds, clean
 from trainmon.model import Action, ActionRequest, Plan, State, Verb
 
@@ -70,8 +68,7 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
 
     settings, _ = load_settings(options.config, ())
     log_to_file()
-    warning = find_state_directory(os.environ).warning
-    if warning is not None:
+    if warning := find_state_directory(os.environ).warning:
         print_error(warning)
     backend = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
     backend.start()
@@ -86,19 +83,28 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
 
 def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, words: tuple[str, ...], options: Options) -> int:
     """Run it with a backend whose sources have answered."""
-    ask = _ask(watcher, verb, words, options)
-    if ask is None:
-        return 2 if _slurm_answers(watcher.state) else 3
-    plan = _plan(backend, ask)
-    if plan is None:
+    try:
+        request = _request(watcher.state, verb, words, options)
+    except NotFound as error:
+        print_error(str(error))
+        slurms = [source for source in watcher.state.sources.values() if source.kind == "slurm"]
+        for source in slurms:
+            if source.error:
+                print_error(f"{source.name}: {source.error}")
+        return 2 if all(source.health in ("ok", "off") for source in slurms) else 3
+    answers: queue.SimpleQueue[Plan] = queue.SimpleQueue()
+    backend.prepare(request, answers.put)
+    try:
+        plan = answers.get(timeout=PLAN_TIMEOUT)
+    except queue.Empty:
+        print_error(f"no plan within {PLAN_TIMEOUT:g} s: the hosts do not answer; nothing was done")
         return 3
     print_lines(*lines(plan))
     if not plan.actions:
         return REFUSED
     if options.dry_run:
         return REFUSED if plan.refusals else 0
-    why_not = confirm(plan, options)
-    if why_not is not None:
+    if why_not := confirm(plan, options):
         print_error(why_not)
         return REFUSED
     backend.act(plan.actions)
@@ -116,30 +122,22 @@ def wait_for_sources(watcher: StateWatcher) -> None:
 
 def have_answered(state: State) -> bool:
     """W&B is not waited for: no action needs it, and nobody who kills a run wants to wait for a web site."""
-    asked = [source for source in state.sources.values() if source.kind != "wandb"]
-    return bool(asked) and all(has_spoken(state, source) for source in asked)
+    sources = [source for source in state.sources.values() if source.kind != "wandb"]
+    return bool(sources) and all(has_answered(state, source) for source in sources)
 
 
-def _slurm_answers(state: State) -> bool:
-    return all(source.health in ("ok", "off") for source in state.sources.values() if source.kind == "slurm")
+def _request(state: State, verb: Verb, words: tuple[str, ...], options: Options) -> ActionRequest:
+    """The request of a command line.
 
-
-def _ask(watcher: StateWatcher, verb: Verb, words: tuple[str, ...], options: Options) -> ActionRequest | None:
-    """The request; None, with a message, when a word names nothing."""
-    state = watcher.state
+    Raises:
+        NotFound: when a word names nothing.
+    """
     signal = None
-    try:
-        if verb == "signal":
-            words, signal = split_signal(words, state)
-        subjects = resolve(verb, words, state)
-        if options.run is not None:
-            resolve("save", (options.run,), state)
-    except NotFound as error:
-        print_error(str(error))
-        for source in state.sources.values():
-            if source.kind == "slurm" and source.error:
-                print_error(f"{source.name}: {source.error}")
-        return None
+    if verb == "signal":
+        words, signal = split_signal(words, state)
+    subjects = resolve(verb, words, state)
+    if options.run is not None:
+        resolve("save", (options.run,), state)
     return ActionRequest(
         verb=verb,
         subjects=subjects,
@@ -153,41 +151,27 @@ def _ask(watcher: StateWatcher, verb: Verb, words: tuple[str, ...], options: Opt
     )
 
 
-def _plan(backend: Backend, ask: ActionRequest) -> Plan | None:
-    answers: queue.SimpleQueue[Plan] = queue.SimpleQueue()
-    backend.prepare(ask, answers.put)
-    try:
-        return answers.get(timeout=PLAN_TIMEOUT)
-    except queue.Empty:
-        print_error(f"no plan within {PLAN_TIMEOUT:g} s: the hosts do not answer; nothing was done")
-        return None
-
-
 def confirm(plan: Plan, options: Options) -> str | None:
     """Ask the person at this terminal. Returns None to go on, else why not."""
-    is_person_there = sys.stdin.isatty()
     if plan.typed is not None and options.typed is not None and options.typed != plan.typed:
         return f"nothing was done: --typed {options.typed} is not {plan.typed}"
     is_typed = plan.typed is None or options.typed == plan.typed
-    if not is_person_there:
-        if not options.yes:
-            return "nothing was done: there is no terminal to confirm on; --yes skips the question"
-        return (
-            None
-            if is_typed
-            else f"nothing was done: {plan.because}; to go on without asking: --yes --typed {plan.typed}"
-        )
     if options.yes and is_typed:
         return None
+    if not sys.stdin.isatty():
+        if not options.yes:
+            return "nothing was done: there is no terminal to confirm on; --yes skips the question"
+        return f"nothing was done: {plan.because}; to go on without asking: --yes --typed {plan.typed}"
     try:
         if is_typed:
             many = f" all {len(plan.actions)}" if len(plan.actions) > 1 else ""
-            answer = read_line(f"Do{many or ' this'}? [y/N] ")
-            return None if answer.strip().lower() in ("y", "yes") else "nothing was done"
-        print_error(plan.because)
-        return None if read_line(f"Type {plan.typed} to go on: ").strip() == plan.typed else "nothing was done"
+            is_confirmed = read_line(f"Do{many or ' this'}? [y/N] ").strip().lower() in ("y", "yes")
+        else:
+            print_error(plan.because)
+            is_confirmed = read_line(f"Type {plan.typed} to go on: ").strip() == plan.typed
     except EOFError:
-        return "nothing was done"
+        is_confirmed = False
+    return None if is_confirmed else "nothing was done"
 
 
 def print_lines(*lines: str) -> None:
@@ -196,6 +180,6 @@ def print_lines(*lines: str) -> None:
         click.echo(plain(line))
 
 
-def print_error(words: str) -> None:
+def print_error(text: str) -> None:
     """Print a message on stderr."""
-    click.echo(f"trainmon-tui: {plain(clean(words))}", err=True)
+    click.echo(f"trainmon-tui: {plain(clean(text))}", err=True)

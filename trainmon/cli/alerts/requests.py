@@ -1,88 +1,209 @@
-"""Requests about alerts from the command line. They go through the ledger to the running monitor."""
+"""trainmon-tui ack, mute, unmute: requests about alerts. They go through the ledger to the running monitor."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from trainmon.cli.options import read_duration
 
 if TYPE_CHECKING:
     from trainmon.ledger.reader import AlertsNow
     from trainmon.lib import Seconds
     from trainmon.model import Alert, AlertRequest
 
-PATIENCE: Seconds = 5.0
+RESULT_TIMEOUT: Seconds = 5.0
 """The longest wait for the result of a request: a monitor reads them every second or two."""
 
-PAUSE: Seconds = 0.1
+POLL_PERIOD: Seconds = 0.1
+
+by_option = click.option("--by", metavar="NAME", help="The name of the person. [default: you]")
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+
+
+@click.command("ack")
+@click.argument("alert", metavar="ALERT")
+@click.option("--why", default="", metavar="TEXT", help="What you do about it.")
+@click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
+@by_option
+@json_option
+def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
+    """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
+    of the id, or its subject.
+
+    Exit status: 0 done or recorded, 2 no such alert, 3 the ledger cannot be written.
+    """
+    from trainmon.model import AlertRequest
+
+    found = find_alert(read().recalled.alerts, alert)
+    request = AlertRequest(
+        verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
+    )
+    done = f"{'acknowledgement removed' if undo else 'acknowledged'}: {found.id} {found.rule} {found.subject}"
+    return submit(request, as_json=as_json, done=done)
+
+
+@click.command("mute")
+@click.argument("subject", required=False, metavar="[SUBJECT]")
+@click.option("--rule", metavar="RULE", help="Match alerts of this rule.")
+@click.option("--run", metavar="RUN", help="Match alerts of this run.")
+@click.option("--node", metavar="NODE", help="Match alerts of this node.")
+@click.option("--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="How long: 1h, 2d.")
+@click.option("--why", default="", metavar="TEXT", help="The reason; everybody sees it.")
+@by_option
+@json_option
+def mute(
+    subject: str | None,
+    rule: str | None,
+    run: str | None,
+    node: str | None,
+    lasts: float,
+    why: str,
+    by: str | None,
+    as_json: bool,
+) -> int:
+    """Silence an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the id or the subject
+    of an alert, as `status` shows them. All given conditions must match.
+
+    Exit status: 0 done or recorded, 2 a mistake in the call, 3 the ledger cannot be written.
+    """
+    from trainmon.alerting.rules import RULES
+    from trainmon.model import AlertRequest, Silence
+
+    if not any((subject, rule, run, node)):
+        raise click.UsageError("name what to mute: SUBJECT, --rule, --run or --node")
+    if rule is not None:
+        check_name("rule", rule, [known.name for known in RULES], "rules")
+    present = read()
+    alert = next((alert for alert in present.recalled.alerts if alert.is_open and alert.id == subject), None)
+    if alert is not None:
+        subject, rule = alert.subject, rule or alert.rule
+    for note in unmatched(present, subject, node):
+        click.echo(f"note: {note}", err=True)
+    now = time.time()
+    silence = Silence(
+        id=secrets.token_hex(4), rule=rule, subject=subject, run=run, node=node, until=now + lasts, by=person(by),
+        why=why, made_at=now,
+    )  # fmt: skip
+    about = " ".join(text for text in (rule, subject, run and f"run {run}", node and f"node {node}") if text)
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(silence.until))
+    request = AlertRequest(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
+    return submit(request, as_json=as_json, done=f"muted until {until}: {about} (trainmon-tui unmute {silence.id})")
+
+
+@click.command("unmute")
+@click.argument("silence", metavar="ID")
+@by_option
+@json_option
+def unmute(silence: str, by: str | None, as_json: bool) -> int:
+    """Remove a mute. ID is what `mute` printed and what `status` lists.
+
+    Exit status: 0 done or recorded, 2 no such mute, 3 the ledger cannot be written.
+    """
+    from trainmon.model import AlertRequest
+
+    check_name("mute", silence, [known.id for known in read().recalled.silences], "status")
+    request = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
+    return submit(request, as_json=as_json, done=f"unmuted: {silence}")
+
+
+def check_name(noun: str, name: str, names: Sequence[str], listed_by: str) -> None:
+    """Refuse a name that does not exist.
+
+    Raises:
+        click.UsageError: with the nearest name, or the command that lists all of them.
+    """
+    from trainmon.config import did_you_mean, quoted
+
+    if name not in names:
+        near = did_you_mean(name, names) or f"; `trainmon-tui {listed_by}` lists them"
+        raise click.UsageError(f"no {noun} {quoted(name)}{near}")
 
 
 def read() -> AlertsNow:
-    """What the ledger says now. Raises LedgerStuck."""
+    """The alerts and silences in the ledger.
+
+    Raises:
+        LedgerStuck: when it cannot be read.
+    """
     from trainmon.ledger.ledger import alerts_now
     from trainmon.lib import find_state_directory
 
     return alerts_now(find_state_directory(os.environ).path, time.time())
 
 
-def named(alerts: Sequence[Alert], word: str) -> Alert:
-    """The open alert that is meant: by its id, by the beginning of it, or by its subject where that has only one."""
-    from trainmon.config import did_you_mean, quoted
+def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
+    """The open alert with this id, with an id that begins so, or the only one with this subject.
+
+    Raises:
+        click.UsageError: when there is none, or more than one.
+    """
+    from trainmon.config import quoted
 
     is_open = [alert for alert in alerts if alert.is_open]
     found = [alert for alert in is_open if word == alert.id]
     found = found or [alert for alert in is_open if word == alert.subject or (alert.id.startswith(word) and word)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    if len(found) > 1:
         listed = ", ".join(f"{alert.id} ({alert.rule})" for alert in found[:5])
         raise click.UsageError(f"{quoted(word)} may be {listed}")
-    near = did_you_mean(word, [name for alert in is_open for name in (alert.id, alert.subject)])
-    raise click.UsageError(f"no open alert {quoted(word)}{near or '; `trainmon-tui status` lists them'}")
+    if not found:
+        check_name("open alert", word, [name for alert in is_open for name in (alert.id, alert.subject)], "status")
+    return found[0]
 
 
-def give(order: AlertRequest, *, as_json: bool, done: str) -> int:
-    """Leave an order, wait a moment until it is carried out, and say what came of it."""
+def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iterator[str]:
+    """A sentence for each condition that matches nothing now: it may match later, or be a typing error."""
+    from trainmon.config import did_you_mean, quoted
+
+    subjects = [alert.subject for alert in present.recalled.alerts if alert.is_open]
+    if subject is not None and subject not in subjects:
+        yield f"no open alert has the subject {quoted(subject)}{did_you_mean(subject, subjects)}"
+    sources = present.duty.note.sources if present.duty is not None else ()
+    nodes = [source.name.removeprefix("node:") for source in sources if source.kind == "node"]
+    if node is not None and nodes and node not in nodes:
+        yield f"no node {quoted(node)} is watched{did_you_mean(node, nodes)}"
+
+
+def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
+    """Write a request to the ledger, wait a moment for its result, and print it."""
     from trainmon.ledger.ledger import give_order
     from trainmon.lib import find_state_directory
 
-    number = give_order(find_state_directory(os.environ).path, order)
-    until = time.monotonic() + PATIENCE
+    number = give_order(find_state_directory(os.environ).path, request)
+    until = time.monotonic() + RESULT_TIMEOUT
     now = read()
-    while now.recalled.orders_until < number and _is_watched(now) and time.monotonic() < until:
-        time.sleep(PAUSE)
+    while now.recalled.orders_until < number and now.duty is not None and now.duty.is_held and time.monotonic() < until:
+        time.sleep(POLL_PERIOD)
         now = read()
     is_done = now.recalled.orders_until >= number
     if as_json:
         import json
 
-        click.echo(json.dumps(answer(order, number, is_done), ensure_ascii=False))
+        click.echo(json.dumps(answer(request, number, is_done), ensure_ascii=False))
     else:
         click.echo(done if is_done else f"{done}: recorded; it takes effect when a monitor runs")
     return 0
 
 
-def _is_watched(now: AlertsNow) -> bool:
-    return now.duty is not None and now.duty.is_held
-
-
-def answer(order: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
-    """What was ordered, as plain values."""
+def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
+    """A request and its result as plain values."""
     from trainmon.engine import snapshot
 
-    silence = snapshot.plain(order.silence) if order.silence is not None else None
+    silence = snapshot.plain(request.silence) if request.silence is not None else None
     return {
-        "order": number, "verb": order.verb, "alert": order.alert, "silence": silence, "by": order.by, "at": order.at,
-        "carried_out": is_done,
+        "order": number, "verb": request.verb, "alert": request.alert, "silence": silence, "by": request.by,
+        "at": request.at, "carried_out": is_done,
     }  # fmt: skip
 
 
 def person(named: str | None = None) -> str:
-    """Who gives the order: as another machine names its own, or who calls the command."""
+    """Who makes the request: the given name, as another machine passes on its own, or who calls the command."""
     from trainmon.lib import clean
     from trainmon.runtime.backend import who
 
-    return clean(named, 64).strip() or who() if named else who()
+    return clean(named or "", 64).strip() or who()

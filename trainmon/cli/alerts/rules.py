@@ -26,7 +26,7 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
 
     Exit status: 0 listed, 2 a mistake in the call or the config.
     """
-    from trainmon.cli.table import plain
+    from trainmon.cli.terminal import plain
     from trainmon.config import did_you_mean, load_settings, quoted, rules_of
 
     settings, _ = load_settings(config, ())
@@ -76,7 +76,7 @@ def row(rule: Rule) -> dict[str, Any]:
 
 def lines(rules: Sequence[Rule]) -> Iterator[str]:
     """A table for people."""
-    from trainmon.cli.table import table
+    from trainmon.cli.terminal import table
     from trainmon.config import duration_text
     from trainmon.lib import description
 
@@ -105,7 +105,7 @@ def _changed(rule: Rule) -> Iterator[str]:
 
 def one_rule(rule: Rule) -> Iterator[str]:
     """All of one rule."""
-    from trainmon.cli.table import table
+    from trainmon.cli.terminal import table
     from trainmon.lib import description, field_descriptions
 
     kind = type(rule)

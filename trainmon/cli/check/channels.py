@@ -24,6 +24,9 @@ TIMEOUT: Seconds = 20.0
 MORE: Seconds = 10.0
 """After this additional time a channel counts as not answering."""
 
+FIX_SECRET = "fix the config, or set the variable or file that it names"
+FIX_CHANNEL = "fix its [[notify]] in the config"
+
 RECEIVED = "an accepted message may still not be delivered: check that it arrived"
 
 
@@ -32,13 +35,11 @@ def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
     try:
         made = senders(settings.notify, state_directory=find_state_directory(os.environ).path)
     except ConfigError as error:
-        for problem in error.problems:
-            yield Row("bad", "channel", "", problem, "fix the config, or set the variable or file that it names")
+        yield from (Row("bad", "channel", "", problem, FIX_SECRET) for problem in error.problems)
         made = tuple(_usable(settings))
     yield from _in_parallel(made, test=test)
-    yield from _switch(settings, test=test)
-    for words in caveats(settings):
-        yield Row("note", "alerts", "", words)
+    yield from _dead_man_switch(settings, test=test)
+    yield from (Row("note", "alerts", "", caveat) for caveat in caveats(settings))
     if test and made:
         yield Row("note", "alerts", "", RECEIVED)
 
@@ -74,21 +75,16 @@ def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
     try:
         wrong = unfit(sender, TIMEOUT)
         if wrong:
-            yield Row("bad", "channel", health.name, f"{about}: {wrong}", "fix its [[notify]] in the config")
+            yield Row("bad", "channel", health.name, f"{about}: {wrong}", FIX_CHANNEL)
             return
         if test:
-            words = sender.send(render([test_notice(health.name, time.time())], time.time()), TIMEOUT).words
-            yield Row("ok", "channel", health.name, f"{about}: accepted the test{f' ({words})' if words else ''}")
-        else:
-            yield Row("ok", "channel", health.name, about)
+            answer = sender.send(render([test_notice(health.name, time.time())], time.time()), TIMEOUT).words
+            about += f": accepted the test{f' ({answer})' if answer else ''}"
+        yield Row("ok", "channel", health.name, about)
     except TrainmonError as error:
-        fix = (
-            "fix its [[notify]] in the config"
-            if isinstance(error, Broken)
-            else "try again; the failure may be temporary"
-        )
+        fix = FIX_CHANNEL if isinstance(error, Broken) else "try again; the failure may be temporary"
         yield Row("bad", "channel", health.name, f"{about}: {error.message}", fix)
-    if note := sender.health.note:  # of apprise's, what it said when it was asked
+    if note := sender.health.note:  # apprise's remark about the address
         yield Row("note", "channel", health.name, note)
 
 
@@ -106,21 +102,18 @@ def test_notice(channel: str, now: Instant) -> Notice:
     )
 
 
-def _switch(settings: Settings, *, test: bool) -> Iterator[Row]:
+def _dead_man_switch(settings: Settings, *, test: bool) -> Iterator[Row]:
     """The dead-man's switch. The test goes to its log, so that it does not count as a ping."""
     if settings.heartbeat.ping is None:
         return
+    text = "an address is set; --notify tests it"
     try:
         ping = Ping("ping", resolve_secret(settings.heartbeat.ping, os.environ))
+        if test:
+            ping("log", "a test by trainmon-tui check --notify", TIMEOUT)
+            text = "accepted the test"
+        yield Row("ok", "heartbeat", "ping", text)
     except InvalidValue as wrong:
-        fix = "fix the config, or set the variable or file that it names"
-        yield Row("bad", "heartbeat", "ping", f'"ping" {wrong}', fix)
-        return
-    if not test:
-        yield Row("ok", "heartbeat", "ping", "an address is set; --notify tests it")
-        return
-    try:
-        ping("log", "a test by trainmon-tui check --notify", TIMEOUT)
-        yield Row("ok", "heartbeat", "ping", "accepted the test")
+        yield Row("bad", "heartbeat", "ping", f'"ping" {wrong}', FIX_SECRET)
     except TrainmonError as error:
         yield Row("bad", "heartbeat", "ping", error.message, "fix [heartbeat] ping in the config")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,9 +47,9 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         return 2
     print_rows(config_rows(settings, file))
     if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
-        words = "the SSH agent of this login session was not used: a service has none"
+        text = "the SSH agent of this login session was not used: a service has none"
         fix = "give the service its own key file without a passphrase: IdentityFile in ~/.ssh/config"
-        print_rows([Row("note", "agent", "", words, fix)])
+        print_rows([Row("note", "agent", "", text, fix)])
     bad = 0
     is_person_there = not headless and sys.stdin.isatty()
     for rows in check_hosts(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
@@ -59,7 +59,8 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
-    print_total(bad)
+    total = f"{bad} problem{'s' * (bad != 1)} to fix" if bad else "all is well"
+    click.echo(click.style(total, bold=True), color=_colour())
     return 3 if bad else 0
 
 
@@ -72,25 +73,19 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     from trainmon.transport.ssh.config import FALLBACK_NOTE
 
     runs, clusters = len(settings.runs), len(settings.clusters)
-    said = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
-    rows = [Row("ok", "config", "", f"{file}: {said}" if file else f"no file: {said}")]
-    idle = [name for name in settings.__struct_fields__ if name in NOT_USED_YET and getattr(settings, name)]
-    rows += [Row("note", "config", f"[{NOT_USED_YET[name]}]", "read, but not used by this version") for name in idle]
+    counts = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
+    rows = [Row("ok", "config", "", f"{file}: {counts}" if file else f"no file: {counts}")]
+    unused = [f"[{table}]" for name, table in NOT_USED_YET.items() if getattr(settings, name)]
+    families = [f"[[run]] #{number} model_family" for number, run in enumerate(settings.runs, 1) if run.model_family]
+    rows += [Row("note", "config", where, "read, but not used by this version") for where in unused]
     if settings.ledger is not None and settings.ledger.copy_to is not None:
         rows.append(Row("note", "config", "[ledger]", "copy_to is read, but not used by this version"))
-    rows += [Row("note", "config", where, "read, but not used by this version") for where in _unused_settings(settings)]
+    rows += [Row("note", "config", where, "read, but not used by this version") for where in families]
     kept = find_state_directory(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows
-
-
-def _unused_settings(settings: Settings) -> Iterator[str]:
-    """Single settings of tables that are used."""
-    for number, run in enumerate(settings.runs, 1):
-        if run.model_family is not None:
-            yield f"[[run]] #{number} model_family"
 
 
 NOT_USED_YET = {"retry": "retry", "evals": "eval"}
@@ -101,7 +96,7 @@ COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
 
 def print_rows(rows: Iterable[Row]) -> None:
     """Print one line per row, and below it the fix."""
-    from trainmon.cli.table import plain
+    from trainmon.cli.terminal import plain
     from trainmon.lib import clean, shorten
     from tui.style import DEAD, DONE, WARN
 
@@ -115,22 +110,17 @@ def print_rows(rows: Iterable[Row]) -> None:
 
 
 def print_fix(fix: str) -> None:
-    from trainmon.cli.table import plain
+    from trainmon.cli.terminal import plain
     from trainmon.lib import clean
 
     click.echo(plain(f"    → {clean(fix)}"), color=_colour())
 
 
-def print_total(bad: int) -> None:
-    words = f"{bad} problem{'s' * (bad != 1)} to fix" if bad else "all is well"
-    click.echo(click.style(words, bold=True), color=_colour())
-
-
 def progress(done: int, hosts: Sequence[str]) -> None:
     """One line on a terminal's standard error, rewritten as hosts are done."""
     if sys.stderr.isatty():
-        words = f"\r{done} of {len(hosts)} hosts" if done < len(hosts) else "\r" + " " * 40 + "\r"
-        click.echo(words, err=True, nl=False)
+        text = f"\r{done} of {len(hosts)} hosts" if done < len(hosts) else "\r" + " " * 40 + "\r"
+        click.echo(text, err=True, nl=False)
 
 
 def _colour() -> bool | None:

@@ -44,14 +44,13 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[Tested]
 
 def tested(host: str, shell: Shell, wanted: Tested) -> Row:
     """One path on one host."""
-    path = wanted.path
     try:
-        done = shell.run(["test", wanted.flag, path], timeout=PATH_TIMEOUT)
+        done = shell.run(["test", wanted.flag, wanted.path], timeout=PATH_TIMEOUT)
     except TrainmonError as error:
-        return Row("bad", host, path, error.message, error.hint)
+        return Row("bad", host, wanted.path, error.message, error.hint)
     if done.status:
-        return Row("bad", host, path, wanted.bad, wanted.fix)
-    return Row("ok", host, path, wanted.good)
+        return Row("bad", host, wanted.path, wanted.bad, wanted.fix)
+    return Row("ok", host, wanted.path, wanted.good)
 
 
 def check_files(host: str, shell: Shell, wanted: Sequence[Tested]) -> Iterator[Row]:
@@ -60,9 +59,8 @@ def check_files(host: str, shell: Shell, wanted: Sequence[Tested]) -> Iterator[R
     for one in wanted:
         paths.setdefault(one.path, []).append(one)
     for tests in paths.values():
-        row = tested(host, shell, tests[0])
-        for one in tests[1:]:
+        for test in tests:
+            row = tested(host, shell, test)
             if row.mark == "bad":
                 break
-            row = tested(host, shell, one)
         yield row

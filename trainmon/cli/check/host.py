@@ -1,23 +1,32 @@
-"""Checks one host: its name, connection, host key, login, probe, GPUs, and each path of the config."""
+"""Checks one host: its name, connection, host key, login, probe, GPUs, quotas, and each path of the config."""
 
 from __future__ import annotations
 
 import os
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
-from collectors.quota.command import QuotaQuery
+from collectors.quota.command import QuotaQuery, run_query
 from trainmon.cli.check.files import Tested, check_files
 from trainmon.cli.check.probe import ProbeOutput, run_probe
-from trainmon.cli.check.quota import check_quotas
 from trainmon.cli.check.row import Row
-from trainmon.cli.check.slurm import Slurm, check_slurm
-from trainmon.lib import HostKeyRefused, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
+from trainmon.cli.check.slurm import SlurmCheck, check_slurm
+from trainmon.lib import (
+    HostKeyRefused,
+    HostUnreachable,
+    LoginNeeded,
+    LoginRefused,
+    Seconds,
+    SystemClock,
+    TrainmonError,
+    size,
+)
+from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 from trainmon.model import Spec
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
@@ -26,10 +35,11 @@ PROBE_TIMEOUT: Seconds = 20.0
 """A cold Python on a loaded node has taken 8 s to start; nvmlInit on eight GPUs without persistence as long."""
 
 RESOLVE_TIMEOUT: Seconds = 10.0
+QUOTA_TIMEOUT: Seconds = 30.0
 SKEW: Seconds = 5.0
 
 
-class Wanted(NamedTuple):
+class HostCheck(NamedTuple):
     """The checks of one host."""
 
     host: str
@@ -38,77 +48,72 @@ class Wanted(NamedTuple):
     spec: Spec | None
     """None: only Slurm is checked there."""
     files: tuple[Tested, ...] = ()
-    slurm: Slurm | None = None
+    slurm: SlurmCheck | None = None
     ssh_config: Path | None = None
     quotas: tuple[QuotaQuery, ...] = ()
 
 
-def check_host(wanted: Wanted, dial: Callable[[], Shell], *, is_here: bool) -> Iterator[Row]:
+def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool) -> Iterator[Row]:
     """The steps to one host. They end at the first failure, because the next steps need it."""
-    host = wanted.host
+    host = check.host
     if not is_here:
-        found = _resolved(wanted)
+        found = list(_resolved(check))
         yield from found
         if found[-1].mark == "bad":
             return
     try:
-        shell = dial()
+        shell = connect()
     except TrainmonError as error:
         yield from _not_connected(host, error)
         return
     try:
         if not is_here:
-            yield from _connected(host, shell)
-        if wanted.spec is not None:
-            yield from _probed(wanted, wanted.spec, shell)
-        yield from check_files(host, shell, wanted.files)
-        yield from check_quotas(host, shell, wanted.quotas)
-        if wanted.slurm is not None:
-            yield from check_slurm(host, wanted.slurm, shell)
+            yield Row("ok", host, "connection", "answers")
+            yield Row("ok", host, "host key", "known")
+            text = "needs an interactive login: after a lost connection, the dashboard waits for you"
+            yield Row("note", host, "login", text) if shell.prompted else Row("ok", host, "login", "no prompt")
+        if check.spec is not None:
+            yield from _probed(check, check.spec, shell)
+        yield from check_files(host, shell, check.files)
+        yield from check_quotas(host, shell, check.quotas)
+        if check.slurm is not None:
+            yield from check_slurm(host, check.slurm, shell)
     finally:
         shell.close()
 
 
-def _resolved(wanted: Wanted) -> list[Row]:
-    host = wanted.host
+def _resolved(check: HostCheck) -> Iterator[Row]:
+    """What ssh's config says of the name, and its address."""
+    host = check.host
     user, _, name = host.rpartition("@")
     try:
-        settings = openssh_settings(name, wanted.ssh_config, user=user or None)
+        settings = openssh_settings(name, check.ssh_config, user=user or None)
     except TrainmonError as error:
-        return [Row("bad", host, "settings", error.message, error.hint)]
-    return [*_agent(host, settings), _way(host, settings)]
-
-
-def _agent(host: str, settings: HostSettings) -> Iterator[Row]:
-    """A note about an agent that ssh's config names: it may exist only while somebody is logged in."""
+        yield Row("bad", host, "settings", error.message, error.hint)
+        return
     if settings.identity_agent not in (None, os.environ.get("SSH_AUTH_SOCK")):
         text = f"needs the SSH agent at {settings.identity_agent}, also when nobody is logged in"
         yield Row("note", host, "agent", text, "for --alerts-only use a key file without a passphrase: IdentityFile")
-
-
-def _way(host: str, settings: HostSettings) -> Row:
-    if settings.proxy_jump or settings.proxy_command:
-        way = f"through {' and '.join(settings.proxy_jump)}" if settings.proxy_jump else "through a ProxyCommand"
-        return Row("ok", host, "name", f"{settings.hostname}, {way}")
-    return _looked_up(host, settings)
+    if settings.proxy_jump:
+        yield Row("ok", host, "name", f"{settings.hostname}, through {' and '.join(settings.proxy_jump)}")
+    elif settings.proxy_command:
+        yield Row("ok", host, "name", f"{settings.hostname}, through a ProxyCommand")
+    else:
+        yield _looked_up(host, settings)
 
 
 def _looked_up(host: str, settings: HostSettings) -> Row:
     """The address of the name, resolved on a thread, because a resolver may hang for minutes."""
-    answer: list[str | OSError] = []
-
-    def ask() -> None:
-        try:
-            answer.append(str(socket.getaddrinfo(settings.hostname, settings.port, type=socket.SOCK_STREAM)[0][4][0]))
-        except OSError as error:
-            answer.append(error)
-
-    thread = threading.Thread(target=ask, name=f"resolve {host}", daemon=True)
-    thread.start()
-    thread.join(RESOLVE_TIMEOUT)
-    if answer and isinstance(answer[0], str):
-        return Row("ok", host, "name", f"{settings.hostname} is {answer[0]}")
-    why = answer[0].strerror if answer and isinstance(answer[0], OSError) else f"no answer in {RESOLVE_TIMEOUT:g} s"
+    query = partial(socket.getaddrinfo, settings.hostname, settings.port, type=socket.SOCK_STREAM)
+    resolver: DeadlineRunner[Any] = DeadlineRunner(f"resolve {host}")
+    why: str | None
+    try:
+        address = resolver.call(query, RESOLVE_TIMEOUT)[0][4][0]
+        return Row("ok", host, "name", f"{settings.hostname} is {address}")
+    except OSError as error:
+        why = error.strerror
+    except DeadlineExceeded:
+        why = f"no answer in {RESOLVE_TIMEOUT:g} s"
     fix = f"set HostName for {host} in ~/.ssh/config, or fix the name in the config"
     return Row("bad", host, "name", f"{settings.hostname} has no address: {why}", fix)
 
@@ -129,21 +134,10 @@ def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
     yield Row("bad", host, step, error.message, fix)
 
 
-def _connected(host: str, shell: Shell) -> Iterator[Row]:
-    yield Row("ok", host, "connection", "answers")
-    yield Row("ok", host, "host key", "known")
-    if shell.prompted:
-        text = "needs an interactive login: after a lost connection, the dashboard waits for you"
-        yield Row("note", host, "login", text)
-    else:
-        yield Row("ok", host, "login", "no prompt")
-
-
-def _probed(wanted: Wanted, spec: Spec, shell: Shell) -> Iterator[Row]:
-    host = wanted.host
-    started = time.time()
+def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
+    host, started = check.host, time.time()
     try:
-        output = run_probe(shell, spec, wanted.python, PROBE_TIMEOUT)
+        output = run_probe(shell, spec, check.python, PROBE_TIMEOUT)
     except TrainmonError as error:
         yield Row("bad", host, "probe", error.message, error.hint)
         return
@@ -152,11 +146,11 @@ def _probed(wanted: Wanted, spec: Spec, shell: Shell) -> Iterator[Row]:
     hello = output.hello
     if hello is None:
         why = output.end or f"no output in {PROBE_TIMEOUT:g} s"
-        fix = f"try: ssh {host} {wanted.python} -V; login scripts must print nothing without a terminal"
+        fix = f"try: ssh {host} {check.python} -V; login scripts must print nothing without a terminal"
         yield Row("bad", host, "probe", f"{why}: {output.stderr}" if output.stderr else why, fix)
         return
-    told = [hello.probe, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}"]
-    yield Row("ok", host, "probe", ", ".join(part for part in told if part))
+    versions = (hello.probe, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}")
+    yield Row("ok", host, "probe", ", ".join(part for part in versions if part))
     if hello.note:
         yield Row("note", host, "probe", hello.note)
     skew = hello.t - time.time() if hello.t > time.time() else min(0.0, hello.t - started)
@@ -168,9 +162,8 @@ def _probed(wanted: Wanted, spec: Spec, shell: Shell) -> Iterator[Row]:
 
 
 def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
-    facts = output.facts.g if output.facts else ()
+    facts, expected = (output.facts.g, output.facts.expected) if output.facts else ((), None)
     samples = output.gpus.g if output.gpus else ()
-    expected = output.facts.expected if output.facts else None
     if not facts and not samples and not expected:
         yield Row("note", host, "GPUs", "none")
         return
@@ -214,3 +207,29 @@ def _files(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("bad", host, path, why, "its directory must exist and be enterable")
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
+
+
+def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iterator[Row]:
+    """The rows of every quota that is read on a host."""
+    for query in queries:
+        what = f"quota {query.path}"
+        if query.parser == "du":
+            text = "check does not run du, because it reads the whole tree; it runs every 6 h at most"
+            yield Row("note", host, what, text)
+            continue
+        try:
+            quota = run_query(query, shell, SystemClock(), "", QUOTA_TIMEOUT)
+        except TrainmonError as error:
+            yield Row("bad", host, what, error.message, error.hint or "run the command there by hand, and fix `quota`")
+            continue
+        if quota.trouble is not None:
+            yield Row("note", host, what, quota.trouble)
+        if not quota.allowances:
+            yield Row("note", host, what, "no quota is set")
+        for one in quota.allowances:
+            used = "?" if one.used_bytes is None else size(one.used_bytes)
+            text = f"{one.whose}: {used} of {'no limit' if one.hard_bytes is None else size(one.hard_bytes)}"
+            if one.used_inodes is not None:
+                files = "no limit" if one.hard_inodes is None else f"{one.hard_inodes:,}"
+                text += f", {one.used_inodes:,} files of {files}"
+            yield Row("ok", host, what, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import sys
@@ -17,10 +18,10 @@ from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
 from collectors.targets import watch_plan
 from trainmon.cli.check.files import Tested, files_of
-from trainmon.cli.check.host import Wanted, check_host
+from trainmon.cli.check.host import HostCheck, check_host
 from trainmon.cli.check.row import Row
-from trainmon.cli.check.slurm import Slurm
-from trainmon.cli.prompt import ask_on_terminal
+from trainmon.cli.check.slurm import SlurmCheck
+from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import ClusterSettings, Settings, run_specs
 from trainmon.lib import Seconds
 from trainmon.model import Spec
@@ -30,125 +31,127 @@ from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
 
-HOST_AT_MOST: Seconds = 600.0
+HOST_TIMEOUT: Seconds = 600.0
 """Each step has its own timeout. This one ends the wait if a step hangs nevertheless."""
 
-Told = Callable[[int, Sequence[str]], None]
-Job = tuple[Wanted, Callable[[], Shell], bool]
+Progress = Callable[[int, Sequence[str]], None]
+Task = tuple[HostCheck, Callable[[], Shell], bool]
+"""The checks of a host, how to connect to it, and whether it is this machine."""
 
 
 def check_hosts(
-    settings: Settings, *, is_person_there: bool, progress: Told, ssh_config: Path | None = None
+    settings: Settings, *, is_person_there: bool, progress: Progress, ssh_config: Path | None = None
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on."""
     loop = EventLoop()
     loop.start()
-    dials: list[Connections] = []
+    opened: list[Connections] = []
     try:
         for cluster in settings.clusters:
-            dialling = Connections(loop, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
-            dials.append(dialling)
-            asked = _slurm(settings, cluster)
-            tour = Tour(settings, cluster, dialling, loop, ssh_config)
-            rows = _in_parallel(list(tour.jobs(asked)), cluster.connect.at_once, progress)
-            yield from filter(None, rows)  # a machine that is asked for its Slurm alone, and has none, says nothing
-            if cluster.nodes is None and asked is not None and asked.nodes:
-                nodes = tuple(dict.fromkeys(asked.nodes))
-                yield from _in_parallel(list(tour.followed(nodes)), cluster.connect.at_once, progress)
+            connections = Connections(loop, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
+            opened.append(connections)
+            slurm = _slurm_check(settings, cluster)
+            check = ClusterCheck(settings, cluster, connections, loop, ssh_config)
+            rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
+            yield from filter(None, rows)  # a machine that is asked for its Slurm alone, and has none, has no rows
+            if cluster.nodes is None and slurm is not None and slurm.nodes:
+                nodes = tuple(dict.fromkeys(slurm.nodes))
+                yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
     finally:
-        for dialling in dials:
-            dialling.close()
+        for connections in opened:
+            connections.close()
         loop.stop()
 
 
-class Tour(NamedTuple):
+class ClusterCheck(NamedTuple):
     """One cluster to check."""
 
     settings: Settings
     cluster: ClusterSettings
-    dialling: Connections
+    connections: Connections
     loop: EventLoop
     ssh_config: Path | None
 
-    def jobs(self, asked: Slurm | None) -> Iterator[Job]:
-        """Its hosts; the first reads the shared files, and its login host or this machine asks its Slurm."""
+    def tasks(self, slurm: SlurmCheck | None) -> Iterator[Task]:
+        """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
         watched = watch_plan(self.settings, self.cluster, run_specs(self.settings))
         specs = assign(watched, watched.hosts)
         files = tuple(files_of(watched.runs, watched.shared_disks))
-        asks = self.cluster.login or local_hostname()
+        login = self.cluster.login or local_hostname()
         for number, host in enumerate(watched.hosts):
-            slurm = asked if host == asks else None
-            yield self.job(host, specs[host], files if number == 0 else (), slurm)
-        if asked is not None and asks not in watched.hosts:
-            yield self.job(asks, None, (), asked)
+            yield self.task(host, specs[host], files if number == 0 else (), slurm if host == login else None)
+        if slurm is not None and login not in watched.hosts:
+            yield self.task(login, None, (), slurm)
 
-    def followed(self, nodes: tuple[str, ...]) -> Iterator[Job]:
-        """The nodes of the runs' jobs."""
-        watched = watch_plan(self.settings, self.cluster, run_specs(self.settings), nodes)
-        specs = assign(watched, watched.hosts)
-        named = watch_plan(self.settings, self.cluster, run_specs(self.settings)).hosts
+    def tasks_of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Task]:
+        """The nodes of the runs' jobs that the config does not name."""
+        runs = run_specs(self.settings)
+        watched = watch_plan(self.settings, self.cluster, runs, nodes)
+        specs, named = assign(watched, watched.hosts), watch_plan(self.settings, self.cluster, runs).hosts
         for host in nodes:
             if host not in named:
-                yield self.job(host, specs[host], (), None)
+                yield self.task(host, specs[host], (), None)
 
-    def job(self, host: str, spec: Spec | None, files: tuple[Tested, ...], slurm: Slurm | None) -> Job:
-        """One host: its checks, and how to connect to it."""
-        local = is_local(self.cluster, host)
-        python = sys.executable if local else self.cluster.python
-        asked = (quota_query(disk, self.cluster) for disk in self.settings.disks if spec and disk.path in spec.disks)
-        quotas = tuple(one for one in asked if one is not None)
-        wanted = Wanted(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
-        dial = partial(LocalShell, self.loop, host=host) if local else partial(self.dialling.dial, host)
-        return wanted, dial, local
+    def task(self, host: str, spec: Spec | None, files: tuple[Tested, ...], slurm: SlurmCheck | None) -> Task:
+        is_here = is_local(self.cluster, host)
+        python = sys.executable if is_here else self.cluster.python
+        disks = [disk for disk in self.settings.disks if spec and disk.path in spec.disks]
+        quotas = tuple(query for disk in disks if (query := quota_query(disk, self.cluster)) is not None)
+        check = HostCheck(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
+        connect = partial(LocalShell, self.loop, host=host) if is_here else partial(self.connections.dial, host)
+        return check, connect, is_here
 
 
-def _slurm(settings: Settings, cluster: ClusterSettings) -> Slurm | None:
+def _slurm_check(settings: Settings, cluster: ClusterSettings) -> SlurmCheck | None:
     """The checks of its Slurm; None when the config does not use it."""
-    watched = next((watched for watched, one in polled_clusters(settings) if one is cluster), None)
-    if watched is None:
-        return None
-    runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)
-    return Slurm(cluster.name, watched.users, watched.spares, runs, watched.required, [])
+    for watched, with_queue in polled_clusters(settings):
+        if with_queue is cluster:
+            runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)
+            return SlurmCheck(cluster.name, watched.users, watched.spares, runs, watched.required, [])
+    return None
 
 
-def _in_parallel(jobs: Sequence[Job], at_once: int, progress: Told) -> Iterator[list[Row]]:
-    """Run the jobs on a few daemon threads, so that a hanging one does not delay the end."""
-    todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+def _in_parallel(tasks: Sequence[Task], at_once: int, progress: Progress) -> Iterator[list[Row]]:
+    """Run the checks on a few daemon threads, so that one that hangs does not delay the end."""
+    hosts = [check.host for check, _, _ in tasks]
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[int, list[Row]]] = queue.SimpleQueue()
-    for number in range(len(jobs)):
-        todo.put(number)
-    for number in range(min(at_once, len(jobs))):
-        threading.Thread(target=_work, args=(jobs, todo, done), name=f"check {number}", daemon=True).start()
-    hosts = [wanted.host for wanted, _, _ in jobs]
-    ready: dict[int, list[Row]] = {}
-    told = 0
-    for count in range(1, len(jobs) + 1):
-        try:
-            number, rows = done.get(timeout=HOST_AT_MOST)
-        except queue.Empty:
-            break
-        progress(count, hosts)
-        ready[number] = rows
-        while told in ready:
-            yield ready.pop(told)
-            told += 1
-    for number in range(told, len(jobs)):
-        late = [Row("bad", hosts[number], "check", f"not done after {HOST_AT_MOST:g} s", f"try: ssh {hosts[number]}")]
-        yield ready.get(number, late)
+    for number in range(len(tasks)):
+        waiting.put(number)
+    for number in range(min(at_once, len(tasks))):
+        threading.Thread(target=_work, args=(tasks, waiting, done), name=f"check {number}", daemon=True).start()
+    ready = {
+        number: [Row("bad", host, "check", f"not done after {HOST_TIMEOUT:g} s", f"try: ssh {host}")]
+        for number, host in enumerate(hosts)
+    }
+    arrived: set[int] = set()
+    printed = 0
+    with contextlib.suppress(queue.Empty):
+        while len(arrived) < len(tasks):
+            number, rows = done.get(timeout=HOST_TIMEOUT)
+            arrived.add(number)
+            ready[number] = rows
+            progress(len(arrived), hosts)
+            while printed in arrived:
+                yield ready[printed]
+                printed += 1
+    yield from (ready[number] for number in range(printed, len(tasks)))
 
 
-def _work(jobs: Sequence[Job], todo: queue.SimpleQueue[int], done: queue.SimpleQueue[tuple[int, list[Row]]]) -> None:
+def _work(
+    tasks: Sequence[Task], waiting: queue.SimpleQueue[int], done: queue.SimpleQueue[tuple[int, list[Row]]]
+) -> None:
     while True:
         try:
-            number = todo.get_nowait()
+            number = waiting.get_nowait()
         except queue.Empty:
             return
-        wanted, dial, is_here = jobs[number]
+        check, connect, is_here = tasks[number]
         rows: list[Row] = []
         try:
-            rows += check_host(wanted, dial, is_here=is_here)
-        except Exception as error:  # a fault of ours is one row: the other hosts are still told
-            log.exception("checking %s failed", wanted.host)
+            rows += check_host(check, connect, is_here=is_here)
+        except Exception as error:  # a bug is one row: the other hosts are still checked
+            log.exception("checking %s failed", check.host)
             why = f"{type(error).__name__}: {error}"
-            rows.append(Row("bad", wanted.host, "check", why, "a bug in trainmon-tui; see its log"))
+            rows.append(Row("bad", check.host, "check", why, "a bug in trainmon-tui; see its log"))
         done.put((number, rows))

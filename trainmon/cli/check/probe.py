@@ -56,7 +56,15 @@ class ProbeOutput:
         self._rest = rest[:LONGEST_LINE]
         for line in lines:
             self._read(line)
-        if self._is_complete():
+        hello, spec = self.hello, self._spec
+        if (
+            hello is not None
+            and self.host is not None
+            and (hello.probe in WITHOUT_GPUS or (self.facts is not None and self.gpus is not None))
+            and self.disks.keys() >= set(spec.disks)
+            and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
+            and (hello.python is None or self.switches.keys() >= set(spec.switches))
+        ):
             self.over.set()
 
     def stderr_received(self, data: bytes) -> None:
@@ -97,17 +105,6 @@ class ProbeOutput:
                 self.switches |= {sample.path: sample for sample in reading.s}
             case Trouble(text=str(text)):
                 self.troubles[reading.part] = clean(text)
-
-    def _is_complete(self) -> bool:
-        hello, spec = self.hello, self._spec
-        return (
-            hello is not None
-            and self.host is not None
-            and (hello.probe in WITHOUT_GPUS or (self.facts is not None and self.gpus is not None))
-            and self.disks.keys() >= set(spec.disks)
-            and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
-            and (hello.python is None or self.switches.keys() >= set(spec.switches))
-        )
 
 
 def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeOutput:

@@ -24,7 +24,7 @@ FIXES = {
 }
 
 
-class Slurm(NamedTuple):
+class SlurmCheck(NamedTuple):
     """The checks of one cluster's Slurm."""
 
     cluster: str
@@ -37,47 +37,43 @@ class Slurm(NamedTuple):
     """Filled with the nodes of the runs' jobs."""
 
 
-def check_slurm(host: str, wanted: Slurm, shell: Shell) -> Iterator[Row]:
+def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
     """The rows of one Slurm and of the runs' jobs."""
     client = Client(shell)
     try:
         me = client.me()
-        wanted = _owned(wanted, me)
-        jobs = parse_jobs.read_queue(client.run(commands.queue(wanted.users)), wanted.cluster)
+        users = by_name(check.users, me)
+        jobs = parse_jobs.read_queue(client.run(commands.queue(users)), check.cluster)
     except SlurmFailed as failure:
-        yield from _silent(host, wanted, failure)
+        yield from _silent(host, check, failure)
         return
-    yield from _about(host, wanted, client, me, jobs)
-    for run in wanted.runs:
+    # The config's `me` is the user that runs the Slurm commands there.
+    runs = [replace(run, user=owner_of(run, check.users, me)) for run in check.runs]
+    yield from _about(host, check._replace(users=users), client, me, jobs)
+    for run in runs:
         yield from _run(host, run, client, jobs)
-    yield from _found(host, wanted, me, jobs)
-    runs = [job for run in wanted.runs for job in jobs_of(run, jobs)]
+    known = {run.job or run.name for run in runs if run.user in (None, me)}
+    names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
+    if names:
+        yield Row("ok", host, "runs", f"{len(names)} found from your running jobs: {', '.join(names)}")
     mine = [job for job in jobs if job.user == me]
-    wanted.nodes.extend(node for job in (*runs, *mine) if holds_nodes(job) for node in job.nodes)
+    watched = [*(job for run in runs for job in jobs_of(run, jobs)), *mine]
+    check.nodes.extend(node for job in watched if holds_nodes(job) for node in job.nodes)
 
 
-def _owned(wanted: Slurm, me: str) -> Slurm:
-    """The same checks for the user that runs the Slurm commands there."""
-    runs = tuple(replace(run, user=owner_of(run, wanted.users, me)) for run in wanted.runs)
-    return wanted._replace(users=by_name(wanted.users, me), runs=runs)
-
-
-def _silent(host: str, wanted: Slurm, failure: SlurmFailed) -> Iterator[Row]:
+def _silent(host: str, check: SlurmCheck, failure: SlurmFailed) -> Iterator[Row]:
     """The row of a Slurm without an answer. A host without Slurm is no problem when the config does not need it."""
-    nowhere = failure.kind == "absent" or errors.is_without_configuration(failure.stderr)
-    if nowhere and not wanted.required:
+    is_unconfigured = errors.is_without_configuration(failure.stderr)
+    if (failure.kind == "absent" or is_unconfigured) and not check.required:
         return
-    kind: str = failure.kind
-    if nowhere and kind != "absent":
+    kind: str = "munge" if "munge" in failure.stderr.lower() else failure.kind
+    if is_unconfigured and failure.kind != "absent":
         kind = "configuration"
-    elif "munge" in failure.stderr.lower():
-        kind = "munge"
     yield Row("bad", host, "Slurm", failure.message, FIXES.get(kind, failure.hint or f"try: squeue --me on {host}"))
 
 
-def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
-    users = ", ".join(wanted.users) or "yours"
-    going = sum(job.stage == "running" for job in jobs)
+def _about(host: str, check: SlurmCheck, client: Client, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
+    running = sum(job.stage == "running" for job in jobs)
     waiting = sum(job.elements for job in jobs if job.stage == "waiting")
     try:
         found = parse_jobs.read_configuration(client.run(commands.configuration()))
@@ -85,37 +81,24 @@ def _about(host: str, wanted: Slurm, client: Client, me: str, jobs: Sequence[Job
         yield Row("bad", host, "Slurm", failure.message, FIXES["silent"])
         return
     yield Row("ok", host, "Slurm", f"{found.version or 'unknown version'}, answers as {me}")
-    yield Row("ok", host, "queue", f"{going} running, {waiting} waiting ({users})")
-    if found.accounting:
-        yield Row("ok", host, "accounting", "on: sacct shows how jobs ended")
-    else:
-        yield Row("ok", host, "accounting", "off: Slurm shows how a job ended for a few minutes only")
-    if wanted.spares:
-        yield _spares(host, wanted, client)
-
-
-def _spares(host: str, wanted: Slurm, client: Client) -> Row:
+    yield Row("ok", host, "queue", f"{running} running, {waiting} waiting ({', '.join(check.users) or 'yours'})")
+    off = "off: Slurm shows how a job ended for a few minutes only"
+    yield Row("ok", host, "accounting", "on: sacct shows how jobs ended" if found.accounting else off)
+    if not check.spares:
+        return
     try:
-        nodes = parse_jobs.read_nodes(client.run(commands.nodes()), wanted.cluster)
+        nodes = parse_jobs.read_nodes(client.run(commands.nodes()), check.cluster)
     except SlurmFailed as failure:
-        return Row("bad", host, "spares", failure.message, failure.hint)
+        yield Row("bad", host, "spares", failure.message, failure.hint)
+        return
     idle = sum(node.state == "IDLE" and node.is_usable for node in nodes)
-    words = f"{idle} idle of {counted(len(nodes), 'node')}, {wanted.spares} wanted"
-    return Row("ok" if idle >= wanted.spares else "note", host, "spares", words)
-
-
-def _found(host: str, wanted: Slurm, me: str, jobs: Sequence[Job]) -> Iterator[Row]:
-    """The user's own running jobs without a [[run]] table."""
-    known = {run.job or run.name for run in wanted.runs if run.user in (None, me)}
-    names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
-    if names:
-        yield Row("ok", host, "runs", f"{len(names)} found from your running jobs: {', '.join(names)}")
+    text = f"{idle} idle of {counted(len(nodes), 'node')}, {check.spares} wanted"
+    yield Row("ok" if idle >= check.spares else "note", host, "spares", text)
 
 
 def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterator[Row]:
     own = [job for job in jobs_of(run, jobs) if job.stage != "ended"]
-    job = present(own)
-    what = f"run {run.name}"
+    job, what = present(own), f"run {run.name}"
     if job is not None:
         more = f", {len(own) - 1} more" if len(own) > 1 else ""
         yield Row("ok", host, what, f"job {job.id} is {job.state} on {counted(len(job.nodes), 'node')}{more}")
@@ -133,15 +116,14 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
     """The log that is followed when the config names none: the output file of the job."""
     try:
-        told = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
+        records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
     except SlurmFailed as failure:
         yield Row("bad", host, "log", failure.message, failure.hint)
         return
-    path = next((one.stdout for one in told if one.number == job.number), None)
+    path = next((one.stdout for one in records if one.number == job.number), None)
     if path is None:
         yield Row("note", host, "log", f"job {job.id} writes none", "name the run's `log`")
     else:
         fix = f"its output must be on a disk that {host} sees; or name the run's `log`"
-        yield tested(
-            host, client.shell, Tested(path, "-r", f"followed: what job {job.id} prints", "cannot be read", fix)
-        )
+        check = Tested(path, "-r", f"followed: what job {job.id} prints", "cannot be read", fix)
+        yield tested(host, client.shell, check)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Literal
 
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
@@ -21,9 +19,6 @@ SHOWN = 5
 
 COMMON = ("key", "unauthorized", "busy", "server", "unreachable", "slow", "gone")
 """Failures that the next request would meet, too."""
-
-TRY = "try: curl -I {url}; is WANDB_BASE_URL right?"
-"""The fix when the failure has none."""
 
 
 def check_wandb(
@@ -40,36 +35,34 @@ def check_wandb(
         return [Row("bad", "W&B", "key", found.error, found.hint)]
     rows = [Row("ok", "W&B", "key", f"in {found.location}, for {found.server}")]
     with contextlib.closing(client()) as asking:
-        rows += _asked(asking, found, wanted)
+        rows += _query(asking, found, wanted)
     return rows
 
 
-def _asked(asking: WandbClient, login: Credentials, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
-    failed = partial(_failed, login)
+def _query(asking: WandbClient, login: Credentials, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
     try:
-        yield _viewer(asking.ask(ReadViewer(id=0), Viewer), login)
+        viewer = asking.ask(ReadViewer(id=0), Viewer)
+        teams = [team for team in viewer.teams if team != viewer.user]
+        more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
+        of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""
+        yield Row("ok", "W&B", "server", f"{login.server} answers {viewer.user or 'a service account'}{of}")
         for run, spec in wanted:
             try:
-                told = asking.ask(ListRuns(id=0, spec=spec), RunList)
+                runs = asking.ask(ListRuns(id=0, spec=spec), RunList).runs
             except WandbError as failure:
                 if failure.kind in COMMON:
                     raise
-                yield failed(f"run {run.name}", failure)
+                yield _failed(f"run {run.name}", failure, login)
             else:
-                yield _run(run, spec, told.runs, time.time())
+                yield _run(run, spec, runs, time.time())
     except WandbError as failure:
-        yield failed("server", failure)
+        yield _failed("server", failure, login)
 
 
-def _failed(login: Credentials, what: str, failure: WandbError) -> Row:
-    return Row("bad", "W&B", what, failure.message, failure.hint or TRY.format(url=login.url))
-
-
-def _viewer(told: Viewer, login: Credentials) -> Row:
-    teams = [team for team in told.teams if team != told.user]
-    more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
-    of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""
-    return Row("ok", "W&B", "server", f"{login.server} answers {told.user or 'a service account'}{of}")
+def _failed(what: str, failure: WandbError, login: Credentials) -> Row:
+    return Row(
+        "bad", "W&B", what, failure.message, failure.hint or f"try: curl -I {login.url}; is WANDB_BASE_URL right?"
+    )
 
 
 def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) -> Row:
@@ -84,7 +77,7 @@ def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) 
         return Row("note", "W&B", what, group.why, "end all but one, or give each its own [[run]]")
     if active:
         beat = active[0].heartbeat_at
-        heard = f", heartbeat {duration(max(0.0, now - beat))} ago" if beat is not None else ""
-        return Row("ok", "W&B", what, f"{spec.description}: {group.why}{heard}")
-    mark: Literal["ok", "note"] = "note" if group.phase == "overdue" else "ok"
-    return Row(mark, "W&B", what, f"{spec.description}: none is active; {group.why}")
+        heartbeat = f", heartbeat {duration(max(0.0, now - beat))} ago" if beat is not None else ""
+        return Row("ok", "W&B", what, f"{spec.description}: {group.why}{heartbeat}")
+    text = f"{spec.description}: none is active; {group.why}"
+    return Row("note" if group.phase == "overdue" else "ok", "W&B", what, text)

@@ -1,4 +1,5 @@
-"""trainmon-tui --alerts-only: the same watch with no terminal, for months. It ends when it is told to, never else."""
+"""trainmon-tui --alerts-only: the same watch without a terminal, for months, until a signal ends it. With --once, for
+cron: evaluates everything once, notifies, and ends."""
 
 from __future__ import annotations
 
@@ -7,16 +8,18 @@ import logging
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 
 from trainmon import __version__
+from trainmon.cli.snapshot.command import asked_for, first_full_state
 from trainmon.config import Settings
-from trainmon.lib import ConfigError, Seconds
+from trainmon.engine.snapshot import exit_status
+from trainmon.lib import ConfigError, Instant, Seconds
 from trainmon.model import State
-from trainmon.runtime.alert_service import Program, caveats
+from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.event_log import changes, log_to_stderr, say
 from trainmon.runtime.monitor import Monitor
 from trainmon.runtime.systemd import Watchdog
@@ -24,13 +27,22 @@ from trainmon.runtime.systemd import Watchdog
 log = logging.getLogger(__name__)
 
 FLUSH: Seconds = 10.0
-"""For what waits to be sent, at the end: systemd is told to wait twice as long (TimeoutStopSec)."""
+"""For queued notifications, at the end: TimeoutStopSec of the systemd unit is twice as long."""
 
-WAKE: Seconds = 1.0
+WAKE_PERIOD: Seconds = 1.0
 
-READ_AGAIN = signal.SIGHUP
-FOLLOWED = signal.SIGUSR1
-"""The next job of a chain takes over: nobody needs to be told that this one ends."""
+RELOAD = signal.SIGHUP
+HANDOVER = signal.SIGUSR1
+"""The next job of a chain takes over: nobody is notified that this one ends."""
+
+WAIT: Seconds = 60.0
+"""The longest wait of `--once` for hosts, queues and W&B to answer; cron starts the next one after five minutes."""
+
+EVALUATION_TIMEOUT: Seconds = 45.0
+"""The longest wait of `--once` for the rules and the notifications: a group waits up to half a minute."""
+
+EVALUATIONS = 2
+"""What one evaluation finds resolved, the next one notifies."""
 
 Choose = Callable[[], tuple[Settings, Path | None]]
 
@@ -44,148 +56,171 @@ def watch(choose: Choose, ssh_config: Path | None) -> int:
 
 
 def forget_agent() -> None:
-    """The agent of a login session ends with the session: a watch that counted on it would be blind the next day. One
-    that ssh's own config names (IdentityAgent) is meant, and stays."""
+    """Stop using the agent of a login session: it ends with the session. An agent that ssh's own config names
+    (IdentityAgent) stays."""
     if os.environ.pop("SSH_AUTH_SOCK", ""):
         words = "SSH_AUTH_SOCK is not used: the agent ends with its login session"
         say("agent", logging.WARNING, words=words, try_="trainmon-tui check --headless")
 
 
 def status_line(state: State) -> str:
-    """How it goes, for `systemctl status`."""
+    """The state of the daemon, for `systemctl status`."""
     health = [source.health for source in state.sources.values()]
     firing = [alert.severity for alert in state.alerts.values() if alert.is_firing]
-    waiting = sum(channel.waiting for channel in state.channels.values())
-    told = [f"{health.count('ok')} of {len(health)} sources answer"]
-    told.append(f"{len(firing)} alerts, {firing.count('critical')} critical" if firing else "no alerts")
-    if waiting:
-        told.append(f"{waiting} messages queued")
+    queued = sum(channel.waiting for channel in state.channels.values())
+    parts = [f"{health.count('ok')} of {len(health)} sources answer"]
+    parts.append(f"{len(firing)} alerts, {firing.count('critical')} critical" if firing else "no alerts")
+    if queued:
+        parts.append(f"{queued} messages queued")
     if state.duty.holder in ("other", "daemon"):
-        told.append(f"standby: {state.duty.where or 'another program'} sends the notifications")
-    return "; ".join(told)
-
-
-def has_looked(before: State, after: State) -> bool:
-    """Whether the loop has gone round: all rules were gone through. Who stands by only listens, to every State."""
-    if after.duty.holder in ("other", "daemon"):
-        return True
-    return after.looked_at is not None and after.looked_at != before.looked_at
+        parts.append(f"standby: {state.duty.where or 'another program'} sends the notifications")
+    return "; ".join(parts)
 
 
 class Daemon:
-    """The parts, the signals, and what is said of both."""
+    """The monitor, the signals, and the log lines about both."""
 
     def __init__(self, settings: Settings, file: Path | None, choose: Choose, ssh_config: Path | None) -> None:
         self._settings = settings
         self._file = file
         self._choose = choose
         self._ssh_config = ssh_config
-        self._dog = Watchdog()
+        self._watchdog = Watchdog()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._before = State()
         self._is_ready = False
         self._refused: str | None = None
         """Why the config on the disk is not the one that runs."""
-        self._parts = self._made(settings)
+        self._monitor = Monitor(settings, program="alerts-only", ssh_config=ssh_config)
 
     def run(self) -> int:
-        for number in (signal.SIGTERM, signal.SIGINT, READ_AGAIN, FOLLOWED):
-            signal.signal(number, self._hear)
-        self._tell_start()
-        self._begin()
-        while (told := self._told()) == READ_AGAIN:
-            self._read_again()
-        return self._leave(told)
-
-    def _told(self) -> int:
-        """The next signal. The kernel may give one to any thread: then nothing wakes this one, which is to hear it."""
+        for number in (signal.SIGTERM, signal.SIGINT, RELOAD, HANDOVER):
+            signal.signal(number, lambda number, frame: self._signals.put(number))
+        names = ",".join(entry.label for entry in self._settings.notify)
+        config, runs = str(self._file.absolute()) if self._file is not None else "none", len(self._settings.runs)
+        say("start", version=__version__, pid=os.getpid(), config=config, runs=runs, channels=names)
+        self._say_caveats()
+        self._start()
         while True:
+            # The kernel may give a signal to any thread. Only the main thread runs its handler, so it must wake.
             with contextlib.suppress(queue.Empty):
-                return self._signals.get(timeout=WAKE)
+                received = self._signals.get(timeout=WAKE_PERIOD)
+                if received != RELOAD:
+                    return self._stop(received)
+                self._reload()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self._signals.put(number)
+    def _start(self) -> None:
+        self._before = self._monitor.engine.state
+        self._monitor.start()
+        self._monitor.subscribe(self._received)
 
-    # ---- the parts ---------------------------------------------------------------------------------------------------
+    def _say_caveats(self) -> None:
+        for caveat in caveats(self._settings):
+            say("caveat", logging.WARNING, words=caveat)
 
-    def _made(self, settings: Settings) -> Monitor:
-        program: Program = "alerts-only"
-        return Monitor(settings, program=program, ssh_config=self._ssh_config)
-
-    def _begin(self) -> None:
-        self._before = self._parts.engine.state
-        self._parts.start()
-        self._parts.subscribe(self._seen)
-
-    def _tell_start(self) -> None:
-        settings = self._settings
-        names = ",".join(entry.label for entry in settings.notify)
-        where = str(self._file.absolute()) if self._file is not None else "none"
-        say("start", version=__version__, pid=os.getpid(), config=where, runs=len(settings.runs), channels=names)
-        for words in caveats(settings):
-            say("caveat", logging.WARNING, words=words)
-
-    def _seen(self, state: State) -> None:
-        """Each new State, on the engine's thread: what of it is worth a line, and a sign of life."""
+    def _received(self, state: State) -> None:
+        """Log what changed in a new State, and report to systemd. On the engine's thread."""
         before, self._before = self._before, state
-        for told in changes(before, state):
-            say(told.happening, told.level, **told.fields)
-        if not has_looked(before, state):
+        for line in changes(before, state):
+            say(line.happening, line.level, **line.fields)
+        is_standby = state.duty.holder in ("other", "daemon")  # it evaluates no rules
+        if not is_standby and state.looked_at in (None, before.looked_at):
             return
-        words = self._words(state)
         if not self._is_ready:
             self._is_ready = True
-            self._dog.ready(words)
-        self._dog.say(words)
-        self._dog.feed(time.monotonic())
+            self._watchdog.ready(self._status(state))
+        self._watchdog.say(self._status(state))
+        self._watchdog.feed(time.monotonic())
 
-    # ---- what it is told ---------------------------------------------------------------------------------------------
+    # ---- signals -----------------------------------------------------------------------------------------------------
 
-    def _read_again(self) -> None:
-        """Take up the config as it is now. A bad one is refused, and the old one goes on."""
-        self._dog.reloading(time.monotonic())
+    def _reload(self) -> None:
+        """Load the config again. A bad one is refused, and the old one stays in use."""
+        self._watchdog.reloading(time.monotonic())
         try:
             settings, file = self._choose()
-            fresh = None if self._parts.renew(settings) else self._made(settings)
+            ssh_config = self._ssh_config
+            is_kept = self._monitor.renew(settings)
+            monitor = None if is_kept else Monitor(settings, program="alerts-only", ssh_config=ssh_config)
         except ConfigError as error:
             self._refuse(error.problems)
         except Exception as error:  # such as a working directory that is gone: the watch goes on
             log.exception("the config could not be read again")
             self._refuse([f"it could not be read: {error}"])
         else:
-            self._settings, self._file = settings, file
-            self._take_up(fresh)
-        self._dog.ready(self._words(self._parts.engine.state))
+            self._settings, self._file, self._refused = settings, file, None
+            self._monitor.trouble(None)
+            if monitor is not None:
+                self._monitor.leave(None, FLUSH)
+                self._monitor = monitor
+                self._start()
+            say("config", result="loaded", sources="reconnected" if monitor is not None else "as before")
+            self._say_caveats()
+        self._watchdog.ready(self._status(self._monitor.engine.state))
 
     def _refuse(self, problems: Sequence[str]) -> None:
         self._refused = f"config refused: {problems[0]}"
         for problem in problems:
             say("config", logging.ERROR, words=problem, result="refused; the old one stays in use")
-        self._parts.trouble(self._refused)
+        self._monitor.trouble(self._refused)
 
-    def _take_up(self, fresh: Monitor | None) -> None:
-        """Go on with other parts, where the new config needs them."""
-        self._refused = None
-        self._parts.trouble(None)
-        if fresh is not None:
-            self._parts.leave(None, FLUSH)
-            self._parts = fresh
-            self._begin()
-        say("config", result="loaded", sources="reconnected" if fresh is not None else "as before")
-        for words in caveats(self._settings):
-            say("caveat", logging.WARNING, words=words)
-
-    def _words(self, state: State) -> str:
+    def _status(self, state: State) -> str:
         return f"{self._refused}; {status_line(state)}" if self._refused else status_line(state)
 
-    def _leave(self, number: int) -> int:
-        """Send what waits, say goodbye, and end. A second Ctrl-C ends it at once; SIGTERM comes twice, to the job and
-        from its script, when Slurm cancels one."""
-        why = None if number == FOLLOWED else f"received {signal.Signals(number).name}"
+    def _stop(self, number: int) -> int:
+        """Send queued notifications and end. A second Ctrl-C ends it at once. SIGTERM comes twice when Slurm cancels a
+        job: to the job, and from its script."""
+        why = None if number == HANDOVER else f"received {signal.Signals(number).name}"
         say("stop", why=why or "the next job takes over")
-        self._dog.stopping("sending queued notifications, then exiting")
+        self._watchdog.stopping("sending queued notifications, then exiting")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        self._parts.leave(why, FLUSH)
+        self._monitor.leave(why, FLUSH)
         say("stopped")
         logging.shutdown()
         return 0
+
+
+# ---- --once ----------------------------------------------------------------------------------------------------------
+
+
+def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None) -> int:
+    """Read everything, evaluate by what the ledger remembers, notify. The exit status is that of `snapshot`."""
+    log_to_stderr(logging.WARNING)
+    forget_agent()
+    monitor = Monitor(settings, program="once", ssh_config=ssh_config)
+    before = monitor.engine.state
+    monitor.start()
+    try:
+        state = first_full_state(monitor, WAIT)
+        if monitor.telling is not None:
+            # Only now: what has not been read yet resolves no alert, and no hold waits for it.
+            monitor.telling.start()
+            state = evaluated(monitor, EVALUATION_TIMEOUT)
+            monitor.telling.sign_of_life(state)
+        for line in changes(before, state):
+            say(line.happening, line.level, **line.fields)
+    finally:
+        monitor.leave(None, FLUSH)
+        logging.shutdown()
+    return exit_status(state, asked_for(settings, hosts))
+
+
+def evaluated(monitor: Monitor, timeout: Seconds) -> State:
+    """The State after all rules were evaluated, when no notification waits any longer."""
+    first = monitor.engine.state.looked_at
+    times: set[Instant | None] = set()
+    done = threading.Event()
+
+    def received(state: State) -> None:
+        if state.duty.holder == "nobody":
+            return
+        times.add(state.looked_at)
+        # Another program may send the notifications: its first evaluation is enough.
+        is_elsewhere = state.duty.holder != "us" and state.looked_at != first
+        if is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_tell(timeout)):
+            done.set()
+
+    cancel = monitor.subscribe(received)
+    done.wait(timeout)
+    cancel()
+    return monitor.engine.state

@@ -15,8 +15,7 @@ import click
 from trainmon.cli.options import ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.cli.init.slurm import Found
-    from trainmon.cli.init.wandb import Account
+    from trainmon.cli.init.discovery import Account, Found
 
 LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
 """What clusters call the host that people log in to."""
@@ -50,26 +49,35 @@ def command(
     the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this machine, it asks
     W&B who you are. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
     """
-    given = login or next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
-    found = None if offline else _found(given, ssh_config)
-    if not hosts and not given and found is None:
-        hosts = _asked()
-        given = next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
-        found = _found(given, ssh_config) if given and not offline else None
-    login, nodes = given, [host for host in hosts if host != given]
-    written = _valid(name, login, nodes, found, None if offline else _account())
+    from trainmon.config import FILE_NAME, why_not_trusted
+
+    login = login or _login_of(hosts)
+    found = None if offline else _found(login, ssh_config)
+    if not hosts and not login and found is None:
+        hosts = _prompt_for_hosts()
+        login = _login_of(hosts)
+        found = _found(login, ssh_config) if login and not offline else None
+    account = None if offline else _account()
+    written = _valid(name, login, [host for host in hosts if host != login], found, account)
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0
     _write(output, written, force)
     click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
-    _warn(output)
+    distrust = why_not_trusted(output, os.getuid()) if output.name == FILE_NAME else None
+    if distrust:  # the new file would not be read from its directory
+        why, fix = distrust
+        click.echo(f"trainmon-tui will not read it from here: {why}; {fix}, or name it with --config", err=True)
     return 0
 
 
-def _asked() -> tuple[str, ...]:
-    """Which hosts, from the person at the terminal."""
-    from trainmon.cli.prompt import read_line
+def _login_of(hosts: Sequence[str]) -> str | None:
+    return next((host for host in hosts if LOGIN.search(host) and "[" not in host), None)
+
+
+def _prompt_for_hosts() -> tuple[str, ...]:
+    """Ask the person at the terminal which hosts to watch."""
+    from trainmon.cli.terminal import read_line
     from trainmon.lib import clean
     from trainmon.transport.ssh.config import known_hosts_by_name
 
@@ -88,8 +96,8 @@ def _asked() -> tuple[str, ...]:
 
 def _found(login: str | None, ssh_config: Path | None) -> Found | None:
     """What the Slurm of a host says, or of this machine. None where it has none; a host that was named says why."""
-    from trainmon.cli.init.slurm import look
-    from trainmon.cli.prompt import ask_on_terminal
+    from trainmon.cli.init.discovery import query_slurm
+    from trainmon.cli.terminal import ask_on_terminal
     from trainmon.lib import TrainmonError, clean
 
     if login is None and shutil.which("squeue") is None:
@@ -97,7 +105,7 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
     if sys.stderr.isatty():
         click.echo(f"querying the Slurm of {clean(login or 'this machine')} …", err=True)
     try:
-        return look(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
+        return query_slurm(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
     except TrainmonError as error:
         if login is not None:
             click.echo(f"Slurm was not queried: {clean(str(error))}", err=True)
@@ -107,13 +115,13 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
 def _account() -> Account | None:
     """Whose W&B key is on this machine; None where there is none."""
     from collectors.wandb.login import find_credentials
-    from trainmon.cli.init.wandb import look
+    from trainmon.cli.init.discovery import query_wandb
     from trainmon.lib import clean
 
     login = find_credentials()
-    if login.location is not None and sys.stderr.isatty():
-        click.echo(clean(f"asking {login.server} with the key in {login.location} …"), err=True)
-    return look(lambda: login)
+    if login.place is not None and sys.stderr.isatty():
+        click.echo(clean(f"asking {login.server} with the key in {login.place} …"), err=True)
+    return query_wandb(lambda: login)
 
 
 def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None, account: Account | None) -> str:
@@ -143,13 +151,3 @@ def _write(file: Path, text: str, force: bool) -> None:
         raise click.UsageError(f"{file} already exists; --force replaces it") from error
     except OSError as error:
         raise click.UsageError(f"{file} cannot be written: {(error.strerror or 'failed').lower()}") from error
-
-
-def _warn(file: Path) -> None:
-    """Say at once when the new file would not be read from its directory."""
-    from trainmon.config import FILE_NAME, why_not_trusted
-
-    distrust = why_not_trusted(file, os.getuid()) if file.name == FILE_NAME else None
-    if distrust:
-        why, fix = distrust
-        click.echo(f"trainmon-tui will not read it from here: {why}; {fix}, or name it with --config", err=True)

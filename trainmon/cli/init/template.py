@@ -7,12 +7,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trainmon.cli.init.slurm import folded
+from trainmon.cli.init.discovery import folded
 from trainmon.lib import clean, counted, shorten
 
 if TYPE_CHECKING:
-    from trainmon.cli.init.slurm import Found
-    from trainmon.cli.init.wandb import Account
+    from trainmon.cli.init.discovery import Account, Found
     from trainmon.model import Job
 
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from trainmon.config import Settings
     from trainmon.lib import Seconds
     from trainmon.model import Source, State
-    from trainmon.runtime.backend import DashboardBackend
     from trainmon.runtime.monitor import Monitor
 
 SETTLE = 1.0
 """Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
 
-JUDGED = 5.0
+EVALUATION_TIMEOUT = 5.0
 """The longest wait for the next evaluation of the rules, which happens every second."""
 
 WITHOUT_GPUS = ("none", "sh")
@@ -63,7 +62,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         click.echo(encode(state, state.at, asked))
     else:
         from trainmon.cli.snapshot.tables import lines
-        from trainmon.cli.table import plain
+        from trainmon.cli.terminal import plain
 
         click.echo(plain("\n".join(lines(state, asked))))
     return exit_status(state, asked)
@@ -92,62 +91,54 @@ def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> S
     """Watch until everything has been seen once, or has failed, or the wait is over."""
     from trainmon.runtime.monitor import Monitor
 
-    parts = Monitor(settings, keeps=False, ssh_config=ssh_config)
-    parts.start()
+    monitor = Monitor(settings, keeps=False, ssh_config=ssh_config)
+    monitor.start()
     try:
-        first_full_state(parts, wait)
-        return judged(parts)
+        first_full_state(monitor, wait)
+        since, evaluated = monitor.engine.clock.now(), threading.Event()
+
+        def received(state: State) -> None:
+            if state.looked_at is not None and state.looked_at > since:
+                evaluated.set()
+
+        cancel = monitor.subscribe(received)
+        evaluated.wait(EVALUATION_TIMEOUT)
+        cancel()
+        return monitor.engine.state
     finally:
-        parts.stop()
+        monitor.stop()
 
 
-def judged(parts: DashboardBackend) -> State:
-    """The next State that the rules were gone through: all that was seen by now is judged in it."""
-    since = parts.engine.clock.now()
-    looked = threading.Event()
+def first_full_state(monitor: Monitor, wait: Seconds) -> State:
+    """The first State in which every source has answered or failed, and every file was read; and a moment more, because
+    the queue's first answer may name nodes that are to be watched as well."""
+    is_full = threading.Event()
 
-    def seen(state: State) -> None:
-        if state.looked_at is not None and state.looked_at > since:
-            looked.set()
-
-    cancel = parts.subscribe(seen)
-    looked.wait(JUDGED)
-    cancel()
-    return parts.engine.state
-
-
-def first_full_state(parts: Monitor, wait: Seconds) -> State:
-    """The first State in which every source has spoken or failed, and every file was looked at; and a moment more for
-    what follows it: the queue's first word may name nodes that are to be watched as well."""
-    settled = threading.Event()
-
-    def heard(state: State) -> None:
-        have_spoken = bool(state.sources) and all(has_spoken(state, source) for source in state.sources.values())
-        if have_spoken and are_read(state, parts.named_disks()):
-            settled.set()
+    def received(state: State) -> None:
+        have_answered = bool(state.sources) and all(has_answered(state, source) for source in state.sources.values())
+        if have_answered and are_read(state, monitor.named_disks()):
+            is_full.set()
         else:
-            settled.clear()
+            is_full.clear()
 
     until = time.monotonic() + wait
-    cancel = parts.subscribe(heard)
-    while settled.wait(max(0.0, until - time.monotonic())):
-        threading.Event().wait(max(0.0, min(SETTLE, until - time.monotonic())))
-        if settled.is_set():
+    cancel = monitor.subscribe(received)
+    while is_full.wait(max(0.0, until - time.monotonic())):
+        time.sleep(max(0.0, min(SETTLE, until - time.monotonic())))
+        if is_full.is_set():
             break
     cancel()
-    return parts.engine.state
+    return monitor.engine.state
 
 
-def has_spoken(state: State, source: Source) -> bool:
+def has_answered(state: State, source: Source) -> bool:
     """Whether a source has reported its first data, or will not."""
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
-    if source.kind == "slurm":
-        cluster = state.clusters.get(source.cluster)
+    if source.kind in ("slurm", "wandb", "files"):
+        cluster = state.clusters.get(source.cluster) if source.kind == "slurm" else None
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
         return source.seen_at is not None or (login is not None and login.health == "down")
-    if source.kind in ("wandb", "files"):
-        return source.seen_at is not None
     node = state.nodes.get(source.name.removeprefix("node:"))
     return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)
 

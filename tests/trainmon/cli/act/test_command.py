@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from tests.trainmon.cli.act.parts import Parts, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
-from trainmon.cli.act.follow import StateWatcher
-from trainmon.cli.act.format import in_commands, lines
+from trainmon.cli.act.output import StateWatcher, in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
 from trainmon.model import ActionRequest, CreateFile, Execute, Milestone, Plan, Refusal, Source
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.alerting.rules import RULES
-from trainmon.cli.alerts.mute import unknown
-from trainmon.cli.alerts.requests import named
+from trainmon.cli.alerts.requests import find_alert, unmatched
 from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, lines, told
 from trainmon.engine.snapshot import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
@@ -88,12 +87,12 @@ def test_a_source_that_was_not_heard_yet_is_not_called_silent() -> None:
 def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:gpu-1", kind="node", health="ok"),))
     present = AlertsNow(recalled=Recalled(alerts=(LOST,)), duty=LeaderNow(note=note, is_held=True))
-    assert list(unknown(present, "gpu:n0/2", "gpu-11")) == [
+    assert list(unmatched(present, "gpu:n0/2", "gpu-11")) == [
         'no open alert has the subject "gpu:n0/2"; did you mean "gpu:n0/1"?',
         'no node "gpu-11" is watched; did you mean "gpu-1"?',
     ]
-    assert list(unknown(present, "gpu:n0/1", "gpu-1")) == []
-    assert list(unknown(AlertsNow(), None, "gpu-11")) == []
+    assert list(unmatched(present, "gpu:n0/1", "gpu-1")) == []
+    assert list(unmatched(AlertsNow(), None, "gpu-11")) == []
 
 
 def test_another_machine_reads_back_what_is_printed() -> None:
@@ -107,13 +106,13 @@ def test_an_alert_is_named_by_its_id_its_beginning_or_its_subject() -> None:
     other = Alert(
         id="abzzzzzz", rule="xid", subject="gpu:n0/1", severity="warning", summary="", since=1.0, found_at=1.0
     )
-    assert named([LOST, other], "abcdefgh") is LOST
-    assert named([LOST, other], "abc") is LOST
-    assert named([LOST], "gpu:n0/1") is LOST
+    assert find_alert([LOST, other], "abcdefgh") is LOST
+    assert find_alert([LOST, other], "abc") is LOST
+    assert find_alert([LOST], "gpu:n0/1") is LOST
     with pytest.raises(click.UsageError, match=r'"ab" may be abcdefgh \(gpu-lost\), abzzzzzz \(xid\)'):
-        named([LOST, other], "ab")
+        find_alert([LOST, other], "ab")
     with pytest.raises(click.UsageError, match='no open alert "gpu:n0/2"; did you mean "gpu:n0/1"'):
-        named([LOST], "gpu:n0/2")
+        find_alert([LOST], "gpu:n0/2")
 
 
 def test_rules_are_listed_as_the_config_sets_them(tmp_path: Path) -> None:

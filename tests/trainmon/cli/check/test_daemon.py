@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
-from trainmon.cli.check.daemon import START, ask, check_daemon
+from trainmon.cli.check.daemon import START, check_daemon, query
 from trainmon.cli.check.row import Row
 from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed
@@ -17,7 +17,7 @@ def rows(bastion: Bastion, clock: HandClock) -> list[Row]:
             raise bastion.down
         return bastion
 
-    return list(ask(SETTINGS, "bastion", dial, clock))
+    return list(query(SETTINGS, "bastion", dial, clock))
 
 
 def told(answer: Completed) -> list[Row]:
@@ -35,7 +35,7 @@ def test_one_that_watches_says_who_and_by_how_many_channels() -> None:
     clock = HandClock()
 
     assert rows(Bastion(clock), clock) == [
-        Row("ok", "daemon", "bastion", "pid 7 tells people by 1 channel, looked 4s ago")
+        Row("ok", "daemon", "bastion", "pid 7 sends notifications to 1 channel, last check 4s ago")
     ]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.init.slurm import Found
+from trainmon.cli.init.discovery import Found
 from trainmon.cli.init.template import text
 from trainmon.config import load as config
 from trainmon.model import SchedulerNode

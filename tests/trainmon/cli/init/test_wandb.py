@@ -10,9 +10,8 @@ from collectors.wandb.child_process import ChildClient
 from collectors.wandb.login import find_credentials
 from tests.lab.wandb_asking import environ_of
 from tests.lab.wandb_server import WandbServer
-from trainmon.cli.init.slurm import Found
+from trainmon.cli.init.discovery import Account, Found, query_wandb
 from trainmon.cli.init.template import text
-from trainmon.cli.init.wandb import Account, look
 from trainmon.config import load as config
 from trainmon.model import Job
 
@@ -22,16 +21,16 @@ JOB = Job(id="88", number=88, cluster="", name="llm", user="ana", state="RUNNING
 def test_the_account_of_the_key_is_asked_for(tmp_path: Path) -> None:
     with WandbServer.start() as server:
         environ = environ_of(server, tmp_path)
-        account = look(partial(find_credentials, environ), partial(ChildClient, environ))
+        account = query_wandb(partial(find_credentials, environ), partial(ChildClient, environ))
         host = server.url.removeprefix("http://")
         assert account == Account(host, "WANDB_API_KEY", "tester", "tester", ("tester",))
         server.answer_with(401)
-        account = look(partial(find_credentials, environ), partial(ChildClient, environ))
+        account = query_wandb(partial(find_credentials, environ), partial(ChildClient, environ))
     assert account == Account(host, "WANDB_API_KEY")
 
 
 def test_without_a_key_nothing_is_asked(tmp_path: Path) -> None:
-    assert look(partial(find_credentials, {"HOME": str(tmp_path)}), lambda: 1 / 0) is None  # type: ignore[arg-type, return-value]
+    assert query_wandb(partial(find_credentials, {"HOME": str(tmp_path)}), lambda: 1 / 0) is None  # type: ignore[arg-type, return-value]
 
 
 def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
-from trainmon.cli.snapshot.command import are_read, asked_for, has_spoken
+from trainmon.cli.snapshot.command import are_read, asked_for, has_answered
 from trainmon.cli.snapshot.tables import lines
-from trainmon.cli.table import table
+from trainmon.cli.terminal import table
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.engine.snapshot import exit_status, verdict
 from trainmon.model import Cluster, Disk, Gpu, Log, Node, Progress, Run, RunSpec, Source, State
@@ -84,25 +84,27 @@ def test_a_terminal_without_unicode_gets_question_marks(tmp_path: Path) -> None:
     assert "\n??r  unknown" in done.stdout
 
 
-def test_a_source_has_spoken_with_its_first_facts_or_its_failure() -> None:
+def test_a_source_has_answered_with_its_first_facts_or_its_failure() -> None:
     source = Source(name="node:n1", kind="node", cluster="c", phase="up")
     node = Node(name="n1", cluster="c", probe="nvml", host_at=1.0)
-    assert not has_spoken(State(), source)
-    assert not has_spoken(State(nodes={"n1": node}), source)
-    assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", probe="nvml", host_at=1.0, gpus_at=1.0)}), source)
-    assert has_spoken(State(nodes={"n1": Node(name="n1", cluster="c", host_at=1.0)}), source)
-    assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="held"))
-    assert has_spoken(State(), Source(name="node:n1", kind="node", cluster="c", phase="retrying"))
+    assert not has_answered(State(), source)
+    assert not has_answered(State(nodes={"n1": node}), source)
+    assert has_answered(
+        State(nodes={"n1": Node(name="n1", cluster="c", probe="nvml", host_at=1.0, gpus_at=1.0)}), source
+    )
+    assert has_answered(State(nodes={"n1": Node(name="n1", cluster="c", host_at=1.0)}), source)
+    assert has_answered(State(), Source(name="node:n1", kind="node", cluster="c", phase="held"))
+    assert has_answered(State(), Source(name="node:n1", kind="node", cluster="c", phase="retrying"))
 
 
-def test_a_queue_has_spoken_with_its_first_look_or_when_its_host_cannot_be_reached() -> None:
+def test_a_queue_has_answered_with_its_first_look_or_when_its_host_cannot_be_reached() -> None:
     source = Source(name="slurm:c", kind="slurm", cluster="c", phase="waiting")
     login = Source(name="node:login1", kind="node", cluster="c", phase="retrying", health="down")
     clusters = {"c": Cluster(name="c", login="login1")}
-    assert not has_spoken(State(clusters=clusters), source)
-    assert has_spoken(State(clusters=clusters, sources={"node:login1": login}), source)
-    assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", seen_at=1.0))
-    assert has_spoken(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
+    assert not has_answered(State(clusters=clusters), source)
+    assert has_answered(State(clusters=clusters, sources={"node:login1": login}), source)
+    assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", seen_at=1.0))
+    assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
 
 
 def test_files_are_read_once_each_host_that_answers_has_told_of_its_own() -> None:
@@ -156,11 +158,11 @@ def test_what_strangers_wrote_is_printed_harmlessly() -> None:
     assert list(table(("A", "B"), [("\x1b[2Jx\ny", "\u202eb"), ("漢", "c")])) == ["A    B", "x y  b", "漢   c"]
 
 
-def test_wandb_has_spoken_with_its_first_list_or_its_failure() -> None:
+def test_wandb_has_answered_with_its_first_list_or_its_failure() -> None:
     source = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
-    assert not has_spoken(State(), source)
-    assert has_spoken(State(), replace(source, seen_at=1.0, phase="up"))
-    assert has_spoken(State(), replace(source, phase="retrying"))
+    assert not has_answered(State(), source)
+    assert has_answered(State(), replace(source, seen_at=1.0, phase="up"))
+    assert has_answered(State(), replace(source, phase="retrying"))
 
 
 def test_an_act_does_not_wait_for_wandb() -> None:

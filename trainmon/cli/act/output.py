@@ -1,0 +1,195 @@
+"""Prints plans and the progress of actions as plain lines: nothing is wrapped, so that a command can be copied."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from trainmon.lib import Seconds, cell_width, clean
+from trainmon.model import Action, CreateFile, Execute, Plan, Record, Refusal, State
+from tui.style import DEAD, WARN
+
+LONG = 100_000
+"""Characters of a line that are printed: a command is never cut."""
+
+KEYS = {
+    "S": "save", "K": "kill", "U": "unkill", "R": "requeue", "C": "cancel", "H": "hold", "T": "signal", "N": "queue",
+    "X": "exclude",
+}  # fmt: skip
+"""The dashboard's keys that its sentences name, and the commands that do the same here."""
+KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
+
+QUOTED = re.compile("(“[^”]*”)")
+"""What a person wrote into a switch file: plan C is no key there."""
+
+TWICE = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
+"""A sentence that names both."""
+
+CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
+"""By status. An action without a known result may still be done: see `trainmon-tui actions`."""
+
+CONFIRM: Seconds = 8.0
+"""How long to wait for the first effect: a file that is there, a job that is held."""
+
+WORST = (1, 3, 4, 0)
+"""The order in which the worst of several exit statuses is chosen."""
+
+
+# ---- plans -----------------------------------------------------------------------------------------------------------
+
+
+def lines(plan: Plan) -> Iterator[str]:
+    """The whole plan: what would be done, then what is refused."""
+    if plan.choices:
+        yield "Several switches are armed; choose one with --switch:"
+        for path, description in plan.choices:
+            yield _safe(f"  --switch {path}   {description}")
+    for number, action in enumerate(plan.actions):
+        if number:
+            yield ""
+        yield from _action(action)
+    for refusal in plan.refusals:
+        yield from refused(refusal)
+    if not (plan.actions or plan.refusals or plan.choices):
+        yield "There is nothing to do."
+
+
+def refused(refusal: Refusal) -> Iterator[str]:
+    """Why not, and the way out."""
+    yield _safe(f"{DEAD} refused: {refusal.subject}: {in_commands(refusal.why)}")
+    if refusal.hint:
+        yield _safe(f"    → {in_commands(refusal.hint)}")
+
+
+def in_commands(sentence: str) -> str:
+    """Where a sentence names a key of the dashboard, the command: `U takes it back` → `unkill takes it back`."""
+    sentence = TWICE.sub("", sentence)
+    if "releas" in sentence:  # the one key that does two things
+        sentence = sentence.replace("(H)", "(`release`)")
+    parts = QUOTED.split(sentence)
+    parts[::2] = [KEY.sub(lambda key: f"`{KEYS[key[1]]}`", part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def _action(action: Action) -> Iterator[str]:
+    yield _safe(action.title)
+    for warning in action.warnings:
+        yield _safe(f"  {WARN} {in_commands(warning)}")
+    facts = list(action.facts)
+    match action.operation:
+        case CreateFile(text=text):
+            facts.append(("its line", text))
+        case Execute(login_shell=True):
+            facts.append(("how", "in a login shell, for its modules"))
+    kept = (log for log in (action.keep_log, action.keep_errors) if log)
+    facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]
+    facts += [("" if number else "then", in_commands(text)) for number, text in enumerate(action.consequences)]
+    width = max((cell_width(label) for label, _ in facts), default=0)
+    for label, text in facts:
+        yield _safe(f"  {label}{' ' * (width - cell_width(label))}  {text}")
+
+
+def _safe(text: str) -> str:
+    return clean(text, LONG)
+
+
+# ---- progress --------------------------------------------------------------------------------------------------------
+
+
+class StateWatcher:
+    """Holds the newest State, and waits for a condition on it."""
+
+    def __init__(self, subscribe: Callable[[Callable[[State], None]], Callable[[], None]]) -> None:
+        self._changed = threading.Condition()
+        self.state = State()
+        self.close = subscribe(self._take)
+
+    def _take(self, state: State) -> None:
+        with self._changed:
+            self.state = state
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[State], bool], timeout: Seconds) -> bool:
+        """Whether it comes true in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: condition(self.state), timeout)
+
+
+def follow(
+    watcher: StateWatcher,
+    actions: Sequence[Action],
+    timeout: Seconds,
+    wait: Seconds | None,
+    print_line: Callable[[str], None],
+) -> int:
+    """Print the progress of actions: at most `timeout` until they are over, then at most `wait` for their effects.
+
+    Without `wait` it waits for the first effect only, which does not change the exit status.
+    """
+    shown: set[str] = set()
+
+    def show(state: State) -> list[Record]:
+        """Print what is new of the actions, each fact once."""
+        records = [state.actions[action.id] for action in actions if action.id in state.actions]
+        for record in records:
+            for key, at, text in _facts(record):
+                if key not in shown:
+                    shown.add(key)
+                    print_line(line(at, record.action, text))
+        return records
+
+    def are_over(state: State) -> bool:
+        records = show(state)
+        return len(records) == len(actions) and all(record.status != "asked" for record in records)
+
+    def are_confirmed(state: State) -> bool:
+        return all(
+            not record.is_open
+            or (wait is None and (record.status != "done" or any(mark.at or mark.missed for mark in record.marks)))
+            for record in show(state)
+        )
+
+    if watcher.wait_for(are_over, timeout):
+        watcher.wait_for(are_confirmed, CONFIRM if wait is None else wait)
+    final, codes = watcher.state, set()
+    for action in actions:
+        record = final.actions.get(action.id)
+        codes.add(_code(record, wait))
+        if record is None or record.status == "asked":
+            print_line(line(None, action, "its result is unknown; see `trainmon-tui actions`"))
+        elif wait is not None and record.is_open and record.status == "done":
+            missing = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
+            if missing:
+                print_line(line(None, action, f"still to come: {', '.join(missing)}"))
+    return next(code for code in WORST if code in codes)
+
+
+def _code(record: Record | None, wait: Seconds | None) -> int:
+    """The exit status of an action. With `wait`, an open milestone means unknown, and a missed one failed."""
+    if record is None:
+        return 3
+    if record.status == "done" and wait is not None:
+        return 1 if any(mark.missed for mark in record.marks) else 3 if record.is_open else 0
+    return CODES[record.status]
+
+
+def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
+    name = record.action.id
+    if record.status != "asked":
+        outcome = f": {in_commands(record.outcome)}" if record.outcome else ""
+        yield f"{name} status", record.done_at, f"{record.status}{outcome}"
+    if record.note:
+        yield f"{name} note {record.note}", record.done_at, record.note
+    for number, mark in enumerate(record.marks):
+        if mark.at is not None:
+            yield f"{name} {number}", mark.at, mark.name
+        if mark.missed is not None:
+            yield f"{name} {number} {mark.missed}", None, f"not: {mark.name}: {in_commands(mark.missed)}"
+
+
+def line(at: float | None, action: Action, text: str) -> str:
+    """`12:30:04  Save a checkpoint of video-2b: the file is taken`."""
+    shown = "        " if at is None else time.strftime("%H:%M:%S", time.localtime(at))
+    return clean(f"{shown}  {action.title}: {text}")
