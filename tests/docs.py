@@ -199,7 +199,7 @@ def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> 
         return
     kind = value_type(field.type)
     meaning = cell(field_descriptions(table)[field.name])
-    yield f"| `{name}` | {default_of(kind, field)} | {cell(kind.description)} | {meaning} |"
+    yield f"| `{name}` | {default_of(field)} | {cell(kind.description)} | {meaning} |"
 
 
 def _names(table: type[Table]) -> list[str]:

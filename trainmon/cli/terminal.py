@@ -1,4 +1,4 @@
-"""Questions of a login on a plain terminal, one after the other; answers are not echoed unless the host says so."""
+"""Plain terminals: the prompts of a login, tables, and text in the characters that the terminal can show."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _turn = threading.Lock()
 def ask_on_terminal(
     host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
 ) -> tuple[str, ...] | None:
-    """Put a question to the person at this terminal. None when it was declined."""
+    """Prompt the person at this terminal, one login at a time. Answers are echoed only where the host says so. None
+    when it was declined."""
     with _turn:
         click.echo(f"{clean(host)}: {clean(title)}", err=True)
         for line in instructions.splitlines():
@@ -26,17 +27,21 @@ def ask_on_terminal(
         answers = []
         try:
             for text, echo in fields:
-                words = f"  {clean(text).rstrip(': ')}: "
-                answers.append(read_line(words) if echo else getpass.getpass(words, sys.stderr))
+                prompt = f"  {clean(text).rstrip(': ')}: "
+                answers.append(read_line(prompt) if echo else getpass.getpass(prompt, sys.stderr))
         except (EOFError, KeyboardInterrupt):
             click.echo(err=True)
             return None
         return tuple(answers)
 
 
-def read_line(words: str) -> str:
-    """One line from the person, whose words go to standard error. Raises EOFError when there is no more."""
-    click.echo(words, err=True, nl=False)
+def read_line(prompt: str) -> str:
+    """One line from the person, after a prompt on standard error.
+
+    Raises:
+        EOFError: when there is no more.
+    """
+    click.echo(prompt, err=True, nl=False)
     answer = sys.stdin.readline()
     if not answer:
         raise EOFError

@@ -13,10 +13,10 @@ import click
 from trainmon.cli.options import read_duration
 
 if TYPE_CHECKING:
-    from trainmon.model import Record
+    from trainmon.model import Milestone, Record
 
-AT_MOST = 10_000
-"""Actions read at once: more than a person does in 90 days."""
+MAX_ACTIONS = 10_000
+"""The most actions that are read: more than a person does in 90 days."""
 
 HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
 
@@ -42,7 +42,7 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 
     log_to_file()
     directory = find_state_directory(os.environ).path
-    found = recorded(directory, time.time() - since, AT_MOST)
+    found = recorded(directory, time.time() - since, MAX_ACTIONS)
     records = [record for record in found if subject is None or is_of(record, subject)]
     if wants_log:
         return print_log(directory, records)
@@ -51,11 +51,10 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 
         click.echo(json.dumps([row(record) for record in records], ensure_ascii=False))
         return 0
-    if not records:
-        about = f" of {subject}" if subject else ""
-        click.echo(plain(f"no action{about} in that time"), err=True)
-        return 0
-    click.echo(plain("\n".join(lines(records))))
+    if records:
+        click.echo(plain("\n".join(lines(records))))
+    else:
+        click.echo(plain(f"no action{f' of {subject}' if subject else ''} in that time"), err=True)
     return 0
 
 
@@ -77,8 +76,7 @@ def print_log(directory: Path, records: Sequence[Record]) -> int:
 def is_of(record: Record, subject: str) -> bool:
     """Whether it is about a run, a job (with or without its cluster), or a node."""
     action = record.action
-    job = action.job or ""
-    return subject in (action.subject, action.run, job, job.partition("/")[2])
+    return subject in (action.subject, action.run, action.job or "", (action.job or "").partition("/")[2])
 
 
 def row(record: Record) -> dict[str, Any]:
@@ -115,28 +113,28 @@ def lines(records: Sequence[Record]) -> Iterator[str]:
     """A table for people."""
     from trainmon.cli.terminal import table
 
-    return table(HEAD, [_cells(record) for record in records])
+    rows = []
+    for record in records:
+        action = record.action
+        job = (action.job or "").partition("/")[2]
+        of = action.run or job or action.subject
+        outcome = (record.outcome, record.note, action.why and f"“{action.why}”")
+        rows.append((
+            _at(action.asked_at, "%Y-%m-%d %H:%M:%S"),
+            action.verb,
+            f"{of} ({job})" if action.run and job else of,
+            f"{action.who}@{action.from_host}",
+            record.status,
+            "; ".join(text for text in outcome if text),
+            "; ".join(map(_milestone, record.marks)),
+        ))  # fmt: skip
+    return table(HEAD, rows)
 
 
-def _cells(record: Record) -> tuple[str, ...]:
-    action = record.action
-    job = (action.job or "").partition("/")[2]
-    of = action.run or job or action.subject
-    return (
-        _at(action.asked_at, "%Y-%m-%d %H:%M:%S"),
-        action.verb,
-        f"{of} ({job})" if action.run and job else of,
-        f"{action.who}@{action.from_host}",
-        record.status,
-        "; ".join(text for text in (record.outcome, record.note, action.why and f"“{action.why}”") if text),
-        "; ".join(_mark(mark.name, mark.at, mark.missed) for mark in record.marks),
-    )
-
-
-def _mark(name: str, at: float | None, missed: str | None) -> str:
-    if missed is not None:
-        return f"not: {name} ({missed})"
-    return f"{name} {_at(at, '%H:%M:%S')}" if at is not None else f"{name}: not yet"
+def _milestone(mark: Milestone) -> str:
+    if mark.missed is not None:
+        return f"not: {mark.name} ({mark.missed})"
+    return f"{mark.name} {_at(mark.at, '%H:%M:%S')}" if mark.at is not None else f"{mark.name}: not yet"
 
 
 def _at(at: float, form: str) -> str:

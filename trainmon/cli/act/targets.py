@@ -40,47 +40,34 @@ def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]
     """The names of these rows in the State.
 
     Raises: NotFound: when a word names nothing, or several jobs."""
-    if verb == "exclude":
-        return tuple(dict.fromkeys(_node(word, state) for word in words))
-    return tuple(dict.fromkeys(_run_or_job(verb, word, state) for word in words))
-
-
-def _node(word: str, state: State) -> str:
+    if verb != "exclude":
+        return tuple(dict.fromkeys(_run_or_job(verb, word, state) for word in words))
     known = [*state.nodes, *state.scheduler_nodes]
-    if word not in known and cluster_of(state, word) is None:
-        raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{did_you_mean(word, known)}")
-    return word
+    for word in words:
+        if word not in known and cluster_of(state, word) is None:
+            raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{did_you_mean(word, known)}")
+    return tuple(dict.fromkeys(words))
 
 
 def _run_or_job(verb: Verb, word: str, state: State) -> str:
     if word in state.runs:
         return word
+    takes_jobs = verb in OF_JOBS
     named = JOB.fullmatch(word)
     if named is None:
-        raise NotFound(_no_run(verb, word, state), hint=_runs(state) + _or_a_job(verb, word, state))
+        hint = _runs(state)
+        if takes_jobs:
+            ids = ", ".join(job.id for job in _present([job for job in state.jobs.values() if job.name == word])[:8])
+            hint += "; a job is named by its id" + (f": {ids}" if ids else "")
+        what = "run and no job" if takes_jobs else "run"
+        raise NotFound(f"no {what} {quoted(word)}{did_you_mean(word, list(state.runs))}", hint=hint)
     job = _job(named["cluster"], named["id"], word, state)
     if named["component"] is not None and job in state.jobs and not state.jobs[job].components:
         raise NotFound(f"job {named['id']} is not heterogeneous: it has no component +{named['component']}")
-    if verb in OF_JOBS:
-        return job
-    run = next((run.name for run in state.runs.values() if job in run.jobs), None)
+    run = job if takes_jobs else next((run.name for run in state.runs.values() if job in run.jobs), None)
     if run is None:
         raise NotFound(f"job {word} belongs to no run; {verb} needs a run", hint=_runs(state))
     return run
-
-
-def _no_run(verb: Verb, word: str, state: State) -> str:
-    what = "run and no job" if verb in OF_JOBS else "run"
-    return f"no {what} {quoted(word)}{did_you_mean(word, list(state.runs))}"
-
-
-def _or_a_job(verb: Verb, word: str, state: State) -> str:
-    """That a job is named by its id, and which ids those have that are called so."""
-    if verb not in OF_JOBS:
-        return ""
-    called = _still_there([job for job in state.jobs.values() if job.name == word])
-    ids = ", ".join(job.id for job in called[:8])
-    return "; a job is named by its id" + (f": {ids}" if ids else "")
 
 
 def _runs(state: State) -> str:
@@ -91,24 +78,22 @@ def _runs(state: State) -> str:
 def _job(cluster: str | None, number: str, word: str, state: State) -> str:
     """The key of the one job that is meant. Where there is one Slurm, it may also be a job that no queue lists."""
     if cluster is not None and cluster not in state.clusters:
-        known = list(state.clusters)
-        raise NotFound(f"job {word}: no cluster {quoted(cluster)}{did_you_mean(cluster, known)}")
+        raise NotFound(f"job {word}: no cluster {quoted(cluster)}{did_you_mean(cluster, state.clusters)}")
     jobs = [job for job in state.jobs.values() if cluster in (None, job.cluster)]
     exact = [job for job in jobs if number in (job.id, job.target, job.key.partition("/")[2])]
-    found = _still_there(exact) or _still_there([job for job in jobs if str(job.array) == number])
-    if not found:  # of an array, one element has the number of the whole: it is meant only where nothing else is
-        found = _still_there([job for job in jobs if job.has_number(number)])
-    if len(found) == 1:
-        return found[0].key
-    if found:
+    found = _present(exact) or _present([job for job in jobs if str(job.array) == number])
+    # One task of an array has the number of the whole array. It is meant only if nothing else is.
+    found = found or _present([job for job in jobs if job.has_number(number)])
+    if len(found) > 1:
         several = "is an array" if len({job.cluster for job in found}) == 1 else "is in several clusters"
         raise NotFound(f"{word} {several}: name one of {', '.join(job.key for job in found[:8])}")
-    places = [cluster] if cluster is not None else [name for name in state.clusters if f"slurm:{name}" in state.sources]
-    if len(places) == 1:
-        return f"{places[0]}/{number}"
+    with_slurm = [name for name in state.clusters if f"slurm:{name}" in state.sources]
+    clusters = [cluster] if cluster is not None else with_slurm
+    if found or len(clusters) == 1:
+        return found[0].key if found else f"{clusters[0]}/{number}"
     raise NotFound(f"no job {word} is in any queue", hint=f"name it with its cluster: CLUSTER/{number}")
 
 
-def _still_there(jobs: list[Job]) -> list[Job]:
+def _present(jobs: list[Job]) -> list[Job]:
     """The jobs that are still in a queue; where there are none, all of them."""
     return [job for job in jobs if job.gone_at is None and job.stage != "ended"] or jobs

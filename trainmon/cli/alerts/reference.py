@@ -21,44 +21,38 @@ FAMILIES = {
 }
 HELD = ("for_", "keep_firing_for")
 """The fields that every rule has a default of its own for."""
+RULE_HEAD = "| rule | what it detects | for | keep firing for | reason for the defaults |"
 COMMON = tuple(field.name for field in msgspec.structs.fields(Rule))
 
 
 def rules() -> str:
     """Every rule, by family: what it detects, and its settings."""
-    sections = [f"### Settings of every rule\n\n{grid(map(_common_row, msgspec.structs.fields(Rule)))}"]
-    for family, found in itertools.groupby(RULES, key=lambda rule: rule.family):
-        sections.append(f"### {FAMILIES[family]}\n\n{_family(tuple(found))}")
+    fields = msgspec.structs.fields(Rule)
+    sections = [f"### Settings of every rule\n\n{grid(_row(Rule, field) for field in fields)}"]
+    for family, group in itertools.groupby(RULES, key=lambda rule: rule.family):
+        found = list(group)
+        lines = [
+            "| rule | what it detects | for | keep firing for | reason for the defaults |",
+            "|---|---|---|---|---|",
+        ]
+        for rule in found:
+            known = {field.name: field for field in msgspec.structs.fields(rule)}
+            for_, keep_firing_for = (default_of(known[name]) for name in HELD)
+            lines.append(
+                f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
+            )
+        own = [row for rule in found for row in _own_rows(rule)]
+        if own:
+            lines += ["", "| rule | setting | default | meaning |", "|---|---|---|---|", *own]
+        sections.append("\n".join([f"### {FAMILIES[family]}", "", *lines]))
     return "\n\n".join(sections)
-
-
-def _family(found: tuple[type[Rule], ...]) -> str:
-    lines = ["| rule | what it detects | for | keep firing for | reason for the defaults |", "|---|---|---|---|---|"]
-    lines += map(_rule_row, found)
-    own = [row for rule in found for row in _own_rows(rule)]
-    if own:
-        lines += ["", "| rule | setting | default | meaning |", "|---|---|---|---|", *own]
-    return "\n".join(lines)
-
-
-def _rule_row(rule: type[Rule]) -> str:
-    fields = {field.name: field for field in msgspec.structs.fields(rule)}
-    for_, keep_firing_for = (default_of(value_type(fields[name].type), fields[name]) for name in HELD)
-    return f"| `{rule.name}` | {cell(description(rule))} | {for_} | {keep_firing_for} | {cell(rule.origin)} |"
 
 
 def _own_rows(rule: type[Rule]) -> Iterator[str]:
     for field in msgspec.structs.fields(rule):
         if field.name not in COMMON:
-            default = default_of(value_type(field.type), field)
-            yield f"| `{rule.name}` | `{field.name}` | {default} | {cell(field_descriptions(rule)[field.name])} |"
-
-
-def _common_row(field: msgspec.structs.FieldInfo) -> str:
-    kind = value_type(field.type)
-    default = "see below" if field.name in HELD else default_of(kind, field)
-    meaning = cell(field_descriptions(Rule)[field.name])
-    return f"| `{field.encode_name}` | {default} | {cell(kind.description)} | {meaning} |"
+            meaning = cell(field_descriptions(rule)[field.name])
+            yield f"| `{rule.name}` | `{field.name}` | {default_of(field)} | {meaning} |"
 
 
 def channels() -> str:
@@ -72,13 +66,13 @@ def channels() -> str:
 
 def _channel(table: type[msgspec.Struct]) -> str:
     fields = msgspec.structs.fields(table)
-    return grid(_channel_row(table, field) for field in fields) if fields else ""
+    return grid(_row(table, field) for field in fields) if fields else ""
 
 
-def _channel_row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
-    kind = value_type(field.type)
+def _row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
+    default = "see below" if table is Rule and field.name in HELD else default_of(field)
     meaning = cell(field_descriptions(table)[field.name])
-    return f"| `{field.encode_name}` | {default_of(kind, field)} | {cell(kind.description)} | {meaning} |"
+    return f"| `{field.encode_name}` | {default} | {cell(value_type(field.type).description)} | {meaning} |"
 
 
 # ---- what the tables of docs/ share ----------------------------------------------------------------------------------
@@ -94,12 +88,12 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def default_of(kind: ValueType, field: msgspec.structs.FieldInfo) -> str:
+def default_of(field: msgspec.structs.FieldInfo) -> str:
     """A setting's default as the config accepts it; empty where there is none."""
     if field.required:
         return "required"
     default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-    text = written(kind, default)
+    text = written(value_type(field.type), default)
     return f"`{text}`" if text else ""
 
 

@@ -26,18 +26,15 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
 
     Exit status: 0 listed, 2 a mistake in the call or the config.
     """
+    from trainmon.cli.alerts.requests import check_name
     from trainmon.cli.terminal import plain
-    from trainmon.config import did_you_mean, load_settings, quoted, rules_of
+    from trainmon.config import load_settings, rules_of
 
     settings, _ = load_settings(config, ())
     found = rules_of(settings.rules)
     if rule is not None:
-        names = [one.name for one in found]
-        if rule not in names:
-            raise click.UsageError(
-                f"no rule {quoted(rule)}{did_you_mean(rule, names) or '; `trainmon-tui rules` lists them'}"
-            )
-        found = tuple(one for one in found if one.name == rule)
+        check_name("rule", rule, [known.name for known in found], "rules")
+        found = tuple(known for known in found if known.name == rule)
     if as_json:
         import json
 
@@ -80,56 +77,33 @@ def lines(rules: Sequence[Rule]) -> Iterator[str]:
     from trainmon.config import duration_text
     from trainmon.lib import description
 
-    return table(
-        HEAD,
-        [
-            (
-                rule.name,
-                duration_text(rule.for_) if rule.enabled else "off",
-                duration_text(rule.keep_firing_for) if rule.enabled else "off",
-                ", ".join(_changed(rule)),
-                description(type(rule)),
-            )
-            for rule in rules
-        ],
-    )
-
-
-def _changed(rule: Rule) -> Iterator[str]:
-    kind = type(rule)
-    before = kind()
-    for name, config_name in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
-        if getattr(rule, name) != getattr(before, name):
-            yield f"{config_name} = {_written(kind, name, getattr(rule, name))}"
+    rows = []
+    for rule in rules:
+        changed = ", ".join(f"{name} = {value}" for name, value, default, _ in _settings(rule) if value != default)
+        for_, keep = map(duration_text, (rule.for_, rule.keep_firing_for)) if rule.enabled else ("off", "off")
+        rows.append((rule.name, for_, keep, changed, description(type(rule))))
+    return table(HEAD, rows)
 
 
 def one_rule(rule: Rule) -> Iterator[str]:
     """All of one rule."""
     from trainmon.cli.terminal import table
-    from trainmon.lib import description, field_descriptions
+    from trainmon.lib import description
 
-    kind = type(rule)
-    before = kind()
-    yield f"{rule.name}: {description(kind)}"
+    yield f"{rule.name}: {description(type(rule))}"
     yield f"reason for the defaults: {rule.origin}"
-    rows = [
-        (
-            config_name,
-            _written(kind, name, getattr(rule, name)),
-            _written(kind, name, getattr(before, name)),
-            field_descriptions(kind)[name],
-        )
-        for name, config_name in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
-    ]
-    yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), rows)
+    yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), list(_settings(rule)))
 
 
-def _written(kind: type[Rule], name: str, value: object) -> str:
-    """A setting as the config would write it."""
+def _settings(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+    """Each setting: its name, its value and its default as the config writes them, and its meaning."""
     import msgspec
 
     from trainmon.cli.alerts.reference import written
     from trainmon.config import value_type
+    from trainmon.lib import field_descriptions
 
-    type_ = next(field.type for field in msgspec.structs.fields(kind) if field.name == name)
-    return written(value_type(type_), value) or "-"
+    kind = type(rule)
+    for field in msgspec.structs.fields(kind):
+        value, default = (written(value_type(field.type), getattr(one, field.name)) or "-" for one in (rule, kind()))
+        yield field.encode_name, value, default, field_descriptions(kind)[field.name]

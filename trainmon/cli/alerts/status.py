@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from trainmon.ledger.lease import SourceNote
     from trainmon.ledger.reader import AlertsNow
     from trainmon.lib import Instant, Seconds
-    from trainmon.model import Alert, Channel
+    from trainmon.model import Alert
 
 LATELY: Seconds = 45.0
-"""A watch that runs looks every second, and writes so every ten. The dashboard of another machine, that asks every ten
-seconds, notifies then within a minute in place of one that hangs."""
+"""A running monitor evaluates every second, and records it every ten. The dashboard of another machine polls every ten
+seconds, so it replaces a daemon that hangs within a minute."""
 
 LATELY_BY_CRON: Seconds = 15 * 60.0
-"""A look of `--once` is as good until the next two did not come (service cron: every five minutes)."""
+"""A check of `--once` is current until two more are missing (`service cron`: every five minutes)."""
 
 UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
 
@@ -46,14 +46,14 @@ def command(as_json: bool) -> int:
     if as_json:
         import json
 
-        click.echo(json.dumps(told(found, now), ensure_ascii=False))
+        click.echo(json.dumps(contract(found, now), ensure_ascii=False))
     else:
         click.echo(plain("\n".join(lines(found, now))))
     return code(found, now)
 
 
 def code(found: AlertsNow, now: Instant) -> int:
-    """The exit status. A watch that goes on waits for its holds; a look of `--once` does not come back for them."""
+    """The exit status. After `--once` pending alerts count, because it does not wait until they fire."""
     from trainmon.engine.snapshot import is_active
 
     if found.duty is None or stale(found, now) is not None:
@@ -65,31 +65,25 @@ def code(found: AlertsNow, now: Instant) -> int:
 
 def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why the status is out of date, in a sentence; None when it is current."""
+    from trainmon.alerting.rules import ago
+
     duty = found.duty
     if duty is None and found.is_locked:
         return f"a monitor runs, but does not write its status: {UNWRITTEN}"
     if duty is None:
         return "no monitor has ever run with this ledger; try: trainmon-tui --alerts-only"
-    looked = duty.note.last_tick_at
-    if looked is None:
+    if duty.note.last_tick_at is None:
         return None if duty.is_held else "the last monitor ended before its first check"
-    age = now - looked
+    age = now - duty.note.last_tick_at
     if not duty.is_held and duty.note.program != "once":
         return f"no monitor runs: {duty.note.program or 'the last one'} ended; its last check was {ago(age)} ago"
     if duty.is_held and age > LATELY:
         return f"the last recorded check was {ago(age)} ago; the monitor hangs or cannot write: {UNWRITTEN}"
-    if age > (LATELY_BY_CRON if duty.note.program == "once" else LATELY):
-        return f"the last check was {ago(age)} ago"
-    return None
+    limit = LATELY_BY_CRON if duty.note.program == "once" else LATELY
+    return f"the last check was {ago(age)} ago" if age > limit else None
 
 
-def ago(seconds: Seconds) -> str:
-    from trainmon.alerting.rules import ago as words
-
-    return words(seconds)
-
-
-def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
+def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
     """The machine-readable contract; null is not known. Times are Unix seconds."""
     import msgspec
 
@@ -101,7 +95,7 @@ def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
         "version": 1,
         "at": now,
         "duty": {
-            "holder": note.program if note is not None and duty is not None and duty.is_held else "nobody",
+            "holder": duty.note.program if duty is not None and duty.is_held else "nobody",
             "pid": note.holder.pid if note is not None else None,
             "host": note.holder.host if note is not None else None,
             "started_at": note.started_at if note is not None else None,
@@ -119,46 +113,50 @@ def told(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
 def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     """The same for people."""
+    from trainmon.alerting.rules import ago
     from trainmon.cli.terminal import table
     from trainmon.engine.snapshot import worst_first
     from trainmon.lib import clean
 
-    yield clean(_who(found, now))
-    trouble = stale(found, now) or (found.duty.note.words if found.duty is not None else None)
+    note = found.duty.note if found.duty is not None else None
+    if note is None or found.duty is None:
+        yield "a monitor runs" if found.is_locked else "no monitor runs"
+    else:
+        checked = f"last check {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "no check yet"
+        since = f"since {_clock(note.started_at)}" if found.duty.is_held else "gone"
+        program = f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host})"
+        yield clean(f"{program}, {since}; {checked}")
+    trouble = stale(found, now) or (note.words if note is not None else None)
     if trouble:
         yield f"! {clean(trouble)}"
-    if found.duty is not None:
-        yield clean(f"sources: {_sources(found)}")
-    yield from (clean(f"channel {_channel(channel)}") for channel in found.channels)
-    yield clean(f"outbox: {_outbox(found, now)}")
+    if note is not None:
+        yield clean(f"sources: {_sources(note.sources)}")
+    for channel in found.channels:
+        sent = f", sent {_clock(channel.sent_at)}" if channel.sent_at is not None else ""
+        why = f": {channel.words}" if channel.words and channel.state != "ok" else ""
+        state = "nothing sent yet" if channel.state == "unknown" else channel.state
+        yield clean(f"channel {channel.name} ({channel.type}) {state}{sent}{why}")
+    outbox = found.outbox
+    oldest = f", the oldest for {ago(now - outbox.oldest_at)}" if outbox.oldest_at is not None else ""
+    queued = f"{outbox.waiting} queued{oldest}" if outbox.waiting else "nothing queued"
+    yield f"outbox: {queued}" + (f"; {outbox.dead} dropped within a day" if outbox.waiting or outbox.dead else "")
     for silence in found.recalled.silences:
         about = ", ".join(part for part in (silence.rule, silence.subject, silence.run, silence.node) if part)
         why = f": {silence.why}" if silence.why else ""
         yield clean(f"muted {silence.id}: {about or 'everything'} until {_clock(silence.until)} by {silence.by}{why}")
     alerts = [alert for alert in worst_first(found.recalled.alerts) if alert.is_open]
-    if not alerts:
+    if alerts:
+        yield from table(HEAD, [_cells(alert, ago(now - alert.since)) for alert in alerts])
+    else:
         yield "no alert is open"
-        return
-    yield from table(HEAD, [_cells(alert, now) for alert in alerts])
 
 
-def _who(found: AlertsNow, now: Instant) -> str:
-    if found.duty is None:
-        return "a monitor runs" if found.is_locked else "no monitor runs"
-    note = found.duty.note
-    looked = f"last check {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "no check yet"
-    is_there = f"since {_clock(note.started_at)}" if found.duty.is_held else "gone"
-    return f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host}), {is_there}; {looked}"
-
-
-def _sources(found: AlertsNow) -> str:
-    assert found.duty is not None
-    sources = found.duty.note.sources
+def _sources(sources: Sequence[SourceNote]) -> str:
     wrong = [source for source in sources if source.health in ("late", "down")]
-    said = "; ".join(f"{source.name} {source.health}: {source.error or silent(source)}" for source in wrong[:5])
+    named = "; ".join(f"{source.name} {source.health}: {source.error or silent(source)}" for source in wrong[:5])
     more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
     counted = f"{len(sources) - len(wrong)} of {len(sources)} answer"
-    return f"{counted}; {said}{more}" if wrong else counted
+    return f"{counted}; {named}{more}" if wrong else counted
 
 
 def silent(source: SourceNote) -> str:
@@ -166,27 +164,11 @@ def silent(source: SourceNote) -> str:
     return "silent" if source.seen_at is not None else "has not answered yet"
 
 
-def _channel(channel: Channel) -> str:
-    sent = f", sent {_clock(channel.sent_at)}" if channel.sent_at is not None else ""
-    words = f": {channel.words}" if channel.words and channel.state != "ok" else ""
-    state = "nothing sent yet" if channel.state == "unknown" else channel.state
-    return f"{channel.name} ({channel.type}) {state}{sent}{words}"
-
-
-def _outbox(found: AlertsNow, now: Instant) -> str:
-    counts = found.outbox
-    if not counts.waiting:
-        return f"nothing queued; {counts.dead} dropped within a day" if counts.dead else "nothing queued"
-    since = f", the oldest for {ago(now - counts.oldest_at)}" if counts.oldest_at is not None else ""
-    return f"{counts.waiting} queued{since}; {counts.dead} dropped within a day"
-
-
-def _cells(alert: Alert, now: Instant) -> tuple[str, ...]:
+def _cells(alert: Alert, age: str) -> tuple[str, ...]:
     phase = f"{alert.phase}, {alert.data}" if alert.data != "ok" else alert.phase
     acknowledged = f" (acknowledged by {alert.acknowledged_by})" if alert.acknowledged_by else ""
     delivery = "; ".join(f"{made.channel} {made.state} {_clock(made.at)}" for made in alert.delivery)
-    since = ago(now - alert.since)
-    return alert.id, alert.severity, phase + acknowledged, since, alert.rule, alert.summary, delivery
+    return alert.id, alert.severity, phase + acknowledged, age, alert.rule, alert.summary, delivery
 
 
 def _clock(at: Instant | None) -> str:

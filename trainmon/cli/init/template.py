@@ -126,13 +126,11 @@ def text(
     account: Account | None = None,
 ) -> str:
     """A config for these hosts, and for what a Slurm and a W&B login say."""
-    listed = f"nodes = [{', '.join(quote(node) for node in nodes)}]"
-    if not nodes:
-        listed = NO_NODES if found is None else f"# {comment(found.summary)}\n{SLURMS_NODES}"
+    unnamed = NO_NODES if found is None else f"# {comment(found.summary)}\n{SLURMS_NODES}"
     return TEXT.format(
         name=quote(name),
         login=f"login = {quote(login)}" if login else NO_LOGIN,
-        nodes=listed,
+        nodes=f"nodes = [{', '.join(map(quote, nodes))}]" if nodes else unnamed,
         node=quote(nodes[0]) if nodes else '"gpu-001"',
         user=quote(found.me) if found is not None else '"me"',
         runs="".join(_run(job, account) for job in found.jobs) if found is not None else "",

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.alerting.rules import RULES
 from trainmon.cli.alerts.requests import find_alert, unmatched
-from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, lines, told
-from trainmon.engine.snapshot import read_status
+from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, contract, lines
+from trainmon.engine.snapshot_alerts import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow
 from trainmon.model import Alert, Channel, Recalled
@@ -96,7 +96,7 @@ def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
 
 
 def test_another_machine_reads_back_what_is_printed() -> None:
-    read = read_status(json.dumps(told(known(LOST), NOW)))
+    read = read_status(json.dumps(contract(known(LOST), NOW)))
     assert (read.version, read.duty.pid, read.duty.host, read.duty.last_tick_at) == (1, 4711, "bastion", NOW - 3)
     assert read.alerts == (LOST,)
     assert [channel.name for channel in read.channels] == ["phone"]
