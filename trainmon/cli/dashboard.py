@@ -58,36 +58,28 @@ def command(
     """
     if demo is not None and (hosts or config):
         raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")
-    if alerts_only or once:
-        return headless(hosts, config, ssh_config, alerts_only=alerts_only, once=once, demo=demo is not None)
+    if once and not alerts_only:
+        raise click.UsageError("--once needs --alerts-only; `trainmon-tui snapshot` prints a snapshot")
+    if alerts_only and demo is not None:
+        raise click.UsageError("--alerts-only takes no --demo")
+    from trainmon.config import load_settings
+
+    if alerts_only:
+        from trainmon.cli.daemon.command import evaluate_once, watch
+
+        if once:
+            return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config)
+        return watch(lambda: load_settings(config, hosts), ssh_config)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints a snapshot")
     if demo is not None:
         from trainmon.runtime.demo import DemoMonitor
 
         return show(DemoMonitor(demo or None, read_only=read_only))
-    from trainmon.config import load_settings
     from trainmon.runtime.monitor import Monitor
 
     settings, _ = load_settings(config, hosts)
     return show(Monitor(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config))
-
-
-def headless(
-    hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, *, alerts_only: bool, once: bool, demo: bool
-) -> int:
-    """The same watch with no terminal."""
-    from trainmon.config import load_settings
-
-    if not alerts_only:
-        raise click.UsageError("--once needs --alerts-only; `trainmon-tui snapshot` prints a snapshot")
-    if demo:
-        raise click.UsageError("--alerts-only takes no --demo")
-    from trainmon.cli.daemon.command import evaluate_once, watch
-
-    if once:
-        return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config)
-    return watch(lambda: load_settings(config, hosts), ssh_config)
 
 
 def show(backend: DashboardBackend) -> int:

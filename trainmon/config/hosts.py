@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
-from trainmon.config.types import InvalidValue, ValueType, describe, parse_text, parse_texts, quoted
+from trainmon.config.types import InvalidValue, ValueType, describe, parse_texts, quoted, text_like
 
 MAX_HOSTS = 20_000
 """More than any cluster has: `gpu-[0-99999999]` is a typing error that would fill the memory."""
@@ -51,13 +51,6 @@ def _expand(text: str) -> Sequence[str]:
     return names
 
 
-def parse_host(value: object) -> str:
-    text = parse_text(value)
-    if not HOST.fullmatch(text):
-        raise InvalidValue(f'must be one host name for ssh, such as "login1", not {quoted(text)}')
-    return text
-
-
 def parse_hosts(value: object, instead: str = "") -> list[str]:
     if not isinstance(value, list):
         expected = f'{instead}a list of Slurm host lists such as ["gpu-[001-032]"]'
@@ -69,6 +62,6 @@ def parse_nodes(value: object) -> list[str] | None:
     return None if value == "slurm" else parse_hosts(value, '"slurm" or ')
 
 
-Host = Annotated[str, ValueType("a host", parse_host)]
+Host = Annotated[str, ValueType("a host", text_like(HOST, 'one host name for ssh, such as "login1"'))]
 Hosts = Annotated[tuple[str, ...], ValueType("Slurm host lists", parse_hosts)]
 Nodes = Annotated[tuple[str, ...] | None, ValueType('Slurm host lists, or "slurm"', parse_nodes)]

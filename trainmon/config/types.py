@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 PROJECT = re.compile(r"[^/\s]+/[^/\s]+")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*\$?")
+PATH = re.compile("/.*")
 ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_QUOTED = 40
 MAX_SECRET_BYTES = 65_536
@@ -83,6 +84,21 @@ def parse_text(value: object) -> str:
     return value
 
 
+def text_like(pattern: re.Pattern[str], expected: str) -> Callable[[object], str]:
+    """A parser of texts that match a pattern as a whole."""
+
+    def parse(value: object) -> str:
+        text = parse_text(value)
+        if not pattern.fullmatch(text):
+            raise InvalidValue(f"must be {expected}, not {quoted(text)}")
+        return text
+
+    return parse
+
+
+parse_path = text_like(PATH, 'an absolute path such as "/fsx/video"')
+
+
 def whole_number(least: int) -> Callable[[object], int]:
     """A parser of whole numbers that are not smaller than `least`."""
 
@@ -128,13 +144,6 @@ def parse_users(value: object) -> list[str]:
     return users
 
 
-def parse_user(value: object) -> str:
-    user = parse_text(value)
-    if not USER.fullmatch(user):
-        raise InvalidValue(f"must be a user name, not {quoted(user)}")
-    return user
-
-
 def parse_argv(value: object) -> list[str]:
     if value == []:
         raise InvalidValue("must name a command")
@@ -155,13 +164,6 @@ def parse_pattern(value: object) -> str:
     except (re.error, RecursionError, OverflowError) as error:
         raise InvalidValue(f"is not a regular expression: {error}") from error
     return value
-
-
-def parse_path(value: object) -> str:
-    text = parse_text(value)
-    if not text.startswith("/"):
-        raise InvalidValue(f'must be an absolute path such as "/fsx/video", not {quoted(text)}')
-    return text
 
 
 def parse_project(value: object) -> str:
@@ -220,7 +222,7 @@ def _read_secret(path: Path) -> str:
 
 
 Count = Annotated[int, ValueType("a whole number from 1", whole_number(1))]
-User = Annotated[str, ValueType("a user", parse_user)]
+User = Annotated[str, ValueType("a user", text_like(USER, "a user name"))]
 Users = Annotated[tuple[str, ...], ValueType("a list of users", parse_users)]
 Argv = Annotated[tuple[str, ...], ValueType("a command as a list of texts", parse_argv)]
 Pattern = Annotated[str, ValueType("a regular expression", parse_pattern)]

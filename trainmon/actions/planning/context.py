@@ -93,9 +93,9 @@ class Actor(msgspec.Struct, frozen=True):
 class Refused(Exception):
     """Ends the plan of a row."""
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.why)
-        self.refusal = refusal
+    def __init__(self, subject: str, why: str, hint: str = "") -> None:
+        super().__init__(why)
+        self.refusal = Refusal(subject=subject, why=why, hint=hint)
 
 
 class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +103,9 @@ class RowPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    typed: str | None = None
+    typed: str = ""
     because: str = ""
+    """Why `typed` must be typed. Empty: it need not be."""
     choices: tuple[tuple[str, str], ...] = ()
 
 
@@ -159,7 +160,7 @@ class PlanContext:
         return f" of {self.run.name}" if self.run is not None else ""
 
     def refused(self, why: str, hint: str = "") -> Refused:
-        return Refused(Refusal(subject=self.subject, why=why, hint=hint))
+        return Refused(self.subject, why, hint)
 
     def ago(self, at: Instant | None) -> str:
         return "" if at is None else f"{duration(max(0.0, self.now - at))} ago"
@@ -301,22 +302,19 @@ def context_of(
         several = rivals(own) if request.verb in JOB_VERBS else ()
         if several:  # another user's job, or another training, might be hit
             named = " and ".join(f"{job.id} ({job.user or 'unknown'}, {job.state})" for job in several[:8])
-            why = f"{run.name} may mean any of {len(several)} jobs: {named}"
             hint = "name one by its id; log, nodes or user in the [[run]] tell them apart"
-            raise Refused(Refusal(subject=run.name, why=why, hint=hint))
+            raise Refused(run.name, f"{run.name} may mean any of {len(several)} jobs: {named}", hint)
         return PlanContext(request, state, readback, actor, now, subject, run.spec.cluster, run, own)
     job = jobs.get(subject)
     if job is not None:
         run = next((one for one in state.runs.values() if subject in one.jobs), None)
         return PlanContext(request, state, readback, actor, now, subject, job.cluster, run, (job,))
     if subject not in readback.gone:
-        why = readback.errors.get(subject) or f"no run or job is called {clean(subject, 100)}"
-        raise Refused(Refusal(subject=subject, why=why))
+        raise Refused(subject, readback.errors.get(subject) or f"no run or job is called {clean(subject, 100)}")
     cluster, _, number = subject.rpartition("/")
     for job in readback.jobs.values():
         if job.cluster == cluster and job.has_number(number):
-            why, hint = f"{number} is a part of job {job.id}", f"name {job.id}"
-            raise Refused(Refusal(subject=subject, why=why, hint=hint))
+            raise Refused(subject, f"{number} is a part of job {job.id}", f"name {job.id}")
     ended = f"Slurm no longer knows job {number}: it has ended"
     unknown = f"Slurm knows no job {number}: it ended long ago or never existed"
-    raise Refused(Refusal(subject=subject, why=ended if subject in state.jobs else unknown))
+    raise Refused(subject, ended if subject in state.jobs else unknown)

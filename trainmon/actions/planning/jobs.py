@@ -126,7 +126,7 @@ def cancel(context: PlanContext) -> RowPlan:
         keep_log=log,
         keep_errors=errors,
     )
-    return RowPlan(actions=(made,), typed=job.id if because else None, because=because)
+    return RowPlan(actions=(made,), typed=job.id, because=because)
 
 
 def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
@@ -223,10 +223,8 @@ def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
     masks = _signal_masks(context, job)
     known = [mask for mask in masks if mask is not None]
     catch = sum(mask >> (NUMBERS[name] - 1) & 1 for mask in known)
-    if catch:
-        uncaught = f"{len(known) - catch} of {len(known)} GPU processes"
-    else:
-        uncaught = f"all {len(known)} GPU processes" if len(known) > 1 else "the GPU process"
+    all_known = f"all {len(known)} GPU processes" if len(known) > 1 else "the GPU process"
+    uncaught = f"{len(known) - catch} of {len(known)} GPU processes" if catch else all_known
     receivers = "only the batch shell: the job has no steps (no srun)"
     if steps:
         named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
@@ -261,18 +259,12 @@ def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
         warnings=(*warnings, *context.other_owner_warning(job)),
         expected=context.expected(job),
     )
-    kills = len(known) > catch
-    because = f"{name} ends {uncaught} of job {job.id}" if kills else ""
-    return RowPlan(actions=(made,), typed=job.id if kills else None, because=because)
+    because = f"{name} ends {uncaught} of job {job.id}" if len(known) > catch else ""
+    return RowPlan(actions=(made,), typed=job.id, because=because)
 
 
 def _signal_masks(context: PlanContext, job: Job) -> list[int | None]:
     """The masks of caught signals of the processes on its nodes' GPUs, without those known to be another user's."""
-    masks: dict[tuple[str, int], int | None] = {}
-    for name in job.nodes:
-        node = context.state.nodes.get(name)
-        for gpu in node.gpus if node is not None else ():
-            for process in gpu.processes:
-                if process.user is None or not job.user or process.user == job.user:
-                    masks[name, process.pid] = process.caught
-    return list(masks.values())
+    nodes = [context.state.nodes[name] for name in job.nodes if name in context.state.nodes]
+    processes = {(node.name, one.pid): one for node in nodes for gpu in node.gpus for one in gpu.processes}
+    return [one.caught for one in processes.values() if not job.user or one.user in (None, job.user)]

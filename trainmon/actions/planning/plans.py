@@ -77,7 +77,7 @@ def plan(request: ActionRequest, state: State, readback: Readback, actor: Actor,
         path = getattr(one.operation, "path", None)
         what = repr(path).encode() if path is not None else msgspec.json.encode(one.operation)
         once.setdefault((one.host, what), one)
-    at_stake = {row.typed: row.because for row in rows if row.typed}
+    at_stake = {row.typed: row.because for row in rows if row.because}
     for one in once.values():
         cluster, expected = state.clusters.get(one.cluster), one.expected
         is_ours = expected.user is None or (cluster is not None and expected.user == cluster.me)
