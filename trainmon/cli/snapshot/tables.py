@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator
 
-from trainmon.analysis.nodes.spares import spares
+from trainmon.analysis.nodes import spares
 from trainmon.analysis.wandb import active_run
 from trainmon.cli.terminal import table
 from trainmon.engine.reducers import state_of

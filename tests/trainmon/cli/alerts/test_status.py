@@ -13,7 +13,7 @@ from tests.trainmon.cli.test_main import trainmon
 from trainmon.alerting.rules import RULES
 from trainmon.cli.alerts.requests import find_alert, unmatched
 from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, contract, lines
-from trainmon.engine.snapshot_alerts import read_status
+from trainmon.engine.snapshot import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow
 from trainmon.model import Alert, Channel, Recalled
