@@ -119,8 +119,8 @@ def _account() -> Account | None:
     from trainmon.lib import clean
 
     login = find_credentials()
-    if login.place is not None and sys.stderr.isatty():
-        click.echo(clean(f"asking {login.server} with the key in {login.place} …"), err=True)
+    if login.location is not None and sys.stderr.isatty():
+        click.echo(clean(f"asking {login.server} with the key in {login.location} …"), err=True)
     return query_wandb(lambda: login)
 
 

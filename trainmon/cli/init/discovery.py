@@ -88,7 +88,7 @@ class Account(NamedTuple):
     """A W&B login of this machine; what its server did not say is None."""
 
     server: str
-    place: str
+    location: str
     user: str | None = None
     entity: str | None = None
     teams: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ class Account(NamedTuple):
         """`W&B: the key in ~/.netrc is ana's on wandb.ai; teams: vision, speech`."""
         whose = f"is {self.user}'s on" if self.user else "is for"
         teams = [team for team in self.teams if team != self.user]
-        return f"W&B: the key in {self.place} {whose} {self.server}" + (f"; teams: {', '.join(teams)}" if teams else "")
+        return f"W&B: the key in {self.location} {whose} {self.server}" + (f"; teams: {', '.join(teams)}" if teams else "")
 
 
 def query_wandb(
@@ -107,9 +107,9 @@ def query_wandb(
 ) -> Account | None:
     """The account; None where there is no key, and nothing is started then."""
     found = login()
-    if found.place is None:
+    if found.location is None:
         return None
-    account = Account(found.server, found.place)
+    account = Account(found.server, found.location)
     try:
         with contextlib.closing(client()) as asking:
             viewer = asking.ask(ReadViewer(id=0), Viewer)
