@@ -1,8 +1,8 @@
-"""The daemon on another machine: its alerts as events, and a person's requests to it.
+"""Polls the daemon on another machine: its alerts become events, and a person's requests are sent to it.
 
-A thread of its own polls `trainmon-tui status --json` over a Shell. While the daemon answers and watches, it alone
-sends notifications. After a long silence, or when nobody watches there, `gives` is called: then this machine may
-notify. When the daemon is back, `takes` is called before anything else.
+Its own thread polls `trainmon-tui status --json` over a Shell. While the daemon answers and watches, it alone sends
+notifications. After a long silence, or when nobody watches there, `on_silent` is called: then this machine may notify.
+When the daemon is back, `on_active` is called before anything else.
 """
 
 from __future__ import annotations
@@ -43,69 +43,71 @@ from trainmon.transport.shell import Completed, Shell
 log = logging.getLogger(__name__)
 
 TIMEOUT: Seconds = 20.0
-"""For one answer: a busy bastion needs seconds to start Python, not a minute."""
+"""The timeout of one answer: a busy bastion needs seconds to start Python, not a minute."""
 
 RETRY_EVERY: Seconds = 5.0
-"""Between two polls while it does not answer, or after a request; never longer than the configured period."""
+"""The longest pause between two polls while it does not answer, and after a request."""
 
 SILENT_PERIODS = 3
-"""Periods without a watcher there before this machine notifies: a restart takes seconds."""
+"""The number of periods without a watcher there before this machine notifies: a restart takes seconds."""
 
 MIN_SILENCE: Seconds = 10.0
-"""The minimum in seconds, for short periods."""
+"""The shortest silence before this machine notifies."""
 
 UNREACHED_PERIODS = 6
-"""Periods without an answer before this machine notifies: the daemon may be running and notifying."""
+"""The number of periods without an answer before this machine notifies: the daemon may still run and notify."""
 
 NOT_FOUND = 127
+"""The exit status of a shell for an unknown command."""
+LOGIN_SHELL = ("bash", "-lc", 'exec "$@"', "bash")
 SKEWED: Seconds = 2.0
 VERSION = 1
 """The version of the output of `status --json`."""
 
 
 class DaemonCollector:
-    """Polls the daemon of one host. `shell_of` may block while it dials. `gives` and `takes` run on our own thread."""
+    """Polls the daemon of one host. `dial` may block. `on_active` and `on_silent` run on our own thread."""
 
     def __init__(
         self,
         host: str,
         command: Sequence[str],
         every: Seconds,
-        shell_of: Callable[[], Shell],
+        dial: Callable[[], Shell],
         submit: Callable[[Event], None],
         clock: Clock,
         *,
-        takes: Callable[[Status], None],
-        gives: Callable[[str], None],
+        on_active: Callable[[Status], None],
+        on_silent: Callable[[str], None],
     ) -> None:
         self.host = host
         self._command = tuple(command)
         self._every = every
-        self._shell_of = shell_of
+        self._dial = dial
         self._submit = submit
         self._clock = clock
-        self._takes, self._gives = takes, gives
+        self._on_active, self._on_silent = on_active, on_silent
         self._source = Source(name=f"daemon:{host}", kind="daemon", cluster="", period=every)
         self._shell: Shell | None = None
-        self._through_login = False
-        """Whether it is only found by a login shell."""
+        self._prefix: tuple[str, ...] = ()
+        """LOGIN_SHELL if only a login shell finds the command."""
         self._requests: deque[AlertRequest] = deque(maxlen=256)
         self._polls_started, self._polls_done = 0, 0
-        """Numbers of the question that was begun, and of the last that is answered."""
+        """The number of polls that have begun, and that have ended."""
         self._done = threading.Condition()
         self._next: Seconds = clock.monotonic()
-        self._received_at: Seconds = clock.monotonic()
-        """When it was last known to tell people; at first, when we began to ask."""
+        self._last_active: Seconds = clock.monotonic()
+        """When the daemon last notified; at first, when the polls began."""
         self._why, self._silence_limit = "it does not answer", max(MIN_SILENCE, UNREACHED_PERIODS * every)
-        """Why it is not known to tell people, and how long that may last before this machine does."""
+        """Why the daemon does not notify, and how long that may last before this machine does."""
         self._is_shown = True
-        """Whether what it says is waited for, and shown in place of our own."""
+        """Whether its alerts are expected, and shown in place of our own."""
         self._is_held = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"daemon {host}", daemon=True)
-        self.is_on_duty: bool | None = None
-        """Whether it tells people: None while nobody knows yet."""
+        self.is_active: bool | None = None
+        """Whether the daemon notifies; None: not known yet."""
 
     # ---- from any thread ---------------------------------------------------------------------------------------------
 
@@ -124,7 +126,7 @@ class DaemonCollector:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(0.3)
 
-    def order(self, request: AlertRequest) -> None:
+    def send(self, request: AlertRequest) -> None:
         """Send a person's request to the daemon; State.duty shows the result."""
         self._requests.append(request)
         self._wake.set()
@@ -148,7 +150,7 @@ class DaemonCollector:
             self._next = self._clock.monotonic()
             self._wake.set()
             self._done.wait_for(lambda: self._polls_done >= wanted or self._stopping.is_set(), timeout)
-        return self.is_on_duty is True
+        return self.is_active is True
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
 
@@ -174,26 +176,25 @@ class DaemonCollector:
         with self._done:
             self._polls_started += 1
         try:
-            self._poll()
+            is_watched, status = self.poll()
+        except TrainmonError as error:
+            refused = isinstance(error, LoginNeeded | LoginRefused)
+            self._is_held = refused or (isinstance(error, HostUnreachable) and error.prompted)
+            self._report(phase="held" if self._is_held else "retrying", error=error.message, hint=error.hint or None)
+            self._silent(error.message.removeprefix(f"{self.host}: "), UNREACHED_PERIODS)
+        else:
+            if is_watched:
+                self._active(status)
+            else:
+                self._unwatched(status)
         finally:
-            self._settled()
+            self._poll_done()
         return max(0.1, self._next - self._clock.monotonic())
 
-    def _settled(self) -> None:
+    def _poll_done(self) -> None:
         with self._done:
             self._polls_done = self._polls_started
             self._done.notify_all()
-
-    def _poll(self) -> None:
-        try:
-            is_watched, status = self.poll()
-        except TrainmonError as error:
-            self._failed(error)
-            return
-        if is_watched:
-            self._daemon_notifies(status)
-        else:
-            self._nobody_watches(status)
 
     def poll(self) -> tuple[bool, Status]:
         """Poll now. Returns whether somebody watches there, and the status.
@@ -202,107 +203,89 @@ class DaemonCollector:
             TrainmonError: when there is no usable answer.
         """
         done = self._execute((*self._command, "status", "--json"))
-        return done.status != 3, self._read(done)
+        try:
+            status = read_status(done.stdout)
+        except msgspec.DecodeError as error:
+            if done.status not in (0, 1, 3) or not done.stdout.strip():
+                raise CommandFailed(f"{self.host}: {self._command[0]} status: {_error_of(done)}") from error
+            raise CommandFailed(f"{self.host}: its status cannot be decoded: {error}") from error
+        if status.version != VERSION:
+            hint = "install the same version on both machines"
+            raise CommandFailed(f"{self.host}: its status has version {status.version}, not {VERSION}", hint=hint)
+        return done.status != 3, status
 
     def _execute(self, argv: Sequence[str]) -> Completed:
         """Run a command there. If it is not found, use a login shell from then on."""
-        shell = self._connected()
+        if self._shell is None:
+            self._report(phase="connecting")
+            self._shell = self._dial()
+        shell = self._shell
         try:
-            done = shell.run(self._line(argv), timeout=TIMEOUT)
-            if done.status == NOT_FOUND and not self._through_login:
-                self._through_login = True
-                done = shell.run(self._line(argv), timeout=TIMEOUT)
+            done = shell.run((*self._prefix, *argv), timeout=TIMEOUT)
+            if done.status == NOT_FOUND and not self._prefix:
+                self._prefix = LOGIN_SHELL
+                done = shell.run((*self._prefix, *argv), timeout=TIMEOUT)
         except HostUnreachable:
             self._drop()
             raise
         if done.status == NOT_FOUND:
-            self._through_login = False
-            hint = f'say where it is: [daemon] command = ["/path/on/{self.host}/trainmon-tui"]'
+            self._prefix = ()
+            hint = f'set its path: [daemon] command = ["/path/on/{self.host}/trainmon-tui"]'
             raise CommandFailed(f"{self.host}: {argv[0]} is not found there", hint=hint)
         return done
-
-    def _line(self, argv: Sequence[str]) -> tuple[str, ...]:
-        return ("bash", "-lc", 'exec "$@"', "bash", *argv) if self._through_login else tuple(argv)
-
-    def _connected(self) -> Shell:
-        if self._shell is None:
-            self._report(phase="connecting")
-            self._shell = self._shell_of()
-        return self._shell
 
     def _drop(self) -> None:
         shell, self._shell = self._shell, None
         if shell is not None:
             shell.close()
 
-    def _read(self, done: Completed) -> Status:
-        output = clean(done.stderr.decode("utf-8", "replace").strip(), 300)
-        try:
-            status = read_status(done.stdout)
-        except msgspec.DecodeError as error:
-            if done.status not in (0, 1, 3) or not done.stdout.strip():
-                words = output or f"it ended with {done.status}"
-                raise CommandFailed(f"{self.host}: {self._command[0]} status: {words}") from error
-            raise CommandFailed(f"{self.host}: its status cannot be decoded: {error}") from error
-        if status.version != VERSION:
-            hint = "install the same version on both machines"
-            raise CommandFailed(f"{self.host}: its status has version {status.version}, not {VERSION}", hint=hint)
-        return status
-
     # ---- its answers ------------------------------------------------------------------------------------------------
 
-    def _daemon_notifies(self, status: Status) -> None:
+    def _active(self, status: Status) -> None:
         """The daemon watches and notifies."""
         now = self._clock.now()
-        off = now - status.at
-        status = shift_times(status, off) if abs(off) > SKEWED else status
-        was, self.is_on_duty = self.is_on_duty, True
-        self._is_shown, self._received_at = True, self._clock.monotonic()
-        if was is not True:
-            self._settled()  # a caller that waits in answers() must not notify any more
-            self._takes(status)
+        if abs(now - status.at) > SKEWED:
+            status = shift_times(status, now - status.at)
+        self._is_shown, self._last_active = True, self._clock.monotonic()
+        if self.is_active is not True:
+            self.is_active = True
+            self._poll_done()  # a caller that waits in answers() must not notify any more
+            self._on_active(status)
         self._report(phase="up", seen_at=now, error=None, hint=None)
         duty = status.duty
         at = status.at if duty.last_tick_at is None else duty.last_tick_at
-        self._on_duty(at, duty.words, duty.started_at)
+        self._report_leader(at, duty.words, duty.started_at)
         self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
-    def _nobody_watches(self, status: Status) -> None:
+    def _unwatched(self, status: Status) -> None:
         """The host answers, but nobody watches there, or the daemon hangs."""
         words = status.duty.words or "nobody watches there"
         if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
-            self._received_at = min(self._received_at, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
+            self._last_active = min(self._last_active, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
         self._report(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
         self._silent(words, SILENT_PERIODS)
 
-    def _failed(self, error: TrainmonError) -> None:
-        refused = isinstance(error, LoginNeeded | LoginRefused)
-        self._is_held = refused or (isinstance(error, HostUnreachable) and error.prompted)
-        self._report(phase="held" if self._is_held else "retrying", error=error.message, hint=error.hint or None)
-        self._silent(error.message.removeprefix(f"{self.host}: "), UNREACHED_PERIODS)
-
     def _silent(self, why: str, periods: int) -> None:
         """The daemon does not notify: wait, then let this machine notify."""
-        now = self._clock.monotonic()
-        self._next = min(self._next, now + RETRY_EVERY)
+        self._next = min(self._next, self._clock.monotonic() + RETRY_EVERY)
         self._why, self._silence_limit = why, max(MIN_SILENCE, periods * self._every)
-        if self.is_on_duty is True:
-            self._on_duty(self._last_answer_at(), why)
+        if self.is_active is True:
+            self._report_leader(self._last_active_at(), why)
         self._check_silence()
 
     def _check_silence(self) -> None:
         """Wait one period for a first answer; then show our own alerts, and notify after the full silence."""
-        silent = self._clock.monotonic() - self._received_at
-        if self.is_on_duty is None and self._is_shown and silent >= self._every:
+        silent = self._clock.monotonic() - self._last_active
+        if self.is_active is None and self._is_shown and silent >= self._every:
             self._is_shown = False
             self._submit(LeadershipChanged(Leadership(where=self.host, words=clean(f"{self.host}: {self._why}", 300))))
-        if self.is_on_duty is not False and silent >= self._silence_limit:
-            self.is_on_duty = False
-            self._gives(self._why)
+        if self.is_active is not False and silent >= self._silence_limit:
+            self.is_active = False
+            self._on_silent(self._why)
 
-    def _on_duty(self, at: Instant, words: str | None, since: Instant | None = None) -> None:
-        words = None if words is None else clean(words, 300)
+    def _report_leader(self, at: Instant, words: str | None, since: Instant | None = None) -> None:
+        words = clean(words, 300) if words is not None else None
         self._submit(LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, words=words, since=since)))
 
     # ---- requests to it ------------------------------------------------------------------------------------------
@@ -314,24 +297,29 @@ class DaemonCollector:
         try:
             done = self._execute((*self._command, *argv))
             if done.status != 0:
-                output = clean(done.stderr.decode("utf-8", "replace").strip(), 300).removeprefix("Error: ")
-                raise CommandFailed(output or f"it ended with {done.status}")
+                raise CommandFailed(_error_of(done))
         except TrainmonError as error:
             log.warning("%s on %s: %s", argv[0], self.host, error)
-            if self.is_on_duty is True:
+            if self.is_active is True:
                 why = error.message.removeprefix(f"{self.host}: ")
-                self._on_duty(self._last_answer_at(), f"{argv[0]} did not reach {self.host}: {why}")
+                self._report_leader(self._last_active_at(), f"{argv[0]} did not reach {self.host}: {why}")
                 self._next = self._clock.monotonic() + RETRY_EVERY  # long enough to read it
             else:
                 self._submit(AlertRequested(request))
         else:
             self._next = self._clock.monotonic()
 
-    def _last_answer_at(self) -> Instant:
-        return self._clock.now() - (self._clock.monotonic() - self._received_at)
+    def _last_active_at(self) -> Instant:
+        return self._clock.now() - (self._clock.monotonic() - self._last_active)
 
     def _report(self, **facts: object) -> None:
         source = replace(self._source, **facts)
         if source != self._source:
             self._source = source
             self._submit(SourceChanged(source))
+
+
+def _error_of(done: Completed) -> str:
+    """Its error message, or its exit status."""
+    message = clean(done.stderr.decode("utf-8", "replace").strip(), 300).removeprefix("Error: ")
+    return message or f"exit status {done.status}"

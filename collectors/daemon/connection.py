@@ -28,7 +28,11 @@ class DaemonConnection:
         self._is_loop_started = False
 
     def shell(self) -> Shell:
-        """The shared connection, or a new one. Raises HostUnreachable when there is none."""
+        """The shared connection, or a new one.
+
+        Raises:
+            HostUnreachable: when there is none.
+        """
         live = self._watched(self._host)
         if live is not None:
             return SharedShell(live)

@@ -8,8 +8,8 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.engine.snapshot import Status
-from trainmon.lib import Instant, Seconds
-from trainmon.model import AlertRequest
+from trainmon.lib import Seconds
+from trainmon.model import Alert, AlertRequest
 
 TIMES = frozenset(
     {"since", "found_at", "fired_at", "clear_since", "resolved_at", "acknowledged_at", "muted_until", "told_at",
@@ -30,12 +30,12 @@ def request_argv(request: AlertRequest) -> tuple[str, ...] | None:
         case "unmute" if request.alert:
             return ("unmute", "--json", f"--by={request.by}", "--", request.alert)
         case "mute" if request.silence is not None:
-            found = request.silence
-            parts = (("--rule", found.rule), ("--run", found.run), ("--node", found.node))
-            given = tuple(f"{name}={value}" for name, value in parts if value)
-            seconds = max(60, round(found.until - request.at))
-            subject = ("--", found.subject) if found.subject else ()
-            return ("mute", "--json", f"--for={seconds}s", *given, *common, *subject)
+            silence = request.silence
+            parts = (("rule", silence.rule), ("run", silence.run), ("node", silence.node))
+            options = tuple(f"--{name}={value}" for name, value in parts if value)
+            seconds = max(60, round(silence.until - request.at))
+            subject = ("--", silence.subject) if silence.subject else ()
+            return ("mute", "--json", f"--for={seconds}s", *options, *common, *subject)
     return None
 
 
@@ -44,23 +44,19 @@ def shift_times(status: Status, seconds: Seconds) -> Status:
     return replace(
         _moved(status, seconds),
         duty=_moved(status.duty, seconds),
-        alerts=tuple(_alert_moved(one, seconds) for one in status.alerts),
-        ended=tuple(_alert_moved(one, seconds) for one in status.ended),
-        silences=tuple(_moved(one, seconds) for one in status.silences),
-        channels=tuple(_moved(one, seconds) for one in status.channels),
+        alerts=tuple(_moved(alert, seconds) for alert in status.alerts),
+        ended=tuple(_moved(alert, seconds) for alert in status.ended),
+        silences=tuple(_moved(silence, seconds) for silence in status.silences),
+        channels=tuple(_moved(channel, seconds) for channel in status.channels),
     )
 
 
-def _alert_moved(alert: Found, seconds: Seconds) -> Found:
-    moved = _moved(alert, seconds)
-    deliveries = tuple(_moved(one, seconds) for one in getattr(moved, "delivery", ()))
-    return replace(moved, delivery=deliveries)
-
-
 def _moved(value: Found, seconds: Seconds) -> Found:
-    times = {name: getattr(value, name) for name in value.__struct_fields__ if name in TIMES}
-    return replace(value, **{name: _later(at, seconds) for name, at in times.items()})
-
-
-def _later(at: Instant | None, seconds: Seconds) -> Instant | None:
-    return None if at is None else at + seconds
+    fields: dict[str, object] = {
+        name: getattr(value, name) + seconds
+        for name in value.__struct_fields__
+        if name in TIMES and getattr(value, name) is not None
+    }
+    if isinstance(value, Alert):
+        fields["delivery"] = tuple(_moved(delivery, seconds) for delivery in value.delivery)
+    return replace(value, **fields)

@@ -77,7 +77,7 @@ class Standby(AlertService):
         self._changing = threading.Lock()
         daemon = settings.daemon
         self.daemon = DaemonCollector(
-            host, daemon.command, daemon.every, line.shell, submit, clock, takes=self._stand_by, gives=self._take_over
+            host, daemon.command, daemon.every, line.shell, submit, clock, on_active=self._stand_by, on_silent=self._take_over
         )  # fmt: skip
         super().__init__(settings, ledger, submit, clock, program=program, hurry=hurry, curve=curve)
 
@@ -99,8 +99,8 @@ class Standby(AlertService):
 
     def order(self, order: AlertRequest) -> None:
         """Send it to whoever evaluates the alerts now."""
-        if self.daemon.is_on_duty is True:
-            self.daemon.order(order)
+        if self.daemon.is_active is True:
+            self.daemon.send(order)
         elif self._is_open:
             super().order(order)
         else:

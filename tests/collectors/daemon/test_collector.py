@@ -100,8 +100,8 @@ class Stage:
         """When it took the duty of telling back, and when it gave it to us."""
         self.watch = DaemonCollector(
             "bastion", ["trainmon-tui"], 10.0, self.dial, self.said.append, self.clock,
-            takes=lambda _: self.duties.append((self.clock.passed, "bastion")),
-            gives=lambda why: self.duties.append((self.clock.passed, f"us: {why}")),
+            on_active=lambda _: self.duties.append((self.clock.passed, "bastion")),
+            on_silent=lambda why: self.duties.append((self.clock.passed, f"us: {why}")),
         )  # fmt: skip
 
     def dial(self) -> Shell:
@@ -216,7 +216,7 @@ def test_one_that_is_back_takes_the_duty_before_anything_of_it_is_shown() -> Non
     before = len(stage.said)
     stage.bastion.down = None
     seen: list[int] = []
-    stage.watch._takes = lambda _: seen.append(len(stage.said))
+    stage.watch._on_active = lambda _: seen.append(len(stage.said))
     stage.play(10)
 
     assert seen
@@ -298,7 +298,7 @@ def order(verb: Any = "ack", **facts: Any) -> AlertRequest:
 
 def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> None:
     stage = Stage().play(1)
-    stage.watch.order(order(why="on it; rm -rf '$HOME'"))
+    stage.watch.send(order(why="on it; rm -rf '$HOME'"))
     stage.play(1)
 
     assert stage.bastion.ran[-2:] == [
@@ -310,7 +310,7 @@ def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> No
 def test_what_did_not_reach_it_is_said() -> None:
     stage = Stage().play(1)
     stage.bastion.answer = lambda argv: Completed(2, b"", b"Usage: x\nError: no open alert 'aaaa0001'")
-    stage.watch.order(order())
+    stage.watch.send(order())
     stage.play(1)
 
     assert "ack did not reach bastion" in (stage.duty.words or "")
@@ -321,7 +321,7 @@ def test_what_is_said_after_we_took_over_is_ours_to_carry_out() -> None:
     stage = Stage()
     stage.bastion.down = UNREACHABLE
     stage.play(70)
-    stage.watch.order(order())
+    stage.watch.send(order())
     stage.play(1)
 
     assert stage.last(AlertRequested).order == order()

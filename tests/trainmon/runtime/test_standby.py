@@ -118,7 +118,7 @@ def test_only_a_daemon_elsewhere_is_left_the_telling() -> None:
 def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_waits_when_it_is_back() -> None:
     with watching(settings("bastion")) as parts:
         assert isinstance(parts.telling, Standby)
-        parts.telling.daemon._shell_of = no_way
+        parts.telling.daemon._dial = no_way
         parts.start()
         until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
         assert parts.engine.state.duty.holder != "us"

@@ -36,7 +36,7 @@ def query(settings: Settings, host: str, connect: Callable[[], Shell], clock: Cl
     """The daemon's status, read as the dashboard reads it."""
     collector = DaemonCollector(
         host, settings.daemon.command, settings.daemon.every, connect, lambda _: None, clock,
-        takes=lambda _: None, gives=lambda _: None,
+        on_active=lambda _: None, on_silent=lambda _: None,
     )  # fmt: skip
     try:
         is_watched, status = collector.poll()

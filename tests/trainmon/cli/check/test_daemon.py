@@ -57,7 +57,7 @@ def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_told_apa
 
     assert told(Completed(127, b"", b"not found")) == [
         Row("bad", "daemon", "bastion", "trainmon-tui is not found there",
-            'say where it is: [daemon] command = ["/path/on/bastion/trainmon-tui"]')
+            'set its path: [daemon] command = ["/path/on/bastion/trainmon-tui"]')
     ]  # fmt: skip
 
 
