@@ -77,7 +77,8 @@ class Standby(AlertService):
         self._changing = threading.Lock()
         daemon = settings.daemon
         self.daemon = DaemonCollector(
-            host, daemon.command, daemon.every, line.shell, submit, clock, on_active=self._stand_by, on_silent=self._take_over
+            host, daemon.command, daemon.every, line.shell, submit, clock,
+            on_active=self._stand_by, on_silent=self._take_over,
         )  # fmt: skip
         super().__init__(settings, ledger, submit, clock, program=program, hurry=hurry, curve=curve)
 
