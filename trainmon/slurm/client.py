@@ -1,4 +1,4 @@
-"""Runs Slurm's commands over a Shell, with fixed language, time and output formats whatever the login sets."""
+"""Runs Slurm's commands over a Shell. Language, time zone and output formats are fixed, whatever the login sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainmon.slurm import errors
 from trainmon.transport.shell import Completed, Shell
 
 TIMEOUT: Seconds = 25.0
-"""A controller with a rate limit makes a command sleep and retry: seconds are normal, minutes are not."""
+"""A controller with a rate limit makes commands sleep and retry: that takes seconds, not minutes."""
 
 CLEARED = (
     "SQUEUE_ACCOUNT", "SQUEUE_ALL", "SQUEUE_ARRAY", "SQUEUE_FEDERATION", "SQUEUE_FORMAT", "SQUEUE_FORMAT2",
@@ -27,12 +27,12 @@ CLEARED = (
 controller."""
 
 SET = ("LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SQUEUE_ARRAY_UNIQUE=1", "SLURM_BITSTR_LEN=0")
-"""The last two: an element that was requeued keeps a row of its own (else it vanishes into that of the elements which
-never ran), and the array tasks are written out, and not cut after 64 characters."""
+"""SQUEUE_ARRAY_UNIQUE: a requeued array task keeps its own row, and does not vanish into the row of the pending tasks.
+SLURM_BITSTR_LEN: the list of array tasks is not cut after 64 characters."""
 
 ENVIRONMENT = ("env", *(part for name in CLEARED for part in ("-u", name)), *SET)
 
-LOOK_UP = 'printf "\\n%s\\n%s\\n" "$(command -v "$1")" "$SLURM_CONF"'
+FIND = 'printf "\\n%s\\n%s\\n" "$(command -v "$1")" "$SLURM_CONF"'
 
 
 class SlurmFailed(TrainmonError):
@@ -51,30 +51,39 @@ class Client:
         self.shell = shell
         self._directory = ""
         self._conf: tuple[str, ...] = ()
-        self._looked_up = False
+        self._was_searched = False
         self._names: dict[str, str] = {}
 
     def run(self, argv: Sequence[str], timeout: Seconds = TIMEOUT, *, login_shell: bool = False) -> str:
         """The output of a command. With `login_shell` it has the unchanged environment of a login, which sbatch passes
         on to its job.
 
-        Raises: SlurmFailed: when the command fails or does not answer."""
+        Raises:
+            SlurmFailed: when the command fails or does not answer.
+        """
         done = self._run(argv, timeout, login_shell=login_shell)
-        if self._is_lost(done) and not login_shell and self._look_up(argv[0], timeout):
+        is_unconfigured = done.status != 0 and errors.is_without_configuration(_stderr(done))
+        if (done.status == errors.NOT_FOUND or is_unconfigured) and not login_shell and self._find(argv[0], timeout):
             done = self._run(argv, timeout)
-        if done.status != 0 or (argv[0] == "squeue" and errors.has_complained(_said(done))):
-            raise self._failure(argv, done)
-        return done.stdout.decode("utf-8", "replace")
+        stderr = _stderr(done)
+        if done.status == 0 and not (argv[0] == "squeue" and errors.has_complained(stderr)):
+            return done.stdout.decode("utf-8", "replace")
+        kind = errors.kind(done.status, stderr)
+        message = f"{self.shell.host}: {errors.message(stderr) or f'{argv[0]} ended with status {done.status}'}"
+        if kind == "absent":
+            message = f"there is no {argv[0]} on {self.shell.host}"
+        hint = "the last known data is shown" if kind == "silent" else ""
+        raise SlurmFailed(message, hint=hint, kind=kind, stderr=stderr)
 
-    def me(self, timeout: Seconds = TIMEOUT) -> str:
+    def me(self) -> str:
         """Our user name there."""
-        return _last_line(self.run(("id", "-un"), timeout))
+        return _last_line(self.run(("id", "-un")))
 
-    def user_name(self, number: str, timeout: Seconds = TIMEOUT) -> str:
-        """The name of a user by number, as sacct writes it; the number where nobody knows it."""
+    def user_name(self, number: str) -> str:
+        """The name of a user number from sacct; the number if it has no name."""
         if number not in self._names:
             try:
-                self._names[number] = _last_line(self.run(("id", "-un", "--", number), timeout)) or number
+                self._names[number] = _last_line(self.run(("id", "-un", "--", number))) or number
             except SlurmFailed as failure:
                 if failure.kind == "silent":
                     return number
@@ -82,57 +91,40 @@ class Client:
         return self._names[number]
 
     def _run(self, argv: Sequence[str], timeout: Seconds, *, login_shell: bool = False) -> Completed:
-        name = f"{self._directory}{argv[0]}" if self._directory and argv[0] != "id" else argv[0]
+        name = f"{self._directory}{argv[0]}" if argv[0] != "id" else "id"
         line = (*ENVIRONMENT, *self._conf, name, *argv[1:])
         if login_shell:
             line = ("bash", "-lc", 'exec "$@"', "bash", *argv)
         try:
             return self.shell.run(line, timeout=timeout)
         except CommandFailed as failure:
-            words = failure.message.replace(": env ", f": {argv[0]} ", 1)
-            raise SlurmFailed(words, hint=failure.hint, kind="silent", stderr=failure.message) from failure
+            message = failure.message.replace(": env ", f": {argv[0]} ", 1)
+            raise SlurmFailed(message, hint=failure.hint, kind="silent", stderr=failure.message) from failure
         except HostUnreachable as failure:
             raise SlurmFailed(failure.message, hint=failure.hint, kind="silent") from failure
 
-    @staticmethod
-    def _is_lost(done: Completed) -> bool:
-        """Whether the command or its configuration was not found: a login's environment may know them."""
-        unset = done.status != 0 and errors.is_without_configuration(_said(done))
-        return done.status == errors.NOT_FOUND or unset
-
-    def _look_up(self, name: str, timeout: Seconds) -> bool:
-        """Find the command in a login shell, once: other shells have not read the profile."""
-        if self._looked_up:
+    def _find(self, name: str, timeout: Seconds) -> bool:
+        """Find the command in a login shell, once: other shells do not read the profile."""
+        if self._was_searched:
             return False
         try:
-            done = self.shell.run(("bash", "-lc", LOOK_UP, "bash", name), timeout=timeout)
+            done = self.shell.run(("bash", "-lc", FIND, "bash", name), timeout=timeout)
         except TrainmonError:
             return False
-        self._looked_up = True
-        said = done.stdout.decode("utf-8", "replace").split("\n")
-        path, conf = (said[-3], said[-2]) if len(said) >= 3 else ("", "")
-        if not path.startswith("/"):  # a function or an alias is of no use either
+        self._was_searched = True
+        lines = done.stdout.decode("utf-8", "replace").split("\n")
+        path, conf = (lines[-3], lines[-2]) if len(lines) >= 3 else ("", "")
+        if not path.startswith("/"):  # a function or an alias cannot be run
             return False
         self._directory = path[: path.rindex("/") + 1]
         self._conf = (f"SLURM_CONF={conf}",) if conf else ()
         return True
 
-    def _failure(self, argv: Sequence[str], done: Completed) -> SlurmFailed:
-        stderr = _said(done)
-        kind = errors.kind(done.status, stderr)
-        words = errors.words(stderr) or f"{argv[0]} ended with status {done.status}"
-        if kind == "absent":
-            words = f"there is no {argv[0]} on {self.shell.host}"
-        hint = "the last known data is shown" if kind == "silent" else ""
-        return SlurmFailed(
-            f"{self.shell.host}: {words}" if kind != "absent" else words, hint=hint, kind=kind, stderr=stderr
-        )
-
 
 def _last_line(text: str) -> str:
-    """The last line: a login's profile may print a greeting first."""
+    """The last line: a login's profile may print text before it."""
     return clean(text.strip().rpartition("\n")[2], 100)
 
 
-def _said(done: Completed) -> str:
+def _stderr(done: Completed) -> str:
     return done.stderr.decode("utf-8", "replace")

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Sequence
 
 MARK = f"|{secrets.token_hex(3)}#"
-"""Before every field. It is random at each start, so no job name can contain it and forge a row."""
+"""Before every field. It is random at each start, so no job name can forge a row."""
 
 QUEUE = ("A", "i", "F", "K", "T", "u", "P", "a", "q", "D", "Q", "V", "S", "e", "l", "N", "E", "r", "Z", "j")
 """squeue's letters, free text last. Never C: a format with it makes the controller send every job's details."""
@@ -26,52 +26,42 @@ ACCOUNTING = (
 
 
 def queue(users: Sequence[str] = ()) -> tuple[str, ...]:
-    """All jobs of some users, or our own where none is named; also jobs that ended in the last MinJobAge (300 s).
+    """The jobs of some users, by default our own; also jobs that ended in the last MinJobAge (300 s).
 
-    The filter is a user and not a list of jobs: with one user the controller sends no other's jobs, with ids it
-    sends all, and a single id that is gone is an error."""
-    whose = (f"--user={','.join(users)}",) if users else ("--me",)
-    return ("squeue", "--noheader", "--noconvert", *whose, "--states=all", f"--format={_format(QUEUE)}")
+    The filter is users, not jobs: with one user the controller sends only that user's jobs. With ids it sends all jobs,
+    and one unknown id is an error."""
+    users_option = (f"--user={','.join(users)}",) if users else ("--me",)
+    return ("squeue", "--noheader", "--noconvert", *users_option, "--states=all", f"--format={_format(QUEUE)}")
 
 
 def show_job(job: str) -> tuple[str, ...]:
-    """One job in full; for the number of an array, all of its records."""
+    """The details of one job; for an array, all of its records."""
     return ("scontrol", "show", "job", "-o", job)
 
 
 def steps(job: str) -> tuple[str, ...]:
-    """The steps of a job that run now."""
+    """The running steps of a job."""
     return ("squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={MARK}%i")
 
 
 def nodes(names: Sequence[str] | None = None, partitions: Sequence[str] = ()) -> tuple[str, ...]:
-    """The named nodes, or all nodes of the partitions, or all there are. The controller's work is the same."""
-    which: tuple[str, ...] = ()
+    """The named nodes, or all nodes of the partitions, or all nodes. The controller's work is the same."""
+    which = (f"--partition={','.join(partitions)}",) if partitions else ()
     if names is not None:
         which = (f"--nodes={','.join(names)}",)
-    elif partitions:
-        which = (f"--partition={','.join(partitions)}",)
     return ("sinfo", "--noheader", "--Node", *which, f"--format={_format(NODES)}")
 
 
 def accounting(ids: Sequence[str]) -> tuple[str, ...]:
-    """The final states of some jobs, with earlier attempts of requeued jobs."""
+    """The final states of some jobs, with the earlier attempts of requeued ones."""
     return (
         "sacct", "--noheader", "--parsable2", "--noconvert", f"--delimiter={MARK}", "--allocations", "--duplicates",
         f"--jobs={','.join(ids)}", f"--format={','.join(ACCOUNTING)}",
     )  # fmt: skip
 
 
-def version() -> tuple[str, ...]:
-    return ("scontrol", "--version")
-
-
-def ping() -> tuple[str, ...]:
-    return ("scontrol", "ping")
-
-
 def configuration() -> tuple[str, ...]:
-    """Once: its version, whether it accounts, who its administrator is."""
+    """The configuration, with the version, the accounting and the administrator."""
     return ("scontrol", "show", "config")
 
 
@@ -84,7 +74,7 @@ def may_operate(user: str) -> tuple[str, ...]:
 
 
 def requeue(job: str) -> tuple[str, ...]:
-    """Requeue a job that runs. A plain requeue would run a COMPLETED one again."""
+    """Requeue a running job. A plain requeue would run a COMPLETED job again."""
     return ("scontrol", "requeue", "Incomplete", job)
 
 
@@ -101,13 +91,13 @@ def release(job: str) -> tuple[str, ...]:
 
 
 def signal(job: str, name: str, *, batch: bool) -> tuple[str, ...]:
-    """A signal to the batch shell alone, else to all steps and not to the batch shell."""
+    """Send a signal to the batch shell only, or to all steps without the batch shell."""
     return ("scancel", f"--signal={name}", *(("--batch",) if batch else ()), job)
 
 
 def submit(count: int | None, after: str | None, workdir: str | None, script: str) -> tuple[str, ...]:
-    """A batch script as an array whose tasks run one after another, the first after a job's end. Without a count it is
-    a single job: Slurm makes no array of a heterogeneous job."""
+    """Submit a batch script as an array whose tasks run one after another, the first one after a job's end. Without a
+    count it is a single job: a heterogeneous job cannot be an array."""
     array = () if count is None else (f"--array=1-{count}%1",)
     options = (f"--dependency=afterany:{after}",) if after is not None else ()
     where = (f"--chdir={workdir}",) if workdir is not None else ()
@@ -115,12 +105,12 @@ def submit(count: int | None, after: str | None, workdir: str | None, script: st
 
 
 def exclude(job: str, nodes: Sequence[str]) -> tuple[str, ...]:
-    """Keep a waiting job off some nodes; the list replaces the one it had."""
+    """Exclude nodes from a pending job; the list replaces its earlier one."""
     return ("scontrol", "update", f"JobId={job}", f"ExcNodeList={','.join(nodes)}")
 
 
 def drain(node: str, reason: str) -> tuple[str, ...]:
-    """Let nothing new onto a node; what runs there goes on."""
+    """Start no new jobs on a node; running jobs continue."""
     return ("scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={reason}")
 
 

@@ -1,4 +1,4 @@
-"""The meaning of a failed Slurm command. Without an answer nothing is known: the job is not gone. Pure."""
+"""The meaning of a failed Slurm command. Without an answer nothing is known: a job may still exist. Pure."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ def kind(status: int, stderr: str) -> Kind:
     """The class of a failure, from the exit status and stderr."""
     if status == NOT_FOUND and "error:" not in stderr:  # scancel's own status may be 127
         return "absent"
-    if SILENT.search(stderr):
-        return "silent"
-    if GONE.search(stderr):
-        return "gone"
-    return "denied" if DENIED.search(stderr) else "refused"
+    kinds: dict[Kind, re.Pattern[str]] = {"silent": SILENT, "gone": GONE, "denied": DENIED}
+    return next((kind for kind, pattern in kinds.items() if pattern.search(stderr)), "refused")
 
 
 def has_complained(stderr: str) -> bool:
@@ -60,8 +57,7 @@ def is_without_accounting(stderr: str) -> bool:
     return NO_ACCOUNTING.search(stderr) is not None
 
 
-def words(stderr: str) -> str:
+def message(stderr: str) -> str:
     """The last line of stderr that is not empty, without the program's name."""
-    lines = [clean(line.strip(), 300) for line in stderr.splitlines()]
-    said = [line for line in lines if line]
-    return scrub(PREFIX.sub("", said[-1])) if said else ""
+    lines = [line for line in (clean(line.strip(), 300) for line in stderr.splitlines()) if line]
+    return scrub(PREFIX.sub("", lines[-1])) if lines else ""

@@ -1,4 +1,4 @@
-"""The values in Slurm's texts: rows and their fields, times, durations, lists of hosts. Pure."""
+"""Parses the values in Slurm's output: rows and fields, times, durations, lists of hosts. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ NOTHING = frozenset({
     "", "(null)", "None", "N/A", "n/a", "NONE", "none", "Unknown", "UNKNOWN", "NOT_SET", "INVALID", "UNLIMITED",
     "Partition_Limit", "None assigned", "INFINITE",
 })  # fmt: skip
-"""What Slurm writes where there is nothing to say."""
+"""What Slurm writes for no value."""
 
 FIRST_MARK = re.compile(r"^\|[0-9a-f]*#", re.MULTILINE)
 DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)")
 MOST_HOSTS = 100_000
-"""More than any cluster has: an expression that names more is not believed."""
+"""More than any cluster has: a longer expression is not expanded."""
 
 
 def rows(text: str, count: int) -> Iterator[list[str]]:
-    """The rows of a text whose every field has a mark before it (see commands.MARK), as lists of `count` fields.
+    """The rows of output with a mark before every field (see commands.MARK), as lists of `count` fields.
 
-    The text's own first row tells the mark. A line feed in a job's name does not end its row, and a row with fewer
-    fields (an answer that was cut off) is left out."""
+    The first row defines the mark. A line feed in a job's name does not end its row. A row with fewer fields is left
+    out: the output was cut."""
     found = FIRST_MARK.search(text)
     if found is None:
         return
@@ -36,20 +36,20 @@ def rows(text: str, count: int) -> Iterator[list[str]]:
             yield fields
 
 
-def said(text: str, limit: int = 4_000) -> str | None:
-    """A field as it can be shown; null where Slurm says that there is nothing."""
+def printable(text: str, limit: int = 4_000) -> str | None:
+    """A field as printable text; None if Slurm has no value."""
     text = text.strip()
     return None if text in NOTHING else clean(text, limit)
 
 
 def number(text: str) -> int | None:
-    """`1024`, `4-8` (its start) or `12(idle)`; null for anything else."""
+    """`1024`, `4-8` (its start) or `12(idle)`; None for anything else."""
     found = re.match(r"\d+", text.strip())
     return int(found[0]) if found else None
 
 
 def instant(text: str) -> Instant | None:
-    """`2026-11-21T12:03:00`, which is UTC since we ask for it."""
+    """`2026-11-21T12:03:00`, in UTC, which the client sets."""
     try:
         return datetime.fromisoformat(text.strip()).replace(tzinfo=UTC).timestamp()
     except (ValueError, OverflowError):
@@ -57,7 +57,7 @@ def instant(text: str) -> Instant | None:
 
 
 def seconds(text: str) -> Seconds | None:
-    """`2-03:00:00`, `03:00:00` or `03:00`; null for UNLIMITED and the like."""
+    """`2-03:00:00`, `03:00:00` or `03:00`; None for UNLIMITED and the like."""
     found = DURATION.fullmatch(text.strip())
     if found is None:
         return None
@@ -67,32 +67,32 @@ def seconds(text: str) -> Seconds | None:
 
 @lru_cache(maxsize=1024)
 def hosts(text: str) -> tuple[str, ...]:
-    """`gpu-[001-003,007],login1` → every name. An expression that makes no sense is one name, as it stands.
+    """`gpu-[001-003,007],login1` → every name. An invalid expression is one name, unchanged.
 
-    Not ClusterShell's: that would run its group commands for an `@` in a text that strangers write."""
+    ClusterShell is not used: it would run its group commands for an `@` in text that other users write."""
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text if text not in NOTHING else ""):
         names += _expanded(clean(part.strip(), 1_000), MOST_HOSTS - len(names))
     return tuple(names)
 
 
-def _expanded(text: str, most: int) -> list[str]:
+def _expanded(text: str, limit: int) -> list[str]:
     names = [""]
     for plain, inside in re.findall(r"([^\[]+)|\[([^\]]*)\]", text):
-        ends = [plain] if plain else _ranged(inside, most)
-        if not ends or len(names) * len(ends) > most:
+        ends = [plain] if plain else _numbers(inside, limit)
+        if not ends or len(names) * len(ends) > limit:
             return [text]
         names = [name + end for name in names for end in ends]
     return names
 
 
-def _ranged(text: str, most: int) -> list[str]:
-    """`001-003,007` → 001, 002, 003, 007; empty where it is none."""
+def _numbers(text: str, limit: int) -> list[str]:
+    """`001-003,007` → 001, 002, 003, 007; empty if it is invalid."""
     found: list[str] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if not (first.isdigit() and last.isdigit()) or int(last) - int(first) >= most - len(found):
+        if not (first.isdigit() and last.isdigit()) or int(last) - int(first) >= limit - len(found):
             return []
         found += [str(value).zfill(len(first)) for value in range(int(first), int(last) + 1)]
     return found

@@ -1,8 +1,9 @@
-"""What Slurm answers → jobs. Every text is a stranger's: it is made printable before it is kept. Pure."""
+"""Parses Slurm's output into jobs. Other users write some of its text, so it is made printable first. Pure."""
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 
 import msgspec
 from msgspec.structs import replace
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from trainmon.lib import scrub
 from trainmon.model import Job
 from trainmon.slurm.commands import ACCOUNTING, QUEUE
-from trainmon.slurm.fields import hosts, instant, number, rows, said, seconds
+from trainmon.slurm.fields import hosts, instant, number, printable, rows, seconds
 from trainmon.slurm.heterogeneous import joined
 from trainmon.slurm.log_paths import expanded
 from trainmon.slurm.parse_nodes import read_nodes
@@ -22,7 +23,7 @@ ID = re.compile(r"\d+(?:\+\d+)?(?:_(?:\d+|\[[\d,:%.\-]*\]))?")
 
 
 def read_queue(text: str, cluster: str) -> tuple[Job, ...]:
-    """The jobs of one answer to commands.queue."""
+    """The jobs in the output of commands.queue."""
     jobs = (_queued(dict(zip(QUEUE, row, strict=True)), cluster) for row in rows(text, len(QUEUE)))
     return joined(job for job in jobs if job is not None)
 
@@ -31,40 +32,36 @@ def _queued(field: dict[str, str], cluster: str) -> Job | None:
     own, record = field["i"].strip(), number(field["A"])
     if not ID.fullmatch(own) or record is None:
         return None
-    tasks = said(field["K"])
+    tasks = printable(field["K"])
     job = Job(
         cluster=cluster,
         id=own,
         number=record,
         array=number(field["F"]) if tasks else None,
         tasks=tasks,
-        name=said(field["j"].rstrip("\n"), 300) or "",
-        user=said(field["u"], 100) or "",
-        state=_word(field["T"]),
-        reason=said(field["r"], 500),
-        partition=said(field["P"], 200),
-        account=said(field["a"], 200),
-        qos=said(field["q"], 200),
+        name=printable(field["j"].rstrip("\n"), 300) or "",
+        user=printable(field["u"], 100) or "",
+        state=printable(field["T"], 60) or "UNKNOWN",
+        reason=printable(field["r"], 500),
+        partition=printable(field["P"], 200),
+        account=printable(field["a"], 200),
+        qos=printable(field["q"], 200),
         nodes=hosts(field["N"].strip()),
         node_count=number(field["D"]),
         priority=number(field["Q"]),
         submitted_at=instant(field["V"]),
         time_limit_s=seconds(field["l"]),
-        dependency=said(field["E"], 500),
-        workdir=said(field["Z"]),
+        dependency=printable(field["E"], 500),
+        workdir=printable(field["Z"]),
     )
     return _timed(job, field["S"], field["e"])
 
 
 def _timed(job: Job, start: str, end: str) -> Job:
-    """A start is a plan while the job waits, and an end while it runs."""
+    """With its times. The start is expected while the job waits; the end is expected while it runs."""
     if job.stage == "waiting":
         return replace(job, starts_at=instant(start))
     return replace(job, started_at=instant(start), ends_at=instant(end))
-
-
-def _word(text: str) -> str:
-    return said(text, 60) or "UNKNOWN"
 
 
 # ---- scontrol show job -o ---------------------------------------------------------------------------------------
@@ -87,11 +84,11 @@ TAIL = re.compile(
     r"|TresPer\w+|MailUser|NtasksPerTRES|Container|SELinuxContext|ResvPorts)[=:].*)?\s*",
     re.DOTALL,
 )
-"""What users wrote themselves: its parts are found by their order, which all versions share."""
+"""The part with users' own text. Its fields are found by their order, which is the same in all versions."""
 
 
 def read_job(text: str, cluster: str) -> tuple[Job, ...]:
-    """The jobs of one answer to commands.show_job: several where an array was asked for."""
+    """The jobs in the output of commands.show_job: several for an array."""
     jobs = (_shown(record, cluster) for record in re.split(r"\n(?=JobId=\d+ )", text))  # a name may have line feeds
     return joined(job for job in jobs if job is not None)
 
@@ -101,8 +98,11 @@ def _shown(line: str, cluster: str) -> Job | None:
     if head is None:
         return None
     middle, found, rest = line[head.end() :].partition(COMMAND)
+    parts = KEY.split(middle)
+    pairs = reversed(list(zip(parts[1::2], parts[2::2], strict=True)))  # the first one of each key counts
+    field = defaultdict(str, {key: value.strip() for key, value in pairs})
     tail = TAIL.fullmatch(rest) if found else None
-    field = _middle(middle) | (tail.groupdict("") if tail else {})
+    field |= tail.groupdict("") if tail else {}
     array, tasks, own = head["ArrayJobId"], head["ArrayTaskId"], head["JobId"]
     if array is not None:
         own = f"{array}_{tasks}" if tasks.isdigit() else f"{array}_[{tasks}]"
@@ -114,53 +114,40 @@ def _shown(line: str, cluster: str) -> Job | None:
         number=int(head["JobId"]),
         array=int(array) if array else None,
         tasks=tasks if array else None,
-        name=said(head["JobName"], 300) or "",
-        user=said(head["UserId"], 100) or "",
-        state=_word(field.get("JobState", "")),
-        reason=said(field.get("Reason", "").replace("_", " "), 500),  # which scontrol does the other way round
-        partition=said(field.get("Partition", ""), 200),
-        account=said(field.get("Account", ""), 200),
-        qos=said(field.get("QOS", ""), 200),
-        nodes=hosts(field.get("NodeList", "")),
-        node_count=number(field.get("NumNodes", "")),
-        priority=number(field.get("Priority", "")),
-        submitted_at=instant(field.get("SubmitTime", "")),
-        time_limit_s=seconds(field.get("TimeLimit", "")),
-        dependency=said(field.get("Dependency", ""), 500),
+        name=printable(head["JobName"], 300) or "",
+        user=printable(head["UserId"], 100) or "",
+        state=printable(field["JobState"], 60) or "UNKNOWN",
+        reason=printable(field["Reason"].replace("_", " "), 500),  # scontrol replaces spaces
+        partition=printable(field["Partition"], 200),
+        account=printable(field["Account"], 200),
+        qos=printable(field["QOS"], 200),
+        nodes=hosts(field["NodeList"]),
+        node_count=number(field["NumNodes"]),
+        priority=number(field["Priority"]),
+        submitted_at=instant(field["SubmitTime"]),
+        time_limit_s=seconds(field["TimeLimit"]),
+        dependency=printable(field["Dependency"], 500),
+        workdir=printable(field["WorkDir"]),
     )
-    return _timed(_details(job, field), field.get("StartTime", ""), field.get("EndTime", ""))
+    return _timed(_with_details(job, field), field["StartTime"], field["EndTime"])
 
 
-def _middle(text: str) -> dict[str, str]:
-    """What lies between the job's name and its command: Slurm's own words, the first of each key."""
-    parts = KEY.split(text)
-    fields: dict[str, str] = {}
-    for key, value in zip(parts[1::2], parts[2::2], strict=True):
-        fields.setdefault(key, value.strip())
-    return fields
-
-
-def _details(job: Job, field: dict[str, str]) -> Job:
-    """What only this answer says of a job."""
-    command, workdir, out = (
-        said(field.get("Command", "")),
-        said(field.get("WorkDir", "")),
-        said(field.get("StdOut", "")),
-    )
-    error, comment = said(field.get("StdErr", "")), said(field.get("Comment", ""), 500)
-    job = replace(job, workdir=workdir)
+def _with_details(job: Job, field: defaultdict[str, str]) -> Job:
+    """The job with what only scontrol shows."""
+    command, comment = printable(field["Command"]), printable(field["Comment"], 500)
+    stdout, stderr = printable(field["StdOut"]), printable(field["StdErr"])
     return replace(
         job,
-        restarts=number(field.get("Restarts", "")),
-        requeue=_flag(field.get("Requeue", "")),
-        batch=_flag(field.get("BatchFlag", "")),
+        restarts=number(field["Restarts"]),
+        requeue=_flag(field["Requeue"]),
+        batch=_flag(field["BatchFlag"]),
         command=scrub(command) if command else None,
-        stdout=expanded(out, job) if out else None,
-        stderr=expanded(error, job) if error else None,
+        stdout=expanded(stdout, job) if stdout else None,
+        stderr=expanded(stderr, job) if stderr else None,
         comment=scrub(comment) if comment else None,
-        excluded=hosts(field.get("ExcNodeList", "")),
-        gpus=_gpus(field),
-        exit_code=said(field.get("ExitCode", ""), 20),
+        excluded=hosts(field["ExcNodeList"]),
+        gpus=_gpus(field["AllocTRES"], field["TRES"]),
+        exit_code=printable(field["ExitCode"], 20),
     )
 
 
@@ -168,18 +155,18 @@ GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)(?:,|$)")
 TYPED = re.compile(r"(?:^|,)gres/gpu:[^=,]+=(\d+)")
 
 
-def _gpus(field: dict[str, str]) -> int | None:
-    """What the job was given; one that waits was given nothing yet. Since 23.02 it is AllocTRES."""
-    for told in (field.get("AllocTRES", ""), field.get("TRES", "")):
-        if (whole := GPUS.search(told)) is not None:
-            return int(whole[1])
-        if typed := TYPED.findall(told):
-            return sum(map(int, typed))
+def _gpus(*allocations: str) -> int | None:
+    """The job's GPUs; a waiting job has none yet. The field is AllocTRES since 23.02, and TRES before."""
+    for text in allocations:
+        if (total := GPUS.search(text)) is not None:
+            return int(total[1])
+        if by_type := TYPED.findall(text):
+            return sum(map(int, by_type))
     return None
 
 
 def _flag(text: str) -> bool | None:
-    """BatchFlag is 2 where the job was requeued after a failed launch."""
+    """BatchFlag is 2 if the job was requeued after a failed launch."""
     value = number(text)
     return None if value is None else value > 0
 
@@ -189,7 +176,7 @@ DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comme
 
 
 def detailed(job: Job, detail: Job) -> Job:
-    """A row of the queue with what only scontrol says of the same job."""
+    """A row of the queue with what only scontrol shows of the same job."""
     if (job.number, job.user) != (detail.number, detail.user):
         return job
     found = replace(job, **{name: getattr(detail, name) for name in DETAILS})
@@ -205,15 +192,15 @@ def read_steps(text: str) -> tuple[str, ...]:
 
 
 def read_accounting(text: str, cluster: str) -> tuple[Job, ...]:
-    """The attempts of the jobs that were asked for, oldest first; `cancelled_by` is a number where it is one."""
+    """The attempts of the requested jobs, oldest first. `cancelled_by` may be a user's number."""
     lines = (re.split(r"\|[0-9a-f]*#", line) for line in text.splitlines())
-    rows_ = [dict(zip(ACCOUNTING, line, strict=True)) for line in lines if len(line) == len(ACCOUNTING)]
-    jobs = [_accounted(row, cluster) for row in rows_ if row["JobIDRaw"].isdigit()]
+    records = [dict(zip(ACCOUNTING, line, strict=True)) for line in lines if len(line) == len(ACCOUNTING)]
+    jobs = [_accounted(row, cluster) for row in records if row["JobIDRaw"].isdigit()]
     return joined(sorted(jobs, key=lambda job: (job.number, job.submitted_at or 0.0)))
 
 
 def _accounted(field: dict[str, str], cluster: str) -> Job:
-    word, _, by = field["State"].partition(" by ")
+    state, _, by = field["State"].partition(" by ")
     own = field["JobID"].strip()
     array, _, tasks = own.partition("_")
     job = Job(
@@ -222,40 +209,37 @@ def _accounted(field: dict[str, str], cluster: str) -> Job:
         number=int(field["JobIDRaw"]),
         array=number(array) if tasks else None,
         tasks=tasks.strip("[]") or None,
-        user=said(field["User"], 100) or "",
-        state=_word(word.rstrip("+")),
-        partition=said(field["Partition"], 200),
-        account=said(field["Account"], 200),
-        qos=said(field["QOS"], 200),
+        user=printable(field["User"], 100) or "",
+        state=printable(state.rstrip("+"), 60) or "UNKNOWN",
+        partition=printable(field["Partition"], 200),
+        account=printable(field["Account"], 200),
+        qos=printable(field["QOS"], 200),
         nodes=hosts(field["NodeList"].strip()),
         node_count=number(field["NNodes"]),
         submitted_at=instant(field["Submit"]),
-        exit_code=said(field["ExitCode"], 20),
-        cancelled_by=said(by, 100),
+        exit_code=printable(field["ExitCode"], 20),
+        cancelled_by=printable(by, 100),
     )
     return _timed(job, field["Start"], field["End"])
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """What a cluster's configuration says that matters here."""
+    """The used part of a cluster's configuration."""
 
     version: str | None = None
     accounting: bool | None = None
     administrator: str | None = None
-    """SlurmUser: with root, who may do everything."""
+    """SlurmUser: like root, this user may do everything."""
 
 
 def read_configuration(text: str) -> Configuration:
     """From `scontrol show config`."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        key, equals, value = line.partition("=")
-        if equals:
-            found.setdefault(key.strip(), value.strip())
+    lines = (line.partition("=") for line in reversed(text.splitlines()))  # the first one of each key counts
+    found = {key.strip(): value.strip() for key, equals, value in lines if equals}
     storage = found.get("AccountingStorageType")
-    owner = said(found.get("SlurmUser", ""), 100)
+    owner = printable(found.get("SlurmUser", ""), 100)
     return Configuration(
-        version=said(found.get("SLURM_VERSION", ""), 40),
+        version=printable(found.get("SLURM_VERSION", ""), 40),
         accounting=None if storage is None else storage.endswith("slurmdbd"),
         administrator=owner.partition("(")[0] if owner else None,
     )

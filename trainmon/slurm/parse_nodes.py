@@ -1,4 +1,4 @@
-"""What sinfo says of nodes: their state in either of its spellings, and why one is drained. Pure."""
+"""Parses sinfo's nodes: their states in both spellings, and the reasons for drains. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from trainmon.lib import Instant
 from trainmon.model import SchedulerNode
 from trainmon.slurm.commands import NODES
-from trainmon.slurm.fields import instant, rows, said
+from trainmon.slurm.fields import instant, printable, rows
 
 SUFFIXES = {
     "*": "NOT_RESPONDING",
@@ -21,7 +21,7 @@ SUFFIXES = {
     "-": "PLANNED",
     "+": "COMPLETING",
 }
-"""sinfo(1), NODE STATE CODES; `allocated+` still cleans up after a job."""
+"""sinfo(1), NODE STATE CODES; `allocated+` is still cleaning up after a job."""
 
 SHORT = {
     "ALLOC": "ALLOCATED",
@@ -41,7 +41,7 @@ SHORT = {
     "REBOOT": "REBOOT_REQUESTED",
     "MAINT": "MAINTENANCE",
 }
-"""Compact words, and those that scontrol writes at length."""
+"""Compact state names, and scontrol's own ones."""
 
 BOTH = {
     "DRAINED": ("IDLE", "DRAIN"),
@@ -62,14 +62,14 @@ BOTH = {
     "PERFCTRS": ("IDLE", "PERFCTRS"),
     "PLANNED": ("IDLE", "PLANNED"),
 }
-"""sinfo's one word for a state and a flag. `drained` may stand for a node that is down, too: it does not say. `inval`
-is what it calls `IDLE+DRAIN+INVALID_REG`."""
+"""sinfo's one word for a state with flags. `drained` may also be a node that is down. `inval` stands for
+`IDLE+DRAIN+INVALID_REG`."""
 
-WHO = re.compile(r"\s*\[(?P<who>[^\[\]@]*)@(?P<when>[^\[\]@]*)\]$")
+REASON_BY = re.compile(r"\s*\[(?P<who>[^\[\]@]*)@(?P<when>[^\[\]@]*)\]$")
 
 
 def read_state(text: str) -> tuple[str, tuple[str, ...]]:
-    """`drained*` → IDLE with DRAIN and NOT_RESPONDING; `DOWN*+DRAIN` → DOWN with the same. Unknown words stay."""
+    """`drained*` → IDLE with DRAIN and NOT_RESPONDING; `DOWN*+DRAIN` → DOWN with the same. Unknown names stay."""
     first, *others = text.strip().upper().split("+") if not text.endswith("+") else [text.strip().upper()]
     word, suffixes = _without_suffixes(first)
     word = SHORT.get(word, word)
@@ -82,7 +82,7 @@ def read_state(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 FLAGS = {"MAINT": "MAINTENANCE", "DRAINED": "DRAIN", "DRAINING": "DRAIN", "POWER": "POWERED_DOWN", "RES": "RESERVED"}
-"""scontrol's words for flags, as older versions wrote them."""
+"""Flags in scontrol's older spelling."""
 
 
 def _without_suffixes(word: str) -> tuple[str, str]:
@@ -91,15 +91,15 @@ def _without_suffixes(word: str) -> tuple[str, str]:
 
 
 def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:
-    """The nodes of one answer, each once: sinfo repeats a node for every partition that it is in."""
+    """The nodes, each once: sinfo repeats a node for each of its partitions."""
     found: dict[str, SchedulerNode] = {}
     partitions: dict[str, list[str]] = {}
     for row in rows(text, len(NODES)):
         field = dict(zip(NODES, row, strict=True))
-        name = said(field["N"], 200)
+        name = printable(field["N"], 200)
         if name is None:
             continue
-        partition = said(field["R"].rstrip("*"), 200)
+        partition = printable(field["R"].rstrip("*"), 200)
         partitions.setdefault(name, []).extend([partition] if partition else [])
         state, flags = read_state(field["T"])
         reason, by, at = read_reason(field["E"])
@@ -109,17 +109,17 @@ def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:
             state=state,
             flags=flags,
             reason=reason,
-            reason_by=by or said(field["u"], 200),
+            reason_by=by or printable(field["u"], 200),
             reason_at=at or instant(field["H"]),
-            gres=said(field["G"], 300),
+            gres=printable(field["G"], 300),
             partitions=tuple(partitions[name]),
         )
     return tuple(found.values())
 
 
 def read_reason(text: str) -> tuple[str | None, str | None, Instant | None]:
-    """`Not responding [slurm@2026-11-21T12:03:00]` → the reason, who set it and when. sinfo gives those apart."""
-    found = WHO.search(text)
+    """`Not responding [slurm@2026-11-21T12:03:00]` → the reason, its user and its time."""
+    found = REASON_BY.search(text)
     if found is None:
-        return said(text, 500), None, None
-    return said(text[: found.start()], 500), said(found["who"], 200), instant(found["when"])
+        return printable(text, 500), None, None
+    return printable(text[: found.start()], 500), printable(found["who"], 200), instant(found["when"])

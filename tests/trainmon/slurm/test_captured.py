@@ -121,7 +121,7 @@ def test_every_complaint_has_its_kind(name: str) -> None:
     expected = KINDS[next(end for end in sorted(KINDS, key=len, reverse=True) if name.endswith(end))]
     stderr = captured(f"{name}.err")
     assert errors.kind(int(status[1]), stderr) == expected
-    assert errors.words(stderr)
+    assert errors.message(stderr)
 
 
 def test_no_accounting_is_told_from_accounting_that_is_down() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.slurm.errors import has_complained, is_without_accounting, kind, words
+from trainmon.slurm.errors import has_complained, is_without_accounting, kind, message
 
 
 @pytest.mark.parametrize(
@@ -49,15 +49,15 @@ def test_every_other_no_has_its_kind(status: int, stderr: str, expected: str) ->
 
 
 def test_the_words_are_those_that_say_most() -> None:
-    assert words("slurm_load_jobs error: Invalid job id specified\n") == "Invalid job id specified"
-    assert words("scancel: error: Kill job error on job id 9: Invalid job id specified\n\n") == (
+    assert message("slurm_load_jobs error: Invalid job id specified\n") == "Invalid job id specified"
+    assert message("scancel: error: Kill job error on job id 9: Invalid job id specified\n\n") == (
         "Kill job error on job id 9: Invalid job id specified"
     )
-    assert words("scontrol: error: If munged is up\nUnexpected message received for job 1\n") == (
+    assert message("scontrol: error: If munged is up\nUnexpected message received for job 1\n") == (
         "Unexpected message received for job 1"
     )
-    assert words("squeue: fatal: a\x1b[31mb\n") == "ab"
-    assert words("") == ""
+    assert message("squeue: fatal: a\x1b[31mb\n") == "ab"
+    assert message("") == ""
 
 
 def test_a_user_whom_nobody_knows_is_a_complaint_though_it_ends_well() -> None:

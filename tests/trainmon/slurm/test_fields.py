@@ -7,7 +7,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.slurm.fields import hosts, instant, number, said, seconds
+from trainmon.slurm.fields import hosts, instant, number, printable, seconds
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_numbers_may_be_ranges(text: str, expected: int | None) -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "(null)", "N/A", "None", "none", "Unknown", "UNLIMITED"])
 def test_nothing_is_null(text: str) -> None:
-    assert said(text) is None
+    assert printable(text) is None
