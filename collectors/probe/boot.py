@@ -1,8 +1,8 @@
-"""The first code that runs on a node: makes the sent modules importable, then starts main.
+"""The first code that runs on a node. It makes the sent modules importable, then starts main.
 
-They are unpacked and, where they came as texts, compiled in a child: the memory of that goes away with it. What most
-nodes never need is compiled only when it is imported. `p` is what the loader has read, three words: this text in
-base64; `texts` or `compiled`; the modules, as `name NUL text NUL …` or marshalled, compressed and in base64.
+A child process unpacks the modules and, if they came as source, compiles them: its memory is then freed. Modules that
+most nodes do not need are compiled when they are imported. `p` is what the loader has read, three words: this source in
+base64; `texts` or `compiled`; and the modules, as `name NUL text NUL …` or marshalled, compressed and in base64.
 """
 
 import binascii
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-LATER = (
+COMPILED_LATER = (
     "gpu.smi", "gpu.smi_parse", "gpu.kernel_log", "files.logs", "files.lines", "files.tail", "files.switches",
     "files.checkpoints", "files.checkpoint_files",
 )  # fmt: skip
-"""Modules for nvidia-smi, logs, switch files and checkpoints: a third of the compiling, 10 ms of a node's start."""
+"""Modules for nvidia-smi, logs, switch files and checkpoints: compiling them takes 10 ms, a third of the total."""
 
 
-def in_child(make: "Callable[[], Any]") -> "Any":
-    """What a function gives, made in a child and marshalled."""
+def in_child(function: "Callable[[], Any]") -> "Any":
+    """The result of a function that runs in a child process."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         with os.fdopen(writer, "wb") as pipe:
-            pipe.write(marshal.dumps(make()))
+            pipe.write(marshal.dumps(function()))
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
@@ -45,7 +45,7 @@ def compiled(name: str, text: bytes) -> bytes:
 
 
 def unpacked(kind: bytes, packed: bytes) -> "Any":
-    """Marshalled code by module name, and the texts of those that are compiled later."""
+    """Marshalled code by module name, and the source of the modules that are compiled later."""
     import zlib
 
     data = zlib.decompress(binascii.a2b_base64(packed))
@@ -53,15 +53,15 @@ def unpacked(kind: bytes, packed: bytes) -> "Any":
         return marshal.loads(data)
     parts = data.split(b"\0")
     texts = {name.decode(): text for name, text in zip(parts[::2], parts[1::2])}  # noqa: B905 strict= needs 3.10
-    later = {name: text for name, text in texts.items() if name[len(PREFIX) :] in LATER}
+    later = {name: text for name, text in texts.items() if name[len(PREFIX) :] in COMPILED_LATER}
     return {name: compiled(name, text) for name, text in texts.items() if name not in later}, later
 
 
 PACKAGES = ("collectors", "collectors.probe", "collectors.probe.files", "collectors.probe.gpu")
 
 
-class Sent:
-    """Finds and loads the modules that came over standard input; the client's own import names work unchanged."""
+class SentModules:
+    """Finds and loads the modules that came over standard input, by their usual import names."""
 
     def __init__(self, codes: "dict[str, bytes]", texts: "dict[str, bytes]") -> None:
         self.codes = codes
@@ -85,10 +85,10 @@ class Sent:
 
 
 def install(kind: bytes, packed: bytes) -> None:
-    """Unpack, compile, and make importable."""
+    """Unpack and compile the modules, and make them importable."""
     codes, texts = in_child(lambda: unpacked(kind, packed))
     codes.update(dict.fromkeys(PACKAGES, b""))
-    sys.meta_path.insert(0, Sent(codes, texts))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, SentModules(codes, texts))  # type: ignore[arg-type]
 
 
 if "p" in globals():

@@ -1,8 +1,8 @@
-"""What the client sends to a node: the command line that starts the probe, its code, and its specs.
+"""What is sent to a node: the command line that starts the probe, its code, and its specs.
 
-The node greets with what it is. Then everything on its standard input is lines: the code (or the fallback script, up
-to `#END`), JSON specs, and an empty line every 20 s as the lease. No part of the command line holds a newline, a quote
-or a `!`: any login shell passes it on unchanged.
+The node begins with a greeting that names its interpreter. Then its standard input has the code (or the fallback
+script, up to `#END`), JSON specs, and an empty line every 20 s as the lease. No part of the command line holds a
+newline, a quote or a `!`, so every login shell passes it on unchanged.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from trainmon.lib import TrainmonError
 from trainmon.model import Spec
 
 LEASE = b"\n"
-"""Sent every 20 s; after 60 s without a byte the probe ends, and everything that it started."""
+"""Sent every 20 s. After 60 s without a byte the probe ends, with all its processes."""
 
 FOLDER = Path(__file__).parent
 FIRST = "boot"
 HERE_ONLY = {"bundle", "__init__", FIRST}
-"""File names of what is not sent as a module."""
+"""The names of files that are not sent as modules."""
 FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.sh")
 
 GREETING = b"#probe "
-"""How the first line from the node begins: a Python says its magic number after it, a shell that it is one."""
+"""The start of the node's first line. Python adds its magic number, and a shell adds `sh`."""
 
-SHELL_SAYS = b"sh"
+SHELL_GREETING = b"sh"
 
 LOADER = (
     "import os,sys,io,binascii,_frozen_importlib_external as f;"
@@ -46,7 +46,7 @@ LOADER = (
 """Reads exactly the code, not one byte of the specs after it: a buffer of 1 byte makes read(n) ask for n at once."""
 
 NO_PYTHON = ""
-"""The interpreter to name for the fallback script: where one ended before it said a word (broken, before 3.6)."""
+"""The interpreter name that selects the fallback script: for a Python that fails at its start (broken, before 3.6)."""
 
 SHELL = (
     'renice -n 19 -p $$ >/dev/null 2>&1; if command -v "$1" >/dev/null 2>&1; then '
@@ -54,15 +54,15 @@ SHELL = (
     'while IFS= read -r line; do case $line in "#END") break;; esac; script="$script$line$n"; done; '
     'unset line n; shift 3; eval "$script"'
 )
-"""Becomes Python where there is one, else runs the fallback script. Trying it out first would cost a start of it."""
+"""Becomes Python if there is one, else runs the fallback script. A test run of Python would cost a start."""
 
 NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]|(?:from [\w.]+ )?import (\w+)$", re.MULTILINE)
 WORD = re.compile(r"\w+")
-LIGHT = ("threading", "string", "wraps")
-"""Taken from our stdlib_stubs.py instead of the standard library: the only lines of pynvml that are replaced."""
+STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
+"""The imports that stdlib_stubs.py replaces: the only changed lines of pynvml."""
 
 BLOCK = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
-ASKED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
+USED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
 
 
 def command(python: str = "python3") -> list[str]:
@@ -71,14 +71,13 @@ def command(python: str = "python3") -> list[str]:
 
 
 def payload(greeting: bytes) -> bytes:
-    """What is written first, to a node that began with this line: its code, or the shell's fallback script.
+    """The first bytes for a node with this greeting: the code, or the fallback script.
 
-    A Python of our own version is sent what ours compiled, and any other the texts: compiling is half of its start.
+    A Python of our own version gets compiled code, and others get source: compiling is half of their start.
     """
-    said = greeting.removeprefix(GREETING).strip()
-    if said == SHELL_SAYS:
-        return _script()
-    return _code(said == importlib.util.MAGIC_NUMBER.hex().encode())
+    interpreter = greeting.removeprefix(GREETING).strip()
+    is_same = interpreter == importlib.util.MAGIC_NUMBER.hex().encode()
+    return _script() if interpreter == SHELL_GREETING else _code(is_same)
 
 
 @functools.cache
@@ -88,11 +87,15 @@ def _script() -> bytes:
 
 @functools.cache
 def _code(is_compiled: bool) -> bytes:
-    """The length of a line, and the line: boot, the modules as `name NUL text NUL …` or as boot.unpacked makes them."""
+    """The length of a line, and the line: boot, then the modules as `name NUL text NUL …` or as of boot.unpacked."""
     modules = {boot.PREFIX + name: path.read_text("utf-8") for name, path in sent().items()}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
     if is_compiled:
-        later = {name: text.encode() for name, text in modules.items() if name.removeprefix(boot.PREFIX) in boot.LATER}
+        later = {
+            name: text.encode()
+            for name, text in modules.items()
+            if name.removeprefix(boot.PREFIX) in boot.COMPILED_LATER
+        }
         codes = {name: boot.compiled(name, text.encode()) for name, text in modules.items() if name not in later}
         packed = marshal.dumps((codes, later))
     else:
@@ -104,7 +107,7 @@ def _code(is_compiled: bool) -> bytes:
 
 
 def spec_line(spec: Spec) -> bytes:
-    """What to watch, as one line. Sent after the payload, and again whenever it changes."""
+    """The spec as one line. It is sent after the payload, and again whenever it changes."""
     return msgspec.json.encode(spec) + b"\n"
 
 
@@ -115,9 +118,12 @@ def sent() -> dict[str, Path]:
 
 
 def pruned_pynvml(users: Iterable[str]) -> str:
-    """NVIDIA's pynvml without the definitions that the probe never reaches: unchanged text, a tenth of it.
+    """NVIDIA's pynvml without the definitions that the probe does not use: a tenth of its text, unchanged.
 
-    All of it costs 30 MiB on the node. A definition is kept when its name stands in one that is kept.
+    All of pynvml takes 30 MiB on the node. A definition is kept if a kept one contains its name.
+
+    Raises:
+        TrainmonError: when pynvml is not installed.
     """
     spec = importlib.util.find_spec("pynvml")
     if spec is None or spec.origin is None:
@@ -136,18 +142,12 @@ def pruned_pynvml(users: Iterable[str]) -> str:
         if not name or name.startswith("NVML_ERROR_"):
             kept.add(number)
         decorated = []
-    wanted = {name for text in users for found in ASKED.findall(text) for name in found if name}
+    wanted = {name for text in users for found in USED.findall(text) for name in found if name}
     wanted.update(word for number in kept for word in WORD.findall(blocks[number]))
     while wanted:
         name = wanted.pop()
         for number in set(defined.get(name, ())) - kept:
             kept.add(number)
             wanted.update(word for word in WORD.findall(blocks[number]) if word in defined)
-    return "".join(_light(blocks[number]) for number in sorted(kept))
-
-
-def _light(block: str) -> str:
-    found = NAME.match(block)
-    if found and found.group(3) in LIGHT:
-        return f"from collectors.probe.stdlib_stubs import {found.group(3)}\n"
-    return block
+    text = "".join(blocks[number] for number in sorted(kept))
+    return STUBBED.sub(r"from collectors.probe.stdlib_stubs import \1", text)

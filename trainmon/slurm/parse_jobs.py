@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 
@@ -13,7 +14,6 @@ from trainmon.model import Job
 from trainmon.slurm.commands import ACCOUNTING, QUEUE
 from trainmon.slurm.fields import hosts, instant, number, printable, rows, seconds
 from trainmon.slurm.heterogeneous import joined
-from trainmon.slurm.log_paths import expanded
 from trainmon.slurm.parse_nodes import read_nodes
 
 __all__ = ["detailed", "read_accounting", "read_configuration", "read_job", "read_nodes", "read_queue", "read_steps"]
@@ -142,8 +142,8 @@ def _with_details(job: Job, field: defaultdict[str, str]) -> Job:
         requeue=_flag(field["Requeue"]),
         batch=_flag(field["BatchFlag"]),
         command=scrub(command) if command else None,
-        stdout=expanded(stdout, job) if stdout else None,
-        stderr=expanded(stderr, job) if stderr else None,
+        stdout=expanded_path(stdout, job) if stdout else None,
+        stderr=expanded_path(stderr, job) if stderr else None,
         comment=scrub(comment) if comment else None,
         excluded=hosts(field["ExcNodeList"]),
         gpus=_gpus(field["AllocTRES"], field["TRES"]),
@@ -181,6 +181,43 @@ def detailed(job: Job, detail: Job) -> Job:
         return job
     found = replace(job, **{name: getattr(detail, name) for name in DETAILS})
     return replace(found, workdir=job.workdir or detail.workdir)
+
+
+# ---- output files (the patterns that scontrol does not expand) ----------------------------------------------------
+
+FILENAME_PATTERN = re.compile(r"%(?P<width>\d*)(?P<letter>[AabJjNnstux%])")
+NO_TASK = "4294967294"
+"""Slurm's own value for %a of a job that is not one array task."""
+
+
+def expanded_path(path: str, job: Job) -> str:
+    """The path of a job's output on the node (sbatch(1), FILENAME PATTERN).
+
+    scontrol expands %A %a %j %u and %x, with a width (`%4j`) only from 24.05, and never %N %n %J %s %t %b."""
+    task = job.tasks if job.tasks is not None and job.tasks.isdigit() else None
+    values = {
+        "A": str(job.array or job.number),
+        "a": task or NO_TASK,
+        "b": str(int(task) % 10) if task else None,
+        "j": str(job.number),
+        "J": str(job.number),
+        "N": job.nodes[0].partition(".")[0] if job.nodes else None,
+        "n": "0",
+        "s": "batch",
+        "t": "0",
+        "u": job.user or None,
+        "x": job.name or None,
+        "%": "%",
+    }
+
+    def value(found: re.Match[str]) -> str:
+        known = values[found["letter"]]
+        return found[0] if known is None else known.zfill(min(int(found["width"] or 0), 10))
+
+    path = FILENAME_PATTERN.sub(value, path)
+    if not path.startswith("/") and job.workdir is not None:
+        path = posixpath.join(job.workdir, path)
+    return path
 
 
 # ---- the others -------------------------------------------------------------------------------------------------

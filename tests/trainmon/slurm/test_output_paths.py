@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from trainmon.model import Job
-from trainmon.slurm.log_paths import expanded
+from trainmon.slurm.parse_jobs import expanded_path
 
 ELEMENT = Job(
     cluster="prod", id="88_13", number=101, array=88, tasks="13", name="video", user="ana", workdir="/fsx/run",
@@ -28,13 +28,13 @@ SINGLE = Job(cluster="prod", id="90", number=90, name="a b", user="ana")
     ],
 )
 def test_a_pattern_is_written_out(pattern: str, path: str) -> None:
-    assert expanded(pattern, ELEMENT) == path
+    assert expanded_path(pattern, ELEMENT) == path
 
 
 def test_a_job_that_is_no_array_writes_what_slurm_writes_for_it() -> None:
-    assert expanded("/l/%A_%a.out", SINGLE) == "/l/90_4294967294.out"
+    assert expanded_path("/l/%A_%a.out", SINGLE) == "/l/90_4294967294.out"
 
 
 def test_what_is_not_known_yet_stays_a_pattern() -> None:
-    assert expanded("/l/%N-%j", SINGLE) == "/l/%N-90"
-    assert expanded("/l/%b", replace(ELEMENT, tasks="2-9%1")) == "/l/%b"
+    assert expanded_path("/l/%N-%j", SINGLE) == "/l/%N-90"
+    assert expanded_path("/l/%b", replace(ELEMENT, tasks="2-9%1")) == "/l/%b"
