@@ -100,8 +100,8 @@ def _of(state: State, cluster: str) -> Spares:
     # An idle node in a partition that no run uses cannot replace one of their nodes.
     of_use = {name for job in live for name in (job.partition or "").split(",") if name}
     nodes = [node for node in nodes if not of_use or not node.partitions or of_use & set(node.partitions)]
-    idle = sum(_is_spare(node, state.nodes, state.sources) for node in nodes)
-    return Spares(cluster, wanted, idle, sum(node.is_drained for node in nodes))
+    idle = [node for node in nodes if _is_spare(node, state.nodes, state.sources)]
+    return Spares(cluster, wanted, len(idle), sum(node.is_drained for node in nodes))
 
 
 def _is_spare(listed: SchedulerNode, nodes: Mapping[str, Node], sources: Mapping[str, Source]) -> bool:

@@ -132,8 +132,8 @@ class History:
         if metric not in GPU_METRICS or not index.isdigit():
             return EMPTY
         column = int(index) * len(GPU_METRICS) + list(GPU_METRICS).index(metric)
-        ring = (self._hour if span <= HOUR else self._day).get(node)
-        return _series(ring, column, GPU_METRICS[metric][1], span, now, UNKNOWN)
+        rings = self._hour if span <= HOUR else self._day
+        return _series(rings.get(node), column, GPU_METRICS[metric][1], span, now, UNKNOWN)
 
     def _disk_series(self, key: str, column: int, span: Seconds, now: Instant) -> Series:
         """Of a piece longer than a day, the last day is as fine as it is kept."""

@@ -153,6 +153,11 @@ class SchedulerNode(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[str, ...] = ()
 
     @property
+    def full_state(self) -> str:
+        """`IDLE+DRAIN`, as scontrol writes it."""
+        return "+".join((self.state, *self.flags))
+
+    @property
     def is_usable(self) -> bool:
         """Whether jobs may be put there now or after those that run: not drained, down, failing or in maintenance."""
         return self.state in {"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"} and not UNUSABLE & set(self.flags)

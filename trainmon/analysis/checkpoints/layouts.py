@@ -79,8 +79,7 @@ def nemo(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     base = name.removesuffix(UNFINISHED).removesuffix(".ckpt").removesuffix("-EMA")
     is_marked = base + UNFINISHED in folder
     is_named = re.search(r"--.*(step|consumed_samples)=", base) is not None
-    holds = bool(contents.like("^weights/")) and bool(contents.like("^context/"))
-    if not (is_named or is_marked or holds):
+    if not (is_named or is_marked or (contents.like("^weights/") and contents.like("^context/"))):
         return None
     if name.endswith(UNFINISHED) and any(base + end in folder for end in ("", ".ckpt", "-EMA", "-EMA.ckpt")):
         return None

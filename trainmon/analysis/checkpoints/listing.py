@@ -240,24 +240,20 @@ def _note(
     layout: str | None,
 ) -> str | None:
     """What was left out, and what else is here."""
-    words = []
-    if listing.left_out:
-        words.append(f"{listing.left_out} names were not looked at: too many, or too slow")
     failed = [entry for entry in listing.entries if entry.error is not None]
-    if failed:
-        words.append(f"{failed[0].name} {failed[0].error}" + (f", and {len(failed) - 1} more" if failed[1:] else ""))
+    more = f", and {len(failed) - 1} more" if failed[1:] else ""
     cut = len([one for one in unclear if one.name not in {entry.name for entry in failed}])
-    if cut:
-        words.append(f"{cut} not looked through yet")
-    if listing.took_s > SLOW:
-        words.append(f"listing it took {duration(listing.took_s)}")
-    mixed = sorted({one.layout for one in ordered} - {layout})
-    if mixed:
-        words.append(f"also checkpoints of {' and '.join(mixed)}")
-    deeper = None if ordered else next(_deeper(listing), None)
-    if deeper is not None:
-        words.append(f"is it the directory below, {deeper}?")
-    return clean("; ".join(words)) or None
+    others = sorted({one.layout for one in ordered} - {layout})
+    deeper = "" if ordered else next(_deeper(listing), "")
+    notes = (
+        f"{listing.left_out} names were not looked at: too many, or too slow" if listing.left_out else "",
+        f"{failed[0].name} {failed[0].error}{more}" if failed else "",
+        f"{cut} not looked through yet" if cut else "",
+        f"listing it took {duration(listing.took_s)}" if listing.took_s > SLOW else "",
+        f"also checkpoints of {' and '.join(others)}" if others else "",
+        f"is it the directory below, {deeper}?" if deeper else "",
+    )
+    return clean("; ".join(filter(None, notes))) or None
 
 
 def _deeper(listing: CheckpointListing) -> Iterator[str]:

@@ -90,9 +90,14 @@ def problem(
 def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> str | None:
     """That the pointer was not moved on after a commit, as where a quota ended its write: the work since would be done
     again. DeepSpeed's and nanotron's are part of the commit; KempnerForge moves its own with the next save."""
-    if newest is None or taken.name in (None, newest.name) or newest.layout not in {"megatron", "idefics"}:
-        return None
-    if taken.pointer is None or taken.name not in folder or folder.t - newest.committed_at < MOVES_WITHIN:
+    if (
+        newest is None
+        or newest.layout not in {"megatron", "idefics"}
+        or taken.pointer is None
+        or taken.name in (None, newest.name)
+        or taken.name not in folder
+        or folder.t - newest.committed_at < MOVES_WITHIN
+    ):
         return None
     last = newest.name if newest.step is None else f"step {newest.step}"
     return f"{taken.pointer} names {taken.name}, though {last} is whole: a restart would take the older one"

@@ -73,8 +73,8 @@ def size_of(found: Checkpoints) -> int | None:
 
 def largest(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int | None:
     """The largest recent checkpoint that is saved on this disk."""
-    sizes = [size_of(run.checkpoints) for run in saved_on(disk, disks, runs) if run.checkpoints is not None]
-    return max((size for size in sizes if size is not None), default=None)
+    sizes = (size_of(run.checkpoints) or 0 for run in saved_on(disk, disks, runs) if run.checkpoints is not None)
+    return max(sizes, default=0) or None
 
 
 def checkpoints_that_fit(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int | None:

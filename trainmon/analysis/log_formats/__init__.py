@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.log_formats.custom import COUNTS, NUMBERS, named_regex
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
 from trainmon.analysis.log_formats.progress import advance, before_the_end
-from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, keep, parse_line
+from trainmon.analysis.log_formats.registry import BARS, COUNTS, FORMATS, KEEP, NUMBERS, keep, named_regex, parse_line
 
 __all__ = [
     "BARS",

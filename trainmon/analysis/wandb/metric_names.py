@@ -109,8 +109,7 @@ def tokens_of(keys: Iterable[str]) -> str | None:
 
 def value_of(run: WandbRun, role: Role) -> float | None:
     """The latest value of the metric that has this role."""
-    keys = run.summary if role != "throughput" else (tokens_of(run.summary),)
-    key = _best(role, (key for key in keys if key is not None))
+    key = tokens_of(run.summary) if role == "throughput" else _best(role, run.summary)
     value = None if key is None else run.summary[key]
     return value if isinstance(value, (int, float)) else None
 

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterator
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.wandb import active_run
 from trainmon.cli.terminal import table
-from trainmon.engine.reducers import state_of
 from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb
@@ -51,7 +50,7 @@ def lines(state: State, asked: Container[str] | None = None) -> Iterator[str]:
     yield from _section(
         SCHEDULER_NODES,
         [
-            (node.name, state_of(node), node.reason or "", node.reason_by or "", since(node.reason_at, now))
+            (node.name, node.full_state, node.reason or "", node.reason_by or "", since(node.reason_at, now))
             for node in nodes
         ],
     )

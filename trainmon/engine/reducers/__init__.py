@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainmon.engine.reducers.jobs import state_of
 from trainmon.engine.reducers.reduce import reduce
 
-__all__ = ["reduce", "state_of"]
+__all__ = ["reduce"]

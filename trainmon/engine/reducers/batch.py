@@ -18,18 +18,19 @@ class EventBatch:
     def __init__(self, state: State, formats: tuple[Format, ...]) -> None:
         self.state = state
         self.formats = formats
-        self.maps: dict[str, dict[str, Any]] = {}
+        self.maps: dict[str, Any] = {}
+        """The fields of the State that differ."""
 
     def writable(self, name: str) -> dict[str, Any]:
         """The copy of one of the State's maps that this batch may change."""
-        found = self.maps.get(name)
-        if found is None:
-            found = self.maps[name] = dict(getattr(self.state, name))
+        if name not in self.maps:
+            self.maps[name] = dict(getattr(self.state, name))
+        found: dict[str, Any] = self.maps[name]
         return found
 
     def current(self, name: str) -> Mapping[str, Any]:
         """The map as it stands now, changed or not."""
-        found: Mapping[str, Any] = self.maps[name] if name in self.maps else getattr(self.state, name)
+        found: Mapping[str, Any] = self.maps.get(name, getattr(self.state, name))
         return found
 
     def so_far(self, now: Instant) -> State:

@@ -68,9 +68,8 @@ def _seen_by_a_stand_in(batch: EventBatch, event: NodeReading) -> AnyReading | N
             return None
         case SwitchSamples(s=switches) as reading:
             runs = batch.current("runs").values()
-            known = {s.path: s.host for run in runs for s in (run.kill, run.save) if s is not None and s.exists}
-            seen = (s for s in switches if s.exists or (s.exists is False and known.get(s.path) == event.node))
-            return replace(reading, s=tuple(seen))
+            ours = {s.path for run in runs for s in (run.kill, run.save) if s and s.exists and s.host == event.node}
+            return replace(reading, s=tuple(s for s in switches if s.exists or (s.exists is False and s.path in ours)))
     return event.reading
 
 

@@ -57,18 +57,15 @@ def nodes_seen(batch: EventBatch, event: SchedulerNodesListed) -> None:
     batch.maps["scheduler_nodes"] = {name: node for name, node in known if node.cluster != event.cluster} | listed
     for name in batch.current("nodes").keys() & listed.keys():
         node = batch.current("nodes")[name]
-        if (node.scheduler_state, node.scheduler_reason) != (state_of(listed[name]), listed[name].reason):
+        if (node.scheduler_state, node.scheduler_reason) != (listed[name].full_state, listed[name].reason):
             batch.writable("nodes")[name] = with_scheduler(node, listed[name])
 
 
 def with_scheduler(node: Node, listed: SchedulerNode | None) -> Node:
     """The node with its scheduler's word on it."""
-    return node if listed is None else replace(node, scheduler_state=state_of(listed), scheduler_reason=listed.reason)
-
-
-def state_of(node: SchedulerNode) -> str:
-    """`IDLE+DRAIN`, as scontrol writes it."""
-    return "+".join((node.state, *node.flags))
+    if listed is None:
+        return node
+    return replace(node, scheduler_state=listed.full_state, scheduler_reason=listed.reason)
 
 
 def join(batch: EventBatch) -> None:

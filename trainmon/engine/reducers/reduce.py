@@ -46,7 +46,6 @@ AHEAD: Seconds = 10.0
 def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[Format, ...] = ()) -> State:
     """Apply the events in order, then let time pass to `now`."""
     batch = EventBatch(state, formats)
-    prompts, ledger = state.prompts, state.ledger
     for event in events:
         match event:
             case NodeReading():
@@ -58,7 +57,7 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case SourceRemoved(name):
                 _removed(batch, name)
             case PromptsChanged(waiting):
-                prompts = waiting
+                batch.maps["prompts"] = waiting
             case RunsChanged(specs):
                 _runs(batch, specs)
             case DisksChanged():
@@ -84,9 +83,9 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case ConsoleRead():
                 wandb.console(batch, event)
             case LedgerTrouble(message):
-                ledger = message
+                batch.maps["ledger"] = message
     _pass_time(batch, now)
-    return replace(state, at=now, prompts=prompts, ledger=ledger, **batch.maps)
+    return batch.so_far(now)
 
 
 def _reading(batch: EventBatch, event: NodeReading) -> None:
@@ -114,14 +113,12 @@ def _source(batch: EventBatch, source: Source) -> None:
 
 
 def _removed(batch: EventBatch, name: str) -> None:
-    batch.writable("sources").pop(name, None)
     node = name.removeprefix("node:")
-    batch.writable("nodes").pop(node, None)
-    batch.writable("node_histories").pop(node, None)
-    for name in ("disks", "handed_back"):
-        known = batch.writable(name)
-        for key in [key for key in known if key.startswith(f"{node}:")]:
-            del known[key]
+    for field, key in (("sources", name), ("nodes", node), ("node_histories", node)):
+        batch.writable(field).pop(key, None)
+    for field in ("disks", "handed_back"):
+        known = batch.current(field).items()
+        batch.maps[field] = {key: value for key, value in known if not key.startswith(f"{node}:")}
 
 
 def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:

@@ -58,13 +58,14 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
     is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
     is_anew = is_back or is_late or memory.at is None
+    scales = (None if is_anew else memory.scale_peak, loss_scale(run))
     new = replace(
         memory,
         throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), anew=is_anew),
         step=progress.step,
         at=at,
         cadence_s=progress.cadence_s,
-        scale_peak=_scale_peak(memory, run, anew=is_anew),
+        scale_peak=max((scale for scale in scales if scale is not None), default=None),
     )
     new = _overflown(new, (progress.step or 0) - (memory.step or 0))
     if is_back:
@@ -95,11 +96,6 @@ def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
     trouble = loss.follow(memory.trouble, memory.losses, "loss", point, at)
     losses = (*memory.losses, progress.loss)[-RECENT_LOSSES:] if math.isfinite(progress.loss) else memory.losses
     return replace(memory, trouble=trouble, losses=losses)
-
-
-def _scale_peak(memory: RunMemory, run: Run, *, anew: bool) -> float | None:
-    scales = (None if anew else memory.scale_peak, loss_scale(run))
-    return max((scale for scale in scales if scale is not None), default=None)
 
 
 def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:

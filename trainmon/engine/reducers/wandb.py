@@ -21,7 +21,6 @@ from trainmon.model import (
     CurvesGrew,
     LossTrouble,
     NodeReading,
-    Points,
     Run,
     Sample,
     SampleFetched,
@@ -67,9 +66,14 @@ def grew(batch: EventBatch, event: CurvesGrew) -> None:
         key = metric_names.loss_of(wandb.keys) or next(iter(wandb.keys), "")
         points = event.points.get(key)
         if points is not None and points.values:
-            is_first = event.fresh or not wandb.recent
-            wandb = _with_points(wandb, key, points, event)
-            progress = wandb_progress.grew(progress, current, points, wandb.stepped_at, first=is_first)
+            recent = () if event.fresh else wandb.recent
+            if not recent and wandb.stepped_at is not None and math.isfinite(points.times[-1]):
+                # A heartbeat shows that it lives, and its last row when it made a step.
+                wandb = replace(wandb, stepped_at=min(wandb.stepped_at, points.times[-1]))
+            trouble = loss.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
+            wandb = replace(wandb, recent=(*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:])
+            wandb = _troubled(wandb, trouble)
+            progress = wandb_progress.grew(progress, current, points, wandb.stepped_at, first=not recent)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
@@ -113,16 +117,6 @@ def _samples(before: tuple[Sample, ...], new: tuple[Sample, ...]) -> tuple[Sampl
     known = {sample.key: sample for sample in (*before, *new)}
     samples = [sample if sample.kept else replace(sample, kept=places.get(sample.file)) for sample in known.values()]
     return tuple(samples[-SAMPLES_AT_MOST:])
-
-
-def _with_points(wandb: Wandb, key: str, points: Points, event: CurvesGrew) -> Wandb:
-    recent = () if event.fresh else wandb.recent
-    stepped = wandb.stepped_at
-    if not recent and stepped is not None and math.isfinite(points.times[-1]):
-        stepped = min(stepped, points.times[-1])  # a heartbeat says that it lives, and its last row when it stepped
-    trouble = loss.follow(None if event.fresh else wandb.trouble, recent, key, points, event.at)
-    latest = (*recent, *points.values[-RECENT_LOSSES:])[-RECENT_LOSSES:]
-    return _troubled(replace(wandb, recent=latest, stepped_at=stepped), trouble)
 
 
 def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | None:
