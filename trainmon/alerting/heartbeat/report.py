@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from trainmon.alerting.rules import ago, is_seen
+from trainmon.alerting.rules import ago, is_answering
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Run, State, Verdict
 
@@ -115,7 +115,7 @@ def _free_share(disk: Disk) -> float:
 def _gpus(state: State) -> Iterator[str]:
     nodes = state.nodes.values()
     expected = sum(len(node.gpus) if node.gpus_expected is None else node.gpus_expected for node in nodes)
-    seen = [node for node in nodes if is_seen(state.sources.get(f"node:{node.name}"))]
+    seen = [node for node in nodes if is_answering(state.sources.get(f"node:{node.name}"))]
     healthy = sum(gpu.state == "ok" for node in seen for gpu in node.gpus)
     silent = len(nodes) - len(seen)
     unseen = f", {counted(silent, 'node')} not seen" if silent else ""

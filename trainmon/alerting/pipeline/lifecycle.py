@@ -111,7 +111,7 @@ def _with_finding(
     """The alert of a finding; None if the finding is not believed and there was no alert."""
     now = evaluation.now
     if not is_believed(evaluation.state, finding, now):
-        return None if old is None else _unseen(old, "stale", NO_NEW_DATA, evaluation)
+        return None if old is None else _with_unknown_data(old, "stale", NO_NEW_DATA, evaluation)
     alert = new_alert(finding, now, known, evaluation.token) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":
         return firing_again(alert)
@@ -142,22 +142,22 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
     state, now = evaluation.state, evaluation.now
     rule = evaluation.rules.get(alert.rule)
     if alert.rule in errors:
-        return _unseen(alert, "error", errors[alert.rule], evaluation)
+        return _with_unknown_data(alert, "error", errors[alert.rule], evaluation)
     if rule is None:
         return _ended(alert, RULE_OFF, now)
     if _has_left(alert, evaluation):
         return _ended(alert, NOT_WATCHED, now)
     if not may_resolve(state, alert.sources, now):
-        return _unseen(alert, "stale", NO_NEW_DATA, evaluation)
+        return _with_unknown_data(alert, "stale", NO_NEW_DATA, evaluation)
     try:
         if rule.has_left(state, alert, now):
             return _ended(alert, NOT_WATCHED, now)
-        why = rule.blind(state, alert, now)
+        why = rule.why_unknown(state, alert, now)
     except Exception as error:  # a rule that cannot say whether it sees does not see
         text = f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200]
-        return _unseen(alert, "error", text, evaluation)
+        return _with_unknown_data(alert, "error", text, evaluation)
     if why is not None:
-        return _unseen(alert, "stale", why, evaluation)
+        return _with_unknown_data(alert, "stale", why, evaluation)
     if alert.phase == "pending":
         return _ended(alert, "over before it fired", now)
     since = now if alert.clear_since is None else alert.clear_since
@@ -168,7 +168,7 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
     return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None)
 
 
-def _unseen(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:
+def _with_unknown_data(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:
     """An alert that cannot be seen keeps its state. Its `for` pauses, and a recovery is not believed."""
     changes: dict[str, Any] = {}
     if alert.phase == "pending" and alert.pending_since is not None and evaluation.elapsed > 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.alerting.rules.base import Rule, ago, is_seen
+from trainmon.alerting.rules.base import Rule, ago, is_answering
 from trainmon.alerting.rules.evaluate import raised
 from trainmon.alerting.rules.monitoring import (
     CHANNEL,
@@ -35,6 +35,6 @@ __all__ = [
     "SourceLate",
     "UnansweredTest",
     "ago",
-    "is_seen",
+    "is_answering",
     "raised",
 ]

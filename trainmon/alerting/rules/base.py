@@ -45,30 +45,30 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The severity of all alerts of this rule, instead of its own."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        """Every problem in this State. An alert without a finding is over, unless `blind` gives a reason."""
+        """Every problem in this State. An alert without a finding is over, unless `why_unknown` gives a reason."""
         raise NotImplementedError
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """Why a missing finding does not mean that an open alert is over, in a sentence; None if it is over.
 
         A rule overrides this if its subject may vanish, or lose its numbers, while its sources answer.
         """
-        return unseen(state, alert.sources)
+        return why_silent(state, alert.sources)
 
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
         """Whether the subject is no longer watched although its sources answer. The alert then ends as not watched."""
         return False
 
 
-def unseen(state: State, names: Iterable[str]) -> str | None:
+def why_silent(state: State, names: Iterable[str]) -> str | None:
     """The first of these sources that does not answer, in a sentence."""
     for name in names:
-        if not is_seen(source := state.sources.get(name)):
+        if not is_answering(source := state.sources.get(name)):
             return f"{name} does not answer" if source is None or not source.error else f"{name}: {source.error}"
     return None
 
 
-def is_seen(source: Source | None) -> bool:
+def is_answering(source: Source | None) -> bool:
     return source is not None and source.health == "ok"
 
 

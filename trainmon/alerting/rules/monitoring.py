@@ -50,7 +50,7 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
         """What is wrong with a source, after its name."""
         raise NotImplementedError
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when the source answers. Silence and an error are no answer."""
         name = alert.subject.removeprefix("source:")
         source = state.sources.get(name)
@@ -84,7 +84,7 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
             by_age=True,
         )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when a source answers."""
         return None if any(source.health == "ok" for source in state.sources.values()) else "nothing has answered yet"
 
@@ -118,7 +118,7 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
                 by_age=True,
             )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when most nodes answer."""
         return None if alert.cluster in _nodes(state) else f"no node of {alert.cluster} is known yet"
 
@@ -183,7 +183,7 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
                 by_age=not is_broken,
             )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when the channel has accepted a message."""
         channel = state.channels.get(alert.subject.removeprefix(CHANNEL))
         return None if channel is not None and channel.state == "ok" else "nothing was sent on it since"
@@ -294,7 +294,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
                     by_age=True,
                 )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when a test is acknowledged, not when another one is sent."""
         is_waiting = any(_is_unanswered(one) for one in state.alerts.values())
         return "the newer test is not acknowledged yet either" if is_waiting else None

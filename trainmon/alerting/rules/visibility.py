@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
-from trainmon.alerting.rules.base import Rule, ago, is_seen, unseen
+from trainmon.alerting.rules.base import Rule, ago, is_answering, why_silent
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
@@ -50,7 +50,7 @@ class RunsByNode:
         slurm = self._state.scheduler_nodes.get(node)
         is_free = slurm is not None and slurm.state in ("IDLE", "DOWN") and not self.is_used(node)
         source = None if slurm is None else self._state.sources.get(f"slurm:{slurm.cluster}")
-        return "warning" if is_free and is_seen(source) else "critical"
+        return "warning" if is_free and is_answering(source) else "critical"
 
 
 class NodeRule(Rule, frozen=True, kw_only=True):
@@ -58,8 +58,9 @@ class NodeRule(Rule, frozen=True, kw_only=True):
 
     family = "nodes"
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return node_unseen(state, alert) or self.unclear(state, state.nodes[place(alert.subject)[0]], alert, now)
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        name, _ = node_and_gpu(alert.subject)
+        return why_node_unknown(state, alert) or self.unclear(state, state.nodes[name], alert, now)
 
     def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:
         """Why a missing finding does not mean that an alert about an answering node is over."""
@@ -73,23 +74,23 @@ class GpuRule(Rule, frozen=True, kw_only=True):
     needs: ClassVar[tuple[str, ...]] = ()
     """What the numbers are called, then the fields of a GPU that have them. One of the fields is enough."""
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return gpu_unseen(state, alert, now, *self.needs)
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return why_gpu_unknown(state, alert, now, *self.needs)
 
 
-def nodes_seen(state: State) -> Iterator[Node]:
+def answering_nodes(state: State) -> Iterator[Node]:
     """The nodes that answer now."""
-    return (node for name, node in state.nodes.items() if is_seen(state.sources.get(f"node:{name}")))
+    return (node for name, node in state.nodes.items() if is_answering(state.sources.get(f"node:{name}")))
 
 
-def gpu_nodes_seen(state: State, now: Instant) -> Iterator[Node]:
+def nodes_with_gpu_samples(state: State, now: Instant) -> Iterator[Node]:
     """The nodes with current GPU samples."""
-    return (node for node in nodes_seen(state) if node.gpus and is_fresh(node.gpus_at, state, node.name, now))
+    return (node for node in answering_nodes(state) if node.gpus and is_fresh(node.gpus_at, state, node.name, now))
 
 
-def gpus_seen(state: State, now: Instant) -> Iterator[tuple[Node, Gpu]]:
+def sampled_gpus(state: State, now: Instant) -> Iterator[tuple[Node, Gpu]]:
     """The GPUs with current samples, each with its node."""
-    return ((node, gpu) for node in gpu_nodes_seen(state, now) for gpu in node.gpus)
+    return ((node, gpu) for node in nodes_with_gpu_samples(state, now) for gpu in node.gpus)
 
 
 def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:
@@ -98,7 +99,7 @@ def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:
     return at is not None and now - at <= max(FRESH, 0.0 if source is None else LATE_AFTER * source.period)
 
 
-def place(subject: str) -> tuple[str, int | None]:
+def node_and_gpu(subject: str) -> tuple[str, int | None]:
     """The node and the GPU of `gpu:gpu-001/3` or `gpu:gpu-001/3 xid 79`; of `node:gpu-001 mlx5_0/1` the node alone."""
     kind, _, rest = subject.partition(":")
     name = rest.partition(" ")[0]
@@ -106,20 +107,20 @@ def place(subject: str) -> tuple[str, int | None]:
     return (node, int(index) if index.isdigit() else None) if kind == "gpu" else (name, None)
 
 
-def node_unseen(state: State, alert: Alert) -> str | None:
+def why_node_unknown(state: State, alert: Alert) -> str | None:
     """Why the node of an alert cannot be seen: its source does not answer, or it is not watched."""
-    name, _ = place(alert.subject)
-    return unseen(state, alert.sources) if name in state.nodes else f"{name} is no longer watched"
+    name, _ = node_and_gpu(alert.subject)
+    return why_silent(state, alert.sources) if name in state.nodes else f"{name} is no longer watched"
 
 
-def gpu_unseen(
+def why_gpu_unknown(
     state: State, alert: Alert, now: Instant, what: str = "", *fields: str, may_fail: bool = False
 ) -> str | None:
     """Why the GPU of an alert cannot be seen: its node, the GPU itself, or all of these fields, called `what`, are
     missing. With `may_fail`, a GPU that reports only an error counts as seen."""
-    if (why := node_unseen(state, alert)) is not None:
+    if (why := why_node_unknown(state, alert)) is not None:
         return why
-    name, index = place(alert.subject)
+    name, index = node_and_gpu(alert.subject)
     node = state.nodes[name]
     if not is_fresh(node.gpus_at, state, name, now):
         since = "" if node.gpus_at is None else f" for {ago(now - node.gpus_at)}"

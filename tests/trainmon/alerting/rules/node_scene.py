@@ -145,9 +145,9 @@ class Scene:
         """What a rule finds now, by subject."""
         return {finding.subject: finding for finding in rule.check(self.state, self.now)}
 
-    def blind(self, rule: Rule, finding: Finding) -> str | None:
+    def why_unknown(self, rule: Rule, finding: Finding) -> str | None:
         """Why the rule says nothing of what it found before."""
-        return rule.blind(self.state, alert(finding, self.now), self.now)
+        return rule.why_unknown(self.state, alert(finding, self.now), self.now)
 
 
 def alert(finding: Finding, now: float) -> Alert:

@@ -52,8 +52,8 @@ def test_no_rule_raises_on_a_run_of_which_hardly_anything_is_known(verdict: Verd
             for rule, finding in everything(one):
                 assert finding.severity in SEVERITIES
                 assert finding.summary
-                rule.blind(bare, alert(finding), NOW)
-                rule.blind(replace(seen, runs={}), alert(finding), NOW)
+                rule.why_unknown(bare, alert(finding), NOW)
+                rule.why_unknown(replace(seen, runs={}), alert(finding), NOW)
             looked += 1
     assert looked == 2 * len(SPARSE) * len(QUEUES)
 

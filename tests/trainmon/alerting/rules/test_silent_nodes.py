@@ -40,10 +40,10 @@ def test_a_node_that_falls_silent_resolves_nothing(name: str) -> None:
     scene.silent(late)
     still = {finding.subject for finding in rule.check(scene.state, scene.now)}
     for finding in found:
-        assert finding.subject in still or scene.blind(rule, finding), f"{name}: {finding.subject} reads as over"
+        assert finding.subject in still or scene.why_unknown(rule, finding), f"{name}: {finding.subject} reads as over"
     scene.reduce(SourceRemoved("node:n1"))
     for finding in found:
-        assert scene.blind(rule, finding), f"{name}: a node that is watched no more reads as well"
+        assert scene.why_unknown(rule, finding), f"{name}: a node that is watched no more reads as well"
 
 
 def test_every_rule_has_its_trouble_here_or_is_no_word_of_a_probe() -> None:

@@ -7,7 +7,16 @@ from posixpath import dirname
 from shlex import quote
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.disks.shared import DiskRule, Volume, age, disks_of, holders, runs_on, unread, volumes
+from trainmon.alerting.rules.disks.shared import (
+    DiskRule,
+    Volume,
+    age,
+    disks_of,
+    holders,
+    runs_on,
+    volumes,
+    why_disks_unknown,
+)
 from trainmon.analysis.disks import lies_on
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Disk, Finding, Run, State
@@ -35,8 +44,8 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if bad:
                 yield self._finding(volume, bad, state, now)
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        return unread(holders(alert, state), alert, state, now)
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        return why_disks_unknown(holders(alert, state), alert, state, now)
 
     def _finding(self, volume: Volume, bad: Sequence[Disk], state: State, now: Instant) -> Finding:
         first, path = bad[0], quote(bad[0].path)
@@ -113,8 +122,8 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 advice=f"see dmesg on {disk.host}; its administrators must check and remount it",
             )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         disks = disks_of(alert, state)
-        why = unread(disks, alert, state, now)
+        why = why_disks_unknown(disks, alert, state, now)
         is_silent = why is None and all(disk.state != "ok" for disk in disks)
         return f"{disks[0].path} does not answer" if is_silent else why

@@ -58,7 +58,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                     if left < self.warn and self._is_believed(forecast, volume.disk, state, left):
                         yield self._finding(volume, state, now, left, forecast, what)
 
-    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
         forecast = disk.inodes_forecast if alert.subject.endswith(INODES) else disk.forecast
         is_known = forecast is not None and self._has_history(forecast, disk, state)
         return None if is_known else "there is not enough history of it yet"
@@ -133,13 +133,13 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
                 continue  # checkpoints are deleted again before that save
             yield self._finding(volume, found, found.first, state, now)
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         run = state.runs.get(alert.run or "")
         if run is not None and run.spec.checkpoints is not None and run.checkpoints is None:
             return f"the checkpoints of {run.name} have not been listed yet"
-        return super().blind(state, alert, now)
+        return super().why_unknown(state, alert, now)
 
-    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.left_bytes is not None else "what is left is not known"
 
     def _finding(self, volume: Volume, found: Fit, save: Save, state: State, now: Instant) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, Share, Size, ago, is_seen, unseen
+from trainmon.alerting.rules.base import Duration, Share, Size, ago, is_answering, why_silent
 from trainmon.alerting.rules.disks.shared import DiskRule
 from trainmon.analysis.disks import EXPIRED, largest
 from trainmon.lib import Instant, clean, size
@@ -36,7 +36,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for where, quota in state.quotas.items():
-            if not is_seen(state.sources.get(quota.source)):
+            if not is_answering(state.sources.get(quota.source)):
                 continue
             disks = (disk for disk in state.disks.values() if disk.quota is quota)
             sizes = (largest(disk, state.disks, state.runs.values()) for disk in disks)
@@ -51,10 +51,10 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
                     "a storage server may be down: see lfs check servers, or tell its administrators", now,
                 )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         quotas = state.quotas.items()
         quota = next((one for where, one in quotas if alert.subject.startswith(clean(f"disk:{where} "))), None)
-        why = unseen(state, alert.sources)
+        why = why_silent(state, alert.sources)
         if why is not None or quota is None or alert.subject.endswith(SERVERS):
             return why
         if quota.trouble is not None:

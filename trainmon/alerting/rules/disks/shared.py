@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from trainmon.alerting.rules.base import Rule, ago, is_seen, unseen
+from trainmon.alerting.rules.base import Rule, ago, is_answering, why_silent
 from trainmon.analysis.disks import is_shared, lies_on, saved_on
 from trainmon.lib import Instant, Seconds, clean, counted
 from trainmon.model import Alert, Disk, Finding, Run, Severity, State
@@ -55,7 +55,7 @@ def writable_volumes(state: State, now: Instant, suspect: Callable[[Disk], bool]
 
 
 def is_current(disk: Disk, state: State, now: Instant) -> bool:
-    return now - disk.at <= FRESH and is_seen(state.sources.get(f"node:{disk.host}"))
+    return now - disk.at <= FRESH and is_answering(state.sources.get(f"node:{disk.host}"))
 
 
 def runs_on(volume: Volume, state: State) -> list[Run]:
@@ -89,9 +89,9 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         }
         return Finding(**known | more)
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         disks = disks_of(alert, state)
-        if (why := unread(disks, alert, state, now)) is not None:
+        if (why := why_disks_unknown(disks, alert, state, now)) is not None:
             return why
         path = disks[0].path
         current = [disk for disk in disks if is_current(disk, state, now) and disk.state == "ok"]
@@ -101,7 +101,7 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             return f"{path} is read-only now"
         is_old = now - alert.found_at < disks[0].lag
         lag = f"the statistics of {path} may be {ago(disks[0].lag)} old" if is_old else None
-        return self.lacks(state, current[0], alert) or lag
+        return self.missing_number(state, current[0], alert) or lag
 
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
         """Whether its host answers but no longer samples it: the host sampled it for another one that answers now, or
@@ -110,9 +110,9 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
         is_handed_back = any(_is_of(alert, clean(f"disk:{key}")) for key in state.handed_back)
         if holders(alert, state) or (now - since < LEFT_AFTER and not is_handed_back):
             return False
-        return bool(alert.sources) and unseen(state, alert.sources) is None
+        return bool(alert.sources) and why_silent(state, alert.sources) is None
 
-    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
         """Which number of an answering disk is missing, in a sentence."""
         return None
 
@@ -138,7 +138,7 @@ def holders(alert: Alert, state: State) -> list[Disk]:
     ]
 
 
-def unread(disks: Sequence[Disk], alert: Alert, state: State, now: Instant) -> str | None:
+def why_disks_unknown(disks: Sequence[Disk], alert: Alert, state: State, now: Instant) -> str | None:
     """Why the state of these disks is not known now."""
     if not disks:
         return f"{alert.subject.removeprefix('disk:')} is not sampled now"

@@ -61,7 +61,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             if severity is not None and (disk.usable_free_bytes or 0) < enough:
                 yield self._finding(volume, severity, size_of_one, state, now)
 
-    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_bytes and disk.usable_free_bytes is not None else "its size is not known"
 
     def _severity(self, disk: Disk, state: State) -> Severity | None:
@@ -121,7 +121,7 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
                     f"du --inodes -xd1 {quote(disk.path)} | sort -n",
                 )  # fmt: skip
 
-    def lacks(self, state: State, disk: Disk, alert: Alert) -> str | None:
+    def missing_number(self, state: State, disk: Disk, alert: Alert) -> str | None:
         return None if disk.total_inodes and disk.free_inodes is not None else "its inodes are not known"
 
     def _severity(self, disk: Disk) -> Severity | None:

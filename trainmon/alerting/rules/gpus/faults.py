@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, ago, unseen
+from trainmon.alerting.rules.base import Duration, ago, why_silent
 from trainmon.alerting.rules.visibility import (
     EXCLUDE,
     GpuRule,
     RunsByNode,
     gpu_finding,
-    gpu_unseen,
-    gpus_seen,
     has_slurm,
+    sampled_gpus,
+    why_gpu_unknown,
 )
 from trainmon.analysis.gpus import RECOVERY, XidMeaning, meaning, switch_meaning
 from trainmon.lib import Instant, counted
@@ -43,7 +43,7 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
-        for node, gpu in gpus_seen(state, now):
+        for node, gpu in sampled_gpus(state, now):
             if gpu.ecc_uncorrected:
                 yield self._finding(node, gpu, state, runs, now)
 
@@ -81,7 +81,7 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
-        for node, gpu in gpus_seen(state, now):
+        for node, gpu in sampled_gpus(state, now):
             if gpu.remap_failed:
                 yield gpu_finding(
                     self, node, gpu, runs,
@@ -112,7 +112,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
-        for node, gpu in gpus_seen(state, now):
+        for node, gpu in sampled_gpus(state, now):
             if gpu.state != "ok":
                 yield self._finding(node, gpu, runs, now)
 
@@ -134,8 +134,8 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
             fires_at_once=is_lost,
         )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if (why := gpu_unseen(state, alert, now, may_fail=True)) is not None or alert.node is None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        if (why := why_gpu_unknown(state, alert, now, may_fail=True)) is not None or alert.node is None:
             return why
         node = state.nodes[alert.node]
         expected = gpus_expected(node, state)
@@ -213,7 +213,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
             event=not is_hardware,
         )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """A fault stays open while its node does not answer, and over a restart of this program."""
         past = state.node_histories.get(alert.node or "")
         if past is None:
@@ -221,7 +221,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
         was_before = alert.since < state.started_at and now - alert.since <= self.remember
         if was_before and (past.booted_at is None or past.booted_at <= alert.since):
             return "it was reported before this program started, and the node has not rebooted since"
-        return unseen(state, alert.sources)
+        return why_silent(state, alert.sources)
 
 
 def _is_over(fault: Fault, past: NodeHistory) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, is_seen, unseen
+from trainmon.alerting.rules.base import Duration, is_answering, why_silent
 from trainmon.alerting.rules.gpus.faults import MISMATCH, NEW, gpus_expected
 from trainmon.alerting.rules.runs import LIVING
-from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, node_unseen, nodes_seen
+from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, answering_nodes, why_node_unknown
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, Node, SchedulerNode, Severity, State
 
@@ -39,7 +39,7 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
         by_slurm = {name: slurm for name, slurm in state.scheduler_nodes.items() if slurm.lost_gpus is not None}
-        for node in nodes_seen(state):
+        for node in answering_nodes(state):
             listed, expected = len(node.gpus), gpus_expected(node, state)
             if (summary := none_listed(node, state)) is not None:
                 severity = none_listed_severity(node, state, runs)
@@ -79,22 +79,22 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
             since=None if slurm is None else slurm.reason_at,
         )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         slurm = state.scheduler_nodes.get(alert.node or "")
         if alert.node is None or f"node:{alert.node}" in alert.sources:
-            if (why := node_unseen(state, alert)) is not None:
+            if (why := why_node_unknown(state, alert)) is not None:
                 return why
             node, found = state.nodes[alert.node or ""], LISTED.search(alert.summary)
             if found is not None:  # more may have been expected before a restart
                 is_less = len(node.gpus) < int(found[1])
                 return f"{node.name} lists {len(node.gpus)} GPUs, and had {found[1]}" if is_less else None
-            is_known = slurm is not None and is_seen(state.sources.get(f"slurm:{slurm.cluster}"))
+            is_known = slurm is not None and is_answering(state.sources.get(f"slurm:{slurm.cluster}"))
             return None if node.gpus or is_known else f"{node.name} still lists no GPU"
         if slurm is None:
             return f"Slurm no longer lists {alert.node}"
         if slurm.lost_gpus is not None:
             return f"Slurm still finds fewer GPUs in {alert.node} than configured"
-        return unseen(state, alert.sources)
+        return why_silent(state, alert.sources)
 
 
 def none_listed(node: Node, state: State) -> str | None:

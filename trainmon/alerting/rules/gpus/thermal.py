@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, gpu_finding, gpus_seen, lasted
+from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, gpu_finding, lasted, sampled_gpus
 from trainmon.lib import Instant
 from trainmon.model import Finding, Gpu, Node, NodeHistory, State
 
@@ -44,7 +44,7 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
-        for node, gpu in gpus_seen(state, now):
+        for node, gpu in sampled_gpus(state, now):
             margin = gpu.temperature_margin_c
             uses_degrees = margin is None or self.absolute
             if (
@@ -130,7 +130,7 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
     def findings(self, state: State, now: Instant, reason: str, but: tuple[str, ...], text: str) -> Iterator[Finding]:
         """The GPUs with the throttle reason `reason` and with none of `but`."""
         runs = RunsByNode(state)
-        for node, gpu in gpus_seen(state, now):
+        for node, gpu in sampled_gpus(state, now):
             if not gpu.throttle or reason not in gpu.throttle or any(other in gpu.throttle for other in but):
                 continue
             since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, reason))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, Share, is_seen
+from trainmon.alerting.rules.base import Duration, Share, is_answering
 from trainmon.alerting.rules.visibility import (
     AWAY,
     GpuRule,
     RunsByNode,
     gpu_finding,
-    gpu_nodes_seen,
-    gpu_unseen,
-    gpus_seen,
     has_slurm,
     is_fresh,
-    place,
+    node_and_gpu,
+    nodes_with_gpu_samples,
+    sampled_gpus,
+    why_gpu_unknown,
 )
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
@@ -53,7 +53,7 @@ class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
         least = min(self.full, self.warning)
-        for node, gpu in gpus_seen(state, now):
+        for node, gpu in sampled_gpus(state, now):
             used, total = gpu.memory_used_mib, gpu.memory_total_mib
             if used is not None and total and used >= least * total:
                 holders = sorted(gpu.processes, key=lambda process: -(process.memory_mib or 0))
@@ -90,7 +90,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
                 node = state.nodes.get(name)
                 if (
                     node is None
-                    or not is_seen(state.sources.get(f"node:{name}"))
+                    or not is_answering(state.sources.get(f"node:{name}"))
                     or not is_fresh(node.gpus_at, state, name, now)
                 ):
                     continue
@@ -118,9 +118,9 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             run=run.name,
         )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         run = state.runs.get(alert.run or "")
-        name, index = place(alert.subject)
+        name, index = node_and_gpu(alert.subject)
         if run is None:
             return f"the run {alert.run} is no longer watched"
         trains = run.verdict in TRAINS
@@ -128,7 +128,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             return None
         if run.verdict in PAUSES or (trains and not _steps(run, now)):
             return f"{run.name}: {run.why}"
-        why = gpu_unseen(state, alert, now, "utilization", "utilization_pct")
+        why = why_gpu_unknown(state, alert, now, "utilization", "utilization_pct")
         if why is not None or alert.found_at >= state.started_at or not trains:
             return why
         # After a restart of this program, it is not known to which job a GPU without memory belongs.
@@ -176,7 +176,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """The same for the memory of one process. Monitoring processes use less."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        for node in gpu_nodes_seen(state, now):
+        for node in nodes_with_gpu_samples(state, now):
             slurm = state.scheduler_nodes.get(node.name)
             if slurm is None or slurm.state == "IDLE":
                 left = [gpu for gpu in node.gpus if self._is_left(gpu)]
@@ -210,7 +210,7 @@ def _without_a_job(node: Node, state: State) -> str | None:
         has_ended = own and all(run.verdict in AWAY for run in own)
         return f"{own[-1].name} is {own[-1].verdict}" if has_ended else None
     slurm = state.scheduler_nodes.get(node.name)
-    if slurm is None or slurm.state != "IDLE" or not is_seen(state.sources.get(f"slurm:{node.cluster}")):
+    if slurm is None or slurm.state != "IDLE" or not is_answering(state.sources.get(f"slurm:{node.cluster}")):
         return None
     is_changing = {"NOT_RESPONDING", "COMPLETING", "POWERING_UP"} & set(slurm.flags)
     is_held = any(node.name in job.nodes and holds_nodes(job) for job in state.jobs.values())

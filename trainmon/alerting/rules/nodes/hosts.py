@@ -10,10 +10,10 @@ from trainmon.alerting.rules.visibility import (
     EXCLUDE,
     NodeRule,
     RunsByNode,
+    answering_nodes,
     lasted,
     node_finding,
-    node_unseen,
-    nodes_seen,
+    why_node_unknown,
 )
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Alert, Finding, Run, SchedulerNode, Source, State
@@ -74,7 +74,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             by_age=True,
         )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """It is over when the node answers, or is not wanted now."""
         source = state.sources.get(f"node:{alert.node}")
         if source is None:
@@ -131,7 +131,7 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
                 event=True,
             )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         return None
 
 
@@ -147,7 +147,7 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The largest difference that is tolerated."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        skews = {node.name: node.clock_skew_s for node in nodes_seen(state) if node.clock_skew_s is not None}
+        skews = {node.name: node.clock_skew_s for node in answering_nodes(state) if node.clock_skew_s is not None}
         off = {name: skew for name, skew in skews.items() if abs(skew) > self.most}
         if not off:
             return
@@ -174,7 +174,7 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
                 advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm depend on clocks",
             )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         if alert.subject != "self":
-            return node_unseen(state, alert)
-        return None if any(nodes_seen(state)) else "no node answers, so clocks cannot be compared"
+            return why_node_unknown(state, alert)
+        return None if any(answering_nodes(state)) else "no node answers, so clocks cannot be compared"

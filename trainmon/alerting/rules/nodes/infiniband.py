@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, NodeRule, RunsByNode, node_finding, nodes_seen
+from trainmon.alerting.rules.visibility import EXCLUDE, NodeRule, RunsByNode, answering_nodes, node_finding
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, Node, NodeHistory, State
 
@@ -29,7 +29,7 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
         common: dict[str, set[str]] = {}
-        for node in nodes_seen(state):
+        for node in answering_nodes(state):
             links = state.node_histories.get(node.name, NEW).links
             states = {port.port: port.state for port in node.infiniband}
             if all(state == UP for state in states.values()) and (not states or len(links) <= len(states)):
@@ -60,7 +60,7 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
 
 def _common(state: State, cluster: str) -> set[str]:
     """The ports that are up on nearly all nodes of a cluster."""
-    nodes = [node.infiniband for node in nodes_seen(state) if node.cluster == cluster and node.infiniband]
+    nodes = [node.infiniband for node in answering_nodes(state) if node.cluster == cluster and node.infiniband]
     up = Counter(port.port for ports in nodes for port in ports if port.state == UP)
     return {port for port, count in up.items() if count >= max(PEERS, 0.9 * len(nodes))}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, ago
-from trainmon.alerting.rules.visibility import NodeRule, RunsByNode, is_fresh, node_finding, nodes_seen
+from trainmon.alerting.rules.visibility import NodeRule, RunsByNode, answering_nodes, is_fresh, node_finding
 from trainmon.analysis.nodes import BUCKETS, leak
 from trainmon.lib import Instant, counted
 from trainmon.model import FAULT_GAP, Alert, Finding, Node, NodeHistory, State
@@ -18,7 +18,7 @@ class MemoryRule(NodeRule, frozen=True, kw_only=True):
 
     def nodes(self, state: State, now: Instant, share: float) -> Iterator[tuple[Node, int, int]]:
         """The nodes with at least this share in use now, each with its used and total MiB."""
-        for node in nodes_seen(state):
+        for node in answering_nodes(state):
             used, total = node.memory_used_mib, node.memory_total_mib
             if used is not None and total and used >= share * total and is_fresh(node.host_at, state, node.name, now):
                 yield node, used, total
@@ -138,5 +138,5 @@ class OomKill(NodeRule, frozen=True, kw_only=True):
                 event=True,
             )  # fmt: skip
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         return None

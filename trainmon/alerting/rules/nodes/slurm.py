@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.alerting.rules.base import Duration, ago, is_seen, unseen
+from trainmon.alerting.rules.base import Duration, ago, is_answering, why_silent
 from trainmon.alerting.rules.nodes.hosts import PLANNED
 from trainmon.alerting.rules.visibility import NodeRule, RunsByNode
 from trainmon.analysis.nodes import spares
@@ -39,7 +39,7 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
             if not slurm.flags and slurm.state not in DOWN:
                 continue
             text, is_ours = _text(slurm), name in state.nodes or runs.affected(name) is not None
-            if text is not None and is_ours and is_seen(state.sources.get(f"slurm:{slurm.cluster}")):
+            if text is not None and is_ours and is_answering(state.sources.get(f"slurm:{slurm.cluster}")):
                 yield self._finding(slurm, text, state, runs, now)
 
     def _finding(self, slurm: SchedulerNode, text: str, state: State, runs: RunsByNode, now: Instant) -> Finding:
@@ -68,9 +68,9 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
             person=is_mine and slurm.is_drained and not is_down,
         )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         is_listed = alert.node is None or alert.node in state.scheduler_nodes
-        return unseen(state, alert.sources) if is_listed else f"Slurm no longer lists {alert.node}"
+        return why_silent(state, alert.sources) if is_listed else f"Slurm no longer lists {alert.node}"
 
 
 def _text(slurm: SchedulerNode) -> str | None:
@@ -97,7 +97,7 @@ class SparesFew(NodeRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for found in spares(state) if any(cluster.spares for cluster in state.clusters.values()) else ():
-            if found.are_missing and is_seen(state.sources.get(f"slurm:{found.cluster}")):
+            if found.are_missing and is_answering(state.sources.get(f"slurm:{found.cluster}")):
                 nodes = (node for node in state.scheduler_nodes.values() if node.cluster == found.cluster)
                 yield Finding(
                     rule=self.name,
@@ -111,8 +111,8 @@ class SparesFew(NodeRule, frozen=True, kw_only=True):
                     sources=(f"slurm:{found.cluster}",),
                 )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
-        if (why := unseen(state, alert.sources)) is not None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        if (why := why_silent(state, alert.sources)) is not None:
             return why
         is_known = any(one.cluster == alert.cluster and one.idle_healthy is not None for one in spares(state))
         return None if is_known else f"Slurm does not report the idle nodes of {alert.cluster}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from trainmon.alerting.rules.base import Family, Rule, unseen
+from trainmon.alerting.rules.base import Family, Rule, why_silent
 from trainmon.analysis.runs import Queue, RunContext, queue_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import WANDB, Alert, Finding, Job, Run, Severity, State
@@ -34,7 +34,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
     family: ClassVar[Family] = "runs"
     by_age: ClassVar[bool] = False
     """Whether its findings rest on how much time has passed."""
-    unseen_while: ClassVar[frozenset[str]] = UNKNOWN
+    unknown_while: ClassVar[frozenset[str]] = UNKNOWN
     """Verdicts under which a missing finding does not end an alert."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
@@ -49,21 +49,21 @@ class RunRule(Rule, frozen=True, kw_only=True):
         """The names of the sources that the rule needs."""
         return (*log_source(state, run), *slurm_source(state, run))
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """Uses the present sources of the run: its log may be read on another host now."""
         run = state.runs.get(alert.run or "")
         if run is None:
             return f"the run {alert.run} is no longer watched"
-        if (why := unseen(state, self.sources(state, run))) is not None:
+        if (why := why_silent(state, self.sources(state, run))) is not None:
             return why
-        is_unknown = run.verdict in self.unseen_while
+        is_unknown = run.verdict in self.unknown_while
         return f"{run.name} is {run.verdict}: {run.why}" if is_unknown else self.unclear(state, run, now)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         """Why nothing is known of this run although its sources answer."""
         return None
 
-    def steady(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
+    def first_reported(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
         """The time of an event as it was first reported: it is read again after a start, and clocks drift."""
         at = min(since, now)
         known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))

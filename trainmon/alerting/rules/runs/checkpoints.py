@@ -21,7 +21,7 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
     """Needs the host that lists the directory."""
 
     by_age: ClassVar[bool] = True
-    unseen_while: ClassVar[frozenset[str]] = frozenset()
+    unknown_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         host = None if run.checkpoints is None else run.checkpoints.host
@@ -39,7 +39,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "checkpoint-overdue"
     origin: ClassVar[str] = "twice its own interval; BLOOM lost 7 h with sparse saves, then saved every 3 h"
-    unseen_while: ClassVar[frozenset[str]] = BETWEEN
+    unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     times: float = 2.0
     """This many times its usual interval, in steps (if they are known) and in time. Both must be exceeded, because

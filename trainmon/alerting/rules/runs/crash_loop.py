@@ -40,7 +40,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
             "info",
             f"{run.name} was restarted {ago(now - found[0])} ago: {found[1]}{last}",
             evidence=tail(run, 3),
-            since=self.steady(state, run, found[0], now, 30.0),
+            since=self.first_reported(state, run, found[0], now, 30.0),
             event=True,
             fires_at_once=True,
         )

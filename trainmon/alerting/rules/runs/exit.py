@@ -202,7 +202,7 @@ class Finished(ExitRule, frozen=True, kw_only=True):
             "info",
             f"{run.name} has finished: {run.why}{loss}; its last step was {ago(now - since)} ago",
             evidence=tail(run, 3),
-            since=self.steady(state, run, since, now, 600.0),
+            since=self.first_reported(state, run, since, now, 600.0),
             event=True,
             fires_at_once=True,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, ago, is_seen
+from trainmon.alerting.rules.base import Duration, ago, is_answering
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, UNKNOWN, RunRule, present_in, queue_in, slurm_source, waiting_in
 from trainmon.analysis.runs import needed_to_save, target, where
@@ -17,7 +17,7 @@ from trainmon.slurm import is_permanent, waiting_reason
 class JobRule(RunRule, frozen=True, kw_only=True):
     """Needs only Slurm."""
 
-    unseen_while: ClassVar[frozenset[str]] = frozenset()
+    unknown_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return slurm_source(state, run)
@@ -45,7 +45,7 @@ class NotScheduled(JobRule, frozen=True, kw_only=True):
                 advice=f"C cancels it: trainmon-tui cancel {run.name}; {advice.queues(state, run)}",
             )
         source = state.sources.get(f"slurm:{run.spec.cluster}")
-        if run.spec.found or run.verdict not in UNKNOWN or not (run.spec.job or run.jobs) or not is_seen(source):
+        if run.spec.found or run.verdict not in UNKNOWN or not (run.spec.job or run.jobs) or not is_answering(source):
             return
         jobs = (state.jobs[key] for key in run.jobs if key in state.jobs)
         if any(one.gone_at is None and one.stage != "ended" for one in jobs):

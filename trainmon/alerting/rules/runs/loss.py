@@ -24,15 +24,15 @@ SIGMAS_BETWEEN = 3.29
 class MetricRule(RunRule, frozen=True, kw_only=True):
     """A rule about a number that comes with the steps. Without new steps, its alerts stay as they are."""
 
-    unseen_while: ClassVar[frozenset[str]] = BETWEEN
+    unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         by_wandb = wandb_source(state, run) if "loss" in run.progress.borrowed else ()
         return tuple(dict.fromkeys((*log_source(state, run), *by_wandb)))
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """After a restart, this program knows only the new numbers: that alone does not end an alert."""
-        why = super().blind(state, alert, now)
+        why = super().why_unknown(state, alert, now)
         run = state.runs.get(alert.run or "")
         if why is not None or run is None or alert.found_at >= state.started_at or run.verdict not in LIVING:
             return why

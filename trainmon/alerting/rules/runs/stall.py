@@ -27,7 +27,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
     verdict: ClassVar[str]
     text: ClassVar[str]
     by_age: ClassVar[bool] = True
-    unseen_while: ClassVar[frozenset[str]] = UNKNOWN | SILENT
+    unknown_while: ClassVar[frozenset[str]] = UNKNOWN | SILENT
     """Another kind of stall does not end this one."""
 
     for_: Duration = 60.0
@@ -58,10 +58,10 @@ class StallRule(RunRule, frozen=True, kw_only=True):
         """What to do."""
         raise NotImplementedError
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """If no step is known, only the log shows that the run goes on: the stall ends when the log grows again."""
         run = state.runs.get(alert.run or "")
-        return None if run is not None and _is_unread(run) else super().blind(state, alert, now)
+        return None if run is not None and _is_unread(run) else super().why_unknown(state, alert, now)
 
     def _is_known(self, state: State, run: Run) -> bool:
         """Whether another rule already reports this stall: one stall is one alert. A warning may have become worse."""
@@ -183,7 +183,7 @@ class LogUnread(RunRule, frozen=True, kw_only=True):
             f"it is not known whether {run.name} trains: {run.why}",
             evidence=tail(run),
             advice="look at its log (key 4), and describe its lines: [[log_format]]",
-            since=self.steady(state, run, now if began is None else began, now, 30.0),
+            since=self.first_reported(state, run, now if began is None else began, now, 30.0),
             event=True,
         )
 

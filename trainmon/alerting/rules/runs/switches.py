@@ -20,7 +20,7 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
     """Needs the host that reads the files of the run."""
 
     by_age: ClassVar[bool] = True
-    unseen_while: ClassVar[frozenset[str]] = frozenset()
+    unknown_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         """The host that reads its files."""
@@ -87,7 +87,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
 
     name: ClassVar[str] = "save-switch-ignored"
     origin: ClassVar[str] = "a switch is read at every iteration: ten of them, or 10m; two usual saves, or 15m"
-    unseen_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
+    unknown_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which

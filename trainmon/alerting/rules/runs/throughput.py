@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from statistics import median
 from typing import ClassVar, NamedTuple
 
-from trainmon.alerting.rules.base import Duration, Share, unseen
+from trainmon.alerting.rules.base import Duration, Share, why_silent
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_source
 from trainmon.analysis.gpus import is_empty, is_read
 from trainmon.analysis.runs import ENOUGH, MINUTE
@@ -25,7 +25,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     name: ClassVar[str] = "slow-throughput"
     origin: ClassVar[str] = "our choice; the baseline is its own: a new speed becomes usual after half a day"
     needs_for: ClassVar[bool] = True
-    unseen_while: ClassVar[frozenset[str]] = BETWEEN
+    unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     drop: Share = 0.2
     """How much slower than usual."""
@@ -59,7 +59,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         return None if self._is_measured(run, now) else "its throughput was not measured lately"
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         """After a restart, this program knows only the slow throughput: the usual one is in the alert."""
         run = state.runs.get(alert.run or "")
         reported = REPORTED.search(alert.summary)
@@ -71,7 +71,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
                 rate = median(recent)
                 if rate < (1 - self.drop) * usual:
                     return f"it makes {_rate(rate)} {measure}, and made {_rate(usual)} before this program started"
-        return super().blind(state, alert, now)
+        return super().why_unknown(state, alert, now)
 
     def _is_measured(self, run: Run, now: Instant) -> bool:
         pace = run.memory.throughput
@@ -135,11 +135,11 @@ class Straggler(RunRule, frozen=True, kw_only=True):
                 advice=f"see what slows it (key 2, Enter on {node}); X keeps jobs off it: trainmon-tui exclude {node}",
             )
 
-    def blind(self, state: State, alert: Alert, now: Instant) -> str | None:
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
         run = state.runs.get(alert.run or "")
         if run is None or alert.node not in run.spec.nodes:
             return None  # it trains elsewhere now
-        if (why := unseen(state, alert.sources)) is not None:
+        if (why := why_silent(state, alert.sources)) is not None:
             return why
         if run.verdict not in STEPS:
             return f"{run.name} is {run.verdict}: its GPUs cannot be compared"

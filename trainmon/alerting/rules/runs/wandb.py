@@ -17,7 +17,7 @@ LOST = ("waiting", "overdue")
 class WandbRule(RunRule, frozen=True, kw_only=True):
     """Needs only W&B."""
 
-    unseen_while: ClassVar[frozenset[str]] = frozenset()
+    unknown_while: ClassVar[frozenset[str]] = frozenset()
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return wandb_source(state, run)

@@ -115,10 +115,10 @@ class Scene:
         (finding,) = self.found(rule).values()
         return finding
 
-    def blind(self, rule: Rule, finding: Finding, found_at: float | None = None) -> str | None:
+    def why_unknown(self, rule: Rule, finding: Finding, found_at: float | None = None) -> str | None:
         """Why an alert that was raised by this finding is not over now."""
         assert finding.subject not in self.found(rule)
-        return rule.blind(self.state, alert_of(finding, NOW if found_at is None else found_at), self.now)
+        return rule.why_unknown(self.state, alert_of(finding, NOW if found_at is None else found_at), self.now)
 
 
 def alert_of(finding: Finding, found_at: float = NOW) -> Alert:

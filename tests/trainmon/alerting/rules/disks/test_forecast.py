@@ -68,10 +68,10 @@ def test_too_little_history_tells_nothing_and_resolves_nothing() -> None:
     for young in (None, forecast(3, span=2 * HOUR), forecast(None, basis="cycles", cycles=2)):
         scene = Scene().foretold(young)
         assert scene.found(FORECAST) == {}
-        assert scene.blind(FORECAST, finding) == "there is not enough history of it yet"
-    assert Scene().foretold(forecast(None)).blind(FORECAST, finding) is None
-    assert Scene().foretold(forecast(40)).blind(FORECAST, finding) is None
-    assert Scene().foretold(forecast(3)).lost("node:login1").blind(FORECAST, finding) is not None
+        assert scene.why_unknown(FORECAST, finding) == "there is not enough history of it yet"
+    assert Scene().foretold(forecast(None)).why_unknown(FORECAST, finding) is None
+    assert Scene().foretold(forecast(40)).why_unknown(FORECAST, finding) is None
+    assert Scene().foretold(forecast(3)).lost("node:login1").why_unknown(FORECAST, finding) is not None
 
 
 def test_where_checkpoints_are_saved_the_first_deletion_may_be_many_saves_away() -> None:
@@ -193,9 +193,9 @@ def test_two_runs_share_the_room() -> None:
 
 def test_checkpoints_that_are_not_listed_yet_resolve_nothing() -> None:
     finding = room(TB // 2).only(FIT)
-    assert room(TB // 2).saves(None).blind(FIT, finding) == "the checkpoints of llm have not been listed yet"
-    assert room(2 * TB).blind(FIT, finding) is None
-    assert room(TB // 2).lost("node:login1").blind(FIT, finding) is not None
+    assert room(TB // 2).saves(None).why_unknown(FIT, finding) == "the checkpoints of llm have not been listed yet"
+    assert room(2 * TB).why_unknown(FIT, finding) is None
+    assert room(TB // 2).lost("node:login1").why_unknown(FIT, finding) is not None
 
 
 def test_how_many_fit_is_told_for_the_disk_that_holds_them() -> None:

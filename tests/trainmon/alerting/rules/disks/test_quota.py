@@ -68,22 +68,24 @@ def test_a_server_that_is_away_is_a_finding() -> None:
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx servers"
     assert finding.summary == "the quota of /fsx is not exact: Some devices may be not working; read 0s ago"
-    assert Scene().allowed(mine(5)).blind(QUOTA, finding) is None
+    assert Scene().allowed(mine(5)).why_unknown(QUOTA, finding) is None
 
 
 def test_what_is_not_answered_or_not_exact_resolves_nothing() -> None:
     finding = Scene().allowed(mine(9.8)).only(QUOTA)
     lost = Scene().allowed(mine(9.8)).lost("quota:prod:/fsx", "login1: lfs did not end in 60s")
-    assert lost.blind(QUOTA, finding) == "quota:prod:/fsx: login1: lfs did not end in 60s"
+    assert lost.why_unknown(QUOTA, finding) == "quota:prod:/fsx: login1: lfs did not end in 60s"
     late = Scene().allowed(mine(9.8)).after(3 * 600.0 + 1)
-    assert late.blind(QUOTA, finding) == "quota:prod:/fsx does not answer"
+    assert late.why_unknown(QUOTA, finding) == "quota:prod:/fsx does not answer"
     gone = Scene().allowed(mine(9.8)).say(SourceRemoved("quota:prod:/fsx"))
-    assert gone.blind(QUOTA, finding) == "quota:prod:/fsx does not answer"
+    assert gone.why_unknown(QUOTA, finding) == "quota:prod:/fsx does not answer"
     away = Scene().allowed(mine(4.0, is_inexact=True), trouble="a server is away")
-    assert QUOTA.blind(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"
+    assert (
+        QUOTA.why_unknown(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"
+    )
     other = Scene().allowed(Allowance(whose="group lab", used_bytes=TB))
-    assert other.blind(QUOTA, finding) == "the quota command of /fsx no longer reports it"
-    assert Scene().allowed(mine(4.0)).blind(QUOTA, finding) is None
+    assert other.why_unknown(QUOTA, finding) == "the quota command of /fsx no longer reports it"
+    assert Scene().allowed(mine(4.0)).why_unknown(QUOTA, finding) is None
 
 
 def test_no_quota_is_no_trouble() -> None:

@@ -125,28 +125,28 @@ def test_the_root_of_a_node_does_not_hold_checkpoints_of_another_mount() -> None
 
 def test_a_disk_that_cannot_be_seen_is_not_well() -> None:
     finding = nearly_full().only(FULL)
-    assert nearly_full().lost("node:login1").blind(FULL, finding) == (
+    assert nearly_full().lost("node:login1").why_unknown(FULL, finding) == (
         "login1:/fsx was last sampled 0s ago: no answer in 10 s"
     )
-    assert nearly_full().after(600.0).blind(FULL, finding) == "login1:/fsx was last sampled 10m ago"
+    assert nearly_full().after(600.0).why_unknown(FULL, finding) == "login1:/fsx was last sampled 10m ago"
     hung = nearly_full().tell("login1", sample(state="hung", free_bytes=None, total_bytes=None))
-    assert hung.blind(FULL, finding) == "/fsx does not answer"
-    assert nearly_full().tell("login1", sample(read_only=True)).blind(FULL, finding) == "/fsx is read-only now"
+    assert hung.why_unknown(FULL, finding) == "/fsx does not answer"
+    assert nearly_full().tell("login1", sample(read_only=True)).why_unknown(FULL, finding) == "/fsx is read-only now"
     unknown = nearly_full().tell("login1", sample(free_bytes=None, total_bytes=None))
-    assert unknown.blind(FULL, finding) == "its size is not known"
+    assert unknown.why_unknown(FULL, finding) == "its size is not known"
     gone = nearly_full()
     gone.state = replace(gone.state, disks={})
-    assert gone.blind(FULL, finding) == "login1:/fsx is not sampled now"
-    assert nearly_full().tell("login1", sample()).blind(FULL, finding) is None
+    assert gone.why_unknown(FULL, finding) == "login1:/fsx is not sampled now"
+    assert nearly_full().tell("login1", sample()).why_unknown(FULL, finding) is None
 
 
 def test_statistics_that_lag_are_not_believed_at_once_when_they_are_well_again() -> None:
     finding = nearly_full().only(FULL)
     scene = Scene().settled(lags=1800.0).after(60.0).tell("login1", sample())
     assert scene.state.disks["login1:/fsx"].lag == 1800.0
-    assert scene.blind(FULL, finding) == "the statistics of /fsx may be 30m old"
+    assert scene.why_unknown(FULL, finding) == "the statistics of /fsx may be 30m old"
     later = Scene().settled(lags=1800.0).after(1900.0).tell("login1", sample())
-    assert later.blind(FULL, finding) is None
+    assert later.why_unknown(FULL, finding) is None
     assert (
         nearly_full()
         .settled(lags=1800.0)
@@ -175,7 +175,7 @@ def test_what_is_told_of_few_inodes() -> None:
     assert finding.summary == "login1:/fsx has 40,000 inodes left of 1,000,000: 4.0%; read 0s ago"
     assert finding.advice.endswith("du --inodes -xd1 /fsx | sort -n")
     scene.tell("login1", sample(total_inodes=None, free_inodes=None))
-    assert scene.blind(INODES, finding) == "its inodes are not known"
+    assert scene.why_unknown(INODES, finding) == "its inodes are not known"
 
 
 # ---- silent ----------------------------------------------------------------------------------------------------------
@@ -231,9 +231,9 @@ def test_a_directory_of_a_run_that_hung_is_well_when_its_mount_answers() -> None
     for _ in range(10):
         scene.after(10.0).tell("login1", sample())
     assert "login1:/fsx/ckpt" not in scene.state.disks
-    assert scene.blind(HUNG, finding) is None
+    assert scene.why_unknown(HUNG, finding) is None
     scene.after(100.0)
-    assert scene.blind(HUNG, finding) == "login1:/fsx was last sampled 1m ago"
+    assert scene.why_unknown(HUNG, finding) == "login1:/fsx was last sampled 1m ago"
 
 
 def test_a_shared_one_that_hangs_on_many_hosts_is_one_finding() -> None:
@@ -249,8 +249,8 @@ def test_a_shared_one_that_hangs_on_many_hosts_is_one_finding() -> None:
 
 def test_one_that_answers_again_is_well_and_one_that_is_not_seen_is_not() -> None:
     finding = hung(Scene(), "n1").only(HUNG)
-    assert Scene().blind(HUNG, finding) is None
-    assert hung(Scene(), "n1").lost("node:n1").blind(HUNG, finding) == (
+    assert Scene().why_unknown(HUNG, finding) is None
+    assert hung(Scene(), "n1").lost("node:n1").why_unknown(HUNG, finding) == (
         "n1:/fsx was last sampled 0s ago: no answer in 10 s"
     )
 
@@ -285,9 +285,9 @@ def test_that_it_became_so_is_known_after_it_hung_and_after_a_restart() -> None:
 
 def test_one_that_does_not_answer_is_not_writable_again() -> None:
     finding = Scene().tell("n1", sample(read_only=True)).only(READ_ONLY)
-    assert hung(Scene(), "n1").blind(READ_ONLY, finding) == "/fsx does not answer"
-    assert Scene().lost("node:n1").blind(READ_ONLY, finding) is not None
-    assert Scene().blind(READ_ONLY, finding) is None
+    assert hung(Scene(), "n1").why_unknown(READ_ONLY, finding) == "/fsx does not answer"
+    assert Scene().lost("node:n1").why_unknown(READ_ONLY, finding) is not None
+    assert Scene().why_unknown(READ_ONLY, finding) is None
 
 
 @pytest.mark.parametrize("kind", DISKS)

@@ -75,9 +75,9 @@ def test_errors_that_are_no_longer_told_are_not_resolved() -> None:
     finding = only(scene.found(ECC))
     scene.say("n1", facts(NOW, ecc_uncorrected=None))
     assert scene.found(ECC) == {}
-    assert scene.blind(ECC, finding) == "GPU 3 does not report its ECC errors"
+    assert scene.why_unknown(ECC, finding) == "GPU 3 does not report its ECC errors"
     scene.say("n1", facts(NOW, ecc_uncorrected=0))
-    assert scene.blind(ECC, finding) is None
+    assert scene.why_unknown(ECC, finding) is None
 
 
 def test_a_restart_of_this_program_does_not_make_new_errors_old() -> None:
@@ -104,9 +104,9 @@ def test_rows_that_could_not_be_remapped_are_critical_and_pending_ones_a_warning
     assert only(scene.found(REMAP)).severity == "critical"
     scene.say("n1", facts(NOW, remap_pending=None, remap_failed=None))
     assert scene.found(REMAP) == {}
-    assert scene.blind(REMAP, pending) == "GPU 3 does not report its remapped rows"
+    assert scene.why_unknown(REMAP, pending) == "GPU 3 does not report its remapped rows"
     scene.say("n1", facts(NOW))
-    assert scene.blind(REMAP, pending) is None
+    assert scene.why_unknown(REMAP, pending) is None
 
 
 # ---- lost ------------------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_gpu_that_answers_again_is_over() -> None:
     finding = only(scene.found(LOST))
     scene.after(2.0).say("n1", samples(scene.now))
     assert scene.found(LOST) == {}
-    assert scene.blind(LOST, finding) is None
+    assert scene.why_unknown(LOST, finding) is None
 
 
 def test_a_lost_gpu_that_vanished_over_a_reboot_is_not_resolved() -> None:
@@ -151,7 +151,7 @@ def test_a_lost_gpu_that_vanished_over_a_reboot_is_not_resolved() -> None:
     scene.say("n1", facts(scene.now, gpus=7, expected=7), samples(scene.now, gpus=7))
     assert [gpu.index for gpu in scene.state.nodes["n1"].gpus] == list(range(7))
     assert scene.found(LOST) == {}
-    assert scene.blind(LOST, finding) == "n1 lists 7 of its 8 GPUs"
+    assert scene.why_unknown(LOST, finding) == "n1 lists 7 of its 8 GPUs"
     assert only(scene.found(MISSING), "node:n1").summary == "n1 lists 7 of its 8 GPUs: 1 missing"
 
 
@@ -159,7 +159,7 @@ def test_a_gpu_that_is_listed_no_more_is_not_resolved() -> None:
     scene = Scene().say("n1", facts(NOW, odd=7, ecc_uncorrected=1))
     finding = only(scene.found(ECC), "gpu:n1/7")
     scene.say("n1", facts(NOW, gpus=7, expected=7), samples(NOW, gpus=7))
-    assert scene.blind(ECC, finding) == "n1 no longer lists its GPU 7"
+    assert scene.why_unknown(ECC, finding) == "n1 no longer lists its GPU 7"
 
 
 def test_gpus_that_are_no_longer_read_are_not_resolved() -> None:
@@ -169,7 +169,7 @@ def test_gpus_that_are_no_longer_read_are_not_resolved() -> None:
     scene.after(180.0).say("n1", host(scene.now))
     assert scene.state.sources["node:n1"].health == "ok"
     assert scene.found(LOST) == {}
-    assert scene.blind(LOST, finding) == "the GPUs of n1 have not been read for 3m"
+    assert scene.why_unknown(LOST, finding) == "the GPUs of n1 have not been read for 3m"
 
 
 # ---- missing ---------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_fewer_gpus_than_on_the_pci_bus_are_missing() -> None:
     assert (finding.severity, finding.summary) == ("critical", "n1 lists 7 of its 8 GPUs: 1 missing")
     scene.say("n1", facts(NOW), samples(NOW))
     assert scene.found(MISSING) == {}
-    assert scene.blind(MISSING, finding) is None
+    assert scene.why_unknown(MISSING, finding) is None
 
 
 def test_a_restart_of_this_program_does_not_bring_a_gpu_back() -> None:
@@ -190,9 +190,9 @@ def test_a_restart_of_this_program_does_not_bring_a_gpu_back() -> None:
     scene.state = type(scene.state)()
     scene.say("n1", facts(NOW, gpus=7, expected=7), samples(NOW, gpus=7))
     assert scene.found(MISSING) == {}
-    assert scene.blind(MISSING, finding) == "n1 lists 7 GPUs, and had 8"
+    assert scene.why_unknown(MISSING, finding) == "n1 lists 7 GPUs, and had 8"
     scene.say("n1", facts(NOW), samples(NOW))
-    assert scene.blind(MISSING, finding) is None
+    assert scene.why_unknown(MISSING, finding) is None
 
 
 def test_a_job_that_is_shown_its_own_gpus_alone_misses_none() -> None:
@@ -212,12 +212,12 @@ def test_slurms_word_on_a_lost_gpu_is_taken() -> None:
     assert (finding.sources, finding.since, finding.run) == (("slurm:prod",), NOW - 60, "llm")
     scene.say("n1", GpuSamples(1, NOW, (GpuSample(3, "GPU is lost", lost=True),)))
     assert scene.found(MISSING) == {}, "its own row tells it"
-    assert scene.blind(MISSING, finding) == "Slurm still finds fewer GPUs in n1 than configured"
+    assert scene.why_unknown(MISSING, finding) == "Slurm still finds fewer GPUs in n1 than configured"
     scene.scheduler(slurm("n2"))
     assert scene.found(MISSING) == {}
-    assert scene.blind(MISSING, finding) == "Slurm no longer lists n1"
+    assert scene.why_unknown(MISSING, finding) == "Slurm no longer lists n1"
     scene.scheduler(slurm("n1", "IDLE"), slurm("n2"))
-    assert scene.blind(MISSING, finding) is None
+    assert scene.why_unknown(MISSING, finding) is None
 
 
 def test_a_node_whose_driver_is_gone_has_no_gpu_that_can_be_read() -> None:

@@ -101,7 +101,7 @@ def test_a_node_that_lost_all_its_gpus_over_a_reboot_lists_none_whatever_it_list
     assert finding.summary.startswith("no GPU of n1 can be read: it listed 8 before, and there is neither")
     scene.say("n1", Hello(1, scene.now, "n1", probe="nvml"), facts(scene.now), samples(scene.now))
     assert scene.found(MISSING) == {}
-    assert scene.blind(MISSING, finding) is None
+    assert scene.why_unknown(MISSING, finding) is None
 
 
 def test_it_is_not_over_because_nobody_says_any_more_that_there_should_be_gpus() -> None:
@@ -109,6 +109,6 @@ def test_it_is_not_over_because_nobody_says_any_more_that_there_should_be_gpus()
     finding = only(scene)
     scene.after(60.0).say("n1", Hello(1, scene.now, "n1", probe="nvml"), host(scene.now))
     assert scene.found(MISSING) == {}
-    assert scene.blind(MISSING, finding) == "n1 still lists no GPU"
+    assert scene.why_unknown(MISSING, finding) == "n1 still lists no GPU"
     scene.scheduler(slurm("n1", "IDLE"))
-    assert scene.blind(MISSING, finding) is None, "Slurm says that it has none"
+    assert scene.why_unknown(MISSING, finding) is None, "Slurm says that it has none"

@@ -115,7 +115,7 @@ def test_a_gpu_that_cools_down_is_well_again() -> None:
     finding = only(scene.found(HOT))
     scene.say("n1", facts(scene.now), samples(scene.now))
     assert scene.found(HOT) == {}
-    assert scene.blind(HOT, finding) is None
+    assert scene.why_unknown(HOT, finding) is None
 
 
 def test_numbers_that_come_every_five_minutes_are_no_older_than_that() -> None:
@@ -133,7 +133,7 @@ def test_a_gpu_that_no_longer_tells_its_heat_is_not_resolved() -> None:
     finding = only(scene.found(HOT))
     scene.say("n1", facts(scene.now, temperature_margin_c=None), samples(scene.now, temperature_c=None))
     assert scene.found(HOT) == {}
-    assert scene.blind(HOT, finding) == "GPU 3 does not report its temperature"
+    assert scene.why_unknown(HOT, finding) == "GPU 3 does not report its temperature"
 
 
 def test_eight_cool_gpus_that_crawl_under_a_power_brake_are_critical() -> None:

@@ -65,9 +65,9 @@ def test_full_memory_names_who_holds_it() -> None:
     assert finding.summary == "GPU 3 of n1 has 259 MiB of 81,559 MiB left"
     assert finding.evidence == ("python train.py: 70,000 MiB",)
     scene.say("n1", samples(NOW, memory_used_mib=None))
-    assert scene.blind(FULL, finding) == "GPU 3 does not report its memory"
+    assert scene.why_unknown(FULL, finding) == "GPU 3 does not report its memory"
     scene.say("n1", samples(NOW))
-    assert scene.blind(FULL, finding) is None
+    assert scene.why_unknown(FULL, finding) is None
 
 
 # ---- idle ------------------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def test_a_restart_of_this_program_does_not_resolve_a_gpu_that_was_let_go_of_bef
     anew.well("n2").say("n1", samples(NOW, **IDLE), facts(NOW, processes=())).runs()
     assert anew.found(UNUSED) == {}
     words = "GPU 3 is still idle; it released its memory before this program started"
-    assert anew.blind(UNUSED, finding) == words
-    assert anew.say("n1", samples(anew.now)).blind(UNUSED, finding) is None
+    assert anew.why_unknown(UNUSED, finding) == words
+    assert anew.say("n1", samples(anew.now)).why_unknown(UNUSED, finding) is None
 
 
 def test_a_gpu_that_another_user_holds_is_not_its_own() -> None:
@@ -155,17 +155,17 @@ def test_a_run_between_steps_has_idle_gpus_for_a_reason_and_nothing_is_over_by_i
     finding = only(scene.found(UNUSED))
     scene.after(120.0).well("n2").say("n1", samples(scene.now, utilization_pct=0))
     assert scene.found(UNUSED) == {}
-    assert (scene.blind(UNUSED, finding) or "").startswith("llm: step 1,003 2m ago")
+    assert (scene.why_unknown(UNUSED, finding) or "").startswith("llm: step 1,003 2m ago")
 
 
 def test_a_save_in_between_does_not_resolve_an_idle_gpu_and_the_end_of_its_run_does() -> None:
     scene = idle()
     finding = only(scene.found(UNUSED))
-    assert scene.blind(UNUSED, finding) is None
-    assert with_verdict(scene, "saving", "saving for 12s").blind(UNUSED, finding) == "llm: saving for 12s"
-    assert with_verdict(scene, "stopped").blind(UNUSED, finding) is None
+    assert scene.why_unknown(UNUSED, finding) is None
+    assert with_verdict(scene, "saving", "saving for 12s").why_unknown(UNUSED, finding) == "llm: saving for 12s"
+    assert with_verdict(scene, "stopped").why_unknown(UNUSED, finding) is None
     scene.reduce(RunsChanged(()))
-    assert scene.blind(UNUSED, finding) == "the run llm is no longer watched"
+    assert scene.why_unknown(UNUSED, finding) == "the run llm is no longer watched"
 
 
 def test_a_gpu_that_works_again_is_over() -> None:
@@ -173,9 +173,9 @@ def test_a_gpu_that_works_again_is_over() -> None:
     finding = only(scene.found(UNUSED))
     scene.say("n1", samples(scene.now))
     assert scene.found(UNUSED) == {}
-    assert scene.blind(UNUSED, finding) is None
+    assert scene.why_unknown(UNUSED, finding) is None
     scene.say("n1", samples(scene.now, utilization_pct=None))
-    assert scene.blind(UNUSED, finding) == "GPU 3 does not report its utilization"
+    assert scene.why_unknown(UNUSED, finding) == "GPU 3 does not report its utilization"
 
 
 # ---- left over -------------------------------------------------------------------------------------------------------
@@ -247,4 +247,4 @@ def test_left_overs_are_over_when_they_are_gone_or_a_job_comes() -> None:
     scene.say("n1", samples(NOW, odd=3, **IDLE), facts(NOW, processes=()))
     scene.scheduler(slurm("n1", "ALLOCATED"))
     assert scene.found(LEFT) == {}
-    assert scene.blind(LEFT, finding) is None
+    assert scene.why_unknown(LEFT, finding) is None

@@ -75,7 +75,7 @@ def test_a_reboot_ends_a_fault_of_the_hardware() -> None:
     finding = only(scene.found(RULE))
     scene.after(300.0).say("n1", Hello(1, scene.now, "n1", probe="nvml", boot_time=scene.now - 100))
     assert scene.found(RULE) == {}
-    assert scene.blind(RULE, finding) is None
+    assert scene.why_unknown(RULE, finding) is None
 
 
 def test_a_fault_stays_while_its_node_is_silent_and_is_forgotten_after_hours() -> None:
@@ -85,9 +85,9 @@ def test_a_fault_stays_while_its_node_is_silent_and_is_forgotten_after_hours() -
     finding = only(scene.found(RULE))
     scene.silent(6 * 3_600.0)
     assert scene.found(RULE) == {}
-    assert scene.blind(RULE, finding) == "node:n1 does not answer"
+    assert scene.why_unknown(RULE, finding) == "node:n1 does not answer"
     scene.say("n1", facts(scene.now), samples(scene.now))
-    assert scene.blind(RULE, finding) is None
+    assert scene.why_unknown(RULE, finding) is None
 
 
 def restarted(scene: Scene, seconds: float = 60.0) -> Scene:
@@ -101,12 +101,12 @@ def test_a_restart_of_this_program_does_not_resolve_a_fault() -> None:
     scene = told(79)
     finding = only(scene.found(RULE))
     assert restarted(scene).found(RULE) == {}
-    assert "before this program started" in (scene.blind(RULE, finding) or "")
+    assert "before this program started" in (scene.why_unknown(RULE, finding) or "")
     scene.after(300.0).say("n1", Hello(1, scene.now, "n1", probe="nvml", boot_time=scene.now - 100))
-    assert scene.blind(RULE, finding) is None
+    assert scene.why_unknown(RULE, finding) is None
     scene = told(79)
     finding = only(scene.found(RULE))
-    assert restarted(scene, 7 * 3_600.0).blind(RULE, finding) is None
+    assert restarted(scene, 7 * 3_600.0).why_unknown(RULE, finding) is None
 
 
 def test_a_program_that_faults_again_and_again_is_one_episode() -> None:

@@ -74,7 +74,7 @@ def test_a_node_that_is_not_wanted_now_is_no_fault() -> None:
     finding = only(scene.found(AWAY))
     scene.lost(None, phase="off", hint="it accepts only users with a running job there")
     assert scene.found(AWAY) == {}
-    assert scene.blind(AWAY, finding) is None
+    assert scene.why_unknown(AWAY, finding) is None
 
 
 def test_a_connection_that_stands_and_says_nothing_is_told_after_two_minutes() -> None:
@@ -97,18 +97,18 @@ def test_it_is_over_when_it_answers_and_not_known_before_and_never_when_it_is_wa
     finding = only(scene.found(AWAY))
     scene.lost(None, phase="connecting")
     assert scene.found(AWAY) == {}
-    assert scene.blind(AWAY, finding) == "n1 has not answered yet"
+    assert scene.why_unknown(AWAY, finding) == "n1 has not answered yet"
     scene.well("n1")
-    assert scene.blind(AWAY, finding) is None
+    assert scene.why_unknown(AWAY, finding) is None
     scene.reduce(SourceRemoved("node:n1"))
-    assert scene.blind(AWAY, finding) == "n1 is no longer watched"
+    assert scene.why_unknown(AWAY, finding) == "n1 is no longer watched"
 
 
 def test_a_node_that_slurm_has_switched_off_is_no_fault_unless_a_run_is_on_it() -> None:
     scene = Scene().scheduler(slurm("n1", "IDLE", "POWERED_DOWN"), slurm("n2")).silent(90.0)
     finding = only(Scene().silent(90.0).lost().found(AWAY))
     assert scene.lost().found(AWAY) == {}
-    assert scene.blind(AWAY, finding) is None
+    assert scene.why_unknown(AWAY, finding) is None
     scene = Scene().runs().scheduler(slurm("n1", "ALLOCATED", "REBOOT_REQUESTED"), slurm("n2")).silent(90.0)
     assert only(scene.lost().found(AWAY)).severity == "critical"
 
@@ -189,10 +189,10 @@ def test_when_most_clocks_are_off_alike_it_is_ours() -> None:
     finding = only(scene.found(SKEW), "self")
     assert finding.summary == "the clock of this machine is 20.0 s behind: 3 of 4 nodes agree on it"
     scene.silent(60.0)
-    assert scene.blind(SKEW, finding) is None
+    assert scene.why_unknown(SKEW, finding) is None
     for name in scene.nodes:
         scene.reduce(SourceRemoved(f"node:{name}"))
-    assert scene.blind(SKEW, finding) == "no node answers, so clocks cannot be compared"
+    assert scene.why_unknown(SKEW, finding) == "no node answers, so clocks cannot be compared"
 
 
 def test_two_of_three_nodes_do_not_outvote_us_and_two_that_are_all_do() -> None:

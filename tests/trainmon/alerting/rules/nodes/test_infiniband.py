@@ -57,9 +57,9 @@ def test_an_adapter_that_is_gone_is_told_and_over_only_when_it_is_back() -> None
     assert "is gone" in finding.summary
     scene.say("n1", host(NOW, infiniband=()))  # a probe that starts anew has not looked yet
     assert scene.found(DOWN) == {}
-    assert scene.blind(DOWN, finding) == "n1 does not report its port mlx5_1/1"
+    assert scene.why_unknown(DOWN, finding) == "n1 does not report its port mlx5_1/1"
     scene.say("n1", host(NOW))
-    assert scene.blind(DOWN, finding) is None
+    assert scene.why_unknown(DOWN, finding) is None
 
 
 def test_a_restart_of_this_program_does_not_bring_a_port_up() -> None:
@@ -68,9 +68,9 @@ def test_a_restart_of_this_program_does_not_bring_a_port_up() -> None:
     scene.state = State()
     scene.well("n2").say("n1", host(NOW, **port(state="DOWN")))
     assert scene.found(DOWN) == {}, "it does not know yet that it was up"
-    assert scene.blind(DOWN, finding) == "mlx5_1/1 is DOWN; this program has never seen it ACTIVE"
+    assert scene.why_unknown(DOWN, finding) == "mlx5_1/1 is DOWN; this program has never seen it ACTIVE"
     scene.say("n1", host(NOW))
-    assert scene.blind(DOWN, finding) is None
+    assert scene.why_unknown(DOWN, finding) is None
 
 
 def test_a_port_whose_state_cannot_be_read_is_not_known() -> None:
@@ -78,7 +78,7 @@ def test_a_port_whose_state_cannot_be_read_is_not_known() -> None:
     finding = only(scene.found(DOWN))
     scene.say("n1", host(NOW, **port(state=None)))
     assert scene.found(DOWN) == {}
-    assert scene.blind(DOWN, finding) == "n1 does not report its port mlx5_1/1"
+    assert scene.why_unknown(DOWN, finding) == "n1 does not report its port mlx5_1/1"
 
 
 def fell(scene: Scene, times: int, errors: int = 0) -> Scene:
@@ -107,7 +107,7 @@ def test_a_link_that_fell_is_not_trusted_for_ten_minutes() -> None:
     assert only(scene.found(FLAPPING)) is not None
     fell(scene.after(20.0), 1)
     assert scene.found(FLAPPING) == {}
-    assert scene.blind(FLAPPING, finding) is None
+    assert scene.why_unknown(FLAPPING, finding) is None
 
 
 def test_a_restart_of_this_program_does_not_make_a_link_sound() -> None:
@@ -118,9 +118,9 @@ def test_a_restart_of_this_program_does_not_make_a_link_sound() -> None:
     fell(scene, 1)
     assert scene.found(FLAPPING) == {}
     known = alert(finding, scene.now - 60)
-    assert FLAPPING.blind(scene.state, known, scene.now) == "it went down before this program started"
+    assert FLAPPING.why_unknown(scene.state, known, scene.now) == "it went down before this program started"
     fell(scene.after(600.0), 1)
-    assert FLAPPING.blind(scene.state, known, scene.now) is None
+    assert FLAPPING.why_unknown(scene.state, known, scene.now) is None
 
 
 def test_a_driver_that_is_loaded_again_counts_from_nothing() -> None:
@@ -152,4 +152,4 @@ def test_a_port_that_is_no_longer_told_is_not_resolved() -> None:
     finding = only(scene.found(FLAPPING))
     scene.after(900.0).say("n1", host(scene.now, infiniband=()))
     assert scene.found(FLAPPING) == {}
-    assert scene.blind(FLAPPING, finding) == "n1 does not report its port mlx5_1/1"
+    assert scene.why_unknown(FLAPPING, finding) == "n1 does not report its port mlx5_1/1"

@@ -63,9 +63,9 @@ def test_full_memory_says_how_much_is_left_and_is_over_only_when_that_is_seen() 
     assert (finding.run, finding.evidence) == ("llm", ("on its GPUs: python train.py",))
     scene.after(120.0).say("n1", samples(scene.now))
     assert scene.found(FULL) == {}
-    assert scene.blind(FULL, finding) == "n1 does not report its memory"
+    assert scene.why_unknown(FULL, finding) == "n1 does not report its memory"
     scene.say("n1", host(scene.now))
-    assert scene.blind(FULL, finding) is None
+    assert scene.why_unknown(FULL, finding) is None
 
 
 # ---- leaks -----------------------------------------------------------------------------------------------------------
@@ -115,10 +115,10 @@ def test_a_leak_that_is_silent_is_not_over_and_one_that_restarts_is() -> None:
     finding = only(scene.found(LEAK))
     scene.silent(30.0)
     assert scene.found(LEAK) == {}
-    assert scene.blind(LEAK, finding) == "node:n1 does not answer"
+    assert scene.why_unknown(LEAK, finding) == "node:n1 does not answer"
     scene.say("n1", host(scene.now, memory_used_mib=300_000))
     assert scene.found(LEAK) == {}
-    assert scene.blind(LEAK, finding) is None
+    assert scene.why_unknown(LEAK, finding) is None
 
 
 # ---- the kernel's killer ---------------------------------------------------------------------------------------------

@@ -103,11 +103,11 @@ def test_a_scheduler_that_is_silent_resolves_nothing() -> None:
     finding = only(scene.found(DRAINED))
     down(scene)
     assert scene.found(DRAINED) == {}
-    assert scene.blind(DRAINED, finding) == "slurm:prod: no answer from slurmctld"
+    assert scene.why_unknown(DRAINED, finding) == "slurm:prod: no answer from slurmctld"
     scene.scheduler(slurm("n2"))
-    assert scene.blind(DRAINED, finding) == "Slurm no longer lists n1"
+    assert scene.why_unknown(DRAINED, finding) == "Slurm no longer lists n1"
     scene.scheduler(slurm("n1"), slurm("n2"))
-    assert scene.blind(DRAINED, finding) is None
+    assert scene.why_unknown(DRAINED, finding) is None
 
 
 @pytest.mark.parametrize("file", ["nodes.txt", "nodes-lost-gpu.txt"])
@@ -160,7 +160,7 @@ def test_spares_that_are_not_told_are_not_enough() -> None:
     finding = only(scene.found(SPARES), "cluster:prod")
     down(scene)
     assert scene.found(SPARES) == {}
-    assert scene.blind(SPARES, finding) == "slurm:prod: no answer from slurmctld"
+    assert scene.why_unknown(SPARES, finding) == "slurm:prod: no answer from slurmctld"
     scene.scheduler(spares=2)
-    assert scene.blind(SPARES, finding) == "Slurm does not report the idle nodes of prod"
-    assert with_spares("n3", "n4").blind(SPARES, finding) is None
+    assert scene.why_unknown(SPARES, finding) == "Slurm does not report the idle nodes of prod"
+    assert with_spares("n3", "n4").why_unknown(SPARES, finding) is None

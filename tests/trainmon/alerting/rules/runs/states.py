@@ -145,7 +145,7 @@ def blind(rule: Rule, before: State, after: State, now: float = NOW) -> str | No
     finding = found(rule, before)
     assert finding is not None, "there is no alert to be blind for"
     assert found(rule, after, now) is None, "it is found still"
-    return rule.blind(after, alert(finding), now)
+    return rule.why_unknown(after, alert(finding), now)
 
 
 def without(seen: State, name: str) -> State:

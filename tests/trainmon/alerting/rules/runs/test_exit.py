@@ -205,7 +205,7 @@ def test_a_run_that_has_reached_its_target_is_told_once_with_its_loss() -> None:
     assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87; its last step was 2m ago"
     assert found(Finished(), done, NOW + 46_800) is None, "it is no news any more"
     assert found(Finished(), state()) is None
-    assert Finished().blind(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10 s"
+    assert Finished().why_unknown(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10 s"
 
 
 def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> None:
@@ -218,7 +218,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
         "it was last at step 12,880"
     )
     assert found(Restarted(), state(*queue), NOW + 900) is None
-    assert Restarted().blind(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"
+    assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"
 
 
 def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:

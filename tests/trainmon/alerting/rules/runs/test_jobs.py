@@ -151,4 +151,4 @@ def test_a_time_limit_is_not_over_because_slurm_is_silent() -> None:
     finding = found(TimeLimitNear(), SOON)
     assert finding is not None
     over = state(ended("TIMEOUT"), verdict="dead", why="it reached its time limit")
-    assert TimeLimitNear().blind(over, alert(finding), NOW) is None
+    assert TimeLimitNear().why_unknown(over, alert(finding), NOW) is None

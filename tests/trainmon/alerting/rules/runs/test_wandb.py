@@ -72,4 +72,4 @@ def test_a_lost_heartbeat_is_not_over_while_the_run_starts_again() -> None:
     assert blind(WandbHeartbeatLost(), LOST, starting) == "W&B receives no heartbeat, and llm is starting"
     finding = found(WandbHeartbeatLost(), LOST)
     assert finding is not None
-    assert WandbHeartbeatLost().blind(changed(LOST, verdict="dead"), alert(finding), NOW) is None
+    assert WandbHeartbeatLost().why_unknown(changed(LOST, verdict="dead"), alert(finding), NOW) is None
