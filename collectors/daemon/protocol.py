@@ -12,8 +12,8 @@ from trainmon.lib import Seconds
 from trainmon.model import Alert, AlertRequest
 
 TIMES = frozenset(
-    {"since", "found_at", "fired_at", "clear_since", "resolved_at", "acknowledged_at", "muted_until", "told_at",
-     "first_told_at", "at", "until", "made_at", "ended_at", "sent_at", "oldest_at", "started_at", "last_tick_at"}
+    {"since", "found_at", "fired_at", "clear_since", "resolved_at", "acknowledged_at", "muted_until", "notified_at",
+     "first_notified_at", "at", "until", "made_at", "ended_at", "sent_at", "oldest_at", "started_at", "last_tick_at"}
 )  # fmt: skip
 """The fields of its answers that hold a time."""
 

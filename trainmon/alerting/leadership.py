@@ -69,8 +69,12 @@ class LeadershipTracker:
 def _as_notified(alert: Alert) -> Alert:
     """An alert of a daemon that is gone: its notifications are not sent again."""
     sent = [delivery.at for delivery in alert.delivery if delivery.state == "sent"]
-    is_sent = sent and alert.told is None
-    return replace(alert, told=alert.severity, told_at=max(sent), first_told_at=min(sent)) if is_sent else alert
+    is_sent = sent and alert.notified_as is None
+    return (
+        replace(alert, notified_as=alert.severity, notified_at=max(sent), first_notified_at=min(sent))
+        if is_sent
+        else alert
+    )
 
 
 def delivered(state: State, event: Delivered) -> State:
@@ -89,5 +93,5 @@ def _with_delivering_channels(alert: Alert) -> Alert:
     if not alert.is_open:
         return alert
     delivered_on = [one.channel for one in alert.delivery if one.state in ("sent", "merged") and one.kind in OPENING]
-    new = tuple(name for name in delivered_on if name not in alert.told_on)
-    return replace(alert, told_on=(*alert.told_on, *new)) if new else alert
+    new = tuple(name for name in delivered_on if name not in alert.notified_on)
+    return replace(alert, notified_on=(*alert.notified_on, *new)) if new else alert

@@ -79,7 +79,7 @@ class PendingChanges:
 
     def account(self, alert: Alert, is_due: bool, routing: Routing) -> None:
         """Note in the history why a firing alert is not notified, once for each reason."""
-        if is_due or not alert.is_firing or alert.told is not None:
+        if is_due or not alert.is_firing or alert.notified_as is not None:
             self._not_notified.pop(alert.id, None)
             return
         why = quiet_because(alert)

@@ -81,7 +81,16 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     """What the channel said, or what went wrong."""
 
 
-class Alert(Problem, frozen=True, kw_only=True):
+ALERT_FIELDS = {
+    "notified_at": "told_at",
+    "notified_as": "told",
+    "first_notified_at": "first_told_at",
+    "notified_on": "told_on",
+}
+"""Fields that have an older name in the ledger and in JSON."""
+
+
+class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
     """One episode of one finding, kept until a day after it is resolved."""
 
     id: str
@@ -111,14 +120,14 @@ class Alert(Problem, frozen=True, kw_only=True):
     inhibited_by: str | None = None
     """The id of the alert that hides it."""
     flapping: bool = False
-    told_at: Instant | None = None
+    notified_at: Instant | None = None
     """When a notice of it was last written into the outbox."""
-    told: Severity | None = None
-    """The severity that was told."""
-    first_told_at: Instant | None = None
-    """When it was told first: from then on an escalation counts."""
-    told_on: tuple[str, ...] = ()
-    """The channels that were told that it began, and not yet that it is over."""
+    notified_as: Severity | None = None
+    """The severity of which people were notified."""
+    first_notified_at: Instant | None = None
+    """When people were first notified of it: escalations count from then on."""
+    notified_on: tuple[str, ...] = ()
+    """The channels that were notified of its start, and not yet of its end."""
     notices: int = 0
     """How many notices of it were written: the next one's number, of which its key is made."""
     repeats: int = 0

@@ -186,7 +186,7 @@ def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozen
     except LedgerStuck as error:
         log.warning("the ledger cannot say which alerts %s was notified of: %s", channel, error.message)
         return None
-    notified = (alert for alert in alerts if channel in alert.told_on and alert.severity == "critical")
+    notified = (alert for alert in alerts if channel in alert.notified_on and alert.severity == "critical")
     return frozenset(alert.id for alert in notified if alert.is_open and not alert.event)
 
 

@@ -64,7 +64,7 @@ def apply_jump(state: State, jump: Jump, now: Instant) -> State:
         state = not_in_the_future(state, now)
     alerts = {}
     for name, alert in state.alerts.items():
-        moved = ["told_at", "first_told_at", "acknowledged_at"] if jump.shift else []
+        moved = ["notified_at", "first_notified_at", "acknowledged_at"] if jump.shift else []
         if jump.shift < 0:
             moved += ["found_at", "fired_at", "resolved_at", "pending_since", "clear_since"]
             moved += [] if alert.event else ["since"]

@@ -58,8 +58,8 @@ def alert_id(rule: str, subject: str, since: Instant, taken: Container[str], fou
 
 def firing_again(alert: Alert) -> Alert:
     """A recovering alert that fires again. If nobody was notified of it, it does not count as notified."""
-    told = None if alert.first_told_at is None else alert.told
-    return replace(alert, phase="firing", clear_since=None, told=told)
+    notified_as = None if alert.first_notified_at is None else alert.notified_as
+    return replace(alert, phase="firing", clear_since=None, notified_as=notified_as)
 
 
 def after_outage(alert: Alert, outage: Seconds, now: Instant) -> Alert:

@@ -47,7 +47,7 @@ def flapped(
         flaps = is_flapping[key] and not is_separate
         before = next((alert for alert in episodes if alert.flapping and alert is not newest), None)
         if before is not None:
-            changed[before.id] = replace(before, flapping=False, told_on=())
+            changed[before.id] = replace(before, flapping=False, notified_on=())
             newest = newest if is_separate else _continued(newest, before)
             changed[newest.id] = newest
         if flaps and not newest.flapping:
@@ -55,7 +55,9 @@ def flapped(
             started.append(newest.id)
         elif not flaps and newest.flapping:
             stays_notified = newest.acknowledged_by is not None or not newest.is_open
-            changed[newest.id] = replace(newest, flapping=False, told=newest.told if stays_notified else None)
+            changed[newest.id] = replace(
+                newest, flapping=False, notified_as=newest.notified_as if stays_notified else None
+            )
     return Flapping(changed, tuple(started))
 
 
@@ -65,9 +67,9 @@ def _continued(newest: Alert, before: Alert) -> Alert:
     return replace(
         newest,
         flapping=True,
-        told_on=tuple(dict.fromkeys((*newest.told_on, *before.told_on))),
-        told=newest.told or before.told,
-        first_told_at=newest.first_told_at if before.first_told_at is None else before.first_told_at,
+        notified_on=tuple(dict.fromkeys((*newest.notified_on, *before.notified_on))),
+        notified_as=newest.notified_as or before.notified_as,
+        first_notified_at=newest.first_notified_at if before.first_notified_at is None else before.first_notified_at,
         acknowledged_by=acknowledged.acknowledged_by,
         acknowledged_at=acknowledged.acknowledged_at,
         acknowledged=acknowledged.acknowledged,

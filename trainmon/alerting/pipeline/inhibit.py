@@ -71,15 +71,15 @@ def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
         if alert.is_open and by != alert.inhibited_by:
             # A recovering alert that nothing hides any more needs no notification.
             is_recovering = by is None and alert.phase == "recovering"
-            told = alert.told or alert.severity if is_recovering else alert.told
-            changed[alert.id] = replace(alert, inhibited_by=by, told=told)
+            notified_as = alert.notified_as or alert.severity if is_recovering else alert.notified_as
+            changed[alert.id] = replace(alert, inhibited_by=by, notified_as=notified_as)
     return changed
 
 
 def may_be_hidden_soon(alerts: Collection[Alert]) -> set[str]:
     """The ids of firing alerts that a pending alert may hide soon."""
     hiding = _hiding(alert for alert in alerts if alert.phase == "pending")
-    waiting = (alert for alert in alerts if alert.is_firing and alert.told is None) if hiding else ()
+    waiting = (alert for alert in alerts if alert.is_firing and alert.notified_as is None) if hiding else ()
     return {alert.id for alert in waiting if _hidden_by(alert, hiding) is not None}
 
 

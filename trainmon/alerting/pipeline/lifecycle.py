@@ -132,7 +132,7 @@ def _updated(alert: Alert, finding: Finding, now: Instant) -> Alert:
         changes |= {"data": "ok", "data_why": None}
     if alert.acknowledged is not None and is_worse(finding.severity, alert.acknowledged):
         changes |= {"acknowledged_by": None, "acknowledged_at": None, "acknowledged": None}
-        changes |= {"first_told_at": alert.first_told_at and now}
+        changes |= {"first_notified_at": alert.first_notified_at and now}
     is_new = changes or abs(now - alert.found_at) >= FOUND_AT_EVERY
     return replace(alert, found_at=now, **changes) if is_new else alert
 
@@ -183,7 +183,7 @@ def _with_unknown_data(alert: Alert, data: Any, why: str, evaluation: Evaluation
 def _ended(alert: Alert, how: str, now: Instant) -> Alert:
     """A resolved alert. If it was silenced, inhibited or flapping until its end, it needs no notification."""
     is_quiet = alert.muted_until is not None or alert.inhibited_by is not None or alert.flapping
-    alert = replace(alert, told=alert.told or (alert.severity if is_quiet else None), inhibited_by=None)
+    alert = replace(alert, notified_as=alert.notified_as or (alert.severity if is_quiet else None), inhibited_by=None)
     return replace(alert, phase="resolved", resolved_at=now, ended=how, data="ok", data_why=None)
 
 
@@ -232,7 +232,7 @@ def _without_old(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
 
     def may_be_notified(alert: Alert) -> bool:
         is_recent = alert.muted_until is not None or now - (alert.resolved_at or 0.0) < NOTIFY_END_WITHIN
-        return is_recent and (bool(alert.told_on) or alert.told is None)
+        return is_recent and (bool(alert.notified_on) or alert.notified_as is None)
 
     over = [alert for alert in alerts.values() if not alert.is_open and not may_be_notified(alert)]
     over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)

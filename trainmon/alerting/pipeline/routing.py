@@ -90,18 +90,21 @@ def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = Fals
     is_taken = alert.event or alert.rule == TEST or alert.acknowledged_by is not None
     escalated = None if is_taken else _escalated(alert, routing, now)
     if alert.flapping and alert.is_firing and alert.muted_until is None and alert.inhibited_by is None:
-        return (None if alert.told_on else flaps(alert, routing, now)) or escalated
+        return (None if alert.notified_on else flaps(alert, routing, now)) or escalated
     if not alert.is_firing or quiet_because(alert) is not None:
         return None
-    if alert.told is None:
+    if alert.notified_as is None:
         fired = alert.found_at if alert.fired_at is None else alert.fired_at
         held_for = 0.0 if alert.pending_since is None else max(0.0, fired - alert.pending_since)
         if may_be_hidden and now - fired < INHIBIT_WAIT and held_for > 0:
             return None
         return _first(alert, routing, fired, held_for) or escalated
-    if is_worse(alert.severity, alert.told):
+    if is_worse(alert.severity, alert.notified_as):
         channels = (*channels_for(alert, routing), *_still_configured(alert, routing))
-        return _due(alert, "worse", f"got worse: {alert.severity} now, it was {alert.told}", channels, now) or escalated
+        return (
+            _due(alert, "worse", f"got worse: {alert.severity} now, it was {alert.notified_as}", channels, now)
+            or escalated
+        )
     if is_taken or alert.phase == "recovering":
         return None
     return escalated or _repeated(alert, routing, now)
@@ -137,40 +140,40 @@ def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[s
 
 def notified(due: Due, now: Instant) -> Alert:
     """The alert after its notification."""
-    alert = replace(due.alert, told_at=now, notices=due.alert.notices + 1)
+    alert = replace(due.alert, notified_at=now, notices=due.alert.notices + 1)
     if due.kind == "resolve":
-        return replace(alert, told_on=())
-    told_on = tuple(dict.fromkeys((*alert.told_on, *due.channels)))
+        return replace(alert, notified_on=())
+    notified_on = tuple(dict.fromkeys((*alert.notified_on, *due.channels)))
     if not alert.is_open:
-        told_on = told_on if due.kind == "flapping" else alert.told_on
-        return replace(alert, told=alert.severity, first_told_at=now, told_on=told_on)
-    first = now if alert.first_told_at is None else alert.first_told_at
-    alert = replace(alert, told_on=told_on, first_told_at=first)
+        notified_on = notified_on if due.kind == "flapping" else alert.notified_on
+        return replace(alert, notified_as=alert.severity, first_notified_at=now, notified_on=notified_on)
+    first = now if alert.first_notified_at is None else alert.first_notified_at
+    alert = replace(alert, notified_on=notified_on, first_notified_at=first)
     match due.kind:
         case "repeat":
             return replace(alert, repeats=alert.repeats + 1)
         case "escalate":
             escalated = alert.escalated + len(due.channels)
-            is_news = alert.told is None or is_worse(alert.severity, alert.told)
-            return replace(alert, escalated=escalated, told=alert.severity if is_news else alert.told)
+            is_news = alert.notified_as is None or is_worse(alert.severity, alert.notified_as)
+            return replace(alert, escalated=escalated, notified_as=alert.severity if is_news else alert.notified_as)
         case "flapping" | "acknowledged":
             return alert
-    return replace(alert, told=alert.severity)
+    return replace(alert, notified_as=alert.severity)
 
 
 def forgiven(alert: Alert, now: Instant) -> Alert:
     """An alert that has been less severe than notified for half an hour: if it gets worse, it is notified again."""
-    is_better = alert.told is not None and is_worse(alert.told, alert.severity)
-    has_waited = alert.told_at is not None and now - alert.told_at >= WORSE_AGAIN
-    return replace(alert, told=alert.severity) if is_better and has_waited else alert
+    is_better = alert.notified_as is not None and is_worse(alert.notified_as, alert.severity)
+    has_waited = alert.notified_at is not None and now - alert.notified_at >= WORSE_AGAIN
+    return replace(alert, notified_as=alert.severity) if is_better and has_waited else alert
 
 
 def unmuted(alert: Alert) -> Alert:
     """An alert whose silence has ended: if it fires and nobody acknowledged it, it is notified again."""
     is_taken = alert.phase == "firing" and not alert.event and alert.acknowledged_by is not None
     if is_taken or alert.phase == "recovering":
-        return replace(alert, told=alert.told or alert.severity)
-    return alert if alert.phase != "firing" or alert.event else replace(alert, told=None, first_told_at=None)
+        return replace(alert, notified_as=alert.notified_as or alert.severity)
+    return alert if alert.phase != "firing" or alert.event else replace(alert, notified_as=None, first_notified_at=None)
 
 
 def acknowledged(alert: Alert, routing: Routing, via: str, now: Instant) -> Due | None:
@@ -192,7 +195,7 @@ def _still_configured(alert: Alert, routing: Routing, fallbacks: bool = False) -
     """The channels that were notified of it and are still in the config. A fallback gets new notifications only for
     channels that fail."""
     known = {route.channel for route in routing.routes if fallbacks or not route.fallback}
-    return tuple(name for name in alert.told_on if name in known)
+    return tuple(name for name in alert.notified_on if name in known)
 
 
 def _wants(route: Route, alert: Alert) -> bool:
@@ -211,24 +214,24 @@ def _first(alert: Alert, routing: Routing, fired: Instant, held_for: Seconds) ->
     ready = fired + min(1.0, routing.group_wait) + min(GROUP_WAIT_AT_MOST, GROUP_WAIT_SHARE * held_for)
     if alert.event:
         return _due(alert, "event", "happened", channels, ready)
-    if not alert.told_on or not channels:
+    if not alert.notified_on or not channels:
         return _due(alert, "fire", "fired", channels, ready)
     channels = (*channels, *_still_configured(alert, routing))
     return _due(alert, "fire", "no longer muted or flapping, and still firing", channels, ready)
 
 
 def _escalated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
-    waited = now - (alert.first_told_at or alert.fired_at or now)
+    waited = now - (alert.first_notified_at or alert.fired_at or now)
     channels = tuple(
         route.channel
         for route in routing.routes
-        if 0 < route.after <= waited and _wants(route, alert) and route.channel not in alert.told_on
+        if 0 < route.after <= waited and _wants(route, alert) and route.channel not in alert.notified_on
     )
     return _due(alert, "escalate", f"not acknowledged for {ago(waited)}", channels, now)
 
 
 def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
-    if alert.severity != "critical" or alert.told_at is None or now - alert.told_at < routing.repeat:
+    if alert.severity != "critical" or alert.notified_at is None or now - alert.notified_at < routing.repeat:
         return None
     fired = alert.since if alert.fired_at is None else alert.fired_at
     known = "still firing" if alert.data == "ok" else "not known to be resolved"
@@ -239,7 +242,7 @@ def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
 def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     """An alert that resolved before its notification, in a flood or around a crash. It is notified nevertheless."""
     is_recent = alert.resolved_at is not None and now - alert.resolved_at < NOTIFY_END_WITHIN
-    if alert.told is not None or alert.fired_at is None or not is_recent or alert.rule == TEST:
+    if alert.notified_as is not None or alert.fired_at is None or not is_recent or alert.rule == TEST:
         return None
     kind: NoticeKind = "event" if alert.event else "fire"
     return _due(alert, kind, "fired, and is resolved by now", channels_for(alert, routing), now)
@@ -247,7 +250,7 @@ def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
 
 def _resolved(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     """The end of an alert, on the channels that were notified of its start."""
-    if not alert.told_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
+    if not alert.notified_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
         return None
     unwanted = {route.channel for route in routing.routes if not route.resolved}
     channels = tuple(name for name in _still_configured(alert, routing, fallbacks=True) if name not in unwanted)

@@ -281,7 +281,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for alert in state.alerts.values():
-            sent_at = alert.first_told_at
+            sent_at = alert.first_notified_at
             if sent_at is not None and now - sent_at >= self.within and _is_unanswered(alert):
                 yield Finding(
                     rule=self.name,

@@ -155,8 +155,8 @@ def why_not_sent(alert: Alert, state: State) -> str:
         (is_muted(alert, state.at), "not sent: muted"),
         (state.duty.holder == "nobody", "not sent"),
     )
-    if alert.told_at is None:
+    if alert.notified_at is None:
         otherwise = "not sent: no channel takes this kind and severity"
     else:
-        otherwise = f"queued {calm_age(max(0.0, state.at - alert.told_at))} ago; no channel has answered yet"
+        otherwise = f"queued {calm_age(max(0.0, state.at - alert.notified_at))} ago; no channel has answered yet"
     return next((reason for applies, reason in reasons if applies), otherwise)

@@ -49,12 +49,12 @@ def test_what_flaps_is_stable_again_when_the_share_is_small() -> None:
 
 
 def test_another_episode_of_what_flaps_inherits_who_was_told() -> None:
-    before = replace(episodes([1])[0], flapping=True, told_on=("phone",), told="warning")
+    before = replace(episodes([1])[0], flapping=True, notified_on=("phone",), notified_as="warning")
     newest = replace(episodes([0])[0], phase="firing", resolved_at=None)
     others = episodes([3, 5, 7])
     changed = flapped({alert.id: alert for alert in (before, newest, *others)}, NOW).changed
-    assert (changed[newest.id].flapping, changed[newest.id].told_on) == (True, ("phone",))
-    assert (changed[before.id].flapping, changed[before.id].told_on) == (False, ())
+    assert (changed[newest.id].flapping, changed[newest.id].notified_on) == (True, ("phone",))
+    assert (changed[before.id].flapping, changed[before.id].notified_on) == (False, ())
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_a_message_that_stands_for_more_than_it_carries_says_how_many() -> None:
     (notice,) = gathered.notices
     assert (len(notice.alerts), notice.more) == (CARRIED, 7)
     assert len(gathered.alerts) == CARRIED + 7
-    assert all(alert.told == "warning" and alert.told_on == ("phone",) for alert in gathered.alerts)
+    assert all(alert.notified_as == "warning" and alert.notified_on == ("phone",) for alert in gathered.alerts)
 
 
 def test_each_reason_of_a_message_is_named() -> None:

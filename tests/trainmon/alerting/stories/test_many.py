@@ -52,7 +52,7 @@ def test_ten_thousand_findings_at_once_are_a_few_messages_and_every_one_is_count
         assert len(sent) <= 4
         assert sum(len(notice.alerts) + notice.more for notice in sent) == 10_000
         assert all(notice.alerts[0].severity == notice.severity for notice in sent)
-        assert sum(alert.told is not None for alert in story.state.alerts.values()) == 10_000
+        assert sum(alert.notified_as is not None for alert in story.state.alerts.values()) == 10_000
         story.well().at(400, tick=20)
         assert sum(len(one.alerts) + one.more for one in story.new() if one.kind == "resolve") == 10_000
         assert len(story.new()) <= 8

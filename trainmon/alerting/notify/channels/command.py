@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.lib import Seconds, clean, scrub
@@ -61,10 +61,10 @@ def payload(message: Message) -> bytes:
 
 
 def _alert(alert: Alert) -> dict[str, Any]:
-    return {name: _scrubbed(value) for name, value in asdict(alert).items() if name not in ("token", "delivery")}
+    return {name: _scrubbed(value) for name, value in to_builtins(alert).items() if name not in ("token", "delivery")}
 
 
 def _scrubbed(value: Any) -> Any:
     if isinstance(value, str):
         return clean(scrub(value))
-    return [_scrubbed(part) for part in value] if isinstance(value, tuple) else value
+    return [_scrubbed(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -96,7 +96,7 @@ def test_what_the_ledger_knows_is_found_by_the_channel(tmp_path: Path, receiver:
     table = f'[[notify]]\ntype = "healthchecks"\nname = "check"\nurl = "{receiver.url}/{UUID}"\n'
     settings, problems = decode(tomllib.loads(table), "trainmon.toml")
     assert settings is not None, problems
-    other = alert(id="other", subject="run:b", told_on=("check",))
+    other = alert(id="other", subject="run:b", notified_on=("check",))
     with opened(tmp_path, Phone()) as scene:
         scene.service.hand_over(AlertChanges(at=NOW, alerts=(other,)))
         until(lambda: alerts_now(tmp_path, NOW).recalled.alerts, "it is written down")
