@@ -11,9 +11,8 @@ import msgspec
 
 from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config.hosts import Host
 from trainmon.config.table import Table, type_name
-from trainmon.config.types import Argv, Secret
+from trainmon.config.types import Argv, Host, Secret
 from trainmon.config.units import Datetime, Days, Duration, DurationOrNever, TimeOfDay
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Route, Silence

@@ -13,9 +13,8 @@ import msgspec
 
 from trainmon.analysis.log_formats import Format, named_regex
 from trainmon.config.decode import decode
-from trainmon.config.hosts import expand_hosts
 from trainmon.config.schema import ClusterSettings, DiskSettings, RunSettings, Settings
-from trainmon.config.types import InvalidValue, did_you_mean, quoted
+from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
 from trainmon.config.validate import watched_nodes
 from trainmon.lib import ConfigError
 from trainmon.model import ME, RunSpec, WandbSpec
@@ -54,11 +53,9 @@ def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
     """The same settings with only these nodes, and with only the runs that may train on them."""
     wanted = _from_command_line(hosts)
     known = [node for cluster in settings.clusters for node in watched_nodes(cluster)]
-    unknown = [
-        f"no node {quoted(host)} in the config{did_you_mean(host, known)}" for host in wanted if host not in known
-    ]
+    unknown = [host for host in wanted if host not in known]
     if unknown:
-        raise ConfigError(unknown)
+        raise ConfigError([f"no node {quoted(host)} in the config{did_you_mean(host, known)}" for host in unknown])
     clusters = tuple(
         msgspec.structs.replace(cluster, nodes=nodes)
         for cluster in settings.clusters

@@ -7,10 +7,23 @@ from typing import Literal
 import msgspec
 
 from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
-from trainmon.config.hosts import Host, Hosts, Nodes
 from trainmon.config.notify import NotifySettings
 from trainmon.config.table import Table
-from trainmon.config.types import Argv, Count, Labels, LogPath, Pattern, Project, RemotePath, Secret, User, Users
+from trainmon.config.types import (
+    Argv,
+    Count,
+    Host,
+    Hosts,
+    Labels,
+    LogPath,
+    Nodes,
+    Pattern,
+    Project,
+    RemotePath,
+    Secret,
+    User,
+    Users,
+)
 from trainmon.config.units import Duration, Share, Size, SlurmPeriod, WandbPeriod
 
 

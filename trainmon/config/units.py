@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from typing import Annotated
 
 from trainmon.config.types import InvalidValue, ValueType, describe, parse_texts, quoted, toml
@@ -77,26 +78,22 @@ def format_duration(seconds: Seconds) -> str:
     return toml(duration_text(seconds))
 
 
-def _percent(value: object, example: str) -> float:
-    match = PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise InvalidValue(f"must be a share {example}, not {describe(value)}")
-    return float(match[1]) / 100
+def share_parser(example: str, limits: str, *, may_be_zero: bool) -> Callable[[object], float]:
+    """A parser of shares up to 100 %."""
+
+    def parse(value: object) -> float:
+        match = PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None:
+            raise InvalidValue(f"must be a share {example}, not {describe(value)}")
+        share = float(match[1]) / 100
+        if share > 1 or not (share or may_be_zero):
+            raise InvalidValue(f"must be {limits}, not {describe(value)}")
+        return share
+
+    return parse
 
 
-def parse_share(value: object) -> float:
-    """A share of more than nothing."""
-    share = _percent(value, 'such as "80%"')
-    if not 0 < share <= 1:
-        raise InvalidValue(f'must be more than "0%" and at most "100%", not {describe(value)}')
-    return share
-
-
-def parse_share_or_zero(value: object) -> float:
-    share = _percent(value, 'from "0%" to "100%"')
-    if share > 1:
-        raise InvalidValue(f'must be a share from "0%" to "100%", not {describe(value)}')
-    return share
+parse_share = share_parser('such as "80%"', 'more than "0%" and at most "100%"', may_be_zero=False)
 
 
 def format_share(share: float) -> str:
@@ -148,7 +145,11 @@ def parse_days(value: object) -> list[int]:
 
 BY_NAME = {
     "duration": ValueType('a duration: "0s", "30s", "5m", "1h30m"', parse_duration_or_zero, format_duration),
-    "share": ValueType('a share: "80%"', parse_share_or_zero, format_share),
+    "share": ValueType(
+        'a share: "80%"',
+        share_parser('from "0%" to "100%"', 'a share from "0%" to "100%"', may_be_zero=True),
+        format_share,
+    ),
     "size": ValueType('a size: "50GB", "1.5TiB"', parse_size, format_size),
 }
 """The types that a rule's field names in its annotation: rules do not import the config."""

@@ -37,7 +37,12 @@ def conflicts(settings: Settings) -> Iterator[str]:
             why = error.problems[0].removeprefix(f"log format {entry.name!r}: ")
             yield f"[[log_format]] #{number} ({entry.name}): {why}"
     yield from _nodes(settings)
-    yield from _disks(settings)
+    for number, first in _repeated([(disk.path, disk.on) for disk in settings.disks]):
+        path = settings.disks[number - 1].path
+        yield f"[[disk]] #{number} ({path}): the same path on the same hosts as [[disk]] #{first}"
+    for number, disk in enumerate(settings.disks, 1):
+        if disk.quota is not None and disk.quota.parser == "du" and disk.quota.limit is None:
+            yield f'[[disk]] #{number} ({disk.path}): "quota.limit" is missing: du prints no limit; set limit = "10TB"'
     yield from _runs(settings)
     yield from _wandb(settings.runs)
     for number, first in _repeated([rule.type for rule in settings.rules]):
@@ -90,16 +95,6 @@ def _nodes(settings: Settings) -> Iterator[str]:
                 more = f" and {len(found) - 3} more" if len(found) > 3 else ""
                 what = f"nodes {', '.join(quoted(node) for node in found[:3])}{more} are"
             yield f"[[cluster]] #{number} ({cluster.name}): {what} already listed{where}"
-
-
-def _disks(settings: Settings) -> Iterator[str]:
-    disks = settings.disks
-    for number, first in _repeated([(disk.path, disk.on) for disk in disks]):
-        path = disks[number - 1].path
-        yield f"[[disk]] #{number} ({path}): the same path on the same hosts as [[disk]] #{first}"
-    for number, disk in enumerate(disks, 1):
-        if disk.quota is not None and disk.quota.parser == "du" and disk.quota.limit is None:
-            yield f'[[disk]] #{number} ({disk.path}): "quota.limit" is missing: du prints no limit; set limit = "10TB"'
 
 
 def _runs(settings: Settings) -> Iterator[str]:

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.config.hosts import expand_hosts
-from trainmon.config.types import InvalidValue, quoted
+from trainmon.config.types import InvalidValue, expand_hosts, quoted
 from trainmon.config.units import duration_text, parse_duration, parse_share
 
 

@@ -7,6 +7,7 @@ whose end was not observed is `unknown` and never repeated; trainmon.actions.ver
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,9 +15,13 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from trainmon.actions.execution.preflight import PREFLIGHT_TIMEOUT, SWITCH_PREFLIGHT_TIMEOUT, PreflightView
+from trainmon.actions.execution.preflight import (
+    PREFLIGHT_TIMEOUT,
+    SWITCH_PREFLIGHT_TIMEOUT,
+    PendingReads,
+    PreflightView,
+)
 from trainmon.actions.execution.run import execute, log_tail
-from trainmon.actions.execution.workers import HostWorker, PendingReads
 from trainmon.actions.planning import (
     Actor,
     Readback,
@@ -29,6 +34,7 @@ from trainmon.actions.planning import (
 )
 from trainmon.lib import Clock, Seconds, TrainmonError
 from trainmon.model import Action, ActionChanged, ActionRequest, Event, JobChanged, Plan, Record, Refusal, State
+from trainmon.slurm.client import Client
 from trainmon.slurm.parse_jobs import detailed
 from trainmon.transport.shell import Shell
 
@@ -41,6 +47,10 @@ STOP_TIMEOUT: Seconds = 0.5
 
 REMEMBERED = 1_000
 """Ids of accepted actions: one that comes twice (a key held down) runs once."""
+
+
+QUEUE_SIZE = 64
+"""Tasks for one host: a plan over many rows fits, and nothing piles up behind a host that hangs."""
 
 
 class ActionLedger(Protocol):
@@ -109,9 +119,8 @@ class Executor:
     def _reply(self, request: ActionRequest, readback: Readback, reply: Callable[[Plan], None]) -> None:
         if self._stopping.is_set():
             return
-        now = self._clock.now()
         try:
-            reply(plan(request, self._known_state(), readback, self._actor, now))
+            reply(plan(request, self._known_state(), readback, self._actor, self._clock.now()))
         except Exception as error:
             log.exception("a plan for %s failed", request.verb)
             why = f"the plan could not be made ({type(error).__name__}: {error})"
@@ -229,6 +238,48 @@ class Executor:
             if host not in self._workers:
                 self._workers[host] = HostWorker(host)
             return self._workers[host]
+
+
+class HostWorker:
+    """The thread of one host, which runs its tasks in order."""
+
+    def __init__(self, host: str) -> None:
+        self._tasks: queue.Queue[Callable[[], None]] = queue.Queue(QUEUE_SIZE)
+        self._client: Client | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"act {host}", daemon=True)
+        self._thread.start()
+
+    def submit(self, task: Callable[[], None]) -> bool:
+        """Add a task; false where the queue is full."""
+        try:
+            self._tasks.put_nowait(task)
+        except queue.Full:
+            return False
+        return True
+
+    def slurm(self, shell: Shell) -> Client:
+        """The Slurm client of this connection. It remembers where Slurm's commands are."""
+        if self._client is None or self._client.shell is not shell:
+            self._client = Client(shell)
+        return self._client
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.submit(lambda: None)
+
+    def join(self, seconds: Seconds) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            task = self._tasks.get()
+            if self._stopping.is_set():
+                return
+            try:
+                task()
+            except Exception:
+                log.exception("a task of %s failed", self._thread.name)
 
 
 def _noted(record: Record, note: str | None) -> Record:

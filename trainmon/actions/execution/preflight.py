@@ -1,8 +1,10 @@
-"""Reads what a plan or an action needs on one host: the queue, some jobs, their steps, nodes, switch files."""
+"""Reads what a plan or an action needs on its hosts: the queue, some jobs, their steps, nodes, switch files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 from msgspec.structs import asdict, replace
@@ -121,14 +123,17 @@ class PreflightView:
 
 def unreadable(reads: Iterable[ReadRequest], why: str) -> Readback:
     """A Readback in which nothing of these reads could be read."""
-    errors: dict[str, str] = {}
-    for read in reads:
-        errors |= {f"{read.host}:{path}": why for path in read.switches}
-        errors |= {key: why for key, _ in (*read.jobs, *read.steps)}
-        errors |= {f"{read.cluster}/{name}": why for name in read.nodes}
-        if read.users is not None:
-            errors[read.cluster] = why
-    return Readback(errors=errors)
+    keys = (
+        key
+        for read in reads
+        for key in (
+            *(f"{read.host}:{path}" for path in read.switches),
+            *(key for key, _ in (*read.jobs, *read.steps)),
+            *(f"{read.cluster}/{name}" for name in read.nodes),
+            *((read.cluster,) if read.users is not None else ()),
+        )
+    )
+    return Readback(errors=dict.fromkeys(keys, why))
 
 
 def merged(one: Readback, other: Readback) -> Readback:
@@ -136,3 +141,34 @@ def merged(one: Readback, other: Readback) -> Readback:
     first, second = asdict(one), asdict(other)
     at = max(first.pop("at"), second.pop("at"))
     return Readback(at=at, **{name: part | second[name] for name, part in first.items()})
+
+
+class PendingReads:
+    """Reads on several hosts: finished once all hosts have answered, or when the time is up."""
+
+    def __init__(self, reads: Sequence[ReadRequest], finish: Callable[[Readback], None]) -> None:
+        self._reads = reads
+        self.hosts = tuple(dict.fromkeys(read.host for read in reads))
+        self._finish = finish
+        self._parts: dict[str, Readback] = {}
+        self._lock = threading.Lock()
+        self._complete = threading.Event()
+
+    def start(self, seconds: Seconds) -> None:
+        """Wait for the hosts on a thread of its own, which ends after `seconds`."""
+        threading.Thread(target=self._wait, args=(seconds,), name="plan", daemon=True).start()
+
+    def received(self, host: str, readback: Readback | str) -> None:
+        """Take what was read on a host, or why nothing could be read there."""
+        with self._lock:
+            if isinstance(readback, str):
+                readback = unreadable((read for read in self._reads if read.host == host), readback)
+            self._parts.setdefault(host, readback)
+            if len(self._parts) == len(self.hosts):
+                self._complete.set()
+
+    def _wait(self, seconds: Seconds) -> None:
+        self._complete.wait(seconds)
+        for host in self.hosts:
+            self.received(host, f"{host} has not answered in {seconds:g} s")
+        self._finish(reduce(merged, (self._parts[host] for host in self.hosts), Readback()))

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from trainmon.actions.planning.context import Actor, FileStat, Readback, ReadRequest
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
-from trainmon.actions.planning.last_check import reads_before, recheck, unchecked
-from trainmon.actions.planning.plans import Offer, hold_or_release, offered, plan, reads_for_plan
+from trainmon.actions.planning.plans import (
+    Offer,
+    hold_or_release,
+    offered,
+    plan,
+    reads_before,
+    reads_for_plan,
+    recheck,
+    unchecked,
+)
 from trainmon.actions.planning.queue import cluster_of
 from trainmon.actions.planning.switches import SILENT_VERDICTS
 

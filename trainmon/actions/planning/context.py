@@ -276,15 +276,16 @@ class PlanContext:
         if kill := self.armed("kill"):
             raise self.refused(f"{kill}: {consequence}", f"first take it back: U, or trainmon-tui unkill {self.name}")
 
-    def check_queue(self) -> None:
-        """Check that the queue is known: without it nobody can tell which job a new one must wait for.
+    def check_queue(self, job: Job | None) -> None:
+        """Check that this job is known, or without one the queue: a new job must wait for those in it.
 
         Raises:
             Refused: when it is not.
         """
         source = self.slurm
-        if self.cluster in self.readback.errors or source is None or source.health in ("off", "down"):
-            self.known(self.job)
+        is_unknown = self.cluster in self.readback.errors or source is None or source.health in ("off", "down")
+        if job is not None or is_unknown:
+            self.known(job or self.job)
 
 
 def context_of(

@@ -39,10 +39,8 @@ def queue(context: PlanContext) -> RowPlan:
         why = f"the jobs of {name} are {run.spec.user}'s: a job queued from here would be yours, not the run's"
         raise context.refused(why, f"submit it as {run.spec.user}, or set user in the [[run]] of {name}")
     context.check_unarmed("the queued job would end as soon as it starts")
-    if any(job.gone_at is None for job in context.jobs):
-        context.known(context.job)
-    else:  # nothing needs to wait for a job that left the queue
-        context.check_queue()
+    is_present = any(job.gone_at is None for job in context.jobs)  # nothing needs to wait for a job that left the queue
+    context.check_queue(context.job if is_present else None)
     if count > 1 and any(job.components for job in context.jobs):
         why = f"the jobs of {name} are heterogeneous: Slurm makes no array of them"
         raise context.refused(why, "queue one at a time")
@@ -159,10 +157,7 @@ def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
         Refused: when there is nothing to do, or the queue is unknown.
     """
     jobs = context.jobs
-    if jobs:
-        context.known(jobs[0])
-    else:
-        context.check_queue()
+    context.check_queue(jobs[0] if jobs else None)
     read = [job for job in jobs if job.key not in context.readback.errors]
     actions = [_keep_off(context, job, names) for job in read if not set(names) <= set(job.excluded)]
     if context.cluster_info is not None and context.cluster_info.may_operate:
@@ -175,8 +170,7 @@ def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
 
 
 def _keep_off(context: PlanContext, job: Job, names: list[str]) -> Action:
-    run = next((one for one in context.state.runs.values() if job.key in one.jobs), None)
-    context = replace(context, run=run)
+    context = replace(context, run=next((run for run in context.state.runs.values() if job.key in run.jobs), None))
     already = (*job.excluded, *job.excluded_in_part)
     missing = [name for name in names if name not in job.excluded]
     return action(

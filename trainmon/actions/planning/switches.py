@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import PlanContext, RowPlan, SwitchKind
 from trainmon.lib import clean, duration
-from trainmon.model import CreateFile, Expected, RemoveFile
+from trainmon.model import CreateFile, Expected, RemoveFile, Run
 
 HANG = 3.0
 """A run that hangs reads no switch: no step came for this many times its own usual interval."""
@@ -18,7 +18,7 @@ SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
 def save(context: PlanContext) -> RowPlan:
     """Create the save switch."""
-    path = _path(context, "save")
+    path, run = _path(context, "save")
     kill = context.armed("kill")
     made = action(
         context,
@@ -33,9 +33,9 @@ def save(context: PlanContext) -> RowPlan:
             "Then trainmon-tui watches: the file appears, is consumed, a new checkpoint is committed.",
         ),
         warnings=(
-            *_unread(context),
+            *_unread(context, run),
             *((f"It is about to end: {kill}.",) if kill else ()),
-            *_shared(context, path),
+            *_shared(context, run, path),
         ),
         expected=_reader(context),
     )
@@ -44,7 +44,7 @@ def save(context: PlanContext) -> RowPlan:
 
 def kill(context: PlanContext) -> RowPlan:
     """Create the kill switch."""
-    path = _path(context, "kill")
+    path, run = _path(context, "kill")
     behind = sum(job.elements for job in context.waiting)
     if behind:
         ids = ", ".join(job.id for job in context.waiting[:4]) + (" …" if len(context.waiting) > 4 else "")
@@ -64,7 +64,7 @@ def kill(context: PlanContext) -> RowPlan:
             "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
             burns,
         ),
-        warnings=(*_unread(context), *_shared(context, path)),
+        warnings=(*_unread(context, run), *_shared(context, run, path)),
         expected=_reader(context),
     )
     return RowPlan(actions=(made,))
@@ -111,8 +111,8 @@ def undo(context: PlanContext) -> RowPlan:
     return RowPlan(actions=(made,))
 
 
-def _path(context: PlanContext, kind: SwitchKind) -> str:
-    """The path of a run's switch.
+def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
+    """The path of a switch, and the run that has it.
 
     Raises:
         Refused: when it cannot be created.
@@ -135,7 +135,7 @@ def _path(context: PlanContext, kind: SwitchKind) -> str:
         pending = "; the trainer has not consumed it yet" if kind == "save" else ""
         why = f"{clean(switch.path)} is already armed, since {since}{by}{text}{pending}"
         raise context.refused(why, "U takes it back")
-    return path
+    return path, context.run
 
 
 def _next(context: PlanContext) -> str:
@@ -143,10 +143,8 @@ def _next(context: PlanContext) -> str:
     return f" at its next iteration (about {duration(interval)})" if interval else " at its next iteration"
 
 
-def _unread(context: PlanContext) -> tuple[str, ...]:
+def _unread(context: PlanContext, run: Run) -> tuple[str, ...]:
     """That no trainer may read the switch, and what helps then."""
-    run = context.run
-    assert run is not None
     if _has_no_reader(context):
         return ("None of its jobs runs now: the next job reads the file first.",)
     silent = None if run.progress.at is None else max(0.0, context.now - run.progress.at)
@@ -171,10 +169,9 @@ def _reader(context: PlanContext) -> Expected:
     return Expected() if job is None else context.expected(job, needs_slurm=False)
 
 
-def _shared(context: PlanContext, path: str) -> tuple[str, ...]:
+def _shared(context: PlanContext, run: Run, path: str) -> tuple[str, ...]:
     """That other runs read the same file."""
-    assert context.run is not None
-    specs = {name: run.spec for name, run in context.state.runs.items() if name != context.run.name}
+    specs = {name: other.spec for name, other in context.state.runs.items() if name != run.name}
     others = [
         name
         for name, spec in specs.items()

@@ -9,6 +9,7 @@ from trainmon.actions.verification.observation import (
     COMMIT_SAVES,
     COMMITTED,
     EXIT_LISTED,
+    UNLISTED,
     Observation,
     Progress,
     committed,
@@ -215,8 +216,7 @@ def _take_limit(run: Run) -> Seconds:
 
 def signal(observed: Observation) -> Progress:
     if has_no_checkpoints(observed):
-        missed = "no checkpoint directory of it can be seen"
-        return (observed.milestone(COMMITTED, None, missed),), True
+        return (observed.milestone(COMMITTED, None, UNLISTED),), True
     saved, exited = committed(observed, COMMITTED, observed.since), exited_at(observed)
     if saved.at is None and exited is not None and observed.now - exited > EXIT_LISTED:
         return (observed.milestone(COMMITTED, None, "it ended without a new checkpoint"),), True

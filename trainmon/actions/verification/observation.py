@@ -18,7 +18,7 @@ COMMIT_SAVES, COMMIT_AT_LEAST = 2.0, 900.0
 EXIT_LISTED: Seconds = 120.0
 """A checkpoint may still be found this long after an exit: directories are listed every 30 s."""
 
-COMMITTED = "a new checkpoint is committed"
+COMMITTED, UNLISTED = "a new checkpoint is committed", "no checkpoint directory of it can be seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def committed(observed: Observation, name: str, begins: Instant | None) -> Miles
     limit = max(COMMIT_SAVES * (observed.save_s or 0.0), COMMIT_AT_LEAST)
     missed = None
     if begins is not None and has_no_checkpoints(observed):
-        missed = "no checkpoint directory of it can be seen"
+        missed = UNLISTED
     elif begins is not None and observed.now - begins > limit:
         missed = f"no new checkpoint within {duration(limit)}: it was asked for, and is not there"
     return observed.milestone(name, new_checkpoint(observed), missed)

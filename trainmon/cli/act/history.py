@@ -118,14 +118,13 @@ def lines(records: Sequence[Record]) -> Iterator[str]:
         action = record.action
         job = (action.job or "").partition("/")[2]
         of = action.run or job or action.subject
-        outcome = (record.outcome, record.note, action.why and f"“{action.why}”")
         rows.append((
             _at(action.asked_at, "%Y-%m-%d %H:%M:%S"),
             action.verb,
             f"{of} ({job})" if action.run and job else of,
             f"{action.who}@{action.from_host}",
             record.status,
-            "; ".join(text for text in outcome if text),
+            "; ".join(filter(None, (record.outcome, record.note, action.why and f"“{action.why}”"))),
             "; ".join(map(_milestone, record.marks)),
         ))  # fmt: skip
     return table(HEAD, rows)

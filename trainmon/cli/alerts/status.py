@@ -153,15 +153,14 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
 
 def _sources(sources: Sequence[SourceNote]) -> str:
     wrong = [source for source in sources if source.health in ("late", "down")]
-    named = "; ".join(f"{source.name} {source.health}: {source.error or silent(source)}" for source in wrong[:5])
+    named = "; ".join(
+        f"{source.name} {source.health}: "
+        + (source.error or ("silent" if source.seen_at is not None else "has not answered yet"))
+        for source in wrong[:5]
+    )
     more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""
     counted = f"{len(sources) - len(wrong)} of {len(sources)} answer"
     return f"{counted}; {named}{more}" if wrong else counted
-
-
-def silent(source: SourceNote) -> str:
-    """The state of a source without an error message."""
-    return "silent" if source.seen_at is not None else "has not answered yet"
 
 
 def _cells(alert: Alert, age: str) -> tuple[str, ...]:

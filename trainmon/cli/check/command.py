@@ -13,7 +13,7 @@ import click
 from trainmon.cli.options import config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.cli.check.row import Row
+    from trainmon.cli.check.rows import Row
     from trainmon.config import Settings
 
 
@@ -28,10 +28,9 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
 
     Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
     """
-    from trainmon.cli.check.channels import check_channels
-    from trainmon.cli.check.daemon import check_daemon
+    from trainmon.cli.check.alerting import check_channels, check_daemon
     from trainmon.cli.check.hosts import check_hosts
-    from trainmon.cli.check.row import Row
+    from trainmon.cli.check.rows import Row
     from trainmon.cli.check.wandb import check_wandb
     from trainmon.config import load_settings, run_specs
     from trainmon.lib import ConfigError
@@ -68,13 +67,13 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     """The config in short, and its settings that this version does not use yet."""
     import shutil
 
-    from trainmon.cli.check.row import Row
+    from trainmon.cli.check.rows import Row
     from trainmon.lib import find_state_directory
     from trainmon.transport.ssh.config import FALLBACK_NOTE
 
     runs, clusters = len(settings.runs), len(settings.clusters)
     counts = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
-    rows = [Row("ok", "config", "", f"{file}: {counts}" if file else f"no file: {counts}")]
+    rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
     unused = [f"[{table}]" for name, table in NOT_USED_YET.items() if getattr(settings, name)]
     families = [f"[[run]] #{number} model_family" for number, run in enumerate(settings.runs, 1) if run.model_family]
     rows += [Row("note", "config", where, "read, but not used by this version") for where in unused]
@@ -91,8 +90,6 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
 NOT_USED_YET = {"retry": "retry", "evals": "eval"}
 """Tables of Settings that are only read and checked, with their names in the file."""
 
-COLOURS = {"ok": "green", "bad": "red", "note": "yellow"}
-
 
 def print_rows(rows: Iterable[Row]) -> None:
     """Print one line per row, and below it the fix."""
@@ -100,9 +97,9 @@ def print_rows(rows: Iterable[Row]) -> None:
     from trainmon.lib import clean, shorten
     from tui.style import DEAD, DONE, WARN
 
-    marks = {"ok": DONE, "bad": DEAD, "note": WARN}
     for row in rows:
-        mark = click.style(plain(marks[row.mark]), fg=COLOURS[row.mark])
+        symbol, colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
+        mark = click.style(plain(symbol), fg=colour)
         name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
         click.echo(f"{mark} {plain(name)}{plain(clean(row.text))}", color=_colour())
         if row.fix:

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.quota.command import QuotaQuery, run_query
-from trainmon.cli.check.files import Tested, check_files
 from trainmon.cli.check.probe import ProbeOutput, run_probe
-from trainmon.cli.check.row import Row
+from trainmon.cli.check.rows import Row, Tested, check_files
 from trainmon.cli.check.slurm import SlurmCheck, check_slurm
 from trainmon.lib import (
     HostKeyRefused,
@@ -108,8 +107,8 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
     resolver: DeadlineRunner[Any] = DeadlineRunner(f"resolve {host}")
     why: str | None
     try:
-        address = resolver.call(query, RESOLVE_TIMEOUT)[0][4][0]
-        return Row("ok", host, "name", f"{settings.hostname} is {address}")
+        found = resolver.call(query, RESOLVE_TIMEOUT)
+        return Row("ok", host, "name", f"{settings.hostname} is {found[0][4][0]}")
     except OSError as error:
         why = error.strerror
     except DeadlineExceeded:
@@ -119,17 +118,15 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
 
 
 def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
-    step = "connection"
-    if requires_job(error):
+    is_login, is_host_key = isinstance(error, LoginRefused | LoginNeeded), isinstance(error, HostKeyRefused)
+    if is_login or is_host_key or requires_job(error):
         yield Row("ok", host, "connection", "answers")
+    if requires_job(error):
         yield Row("note", host, "login", f"{NEEDS_A_JOB}: it is watched while one of your jobs runs there")
         return
-    if isinstance(error, HostKeyRefused | LoginRefused | LoginNeeded):
-        yield Row("ok", host, "connection", "answers")
-        step = "host key"
-    if isinstance(error, LoginRefused | LoginNeeded):
+    if is_login:
         yield Row("ok", host, "host key", "known")
-        step = "login"
+    step = "login" if is_login else "host key" if is_host_key else "connection"
     fix = error.hint or (f"try: ssh {host}" if isinstance(error, HostUnreachable) else "")
     yield Row("bad", host, step, error.message, fix)
 

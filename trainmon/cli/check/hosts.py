@@ -17,9 +17,8 @@ from collectors.connections import Connections, is_local, local_hostname
 from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
 from collectors.targets import watch_plan
-from trainmon.cli.check.files import Tested, files_of
 from trainmon.cli.check.host import HostCheck, check_host
-from trainmon.cli.check.row import Row
+from trainmon.cli.check.rows import Row, Tested, files_of
 from trainmon.cli.check.slurm import SlurmCheck
 from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import ClusterSettings, Settings, run_specs

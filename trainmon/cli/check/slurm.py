@@ -8,8 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, present
-from trainmon.cli.check.files import Tested, tested
-from trainmon.cli.check.row import Row
+from trainmon.cli.check.rows import Row, Tested, tested
 from trainmon.lib import counted
 from trainmon.model import Job, RunSpec, by_name
 from trainmon.slurm import commands, errors, parse_jobs
@@ -56,8 +55,7 @@ def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
     names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
     if names:
         yield Row("ok", host, "runs", f"{len(names)} found from your running jobs: {', '.join(names)}")
-    mine = [job for job in jobs if job.user == me]
-    watched = [*(job for run in runs for job in jobs_of(run, jobs)), *mine]
+    watched = [*(job for run in runs for job in jobs_of(run, jobs)), *(job for job in jobs if job.user == me)]
     check.nodes.extend(node for job in watched if holds_nodes(job) for node in job.nodes)
 
 

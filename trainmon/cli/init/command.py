@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trainmon.cli.options import ssh_config_option
+from trainmon.cli.options import hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.cli.init.discovery import Account, Found
@@ -24,7 +24,7 @@ SHOWN = 20
 
 
 @click.command("init")
-@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@hosts_argument
 @click.option("--login", help="The host where shared files are read. [default: the HOST with such a name]")
 @click.option("--name", default="main", show_default=True, help="The name of the cluster.")
 @click.option(
@@ -57,8 +57,8 @@ def command(
         hosts = _prompt_for_hosts()
         login = _login_of(hosts)
         found = _found(login, ssh_config) if login and not offline else None
-    account = None if offline else _account()
-    written = _valid(name, login, [host for host in hosts if host != login], found, account)
+    nodes = [host for host in hosts if host != login]
+    written = _valid(name, login, nodes, found, None if offline else _account())
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0

@@ -54,10 +54,18 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     from trainmon.config import load_settings
     from trainmon.engine.snapshot import encode, exit_status
     from trainmon.runtime.logfile import log_to_file
+    from trainmon.runtime.monitor import Monitor
 
     settings, _ = load_settings(config, hosts)
     log_to_file()
-    state, asked = look(settings, wait, ssh_config), asked_for(settings, hosts)
+    monitor = Monitor(settings, keeps=False, ssh_config=ssh_config)
+    monitor.start()
+    try:
+        first_full_state(monitor, wait)
+        state = next_evaluation(monitor)
+    finally:
+        monitor.stop()
+    asked = asked_for(settings, hosts)
     if as_json:
         click.echo(encode(state, state.at, asked))
     else:
@@ -87,26 +95,18 @@ def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] |
     return frozenset(f"wandb:{run.name}" for run in settings.runs) if is_all else None
 
 
-def look(settings: Settings, wait: Seconds, ssh_config: Path | None = None) -> State:
-    """Watch until everything has been seen once, or has failed, or the wait is over."""
-    from trainmon.runtime.monitor import Monitor
+def next_evaluation(monitor: Monitor) -> State:
+    """The next State in which the rules were evaluated, so that it has the alerts of all that was read."""
+    since, evaluated = monitor.engine.clock.now(), threading.Event()
 
-    monitor = Monitor(settings, keeps=False, ssh_config=ssh_config)
-    monitor.start()
-    try:
-        first_full_state(monitor, wait)
-        since, evaluated = monitor.engine.clock.now(), threading.Event()
+    def received(state: State) -> None:
+        if state.looked_at is not None and state.looked_at > since:
+            evaluated.set()
 
-        def received(state: State) -> None:
-            if state.looked_at is not None and state.looked_at > since:
-                evaluated.set()
-
-        cancel = monitor.subscribe(received)
-        evaluated.wait(EVALUATION_TIMEOUT)
-        cancel()
-        return monitor.engine.state
-    finally:
-        monitor.stop()
+    cancel = monitor.subscribe(received)
+    evaluated.wait(EVALUATION_TIMEOUT)
+    cancel()
+    return monitor.engine.state
 
 
 def first_full_state(monitor: Monitor, wait: Seconds) -> State:

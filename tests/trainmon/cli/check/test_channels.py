@@ -9,8 +9,8 @@ import pytest
 
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import DIE, Receiver
-from trainmon.cli.check.channels import check_channels
-from trainmon.cli.check.row import Row
+from trainmon.cli.check.alerting import check_channels
+from trainmon.cli.check.rows import Row
 from trainmon.config import Settings
 from trainmon.config.load import load
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
-from trainmon.cli.check.daemon import START, check_daemon, query
-from trainmon.cli.check.row import Row
+from trainmon.cli.check.alerting import START, check_daemon, query
+from trainmon.cli.check.rows import Row
 from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed
 

@@ -1,4 +1,4 @@
-"""Checks the channels: whether each can work, the result of a test, and what may go unnoticed."""
+"""Checks who sends notifications: the channels, the dead-man's switch, and the daemon of `[daemon] host`."""
 
 from __future__ import annotations
 
@@ -6,17 +6,33 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
+from collectors.connections import local_hostname
+from collectors.daemon.collector import DaemonCollector
+from collectors.daemon.connection import DaemonConnection
 from trainmon.alerting.notify.base import Broken, Sender
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.message import render
-from trainmon.cli.check.row import Row
+from trainmon.cli.check.rows import Row
+from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import InvalidValue, Settings, resolve_secret
-from trainmon.lib import ConfigError, Instant, Seconds, TrainmonError, find_state_directory
+from trainmon.lib import (
+    Clock,
+    ConfigError,
+    Instant,
+    Seconds,
+    SystemClock,
+    TrainmonError,
+    counted,
+    duration,
+    find_state_directory,
+)
 from trainmon.model import Notice
 from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.channels import senders, unfit
+from trainmon.transport.shell import Shell
 
 TIMEOUT: Seconds = 20.0
 """For one channel; channels are checked in parallel."""
@@ -117,3 +133,47 @@ def _dead_man_switch(settings: Settings, *, test: bool) -> Iterator[Row]:
         yield Row("bad", "heartbeat", "ping", f'"ping" {wrong}', FIX_SECRET)
     except TrainmonError as error:
         yield Row("bad", "heartbeat", "ping", error.message, "fix [heartbeat] ping in the config")
+
+
+START = "start it there; trainmon-tui service systemd|cron|slurm|tmux shows how"
+NO_DAEMON = "that machine sends no notifications: this dashboard sends them while it runs"
+
+
+def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there: bool) -> Iterator[Row]:
+    """The rows of the daemon's host; none when the config names no host."""
+    host = settings.daemon.host
+    if host is None:
+        return
+    if host in (local_hostname(), "localhost"):
+        yield Row("note", "daemon", host, "is this machine: the ledger finds a daemon here; [daemon] is not needed")
+        return
+    connection = DaemonConnection(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
+    with contextlib.closing(connection):
+        yield from query(settings, host, connection.shell, SystemClock())
+
+
+def query(settings: Settings, host: str, connect: Callable[[], Shell], clock: Clock) -> Iterator[Row]:
+    """The daemon's status, read as the dashboard reads it."""
+    collector = DaemonCollector(
+        host, settings.daemon.command, settings.daemon.every, connect, lambda _: None, clock,
+        on_active=lambda _: None, on_silent=lambda _: None,
+    )  # fmt: skip
+    try:
+        is_watched, status = collector.poll()
+    except TrainmonError as error:
+        fix = error.hint or f"try: ssh {host} {settings.daemon.command[0]} status"
+        yield Row("bad", "daemon", host, error.message.removeprefix(f"{host}: "), fix)
+        return
+    finally:
+        collector.stop()
+    if not is_watched:
+        yield Row("bad", "daemon", host, status.duty.words or NO_DAEMON, START)
+        return
+    last = status.duty.last_tick_at
+    checked = "" if last is None else f", last check {duration(max(0.0, status.at - last))} ago"
+    channels = counted(len(status.channels), "channel") if status.channels else "no channel"
+    yield Row("ok", "daemon", host, f"pid {status.duty.pid} sends notifications to {channels}{checked}")
+    if status.duty.words:
+        yield Row("note", "daemon", host, status.duty.words)
+    if not status.channels:
+        yield Row("note", "daemon", host, "it has no notification channel", "add [[notify]] to the config there")

@@ -1,15 +1,25 @@
-"""Checks the files that the config names, by test(1) on the host that reads them."""
+"""A row of the output of `check`, and the rows of the files of the config: test(1) on the host that reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from posixpath import dirname
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from trainmon.cli.check.row import Row
 from trainmon.lib import Seconds, TrainmonError
 from trainmon.model import RunSpec
 from trainmon.transport.shell import Shell
+
+
+class Row(NamedTuple):
+    """What was checked, the result, and for ✗ how to fix it."""
+
+    mark: Literal["ok", "bad", "note"]
+    subject: str
+    what: str
+    text: str
+    fix: str = ""
+
 
 PATH_TIMEOUT: Seconds = 5.0
 
