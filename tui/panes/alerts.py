@@ -42,22 +42,20 @@ class AlertsPane(Pane):
         self._drawn = AlertRows()
 
     def draw(self, state: State, width: int) -> None:
-        shown = self._drawn.rows(state, width, self.sort, self.filter)
-        self.head(*(head(layout(width)) if shown else ()))
+        rows = self._drawn.rows(state, width, self.sort, self.filter)
+        self.head(*(head(layout(width)) if rows else ()))
         self.caption(summed(state) if state.alerts else "", sender(state).text)
-        if shown:
-            self.lines.set_rows(shown)
-        elif self.filter:
-            self.say((f"No alert matches “{self.filter}”. Esc shows all.", "dim"))
+        if rows or self.filter:
+            self.show_rows(rows, "alert")
         else:
-            text, style = "No alert is firing.", "ok"
-            if state.looked_at is None:
-                text, style = "The rules have not been evaluated yet.", "dim"
-            self.say((text, style), *((line, "dim") for line in textwrap.wrap(sender_sentence(state), max(16, width))))
+            evaluated = state.looked_at is not None
+            text = "No alert is firing." if evaluated else "The rules have not been evaluated yet."
+            sender_lines = textwrap.wrap(sender_sentence(state), max(16, width))
+            self.say((text, "ok" if evaluated else "dim"), *((line, "dim") for line in sender_lines))
 
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
-        return story(state, self.selected)
+        return alert_story(state, self.selected)
 
     # ---- the subjects of keys ----
 
@@ -85,20 +83,23 @@ class AlertsPane(Pane):
         return None if self.selected is None else self.selected.removeprefix(SILENCE)
 
 
-def story(state: State, key: str | None) -> tuple[str, str]:
+def alert_story(state: State, key: str | None) -> tuple[str, str]:
     """A sentence about a row, and its style. A broken channel comes first."""
     failing = broken(state.channels.values())
     if failing:
-        one = failing[0]
-        return clean(f"channel {one.name} ({one.type}) is broken: {one.words or 'it delivers nothing'}"), "crit"
-    if key is None or key.startswith(SILENCE):
-        one_silence = state.silences.get((key or "").removeprefix(SILENCE))
-        return ("", "dim") if one_silence is None else (clean(f"muted: {matched(one_silence)}"), "dim")
-    alert = state.alerts.get(key)
+        name, kind, why = failing[0].name, failing[0].type, failing[0].words or "it delivers nothing"
+        return clean(f"channel {name} ({kind}) is broken: {why}"), "crit"
+    silence = state.silences.get((key or "").removeprefix(SILENCE))
+    if silence is not None:
+        return clean(f"muted: {matched(silence)}"), "dim"
+    alert = state.alerts.get(key or "")
     if alert is None:
         return "", "dim"
-    parts = [f"{clean(alert.rule)} {alert.id}: {clean(alert.summary)}"]  # each apart: a \r takes what is before it
-    parts += [f"stale data: {clean(alert.data_why)}"] if alert.data != "ok" and alert.data_why else []
-    parts += [clean(alert.advice)] if alert.advice and alert.is_open else []
+    parts = (  # each is cleaned apart: a \r takes what is before it
+        f"{clean(alert.rule)} {alert.id}: {clean(alert.summary)}",
+        f"stale data: {clean(alert.data_why)}" if alert.data != "ok" and alert.data_why else "",
+        clean(alert.advice) if alert.advice and alert.is_open else "",
+    )
     is_bad = standing(alert, state.at) == "open" and alert.severity != "info"
-    return "; ".join(parts), ("crit" if alert.severity == "critical" else "warn") if is_bad else "dim"
+    style = "dim" if not is_bad else "crit" if alert.severity == "critical" else "warn"
+    return "; ".join(part for part in parts if part), style

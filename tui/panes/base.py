@@ -15,10 +15,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
-from textual.geometry import Region
 from textual.message import Message
-from textual.strip import Strip
-from textual.widget import Widget
 
 from trainmon.lib import Instant, cell_width, shorten
 from trainmon.model import State
@@ -26,7 +23,7 @@ from tui.keys import bindings
 from tui.style import Span
 from tui.views import Kind, Subject
 from tui.views.alerts import about_subjects
-from tui.widgets import SENTENCE, STYLE_CSS, STYLES, Heading, KeyedLines, Row, SpanStyles, changed_columns
+from tui.widgets import SENTENCE, Heading, KeyedLines, Row
 
 log = logging.getLogger(__name__)
 
@@ -66,16 +63,13 @@ class Pane(Vertical):
         self._foot = ("", "dim")
 
     def compose(self) -> ComposeResult:
-        yield self.top
-        yield self.heads
-        yield self.lines
-        yield self.bottom
+        yield from (self.top, self.heads, self.lines, self.bottom)
 
     def on_mount(self) -> None:
-        self.watch(self.lines, "show_vertical_scrollbar", self._fit_scroll_bar, init=False)
+        # the scroll bar appears after the rows are laid out, and takes a cell of each
+        self.watch(self.lines, "show_vertical_scrollbar", self._draw_later, init=False)
 
-    def _fit_scroll_bar(self) -> None:
-        """Draw again: the scroll bar appears after the rows are laid out, and takes a cell of each."""
+    def _draw_later(self) -> None:
         self.call_after_refresh(self.again)
 
     # ---- what a pane defines ----
@@ -111,9 +105,7 @@ class Pane(Vertical):
 
     def alerts(self) -> tuple[str, ...]:
         """The ids of the alerts that `a` and `m` apply to: those of the selected runs, jobs and nodes."""
-        if self.state is None:
-            return ()
-        return about_subjects(self.state, self.subjects())
+        return () if self.state is None else about_subjects(self.state, self.subjects())
 
     def silence(self) -> str | None:
         """The id of the silence under the cursor, in the pane that lists silences."""
@@ -157,15 +149,17 @@ class Pane(Vertical):
 
     def caption(self, left: str = "", right: str = "") -> None:
         """The top of the frame: number and name, then `left`; `right` at its end."""
-        order = f"sort {self.sort}" if len(self.SORTS) > 1 else ""
-        hidden = len(self.lines.marked) - self.lines.marks_in_sight  # actions apply to them as well
-        marked = f"{len(self.lines.marked)} marked" + (f", {hidden} of them hidden" if hidden else "")
-        notes = [marked if self.lines.marked else "", f"/{self.filter}" if self.filter else "", right, order]
-        notes = [note for note in notes if note]
-        width = self.top.size.width
-        while len(notes) > 1 and cell_width(f"{self.NUMBER} {self.NAME} {left} {'  '.join(notes)}") > width - 8:
-            notes.pop()
-        self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(notes), width))
+        marked, hidden = len(self.lines.marked), len(self.lines.marked) - self.lines.marks_in_sight
+        notes = (
+            f"{marked} marked" + (f", {hidden} of them hidden" if hidden else "") if marked else "",
+            f"/{self.filter}" if self.filter else "",
+            right,
+            f"sort {self.sort}" if len(self.SORTS) > 1 else "",
+        )
+        shown, width = [note for note in notes if note], self.top.size.width
+        while len(shown) > 1 and cell_width(f"{self.NUMBER} {self.NAME} {left} {'  '.join(shown)}") > width - 8:
+            shown.pop()
+        self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(shown), width))
 
     def foot(self, text: str = "", style: str = "dim") -> None:
         """The bottom of the frame: a sentence about the selected row, or nothing."""
@@ -178,14 +172,23 @@ class Pane(Vertical):
         if note is not None:
             self.foot(*note)
 
+    def show_sentences(self, *sentences: tuple[str, str], caption: str = "") -> None:
+        """Show sentences, each with its style, in place of the heads and the rows."""
+        self.head()
+        self.caption(caption)
+        self.say(*sentences)
+
     def say(self, *sentences: tuple[str, str]) -> None:
-        """Show sentences, each with its style, in place of the rows."""
-        self.lines.set_rows(
-            [
-                Row(f"{SENTENCE}{n}", (Span(shorten(text, self.width), style),))
-                for n, (text, style) in enumerate(sentences)
-            ]
-        )
+        """Show sentences in place of the rows."""
+        texts = [(Span(shorten(text, self.width), style),) for text, style in sentences]
+        self.lines.set_rows([Row(f"{SENTENCE}{n}", spans) for n, spans in enumerate(texts)])
+
+    def show_rows(self, rows: Sequence[Row], noun: str) -> None:
+        """Show the rows that match the filter, or that none does."""
+        if rows:
+            self.lines.set_rows(rows)
+        else:
+            self.say((f"No {noun} matches “{self.filter}”. Esc shows all.", "dim"))
 
     def show(self, state: State) -> None:
         """Take a new State, and draw it if the pane is visible."""
@@ -198,7 +201,15 @@ class Pane(Vertical):
             self.draw(state, self.width)
             self._draw_footnote()
         except Exception as error:
-            self._fail(error, state.at)
+            if self.failed_at is None:
+                self.failed_at = state.at
+                log.exception("pane %s failed", self.NAME)
+            self.head()
+            self.caption(right=f"failed {max(0, int(state.at - self.failed_at))}s ago")
+            self.say(
+                ("This pane cannot be drawn. It is retried automatically; the other panes still work.", "warn"),
+                (f"{type(error).__name__}: {error}", "dim"),
+            )
         else:
             self.failed_at = None
         finally:
@@ -209,17 +220,6 @@ class Pane(Vertical):
         """Draw the current State again, after a key changed the view."""
         if self.state is not None:
             self.show(self.state)
-
-    def _fail(self, error: Exception, now: Instant) -> None:
-        if self.failed_at is None:
-            self.failed_at = now
-            log.exception("pane %s failed", self.NAME)
-        self.head()
-        self.caption(right=f"failed {max(0, int(now - self.failed_at))}s ago")
-        self.say(
-            ("This pane cannot be drawn. It is retried automatically; the other panes still work.", "warn"),
-            (f"{type(error).__name__}: {error}", "dim"),
-        )
 
     def set_filter(self, text: str) -> None:
         self.filter = text
@@ -253,41 +253,20 @@ class Pane(Vertical):
 
     def on_resize(self, event: events.Resize) -> None:
         self.in_sight = bool(event.size.width and event.size.height)
-        self.call_after_refresh(self.again)
+        self._draw_later()
 
 
-class Edge(Widget):
-    """The top or the bottom of a frame, with text. Only the cells that changed are painted."""
+class Edge(Heading):
+    """The top or the bottom of a frame, with text."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in (*STYLES, "rule", "title")}
-    DEFAULT_CSS = f"""
-    Edge {{
-        height: 1; width: 1fr; {STYLE_CSS}
-        & > .lines--rule {{ color: $rule; }}
-        & > .lines--title {{ text-style: bold; }}
-    }}
+    MARGIN = 0
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--rule", "lines--title"}
+    DEFAULT_CSS = """
+    Edge {
+        & > .lines--rule { color: $rule; }
+        & > .lines--title { text-style: bold; }
+    }
     """
-    ALLOW_SELECT = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spans: tuple[Span, ...] = ()
-        self._styles = SpanStyles(self)
-
-    def set_spans(self, spans: Sequence[Span]) -> None:
-        new = tuple(spans)
-        columns = changed_columns(self.spans, new)
-        self.spans = new
-        if columns is not None:
-            self.refresh(Region(columns[0], 0, columns[1] - columns[0], 1))
-
-    def notify_style_update(self) -> None:
-        self._styles.clear()
-        super().notify_style_update()
-
-    def render_line(self, y: int) -> Strip:
-        self._styles.is_outdated()
-        return self._styles.strip(self.spans).crop_extend(0, self.size.width, self._styles.base)
 
 
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 
 from trainmon.lib import Instant, clean, shorten_start
-from trainmon.model import Progress, Run, State, WandbRun
+from trainmon.model import Run, State, WandbRun
 from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
@@ -19,42 +19,42 @@ from tui.views import (
     checkpoint_lines,
     fact,
     job_lines,
-    link_label,
+    linked_fact,
     log_named,
+    optional_fact,
     recent_actions,
-    safe,
     settings_lines,
     switch,
     wandb_lines,
 )
 from tui.views.alerts import alert_lines, alerts_of
-from tui.views.facts import wrapped_fact
 from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
 from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, rows, sentence
 
 
 class LinkedPane(Pane):
-    """Facts, and links for Enter. Without `follow` the links are only text."""
+    """Facts, and links for Enter; its cursor starts on the first link. Without `follow` the links are only text."""
 
     def __init__(self, *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.lines = KeyedLines() if follow else TextView()
-        self._begun = not follow
+        self.follow = follow
+        self._is_on_link = not follow
 
     def on_mount(self) -> None:
         self.heads.display = False
 
-    def tell(self, lines: Iterable[Line | Linked]) -> None:
-        """Show these; the cursor stays on the link where it was."""
+    def show_lines(self, lines: Iterable[Line | Linked]) -> None:
+        """Show these lines; the cursor stays on its link."""
         self.lines.set_rows(rows(lines))
         link = first_link(self.lines.rows)
-        if link is not None and not self._begun:
-            self._begun = self.lines.move_to(link)
+        if link is not None and not self._is_on_link:
+            self._is_on_link = self.lines.move_to(link)
 
 
 class AlertPane(LinkedPane):
-    """One alert by its id, whatever becomes of it."""
+    """One alert by its id, even after it has ended."""
 
     NAME = "Alert"
     LISTS_ALERTS = True
@@ -74,11 +74,11 @@ class AlertPane(LinkedPane):
     def draw(self, state: State, width: int) -> None:
         alert = state.alerts.get(self.alert)
         self.caption(clean(self.alert if alert is None else f"{alert.id}  {alert.rule}  {alert.subject}"))
-        self.tell(alert_lines(self.alert, state, width))
+        self.show_lines(alert_lines(self.alert, state, width))
 
 
 class JobPane(LinkedPane):
-    """One job by its key, whatever becomes of it."""
+    """One job by its key, even after it has left the queue."""
 
     NAME = "Job"
 
@@ -97,18 +97,17 @@ class JobPane(LinkedPane):
     def draw(self, state: State, width: int) -> None:
         job = state.jobs.get(self.job)
         self.caption(clean(self.job if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
-        self.tell(job_details(self.job, state, width))
+        self.show_lines(job_details(self.job, state, width))
 
 
 class RunPane(LinkedPane):
-    """The selected run's jobs, numbers, checkpoints, switches, log, nodes, and what W&B says of it."""
+    """The selected run's jobs, numbers, checkpoints, switches, log, nodes, and its W&B run."""
 
     NAME = "Run"
 
     def __init__(self, *, id: str, follow: bool = False) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id, follow=follow)
         self.run: str | None = None
-        self.follow = follow
         self._settings: tuple[WandbRun | None, int, list[Line]] = (None, 0, [])
 
     def follow_run(self, name: str | None) -> None:
@@ -137,30 +136,21 @@ class RunPane(LinkedPane):
         if run is None:
             self.say(("No run is selected." if self.run is None else f"{clean(self.run)} is no longer watched.", "dim"))
             return
-        self.tell((*lines(run, state, state.at, width, few=not self.follow), *self._settings_of(run, width)))
-
-    def _settings_of(self, run: Run, width: int) -> list[Line]:
-        """Summary and config, up to 600 lines that change once a minute. Only the run's own screen shows them."""
-        one = None if run.wandb is None else run.wandb.current
-        if not self.follow or one is None:
-            return []
-        of, wide, made = self._settings
-        if of is not one or wide != width:
-            made = list(settings_lines(one, width))
-            self._settings = one, width, made
-        return made
+        one = None if run.wandb is None or not self.follow else run.wandb.current
+        if self._settings[:2] != (one, width):
+            # up to 600 lines that change once a minute; only the run's own screen shows them
+            self._settings = one, width, [] if one is None else list(settings_lines(one, width))
+        self.show_lines((*run_lines(run, state, width, few=not self.follow), *self._settings[2]))
 
 
-def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
-    """The lines. `few`: the main ones only."""
-    symbol, look = VERDICTS[run.verdict]
-    yield (Span(f"{symbol} {run.verdict}", f"{look} bold"),)
+def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Iterator[Line | Linked]:
+    """All details of a run. `few`: the main ones only."""
+    (symbol, style), now = VERDICTS[run.verdict], state.at
+    yield (Span(f"{symbol} {run.verdict}", f"{style} bold"),)
     yield from sentence(clean(run.why), width)
     yield ()
-    alerts = tuple(alerts_of(run.name, state, width))
-    yield from (*alerts, ()) if alerts else ()
-    jobs = tuple(job_lines(run, state, width))
-    yield from (*jobs, ()) if jobs else ()
+    for section in (tuple(alerts_of(run.name, state, width)), tuple(job_lines(run, state, width))):
+        yield from (*section, ()) if section else ()
     yield from numbers(run, now, width)
     yield ()
     yield from checkpoint_lines(run, state, width)
@@ -169,7 +159,7 @@ def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False
     yield from switch("save", run.save, now, width)
     yield from recent_actions(run, state, width)
     yield ()
-    yield from where(run, now, width)
+    yield from log_lines(run, now, width)
     yield from wandb_lines(run, state, width, few=few)
     yield ()
     if not run.spec.nodes:
@@ -178,40 +168,37 @@ def lines(run: Run, state: State, now: Instant, width: int, *, few: bool = False
 
 
 def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
+    """Steps, time left, loss and speed."""
     progress = run.progress
     target = "" if progress.target_step is None else f" of {count(progress.target_step)}"
     last = since(progress.at, now) + (" ago" if progress.at is not None else "")
     usual = f", usually every {duration(progress.cadence_s)}" if progress.cadence_s is not None else ""
+    speeds = (
+        "" if progress.tokens_per_s is None else f"{short(progress.tokens_per_s)} tokens/s",
+        "" if progress.samples_per_s is None else f"{short(progress.samples_per_s)} samples/s",
+        "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} a step",
+    )
     yield fact("step", count(progress.step) + target, width)
     yield fact("last step", last + usual, width)
     yield fact("left", eta(run.eta_at if run.verdict in GOING else None, now), width)
     yield fact("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
     yield fact("learning rate", real(progress.learning_rate), width)
-    yield fact("speed", speed(progress), width)
+    yield fact("speed", ", ".join(speed for speed in speeds if speed) or UNKNOWN, width)
     if progress.skipped:
         yield fact("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
     if progress.nan_iterations:
         yield fact("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
 
 
-def speed(progress: Progress) -> str:
-    """`1.9M tokens/s, 4.1s a step`."""
-    parts = [f"{short(progress.tokens_per_s)} tokens/s"] if progress.tokens_per_s is not None else []
-    parts += [f"{short(progress.samples_per_s)} samples/s"] if progress.samples_per_s is not None else []
-    parts += [f"{duration(progress.step_time_s)} a step"] if progress.step_time_s is not None else []
-    return ", ".join(parts) or UNKNOWN
-
-
-def where(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
+def log_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     """The log: path, age, rate, format."""
     if run.log is None:
-        words = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
-        yield fact("log", words, width, "dim")
+        text = "none configured" if run.spec.log is None else f"not read yet: {log_named(run.spec.log)}"
+        yield fact("log", text, width, "dim")
         return
-    place = shorten_start(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
-    yield Linked(Link("log", run.name), (*link_label("log"), Span(place, "accent")))
-    pace = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
-    yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + pace, width)
+    path = shorten_start(clean(f"{run.log.host}:{run.log.path or '?'}"), width - LABEL)
+    yield linked_fact("log", Link("log", run.name), path, width)
+    rate = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
+    yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + rate, width)
     yield fact("format", clean(run.progress.format or "?"), width)
-    if run.log.error:
-        yield from wrapped_fact("error", safe(run.log.error), width, "warn")
+    yield from optional_fact("error", run.log.error, width, "warn")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.analysis.disks import is_shared
-from trainmon.lib import Instant, clean
+from trainmon.lib import Instant, clean, counted
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
@@ -34,24 +34,17 @@ class DiskPane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         if not state.disks:
-            self.head()
-            self.caption()
-            self.say(*EMPTY)
+            self.show_sentences(*EMPTY)
             return
-        shown = ordered(state, self.sort, self.filter)
+        shown, alerts = ordered(state, self.sort, self.filter), marks(state).disks
         self._shown = {disk.key: disk for disk in shown}
         table = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
         self.head(*head(table))
-        if shown:
-            rows = disk_rows(shown, table, state.at, self._cache)
-            alerts = marks(state).disks
-            if alerts:
-                of = {each.key: worst(alerts.get(name) for name in subjects_of(each)) for each in shown}
-                rows = [marked(row, of[row.key]) for row in rows]
-            self.lines.set_rows(rows)
-        else:
-            self.say((f"No path matches “{self.filter}”. Esc shows all.", "dim"))
-        self.caption(right=f"{len(shown)} path{'' if len(shown) == 1 else 's'}")
+        rows = disk_rows(shown, table, state.at, self._cache)
+        if alerts:
+            rows = [marked(row, worst(map(alerts.get, subjects_of(self._shown[row.key])))) for row in rows]
+        self.show_rows(rows, "path")
+        self.caption(right=counted(len(shown), "path"))
 
     def _selected(self) -> ShownDisk | None:
         return self._shown.get(self.lines.cursor_key or "")
@@ -66,7 +59,7 @@ class DiskPane(Pane):
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         shown = self._selected()
-        return None if shown is None else (story(shown, state.at), "crit" if shown.disk.state != "ok" else "dim")
+        return None if shown is None else (disk_story(shown, state.at), "crit" if shown.disk.state != "ok" else "dim")
 
 
 def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
@@ -74,37 +67,35 @@ def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
     return tuple(f"{where}:{shown.disk.path}" for where in (*shown.hosts, shown.disk.cluster))
 
 
-def story(shown: ShownDisk, now: Instant) -> str:
+def disk_story(shown: ShownDisk, now: Instant) -> str:
     """One sentence about a disk: mount, hosts, size, quota, forecast."""
-    disk = shown.disk
+    disk, ends = shown.disk, shown.full_at or shown.disk.full_at
     if disk.state != "ok":
         return clean(f"{shown.name}: {unanswered(disk, now)}")
-    seen = f"seen by {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
-    words = [f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {seen}"]
-    words.append(f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free")
-    if shown.usable:
-        words.append(f"{size(disk.usable_free_bytes)} of its usable share left")
-    if disk.total_inodes is not None and disk.free_inodes is not None:
-        words.append(f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free")
-    words += allowed(disk.quota, now)
-    ends = shown.full_at or disk.full_at
-    if ends is not None:
-        words.append(f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}")
-    return clean("; ".join([*words, f"read {age(now - disk.at)} ago"]))
+    where = f"seen by {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
+    has_inodes = disk.total_inodes is not None and disk.free_inodes is not None
+    parts = (
+        f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {where}",
+        f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free",
+        f"{size(disk.usable_free_bytes)} of its usable share left" if shown.usable else "",
+        f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free" if has_inodes else "",
+        "" if disk.quota is None else quota_story(disk.quota, now),
+        "" if ends is None else f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}",
+        f"read {age(now - disk.at)} ago",
+    )
+    return clean("; ".join(part for part in parts if part))
 
 
-def allowed(quota: Quota | None, now: Instant) -> list[str]:
+def quota_story(quota: Quota, now: Instant) -> str:
     """The limits and the usage of a quota."""
-    if quota is None:
-        return []
     limits = [
         f"{one.whose} {size(one.used_bytes)} of {size(one.hard_bytes)}" + (" (inexact)" if one.is_inexact else "")
         for one in quota.allowances
         if one.hard_bytes is not None
     ]
     graces = [f"soft limit: {g}" for one in quota.allowances for g in (one.bytes_grace, one.inodes_grace) if g]
-    told = ", ".join([*limits, *graces]) or ("no limit" if quota.allowances else "none is set")
-    return [f"quota: {told}, asked {age(now - quota.at)} ago"]
+    text = ", ".join([*limits, *graces]) or ("no limit" if quota.allowances else "none is set")
+    return f"quota: {text}, asked {age(now - quota.at)} ago"
 
 
 def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:

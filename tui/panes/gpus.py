@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.lib import Instant, clean
+from trainmon.lib import Instant, clean, counted
 from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Pane
@@ -58,52 +58,45 @@ class GpusPane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         if not node_names(state):
-            self.head()
-            self.caption()
-            self.say(*EMPTY)
+            self.show_sentences(*EMPTY)
             return
-        rows = self.grid.rows(state, self.metric, width, self.sort, self.filter)
+        rows, alerts = self.grid.rows(state, self.metric, width, self.sort, self.filter), marks(state).nodes
         self.head(*self.grid.head)
-        alerts = marks(state).nodes
         if alerts:
             rows = [marked(row, alerts.get(row.key)) for row in rows]
-        if rows:
-            self.lines.set_rows(rows)
-        else:
-            self.say((f"No node matches “{self.filter}”. Esc shows all.", "dim"))
-        self.caption(caption(state, self.grid.ranks()), self.metric.title)
+        self.show_rows(rows, "node")
+        self.caption(grid_caption(state, self.grid.ranks()), self.metric.title)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected node in full: its line may be cut."""
-        return None if self.selected is None else story(state, self.selected, state.at)
+        return None if self.selected is None else node_story(state, self.selected, state.at)
 
 
-def caption(state: State, ranks: list[int]) -> str:
+def grid_caption(state: State, ranks: list[int]) -> str:
     """`64 × 8`, and the number of nodes by problem."""
-    sizes = Counter(len(node.gpus) for node in state.nodes.values())
-    gpus = sum(count * nodes for count, nodes in sizes.items())
-    if gpus and len(sizes) == 1 and len(state.nodes) == len(ranks):
-        each = f"{len(ranks)} × {gpus // len(ranks)}"
+    gpus = [len(node.gpus) for node in state.nodes.values()]
+    are_all_read = len(gpus) == len(ranks)
+    if any(gpus) and len(set(gpus)) == 1 and are_all_read:
+        sizes = f"{len(gpus)} × {gpus[0]}"
     else:
-        none = "no" if len(state.nodes) == len(ranks) else UNKNOWN
-        each = f"{len(ranks)} node{'' if len(ranks) == 1 else 's'}, {gpus or none} GPU{'' if gpus == 1 else 's'}"
-    words = {DOWN: "down", LOST: "lost", HOT: "hot", LATE: "late"}
-    counted = Counter(ranks)
-    return "  ".join([each, *(f"{counted[rank]} {word}" for rank, word in words.items() if counted[rank])])
+        total = str(sum(gpus) or ("no" if are_all_read else UNKNOWN))
+        sizes = f"{counted(len(ranks), 'node')}, {total} GPU{'' if total == '1' else 's'}"
+    counts = Counter(ranks)
+    problems = ((DOWN, "down"), (LOST, "lost"), (HOT, "hot"), (LATE, "late"))
+    return "  ".join([sizes, *(f"{counts[rank]} {text}" for rank, text in problems if counts[rank])])
 
 
-def story(state: State, name: str, now: Instant) -> tuple[str, str]:
+def node_story(state: State, name: str, now: Instant) -> tuple[str, str]:
     """A sentence about one node, and its style."""
     node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
     if source is not None and source.health != "ok":
-        words = source_words(source, now)
-        hint = f"; {source.hint}" if source.hint else ""
-        return clean(f"{name}: {words.text}{hint}"), words.style or "dim"
+        text, style = source_words(source, now)
+        return clean(f"{name}: {text}" + (f"; {source.hint}" if source.hint else "")), style or "dim"
     if node is None:
         return "", "dim"
-    lost = [f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error]
     flags = node_summary(node, now).flags
+    errors = (f"gpu{gpu.index}: {gpu.error}" for gpu in node.gpus if gpu.state != "ok" and gpu.error)
     note = node.note or (NO_DRIVER if without_driver(node) else "")
-    said = "  ".join((*(flag.text for flag in flags), *lost, *((note,) if note else ())))
-    worst = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
-    return (clean(f"{name}: {said}"), worst) if said else ("", "dim")
+    text = "  ".join(part for part in (*(flag.text for flag in flags), *errors, note) if part)
+    style = "crit" if any(flag.style == "crit" for flag in flags) else "warn" if flags else "dim"
+    return (clean(f"{name}: {text}"), style) if text else ("", "dim")

@@ -9,7 +9,7 @@ from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
-from tui.style import UNKNOWN, Ascii, Span, mib, since
+from tui.style import UNKNOWN, Ascii, mib, since
 from tui.views import Subject, fact_text
 from tui.views.nodes import NO_DRIVER, Scheduled, facts, gpu_head, gpu_rows, without_driver
 from tui.widgets import Picture
@@ -37,13 +37,11 @@ class GpuTable(NodePane):
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
-        stale = source is not None and source.health != "ok"
-        old = "" if node is None or not stale else f"read {since(node.gpus_at, state.at)} ago"
-        self.caption(clean(self.node), old)
         if node is None:
-            self.head()
-            self.say(("Nothing has been read from this node yet.", "dim"))
+            self.show_sentences(("Nothing has been read from this node yet.", "dim"), caption=clean(self.node))
             return
+        stale = source is not None and source.health != "ok"
+        self.caption(clean(self.node), f"read {since(node.gpus_at, state.at)} ago" if stale else "")
         self.head(*gpu_head(width))
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
         if not node.gpus:
@@ -64,21 +62,17 @@ class FactsPane(NodePane):
         self.heads.display = False
 
     def copy_text(self) -> str | None:
-        """What the line under the cursor says, whole where it goes over several: a command must be copied complete."""
-        keys = [row.key for row in self.lines.rows]
-        return (
-            fact_text([row.text for row in self.lines.rows], keys.index(self.selected))
-            if self.selected in keys
-            else None
-        )
+        """The fact under the cursor, from all its lines: a command must be copied complete."""
+        texts = {row.key: row.text for row in self.lines.rows}
+        return fact_text([*texts.values()], [*texts].index(self.selected)) if self.selected in texts else None
 
     def draw(self, state: State, width: int) -> None:
         node, source = state.nodes.get(self.node), state.sources.get(f"node:{self.node}")
         self.caption(clean(self.node))
         jobs = [job for job in state.jobs.values() if self.node in job.nodes]
-        here = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
-        told = Scheduled(state.scheduler_nodes.get(self.node), here)
-        self.lines.set_rows(facts(self.node, node, source, state.at, width, told))
+        running = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
+        scheduled = Scheduled(state.scheduler_nodes.get(self.node), running)
+        self.lines.set_rows(facts(self.node, node, source, state.at, width, scheduled))
 
 
 REDRAW_EVERY: Seconds = 5.0
@@ -99,11 +93,7 @@ class PlotPane(NodePane):
         self._drawn_at: Instant = 0.0
 
     def compose(self) -> ComposeResult:
-        yield self.top
-        yield self.heads
-        yield self.body
-        yield self.lines
-        yield self.bottom
+        yield from (self.top, self.heads, self.body, self.lines, self.bottom)
 
     def on_mount(self) -> None:
         self.heads.display = False
@@ -124,26 +114,22 @@ class PlotPane(NodePane):
         super().say(*sentences)
 
     def draw(self, state: State, width: int) -> None:
-        height = self.body.size.height
+        height, node = self.body.size.height, state.nodes.get(self.node)
         wanted = (self.gpu, width, height)
         if wanted == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
             return
         self.body.display, self.lines.display = True, False
-        node = state.nodes.get(self.node)
-        gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
-        self.caption(f"gpu{self.gpu}")
-        self.body.set_lines(self._pictures(gpu, state.at, width - 2, height))
         self._drawn, self._drawn_at = wanted, state.at
-
-    def _pictures(self, gpu: Gpu, now: Instant, width: int, height: int) -> list[tuple[Span, ...]]:
-        shown = axes(gpu)[: max(1, min(4, (width + 2) // (LEAST_WIDTH + 2)))]
-        each = (width - 2 * (len(shown) - 1)) // len(shown)
+        self.caption(f"gpu{self.gpu}")
+        gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
+        shown = axes(gpu)[: max(1, min(4, width // (LEAST_WIDTH + 2)))]
+        each = (width - 2 * len(shown)) // len(shown)
         plain = any(isinstance(found, Ascii) for found in self.app.get_line_filters())
         pictures = []
-        for axis, value in shown:
+        for axis, current in shown:
             series = self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR)
-            pictures.append(picture(axis, value, series, now, each, height, plain=plain))
-        return side_by_side(pictures)
+            pictures.append(picture(axis, current, series, state.at, each, height, plain=plain))
+        self.body.set_lines(side_by_side(pictures))
 
 
 def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:

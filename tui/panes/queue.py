@@ -9,7 +9,7 @@ from textual.binding import BindingType
 
 from trainmon.analysis.nodes import spares
 from trainmon.analysis.runs import needed_to_save
-from trainmon.lib import Instant, clean, duration
+from trainmon.lib import Instant, clean, counted, duration
 from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
 from tui.keys import bindings
@@ -93,41 +93,21 @@ class QueuePane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         if not state.jobs and not watched(state):
-            self.head()
-            self.caption()
-            self.say(*without_slurm(state))
+            self.show_sentences(*without_slurm(state))
             return
-        entries = [] if self.view == "nodes" else self._entries(state)
+        lists_nodes = self.view == "nodes"
+        entries = [] if lists_nodes else queue_entries(state, self.sort, self.filter, mine=self.view == "mine")
         table = layout(width, entries)
-        self.head(*(head(table) if entries else (Span("  NODE", "head"),) if self.view == "nodes" else ()))
-        none = [] if entries else sentences(state, self.view, self.filter)
-        nodes = node_rows(state, width, self.filter, every=self.view == "nodes")
+        self.head(*(head(table) if entries else (Span("  NODE", "head"),) if lists_nodes else ()))
+        none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
+        nodes = node_rows(state, width, self.filter, every=lists_nodes)
         self.lines.set_rows([*none, *queue_rows(entries, table, state.at, self._cache), *nodes])
-        self.caption(summary(entries, state), self.view)
-        self.call_after_refresh(self._fit, width)
-
-    def _fit(self, drawn: int) -> None:
-        """Draw anew when the scroll bar came or went with these rows."""
-        if self.width not in (0, drawn):
-            self.again()
-
-    def _entries(self, state: State) -> list[QueueEntry]:
-        runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
-        found = []
-        for job in listed_jobs(state, self.sort, self.filter, mine=self.view == "mine"):
-            run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), left(job, state.at)
-            needed = None if run is None else needed_to_save(run)
-            short = seconds is not None and needed is not None and seconds < needed
-            stale = source is not None and source.health != "ok"
-            found.append(QueueEntry(job, run.name if run else "", short, stale, several))
-        return found
+        self.caption(queue_summary(entries, state), self.view)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected row in full: its line may be cut."""
-        if self.selected is not None:
-            return story(state, self.selected)
-        names = clusters(state)
-        return story(state, CLUSTER + names[0]) if names else None
+        key = self.selected or next((CLUSTER + name for name in clusters(state)), None)
+        return None if key is None else queue_story(state, key)
 
 
 def watched(state: State) -> list[Source]:
@@ -135,87 +115,94 @@ def watched(state: State) -> list[Source]:
     return [state.sources[f"slurm:{name}"] for name in clusters(state) if f"slurm:{name}" in state.sources]
 
 
+def queue_entries(state: State, sort: str, query: str, *, mine: bool) -> list[QueueEntry]:
+    """The jobs that match a filter, in this order."""
+    runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
+    found = []
+    for job in listed_jobs(state, sort, query, mine=mine):
+        run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), left(job, state.at)
+        needed = None if run is None else needed_to_save(run)
+        short = seconds is not None and needed is not None and seconds < needed
+        stale = source is not None and source.health != "ok"
+        found.append(QueueEntry(job, run.name if run else "", short, stale, several))
+    return found
+
+
 def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
     """That there is no scheduler, and the error if one was tried."""
-    missed = next((source for source in state.sources.values() if source.kind == "slurm" and source.error), None)
-    if missed is None:
+    failed = next((source for source in state.sources.values() if source.kind == "slurm" and source.error), None)
+    if failed is None:
         return NO_SLURM
-    return ((clean(f"No Slurm: {missed.error}"), ""), (clean(missed.hint or ""), "dim"))
+    return ((clean(f"No Slurm: {failed.error}"), ""), (clean(failed.hint or ""), "dim"))
 
 
-def summary(entries: list[QueueEntry], state: State) -> str:
+def queue_summary(entries: list[QueueEntry], state: State) -> str:
     """`spares 1 of 2!  3 running  2 waiting`: problems first."""
     silent = [source.seen_at for source in watched(state) if source.health != "ok" and source.seen_at is not None]
-    counted: Counter[str] = Counter()
-    for entry in entries:
-        counted[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
-    words = [f"slurm silent {calm_age(state.at - seen)}" for seen in silent]
     lost = sum(node.lost_gpus or 0 for node in state.scheduler_nodes.values())
-    words += [f"{lost} GPU{'s' if lost > 1 else ''} lost!"] if lost else []
-    words += [f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing]
-    if counted["running"] or counted["waiting"]:
-        words += [f"{counted['running']} running", f"{counted['waiting']} waiting"]
-    return "  ".join(words)
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        counts[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
+    has_jobs = counts["running"] or counts["waiting"]
+    parts = [
+        *(f"slurm silent {calm_age(state.at - seen_at)}" for seen_at in silent),
+        f"{counted(lost, 'GPU')} lost!" if lost else "",
+        *(f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing),
+        f"{counts['running']} running  {counts['waiting']} waiting" if has_jobs else "",
+    ]
+    return "  ".join(part for part in parts if part)
 
 
-def sentences(state: State, view: str, wanted: str) -> list[Row]:
+def sentences(state: State, view: str, query: str) -> list[Row]:
     """Why there is no job to show."""
-    if view == "nodes":
-        return []
     found: list[Span] = []
     for source in watched(state):
         if source.seen_at is None:
-            problem = source_words(source, state.at)
-            text = f"The queue of {source.cluster} has not been read yet: {problem.text}"
-            found.append(Span(clean(text), problem.style))
-            if source.hint:
-                found.append(Span(clean(source.hint), "dim"))
-    if not found and wanted:
-        found.append(Span(f"No job matches “{wanted}”. Esc shows all.", "dim"))
+            text, style = source_words(source, state.at)
+            found.append(Span(clean(f"The queue of {source.cluster} has not been read yet: {text}"), style))
+            found += [Span(clean(source.hint), "dim")] if source.hint else []
+    if not found and query:
+        found = [Span(f"No job matches “{query}”. Esc shows all.", "dim")]
     elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
-        found.append(Span("You have no job. v shows the jobs of the other watched users.", "dim"))
+        found = [Span("You have no job. v shows the jobs of the other watched users.", "dim")]
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
-        whose = f"of {', '.join(map(clean, users))} " if users else "of yours "
-        found.append(Span(f"No job {whose}runs or waits.", "dim"))
-    return [Row(f"{SENTENCE}{place}", (span,)) for place, span in enumerate(found)]
+        whose = f"of {', '.join(map(clean, users))}" if users else "of yours"
+        found = [Span(f"No job {whose} runs or waits.", "dim")]
+    return [Row(f"{SENTENCE}{index}", (span,)) for index, span in enumerate(found)]
 
 
-def story(state: State, key: str) -> tuple[str, str]:
+def queue_story(state: State, key: str) -> tuple[str, str]:
     """A sentence about a row, and its style. While a scheduler does not answer, it says why."""
     silent = [source for source in watched(state) if source.health == "down"]
     if silent:
-        words = source_words(silent[0], state.at)
-        return clean(f"Slurm of {silent[0].cluster}: {words.text}"), words.style
+        text, style = source_words(silent[0], state.at)
+        return clean(f"Slurm of {silent[0].cluster}: {text}"), style
     if key.startswith(CLUSTER):
         return cluster_story(state, key.removeprefix(CLUSTER)), "dim"
-    if key.startswith(NODE):
-        node = state.scheduler_nodes.get(key.removeprefix(NODE))
-        if node is None:
-            return "", "dim"
-        because = reason(node, state.at)
-        return clean(f"{node.name}: {node_state(node)}" + (f", {because}" if because else "")), node_style(
-            node
-        ) or "dim"
-    job = state.jobs.get(key)
-    return ("", "dim") if job is None else (job_story(job, state.at), why(job, state.at).style or "dim")
+    job, node = state.jobs.get(key), state.scheduler_nodes.get(key.removeprefix(NODE))
+    if job is not None:
+        return job_story(job, state.at), why(job, state.at).style or "dim"
+    if node is None or not key.startswith(NODE):
+        return "", "dim"
+    text = ", ".join(part for part in (node_state(node), reason(node, state.at)) if part)
+    return clean(f"{node.name}: {text}"), node_style(node) or "dim"
 
 
 def job_story(job: Job, now: Instant) -> str:
     """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
-    reason = why(job, now).text
+    reason, seconds = why(job, now).text, left(job, now)
     if job.state == "RUNNING" and not is_missing(job):
         reason = f"runs {reason}".strip()
-    parts = [f"{job.id} {job.name} of {job.user}: {reason or reasons.end_reason(job)}"]
-    seconds = left(job, now)
-    if seconds is not None:
-        limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"
-        parts.append(f"{duration(seconds)} left{limit}")
-    if job.restarts:
-        parts.append(f"restart {job.restarts}")
-    if job.stage == "waiting" and job.submitted_at is not None:
-        parts.append(f"submitted {since(job.submitted_at, now)} ago")
-    return clean("; ".join(parts))
+    limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"
+    is_waiting = job.stage == "waiting" and job.submitted_at is not None
+    parts = (
+        f"{job.id} {job.name} of {job.user}: {reason or reasons.end_reason(job)}",
+        "" if seconds is None else f"{duration(seconds)} left{limit}",
+        f"restart {job.restarts}" if job.restarts else "",
+        f"submitted {since(job.submitted_at, now)} ago" if is_waiting else "",
+    )
+    return clean("; ".join(part for part in parts if part))
 
 
 def cluster_story(state: State, name: str) -> str:
@@ -223,8 +210,10 @@ def cluster_story(state: State, name: str) -> str:
     cluster = state.clusters.get(name)
     if cluster is None:
         return ""
-    parts = [f"Slurm {cluster.slurm or ''} queried on {cluster.login}".replace("  ", " ")]
-    parts += [f"as {cluster.me}"] if cluster.me else []
-    parts += ["operator rights"] if cluster.may_operate else []
-    parts += ["no accounting: exit states may stay unknown"] if cluster.accounting is False else []
-    return clean("; ".join(parts))
+    parts = (
+        f"Slurm {cluster.slurm or ''} queried on {cluster.login}".replace("  ", " "),
+        f"as {cluster.me}" if cluster.me else "",
+        "operator rights" if cluster.may_operate else "",
+        "no accounting: exit states may stay unknown" if cluster.accounting is False else "",
+    )
+    return clean("; ".join(part for part in parts if part))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from trainmon.analysis.runs import needed_to_save
@@ -15,7 +15,7 @@ from tui.views import GOING, RANK, Kind, verdict_style
 from tui.views import overdue as save_overdue
 from tui.views.alerts import marked, marks
 from tui.views.jobs import clusters, left, short_wait
-from tui.views.table import Column, Table, filtered, heads, row_cells
+from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
 
 EMPTY = (
@@ -37,18 +37,14 @@ class RunsPane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         if not state.runs:
-            self.head()
-            self.caption()
-            self.say(*EMPTY)
+            self.show_sentences(*EMPTY)
             return
-        shown = ordered(state, self.sort, self.filter)
+        shown, alerts = ordered(state, self.sort, self.filter), marks(state).runs
         table = layout(width, shown, state)
         self.head(Span(head(table), "head"))
-        alerts = marks(state).runs
-        self.lines.set_rows([marked(row(run, state, table), alerts.get(run.name)) for run in shown])
-        if not shown:
-            self.say((f"No run matches “{self.filter}”. Esc shows all.", "dim"))
-        self.caption(right=f"{len(shown)} of {len(state.runs)}" if len(shown) != len(state.runs) else f"{len(shown)}")
+        self.show_rows([marked(row(run, state, table), alerts.get(run.name)) for run in shown], "run")
+        hidden = len(state.runs) - len(shown)
+        self.caption(right=f"{len(shown)} of {len(state.runs)}" if hidden else str(len(shown)))
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """Why the selected run has its verdict."""
@@ -56,16 +52,17 @@ class RunsPane(Pane):
         return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), verdict_style(run.verdict))
 
 
-def ordered(state: State, sort: str, wanted: str = "") -> list[Run]:
+ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
+    "worst": lambda run: (RANK[run.verdict], run.name),
+    "name": lambda run: (run.name, ""),
+    "last": lambda run: (-(run.progress.at or 0.0), run.name),
+    "step": lambda run: (-(run.progress.step or 0), run.name),
+}
+
+
+def ordered(state: State, sort: str, query: str = "") -> list[Run]:
     """The runs that match a filter, in this order, then by name."""
-    orders: dict[str, Callable[[Run], tuple[float | str, str]]] = {
-        "worst": lambda run: (RANK[run.verdict], run.name),
-        "name": lambda run: (run.name, ""),
-        "last": lambda run: (-(run.progress.at or 0.0), run.name),
-        "step": lambda run: (-(run.progress.step or 0), run.name),
-    }
-    found = filtered(state.runs.values(), wanted, searched)
-    return sorted(found, key=orders[sort])
+    return sorted(filtered(state.runs.values(), query, searched), key=ORDERS[sort])
 
 
 def searched(run: Run) -> str:
@@ -76,15 +73,14 @@ def searched(run: Run) -> str:
 RunTable = Table[Run, State]
 
 
-def layout(width: int, runs: Iterable[Run], state: State) -> RunTable:
+def layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
     """The columns of a width. Jobs and checkpoints have one where there are any. Names keep their room."""
-    runs = tuple(runs)
     columns = list(COLUMNS)
-    if not any(run.jobs for run in runs) and not clusters(state):
-        columns.remove(JOB)
-    else:
+    if any(run.jobs for run in runs) or clusters(state):
         longest = max((cell_width(JOB.cell(run, state).text) for run in runs), default=1)
         columns[0] = JOB._replace(width=min(max(longest, 3), JOB.width) + 1)
+    else:
+        columns.remove(JOB)
     if not any(run.checkpoints or run.spec.checkpoints for run in runs):
         columns.remove(CHECKPOINT)
     steps = max((cell_width(STEP.cell(run, state).text) for run in runs), default=4)
@@ -94,7 +90,8 @@ def layout(width: int, runs: Iterable[Run], state: State) -> RunTable:
         if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
             break
         columns = [column for column in columns if column.name != name]
-    return Table(width, max(1, Table(width, 0, tuple(columns)).rest), tuple(columns))
+    table = Table(width, 0, tuple(columns))
+    return table._replace(name=max(1, table.rest))
 
 
 def head(table: RunTable) -> str:
@@ -102,140 +99,118 @@ def head(table: RunTable) -> str:
 
 
 def row(run: Run, state: State, table: RunTable) -> Row:
-    """One run as one line."""
-    symbol, look = VERDICTS[run.verdict]
-    name = pad(shorten(clean(run.name), table.name - 1), table.name)
-    columns = table.columns
-    if LAST in columns and LEFT in columns and waiting(run, state) is not None:
+    """One run as one line. It is dim when the source of its numbers does not answer."""
+    (symbol, style), columns = VERDICTS[run.verdict], table.columns
+    if LAST in columns and LEFT in columns and awaited_job(run, state) is not None:
         # the reason to wait takes the room of the last step's age, which does not matter then
         wide = LEFT._replace(width=LEFT.width + LAST.width)
         columns = tuple(wide if column is LEFT else column for column in columns if column is not LAST)
-    values = row_cells(columns, run, state)
-    if is_stale(run, state):
-        values = [Span(text, verdict_style or "dim") for text, verdict_style in values]
-    return Row(run.name, (Span(symbol + " ", look), Span(name, "bold" if look in {"crit", "warn"} else ""), *values))
+    source = None if run.log is None else state.sources.get(f"node:{run.log.host}")
+    stale = "dim" if source is not None and source.health in {"late", "down"} else ""
+    return Row(run.name, (
+        Span(symbol + " ", style),
+        Span(pad(shorten(clean(run.name), table.name - 1), table.name), "bold" if style in {"crit", "warn"} else ""),
+        *(cell._replace(style=cell.style or stale) for cell in row_cells(columns, run, state)),
+    ))  # fmt: skip
 
 
-def waiting(run: Run, state: State) -> Job | None:
+def awaited_job(run: Run, state: State) -> Job | None:
     """The job that a queued run waits for."""
     jobs = (state.jobs.get(key) for key in run.jobs) if run.verdict == "queued" else ()
     return next((job for job in jobs if job is not None and job.stage == "waiting" and job.gone_at is None), None)
 
 
-def is_stale(run: Run, state: State) -> bool:
-    """Whether the source of its numbers does not answer, so that they are old."""
-    if run.log is None:
-        return False
-    source = state.sources.get(f"node:{run.log.host}")
-    return source is not None and source.health in {"late", "down"}
-
-
 def overdue(run: Run, now: Instant) -> bool:
     """Whether the next step is late: after three times the usual step time, or after the configured `stall_after`."""
     progress = run.progress
-    if progress.at is None or run.verdict in {"finished", "stopped", "queued", "idle"}:
-        return False
     usual = 3 * progress.cadence_s if progress.cadence_s else run.spec.stall_after
-    return now - progress.at > max(usual, 10.0)
+    trains = progress.at is not None and run.verdict not in {"finished", "stopped", "queued", "idle"}
+    return trains and now - (progress.at or now) > max(usual, 10.0)
 
 
-def _step(run: Run, state: State) -> Span:
-    step = run.progress.step
-    return Span("?", "dim") if step is None else Span(count(step))
-
-
-def _loss(run: Run, state: State) -> Span:
+def loss_cell(run: Run, _state: State) -> Span:
+    """The last loss; one that is not finite has a sign."""
     loss = run.progress.loss
     if loss is None:
-        return Span("? " if run.progress.step is None else "- ", "dim")
-    if not math.isfinite(loss):
-        return Span(real(loss) + "!", "crit")
-    return Span(real(loss) + " ")
+        return value("? " if run.progress.step is None else "- ")
+    return warned(real(loss), "" if math.isfinite(loss) else "crit")
 
 
-def _rate(run: Run, state: State) -> Span:
-    progress = run.progress
-    if progress.tokens_per_s is not None:
-        return Span(short(progress.tokens_per_s))
-    if progress.samples_per_s is not None:
-        return Span(f"{short(progress.samples_per_s)}sa")
-    return Span("-", "dim")
+def rate_cell(run: Run, _state: State) -> Span:
+    """Tokens a second, or else samples a second."""
+    tokens, samples = run.progress.tokens_per_s, run.progress.samples_per_s
+    if tokens is None:
+        return value("-" if samples is None else f"{short(samples)}sa")
+    return Span(short(tokens))
 
 
-def _last(run: Run, state: State) -> Span:
-    if run.progress.at is None:
-        return Span("- ", "dim")
-    late = overdue(run, state.at)
-    return Span(calm_age(state.at - run.progress.at) + ("!" if late else " "), "warn" if late else "")
+def last_cell(run: Run, state: State) -> Span:
+    """The age of the last step."""
+    at = run.progress.at
+    return value("- ") if at is None else warned(calm_age(state.at - at), "warn" if overdue(run, state.at) else "")
 
 
-def _left(run: Run, state: State) -> Span:
+def left_cell(run: Run, state: State) -> Span:
     """The time to the last step, or to the end of its job if that is earlier; else its verdict or why it waits."""
-    waits, now = waiting(run, state), state.at
-    if waits is not None:
-        return Span(short_wait(waits, now), verdict_style(run.verdict))
-    if run.verdict not in GOING:
-        return Span(run.verdict, verdict_style(run.verdict))
+    awaited, now = awaited_job(run, state), state.at
+    if awaited is not None or run.verdict not in GOING:
+        return Span(run.verdict if awaited is None else short_wait(awaited, now), verdict_style(run.verdict))
     job = state.jobs.get(run.job or "")
     seconds = None if job is None else left(job, now)
     if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):
         needed = needed_to_save(run)
-        short_of_it = needed is not None and seconds < needed
-        return Span(f"job {whole(seconds)}{'!' if short_of_it else ''}", "crit" if short_of_it else "")
-    if run.eta_at is None:
-        return Span("-" if run.progress.target_step is None else "?", "dim")
-    return Span(eta(run.eta_at, now))
+        return warned(f"job {whole(seconds)}", "crit" if needed is not None and seconds < needed else "", "")
+    unknown = "-" if run.progress.target_step is None else "?"
+    return value(unknown if run.eta_at is None else eta(run.eta_at, now))
 
 
-def _job(run: Run, state: State) -> Span:
+def job_cell(run: Run, state: State) -> Span:
     """`418190+2`: the id of its job, and the number of jobs queued behind it."""
     if run.job is None:
-        return Span("-", "dim")
-    job = state.jobs.get(run.job or "")
+        return value("-")
+    job = state.jobs.get(run.job)
     name = run.job.partition("/")[2] if job is None else str(job.array) if job.is_waiting_array else job.id
     over = job is None or job.gone_at is not None or job.stage == "ended"
     return Span(clean(name) + (f"+{run.queued_behind}" if run.queued_behind else ""), "dim" if over else "")
 
 
-def _checkpoint(run: Run, state: State) -> Span:
+def checkpoint_cell(run: Run, state: State) -> Span:
     """The age of the last committed checkpoint."""
     found, now = run.checkpoints, state.at
     if found is None:
-        return Span("? " if run.spec.checkpoints else "- ", "dim")
-    last = found.committed
+        return value("? " if run.spec.checkpoints else "- ")
+    last, problem = found.committed, found.problem is not None
     if last is None or last.at is None:
-        return Span("none!" if found.problem else "? " if found.error else "- ", "crit" if found.problem else "dim")
-    if found.problem is not None:
-        return Span(calm_age(now - last.at) + "!", "crit")
+        return Span("none!", "crit") if problem else value("? " if found.error else "- ")
     late = save_overdue(found, now) and run.verdict in GOING
-    return Span(calm_age(now - last.at) + ("!" if late else " "), "warn" if late else "")
+    return warned(calm_age(now - last.at), "crit" if problem else "warn" if late else "")
 
 
-def _switches(run: Run, state: State) -> Span:
-    kill = run.kill is not None and run.kill.exists
-    save = run.save is not None and run.save.exists
+def switches_cell(run: Run, _state: State) -> Span:
+    """The armed switches."""
+    kill, save = run.kill is not None and run.kill.exists, run.save is not None and run.save.exists
     if kill or save:
         return Span("K+S" if kill and save else "KILL" if kill else "SAVE", "crit" if kill else "warn")
     known = [switch.exists for switch in (run.kill, run.save) if switch is not None]
-    return Span("?" if None in known else "-", "dim")
+    return value("?" if None in known else "-")
 
 
-JOB = Column[Run, State]("JOB", 13, _job)
-STEP = Column[Run, State]("STEP", 9, _step)
-LAST = Column[Run, State]("LAST ", 6, _last)
-CHECKPOINT = Column[Run, State]("CK ", 6, _checkpoint)
-LEFT = Column[Run, State]("LEFT", 11, _left)
+JOB = Column[Run, State]("JOB", 13, job_cell)
+STEP = Column[Run, State]("STEP", 9, lambda run, _: value(count(run.progress.step)))
+LAST = Column[Run, State]("LAST ", 6, last_cell)
+CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
+LEFT = Column[Run, State]("LEFT", 11, left_cell)
 
 COLUMNS: tuple[Column[Run, State], ...] = (
     JOB,
     Column("N", 4, lambda run, _: Span(str(len(run.spec.nodes) or "-"))),
     STEP,
-    Column("LOSS ", 8, _loss),
-    Column("TOK/S", 7, _rate),
+    Column("LOSS ", 8, loss_cell),
+    Column("TOK/S", 7, rate_cell),
     CHECKPOINT,
     LAST,
     LEFT,
-    Column("SW", 5, _switches),
+    Column("SW", 5, switches_cell),
 )
 
 GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")

@@ -38,37 +38,18 @@ from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 
 
 class ChartsView(Picture, can_focus=True):
-    """The charts themselves. Where no table is in sight they have the focus, and the table's cursor moves unseen."""
+    """The charts themselves. Without a visible table they have the focus, and keys move the hidden cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
 
     def __init__(self, table: KeyedLines) -> None:
         super().__init__()
         self.table = table
+        for name in (f"action_{binding.action}" for binding in bindings("list", "moves")):
+            setattr(self, name, getattr(table, name))
 
     def on_click(self) -> None:
         (self if self.can_focus else self.table).focus()
-
-    def action_cursor_down(self) -> None:
-        self.table.action_cursor_down()
-
-    def action_cursor_up(self) -> None:
-        self.table.action_cursor_up()
-
-    def action_page_down(self) -> None:
-        self.table.action_page_down()
-
-    def action_page_up(self) -> None:
-        self.table.action_page_up()
-
-    def action_first(self) -> None:
-        self.table.action_first()
-
-    def action_last(self) -> None:
-        self.table.action_last()
-
-    def action_choose(self) -> None:
-        self.table.action_choose()
 
 
 class WandbPane(Pane):
@@ -112,7 +93,7 @@ class WandbPane(Pane):
             yield self.lines
         yield self.bottom
 
-    # ---- what the frame asks ----
+    # ---- the frame ----
 
     @property
     def width(self) -> int:
@@ -141,11 +122,8 @@ class WandbPane(Pane):
         """The address of its page."""
         return self.page
 
-    def _run_now(self) -> Run | None:
-        return None if self.state is None or self.run is None else self.state.runs.get(self.run)
-
     def _wandb(self) -> Wandb | None:
-        run = self._run_now()
+        run = None if self.state is None else self.state.runs.get(self.run or "")
         return None if run is None else run.wandb
 
     @property
@@ -155,34 +133,32 @@ class WandbPane(Pane):
     # ---- drawing ----
 
     def draw(self, state: State, width: int) -> None:
-        run = self._run_now()
-        source = state.sources.get(f"wandb:{self.run}")
-        problem = trouble(source)
+        run = state.runs.get(self.run or "")
+        problem = trouble(state.sources.get(f"wandb:{self.run}"))
         sentences = why_nothing(run, self.run, problem)
         if run is None or run.wandb is None or sentences:
-            self.caption(clean(self.run or ""))
-            self.head()
-            self.say(*sentences)
+            self.show_sentences(*sentences, caption=clean(self.run or ""))
             return
         shape = layout(width, self.box.content_size.height)
-        room = shape.width if shape.table == "beside" else width - 1
-        told = state_spans(run.wandb, state.at, room, stale=problem is not None)
-        gap = Span(" " * (room + 1 - width_of(told)))
-        self.head(*told, *((gap, *head(table_width(shape))) if shape.table == "beside" else ()))
+        is_beside = shape.table == "beside"
+        room = shape.width if is_beside else width - 1
+        phase = state_spans(run.wandb, state.at, room, stale=problem is not None)
+        gap = Span(" " * (room + 1 - width_of(phase)))
+        self.head(*phase, *((gap, *head(table_width(shape))) if is_beside else ()))
         self._arrange(shape)
         over = notes(run.wandb, problem, state.at, shape.width - 2)[: shape.height // 3]
         self._shape = shape._replace(width=shape.width - GUTTER, height=shape.height - len(over))
-        self._draw_charts(run, run.wandb, self._shape)
+        self._draw_charts(run, run.wandb)
         self.body.set_lines([(Span(" " * GUTTER), *line) for line in (*over, *self._pictures)])
-        self._words(run, run.wandb)
+        self._draw_frame(run, run.wandb)
 
     def say(self, *sentences: tuple[str, str]) -> None:
         """Sentences take the place of charts and table."""
         self._drawn = ()
         self._arrange(ChartGrid("below", 0, 0, 0))
         self.body.display = False
-        room = max(8, self.width - 3)
-        super().say(*((line, style) for words, style in sentences for line in textwrap.wrap(words, room)))
+        width = max(8, self.width - 3)
+        super().say(*((line, style) for text, style in sentences for line in textwrap.wrap(text, width)))
 
     def _arrange(self, shape: ChartGrid) -> None:
         """Put the table beside the charts, below them, or away."""
@@ -197,27 +173,23 @@ class WandbPane(Pane):
         self.lines.styles.width = shape.table_size if shape.table == "beside" else "1fr"
         self.lines.styles.height = shape.table_size if shape.table == "below" and shape.table_size else "1fr"
 
-    def _draw_charts(self, run: Run, wandb: Wandb, shape: ChartGrid) -> None:
+    def _draw_charts(self, run: Run, wandb: Wandb) -> None:
         """Draw what is new: a State comes every second or two, a point once in a while."""
-        paths = attempts(wandb)
-        plain = self._plain
-        page = self._page_of(self.lines.cursor_key, wandb.keys, shape)
-        read = (run.name, paths, wandb.keys, wandb.points)
-        drawn = (read, self.view, shape, plain, saves(run), self.alone, page)
+        paths, shape, saved = attempts(wandb), self._shape, saves(run)
+        pages, page = self._pages(wandb.keys)
+        drawn = (run.name, paths, wandb.keys, wandb.points, self.view, shape, self._plain, saved, self.alone, page)
         if drawn != self._drawn:
-            shown = self._pages(wandb.keys, shape)[page]
-            self.charts.look(paths, wandb.keys, shown)
-            self.charts.saves = saves(run)
-            self._pictures = self.charts.draw(self.view, shown, shape.width, shape.height, plain=plain)
-            self._drawn = drawn
+            self.charts.look(paths, wandb.keys, pages[page])
+            self.charts.saves = saved
+            self._pictures = self.charts.draw(self.view, pages[page], shape.width, shape.height, plain=self._plain)
+            self._drawn = () if self.charts.is_behind else drawn
             if self.charts.is_behind:
-                self._drawn = ()
-                self.call_after_refresh(self.again)
+                self._draw_later()
         summary = wandb.current.summary if wandb.current is not None else {}
         self.lines.set_rows(rows([(key, self.charts.now(key)) for key in wandb.keys], summary, table_width(shape)))
 
-    def _words(self, run: Run, wandb: Wandb) -> None:
-        """The frame: whose charts, how they are looked at, and what the signs mean."""
+    def _draw_frame(self, run: Run, wandb: Wandb) -> None:
+        """The frame: whose charts, how they are shown, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
         self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.words()))
         named = {one.path: clean(one.name) or one.id for one in wandb.runs if self.charts.has_curves(one.path)}
@@ -226,24 +198,20 @@ class WandbPane(Pane):
 
     # ---- which charts ----
 
-    def _pages(self, keys: tuple[str, ...], shape: ChartGrid) -> list[tuple[str, ...]]:
-        """The metrics in sets that fit."""
+    def _pages(self, keys: tuple[str, ...]) -> tuple[list[tuple[str, ...]], int]:
+        """The metrics in sets that fit, and the number of the set that has the value under the cursor."""
+        shape = self._shape
         fit = 1 if self.alone else sum(map(len, places(shape.width, shape.height, len(keys)))) or 1
-        return [keys[start : start + fit] for start in range(0, len(keys), fit)]
-
-    def _page_of(self, key: str | None, keys: tuple[str, ...], shape: ChartGrid) -> int:
-        """The set that has this metric."""
-        return next((place for place, page in enumerate(self._pages(keys, shape)) if key in page), 0)
+        pages = [keys[start : start + fit] for start in range(0, len(keys), fit)]
+        return pages, next((number for number, page in enumerate(pages) if self.lines.cursor_key in page), 0)
 
     def action_next_charts(self) -> None:
         """Put the cursor on the first value of the next set; its charts come with it."""
         wandb = self._wandb()
-        if wandb is None or not wandb.keys:
-            return
-        pages = self._pages(wandb.keys, self._shape)
-        place = self._page_of(self.lines.cursor_key, wandb.keys, self._shape)
-        self.lines.move_to(pages[(place + 1) % len(pages)][0])
-        self.again()
+        if wandb is not None and wandb.keys:
+            pages, page = self._pages(wandb.keys)
+            self.lines.move_to(pages[(page + 1) % len(pages)][0])
+            self.again()
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()
@@ -313,7 +281,5 @@ def attempts(wandb: Wandb) -> tuple[str, ...]:
 
 def saves(run: Run) -> tuple[tuple[float | None, float | None], ...]:
     """Step and time of every whole checkpoint."""
-    if run.checkpoints is None:
-        return ()
-    whole = (one for one in run.checkpoints.list if one.is_whole)
+    whole = () if run.checkpoints is None else (one for one in run.checkpoints.list if one.is_whole)
     return tuple((None if one.step is None else float(one.step), one.at) for one in whole)

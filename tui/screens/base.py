@@ -49,7 +49,7 @@ class StateScreen(Once[None]):
     """The pane that keys apply to."""
 
     @property
-    def watching(self) -> DashboardApp:
+    def dashboard(self) -> DashboardApp:
         return cast(DashboardApp, self.app)
 
     def show(self, state: State) -> None:
@@ -57,7 +57,7 @@ class StateScreen(Once[None]):
         raise NotImplementedError
 
     def on_screen_resume(self) -> None:
-        self.watching.show_on(self)
+        self.dashboard.show_on(self)
 
     def action_back(self) -> None:
         self.dismiss()
@@ -66,7 +66,7 @@ class StateScreen(Once[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable keys that the place does not list: logs and disks have no actions, charts have no rows to filter."""
-        place = self.watching.place_of(self)
+        place = self.dashboard.place_of(self)
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(PLACES[place])
         if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
@@ -75,24 +75,24 @@ class StateScreen(Once[None]):
 
     def action_act(self, verb: Verb) -> None:
         if self.pane is not None:
-            self.watching.acting.ask_for(verb, self.pane.subjects(), self.pane.unmark)
+            self.dashboard.acting.ask_for(verb, self.pane.subjects(), self.pane.unmark)
 
     def action_menu(self) -> None:
         if self.pane is not None:
-            self.watching.acting.menu(self.pane.subjects(), self.pane.unmark)
+            self.dashboard.acting.menu(self.pane.subjects(), self.pane.unmark)
 
     def action_acknowledge(self) -> None:
         if self.pane is not None:
-            self.watching.alarming.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
+            self.dashboard.alarming.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_mute(self) -> None:
         if self.pane is None:
             return
         silence = self.pane.silence()
         if silence is not None and not self.pane.alerts():
-            self.watching.alarming.unmute(silence)
+            self.dashboard.alarming.unmute(silence)
         else:
-            self.watching.alarming.mute(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
+            self.dashboard.alarming.mute(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_copy(self) -> None:
         text = None if self.pane is None else self.pane.copy_text()
@@ -111,12 +111,14 @@ class StateScreen(Once[None]):
         app, page = self.app, self.page()
         if page is None:
             app.notify("W&B has reported no page for this run", severity="warning", timeout=6, markup=False)
-        elif not can_open(os.environ) or not is_page(page):
-            app.notify(scrub(page), title="W&B page", timeout=20, markup=False)
+            return
+        show_page = partial(app.notify, scrub(page), timeout=20, markup=False)
+        if can_open(os.environ) and is_page(page):
+            show_page(title="opening in your browser", timeout=4)
+            failed = partial(show_page, title="no browser opened; W&B page")
+            open_page(page, lambda opened: opened or app.call_later(failed))
         else:
-            app.notify(scrub(page), title="opening in your browser", timeout=4, markup=False)
-            tell = partial(app.notify, scrub(page), title="no browser opened; W&B page", timeout=20, markup=False)
-            open_page(page, lambda well: well or app.call_later(tell))
+            show_page(title="W&B page")
 
 
 class PaneScreen(StateScreen):

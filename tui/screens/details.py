@@ -36,9 +36,7 @@ class LinkedScreen(StateScreen):
         self.foot = Footer()
 
     def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.pane
-        yield self.foot
+        yield from (self.header, self.pane, self.foot)
 
     def on_mount(self) -> None:
         self.foot.at(self.PLACE)
@@ -49,16 +47,15 @@ class LinkedScreen(StateScreen):
         self.pane.show(state)
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
-        """Open what the line names. A link to the screen below closes this one, so that screens do not pile up."""
-        link = link_of(event.key)
+        """Open the target of the link. A link to the screen below closes this one, so that screens do not pile up."""
+        link, stack = link_of(event.key), self.app.screen_stack
         if link is None or self.app.screen is not self:
             return
-        stack = self.app.screen_stack
         below = stack[-2] if len(stack) > 1 else None
         if isinstance(below, LinkedScreen) and below.about == link:
             self.dismiss()
         else:
-            self.watching.open(link)
+            self.dashboard.open(link)
 
 
 class LogScreen(PaneScreen):
@@ -75,10 +72,7 @@ class LogScreen(PaneScreen):
         self.pane = self.log_pane
 
     def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.log_pane
-        yield self.find
-        yield self.foot
+        yield from (self.header, self.log_pane, self.find, self.foot)
 
     def on_mount(self) -> None:
         self.foot.at(self.PLACE)
@@ -124,7 +118,7 @@ class JobScreen(LinkedScreen):
         super().__init__(Link("job", job), JobPane(job, id="job-full"))
 
     def on_mount(self) -> None:
-        self.watching.backend.look_at_job(self.about.name)
+        self.dashboard.backend.look_at_job(self.about.name)
 
 
 class RunScreen(LinkedScreen):
@@ -149,29 +143,28 @@ class RunScreen(LinkedScreen):
 
     def action_save_samples(self) -> None:
         """Ask for a folder, and fetch the newest sample of each metric into it."""
-        name = self.about.name
-        run = None if self.watching.shown is None else self.watching.shown.runs.get(name)
+        app, backend, shown, name = self.app, self.dashboard.backend, self.dashboard.shown, self.about.name
+        run, title = None if shown is None else shown.runs.get(name), clean(name)
         samples = () if run is None or run.wandb is None else run.wandb.samples
         if not samples:
-            self.app.notify(f"{clean(name)} has logged no images or videos", severity="warning", markup=False)
+            app.notify(f"{title} has logged no images or videos", severity="warning", markup=False)
             return
-        question = f"Fetch {counted(len(samples), 'sample')} of {clean(name)}"
-        line = "into this folder on this machine; it is created if it does not exist"
-        prompt = TextPrompt(question, line, verb="fetches", value=str(for_samples(name, os.environ)))
-        self.app.push_screen(prompt, self._save_into)
-
-    def _save_into(self, folder: str | None) -> None:
-        if not folder:
-            return
-        app, name, target = self.app, self.about.name, str(meant(folder))
-        notify = partial(app.notify, title=f"samples of {clean(name)}", timeout=15, markup=False)
-        notify(f"fetching into {clean(target)}")
+        notify = partial(app.notify, title=f"samples of {title}", timeout=15, markup=False)
 
         def reply(text: str) -> None:
             """On another thread."""
             app.call_later(notify, clean(text))
 
-        self.watching.backend.save_samples(name, target, reply)
+        def save_into(folder: str | None) -> None:
+            if folder:
+                target = str(meant(folder))
+                notify(f"fetching into {clean(target)}")
+                backend.save_samples(name, target, reply)
+
+        question = f"Fetch {counted(len(samples), 'sample')} of {title}"
+        line = "into this folder on this machine; it is created if it does not exist"
+        prompt = TextPrompt(question, line, verb="fetches", value=str(for_samples(name, os.environ)))
+        app.push_screen(prompt, save_into)
 
 
 FRAME = 3
@@ -190,12 +183,8 @@ class NodeScreen(LinkedScreen):
         self.facts = FactsPane(node, id="node-facts")
 
     def compose(self) -> ComposeResult:
-        self.plots = PlotPane(self.about.name, self.watching.backend, id="node-plots")
-        yield self.header
-        yield self.table
-        yield self.plots
-        yield self.facts
-        yield self.foot
+        self.plots = PlotPane(self.about.name, self.dashboard.backend, id="node-plots")
+        yield from (self.header, self.table, self.plots, self.facts, self.foot)
 
     def on_mount(self) -> None:
         self.fit()
@@ -213,12 +202,9 @@ class NodeScreen(LinkedScreen):
 
     def fit(self) -> None:
         """Give the table a line per GPU. The plots are shown only where enough is left for the facts as well."""
-        table, plots = heights(self.app.size.height, self.gpus)
-        for pane, height in ((self.table, table), (self.plots, plots)):
-            if pane.styles.height is None or pane.styles.height.value != max(1, height):
-                pane.styles.height = max(1, height)
-            if pane.display != (height > 0):
-                pane.display = height > 0
+        panes = (self.table, self.plots)
+        for pane, height in zip(panes, heights(self.app.size.height, self.gpus), strict=True):
+            pane.styles.height, pane.display = max(1, height), height > 0
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         self.pane = next((pane for pane in (self.table, self.facts) if pane in event.widget.ancestors), self.pane)

@@ -35,14 +35,14 @@ from tui.style import NAMES, Chosen, Shape, is_tiny, places, shape, what_is_hidd
 from tui.widgets import KeyedLines, Link
 
 
-class Columns(Layout):
-    """Panes in columns. A pane may stand in one column at one width and in another at the next, so none is a widget."""
+class PaneLayout(Layout):
+    """Panes in columns. A pane may be in one column at one width and in another at the next: a column is no widget."""
 
     name = "columns"
 
-    def __init__(self) -> None:
+    def __init__(self, panes: dict[str, Pane]) -> None:
         self.columns: tuple[tuple[str, ...], ...] = ()
-        self.panes: dict[str, Pane] = {}
+        self.panes = panes
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         parent.pre_layout(self)
@@ -53,24 +53,22 @@ class Columns(Layout):
         ]
 
 
-class PaneLayout(Widget):
+class PaneBody(Widget):
     """Holds all the panes and shows those of a shape."""
 
     def __init__(self, panes: dict[str, Pane]) -> None:
         super().__init__(*panes.values(), id="body")
-        self._columns = Columns()
-        self._columns.panes = panes
+        self._layout_of_panes = PaneLayout(panes)
 
     @property
     def layout(self) -> Layout:
-        return self._columns
+        return self._layout_of_panes
 
-    def stand(self, columns: tuple[tuple[str, ...], ...]) -> None:
+    def show_columns(self, columns: tuple[tuple[str, ...], ...]) -> None:
         """Show the panes of these columns and no others."""
-        self._columns.columns = columns
-        shown = {number for column in columns for number in column}
-        for number, pane in self._columns.panes.items():
-            pane.display = number in shown
+        self._layout_of_panes.columns = columns
+        for number, pane in self._layout_of_panes.panes.items():
+            pane.display = any(number in column for column in columns)
         self.refresh(layout=True)
 
 
@@ -97,25 +95,21 @@ class MainScreen(PaneScreen):
             "5": self.alerts, "6": self.wandb, "run": self.run_pane,
         }  # fmt: skip
         """In the order in which Tab goes through them."""
-        self.body = PaneLayout(self.panes)
+        self.body = PaneBody(self.panes)
         self.pane = self.runs
         self.chosen, self.zoomed = Chosen(), False
         self._has_begun = self._has_queue = self._has_charts = False
         self.shape = Shape(())
 
     def compose(self) -> ComposeResult:
-        yield self.header
-        yield self.strip
-        yield self.body
-        yield self.find
-        yield self.foot
+        yield from (self.header, self.strip, self.body, self.find, self.foot)
 
     def show(self, state: State) -> None:
         self.header.show(state)
         self.strip.show(state)
-        has = bool(state.jobs or watched(state)), any(run.spec.wandb for run in state.runs.values())
-        if has != (self._has_queue, self._has_charts):
-            self._has_queue, self._has_charts = has
+        has_optional = bool(state.jobs or watched(state)), any(run.spec.wandb for run in state.runs.values())
+        if has_optional != (self._has_queue, self._has_charts):
+            self._has_queue, self._has_charts = has_optional
             self.fit()
         for pane in self.panes.values():
             pane.show(state)
@@ -142,14 +136,12 @@ class MainScreen(PaneScreen):
         """Arrange the panes for this size, focus and zoom, if that changed."""
         width, height = self.app.size
         wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
-        tiny = is_tiny(width, height) and not self.zoomed
-        sentence = what_is_hidden(wanted.hidden, width) if tiny else "zoomed  z goes back" if self.zoomed else ""
-        self.foot.at(self.place, sentence)
-        if wanted == self.shape:
-            return
-        self.shape = wanted
-        with self.app.batch_update():
-            self.body.stand(wanted.columns)
+        hidden = what_is_hidden(wanted.hidden, width) if is_tiny(width, height) else ""
+        self.foot.at(self.place, "zoomed  z goes back" if self.zoomed else hidden)
+        if wanted != self.shape:
+            self.shape = wanted
+            with self.app.batch_update():
+                self.body.show_columns(wanted.columns)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():
@@ -160,8 +152,6 @@ class MainScreen(PaneScreen):
     @property
     def place(self) -> str:
         """The name of the focused pane in the key table."""
-        if self.current == "4":
-            return "log"
         if self.current == "7":
             # among the nodes of the queue other keys act
             subject = None if self.queue.selected is None else self.queue.subject_of(self.queue.selected)
@@ -173,10 +163,10 @@ class MainScreen(PaneScreen):
         """Go to a pane; again: zoom it."""
         if self.current == number:
             self.action_zoom()
-            return
-        self.chosen, self.pane = self.chosen.go_to(number), self.panes[number]
-        self.fit()
-        self.pane.focus_body()
+        else:
+            self.chosen, self.pane = self.chosen.go_to(number), self.panes[number]
+            self.fit()
+            self.pane.focus_body()
 
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed
@@ -194,53 +184,42 @@ class MainScreen(PaneScreen):
 
     def on_pane_selected(self, event: Pane.Selected) -> None:
         if event.pane is self.runs:
-            self.log_pane.follow_run(event.key)
-            self.run_pane.follow_run(event.key)
-            self.wandb.follow_run(event.key)
+            for pane in (self.log_pane, self.run_pane, self.wandb):
+                pane.follow_run(event.key)
         elif event.pane is self.queue:
             self.fit()
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         if self.app.screen is not self:
             return  # a second Enter, or a plan, was faster
-        if event.lines is self.runs.lines:
-            self.watching.open(Link("run", event.key))
-        elif event.lines is self.gpus.lines:
-            self.watching.open(Link("node", event.key))
-        elif event.lines is self.alerts.lines:
-            self.open_alert()
-        elif event.lines is self.queue.lines:
-            subject = self.queue.subject_of(event.key)
-            if subject is not None:
-                self.watching.open(Link(*subject))
-
-    def open_alert(self) -> None:
-        """Open the alert under the cursor, or unmute the silence."""
-        if self.alerts.silence() is not None:
+        pane = next((pane for pane in (self.runs, self.gpus, self.queue) if event.lines is pane.lines), None)
+        subject = None if pane is None else pane.subject_of(event.key)
+        if subject is not None:
+            self.dashboard.open(Link(*subject))
+        elif event.lines is self.alerts.lines and self.alerts.silence() is not None:
             self.action_mute()
-        elif self.alerts.selected is not None:
-            self.watching.open(Link("alert", self.alerts.selected))
+        elif event.lines is self.alerts.lines and self.alerts.selected is not None:
+            self.dashboard.open(Link("alert", self.alerts.selected))
 
     def page(self) -> str | None:
         """The page of the selected run."""
         return self.run_pane.page
 
     def action_full_log(self) -> None:
-        run = self.runs.selected
-        if run is not None:
-            self.app.push_screen(LogScreen(run))
+        if self.runs.selected is not None:
+            self.app.push_screen(LogScreen(self.runs.selected))
 
     # ---- jump ----
 
     def action_jump(self) -> None:
-        targets = [
-            Target(f"pane {number}", self.panes[number].region.offset + Offset(2, 0))
-            for number in NAMES
-            if self.panes[number].display
-        ]
         foot = self.foot.region.offset
-        targets += [
-            Target(f"key {key.keys.split(',')[0]}", foot + Offset(column - 1, 0)) for key, column in self.foot.placed()
+        shown = [(number, pane) for number, pane in self.panes.items() if number in NAMES and pane.display]
+        targets = [
+            *(Target(f"pane {number}", pane.region.offset + Offset(2, 0)) for number, pane in sorted(shown)),
+            *(
+                Target(f"key {key.keys.split(',')[0]}", foot + Offset(column - 1, 0))
+                for key, column in self.foot.placed()
+            ),
         ]
         self.app.push_screen(Jump(targets), self.jump_to)
 

@@ -20,6 +20,8 @@ class Heading(Widget):
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES}
     DEFAULT_CSS = f"Heading {{ height: 1; width: 1fr; {STYLE_CSS} }}"
     ALLOW_SELECT = False
+    MARGIN: ClassVar[int] = GUTTER
+    """Cells left of the spans."""
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
@@ -32,7 +34,7 @@ class Heading(Widget):
         columns = changed_columns(self.spans, new)
         self.spans = new
         if columns is not None:
-            self.refresh(Region(GUTTER + columns[0], 0, columns[1] - columns[0], 1))
+            self.refresh(Region(self.MARGIN + columns[0], 0, columns[1] - columns[0], 1))
 
     def notify_style_update(self) -> None:
         self._styles.clear()
@@ -40,5 +42,5 @@ class Heading(Widget):
 
     def render_line(self, y: int) -> Strip:
         self._styles.is_outdated()
-        spans = (Span(" " * GUTTER), *self.spans) if y == 0 else ()
+        spans = (Span(" " * self.MARGIN), *self.spans) if y == 0 else ()
         return self._styles.strip(spans).crop_extend(0, self.size.width, self._styles.base)

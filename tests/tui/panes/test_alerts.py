@@ -19,7 +19,7 @@ from tests.tui.states.alerts import (
 from tests.tui.states.states import NOW
 from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
-from tui.panes.alerts import story
+from tui.panes.alerts import alert_story
 from tui.panes.header import alert_strip as strip
 from tui.panes.header import header, notifications
 from tui.views.alerts import (
@@ -199,7 +199,7 @@ def test_a_broken_channel_is_named_in_the_header_and_under_the_pane() -> None:
     state = told_elsewhere()
 
     assert notifications(state).text == "  alerts: phone broken"
-    assert story(state, "aaaa0001") == (
+    assert alert_story(state, "aaaa0001") == (
         "channel phone (ntfy) is broken: 403: the topic is reserved",
         "crit",
     )

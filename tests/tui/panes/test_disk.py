@@ -9,7 +9,7 @@ from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
-from tui.panes.disk import DiskPane, story
+from tui.panes.disk import DiskPane, disk_story
 from tui.views.disks import disk_rows, head, layout, ordered, row, shown_disks
 from tui.views.table import RowCache
 
@@ -100,7 +100,7 @@ def test_a_network_filesystem_that_many_see_is_one_line() -> None:
     shown = ordered(state(disks=(*many, *local)), "name")
     assert [each.name for each in shown] == ["/scratch", "n0:/tmp", "n1:/tmp"]
     assert len(shown[0].hosts) == 64
-    assert "seen by 64 hosts" in story(shown[0], NOW)
+    assert "seen by 64 hosts" in disk_story(shown[0], NOW)
     assert shown[0].disk.at == NOW
 
 
@@ -182,22 +182,22 @@ def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame
     assert next(shown.name for shown in ordered(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
-    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in story(shown, NOW)
+    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in disk_story(shown, NOW)
 
 
 def test_no_quota_is_said_to_be_none() -> None:
     none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=none),)))
-    assert "quota: none is set, asked 1m ago" in story(shown, NOW)
+    assert "quota: none is set, asked 1m ago" in disk_story(shown, NOW)
 
 
 def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:
     end = NOW + 5 * 3600
     told = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
     (local,) = shown_disks(state(disks=(disk("/data", full_at=end, forecast=told),)))
-    assert "full in 5h, deletions seem to have stopped" in story(local, NOW)
+    assert "full in 5h, deletions seem to have stopped" in disk_story(local, NOW)
     (shared,) = shown_disks(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
-    assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in story(shared, NOW)
+    assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in disk_story(shared, NOW)
     assert shared.full_at is None  # no time in the line without its doubt
     assert (local.full_at, row(local, layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (end, 1)
 

@@ -13,7 +13,7 @@ from tests.tui.still import StillBackend
 from trainmon.lib import natural_key
 from trainmon.model import Node, Source, State
 from tui.app import Dashboard
-from tui.panes.gpus import GpusPane, caption, story
+from tui.panes.gpus import GpusPane, grid_caption, node_story
 from tui.style import Span
 from tui.views.nodes import METRICS, Grid, Metric, node_summary
 from tui.widgets import GUTTER, Row
@@ -217,17 +217,17 @@ def test_the_frame_counts_what_is_in_trouble() -> None:
     found = worlds.rough(2)
     grid = Grid()
     grid.rows(found, TEMPERATURE, 110)
-    assert caption(found, grid.ranks()) == "15 nodes, 112 GPUs  2 down  2 lost  2 hot  2 late"
+    assert grid_caption(found, grid.ranks()) == "15 nodes, 112 GPUs  2 down  2 lost  2 hot  2 late"
     calm = worlds.calm(3)
     grid.rows(calm, TEMPERATURE, 110)
-    assert caption(calm, grid.ranks()) == "3 × 8"
+    assert grid_caption(calm, grid.ranks()) == "3 × 8"
 
 
 def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
     found = worlds.rough(2)
-    assert story(found, "node08", NOW) == ("node08: silent 40s: no answer in 10 s; try: ssh node08", "crit")
-    assert story(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
-    assert story(found, "node20", NOW) == ("", "dim")
+    assert node_story(found, "node08", NOW) == ("node08: silent 40s: no answer in 10 s; try: ssh node08", "crit")
+    assert node_story(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
+    assert node_story(found, "node20", NOW) == ("", "dim")
 
 
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:

@@ -16,7 +16,7 @@ from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued,
 from trainmon.lib import cell_width
 from trainmon.model import Job, State
 from tui.app import Dashboard
-from tui.panes.queue import job_story, sentences, story, summary
+from tui.panes.queue import job_story, queue_story, queue_summary, sentences
 from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
@@ -332,17 +332,17 @@ def test_the_caption_counts_elements_and_says_that_slurm_is_silent() -> None:
     well = msgspec.structs.replace(queued(), scheduler_nodes={})
     down = msgspec.structs.replace(slurm_down(), scheduler_nodes={})
 
-    assert summary(entries(well), well) == "3 running  13 waiting"
-    assert summary(entries(down), down) == "slurm silent 3m  3 running  13 waiting"
+    assert queue_summary(entries(well), well) == "3 running  13 waiting"
+    assert queue_summary(entries(down), down) == "slurm silent 3m  3 running  13 waiting"
 
 
 def test_the_caption_says_what_the_rows_below_may_hide() -> None:
-    assert summary([], queued()) == "1 GPU lost!  spares 1 of 2!"
+    assert queue_summary([], queued()) == "1 GPU lost!  spares 1 of 2!"
 
 
 def test_the_story_of_a_row() -> None:
     def of(key: str) -> str:
-        return story(queued(), key)[0]
+        return queue_story(queued(), key)[0]
 
     assert of("prod/418190") == ("418190 llm-70b of me: runs on gpu-[001-004]; 21h00m left of 24h00m; restart 1")
     assert of("prod/418302") == "418302 eval of me: waits for the end of 418190; submitted 4h ago"

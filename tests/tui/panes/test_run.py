@@ -10,14 +10,14 @@ from msgspec.structs import replace
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
-from tui.panes.details import lines
+from tui.panes.details import run_lines
 from tui.panes.log import title, why_nothing
 from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, switch
 from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:
-    return said(lines(state.runs[name], state, NOW, width))
+    return said(run_lines(state.runs[name], state, width))
 
 
 def said(found: Iterable[Line | Linked]) -> list[str]:
@@ -26,7 +26,7 @@ def said(found: Iterable[Line | Linked]) -> list[str]:
 
 
 def links(name: str, state: State) -> list[Link]:
-    return [line.link for line in lines(state.runs[name], state, NOW, 60) if isinstance(line, Linked)]
+    return [line.link for line in run_lines(state.runs[name], state, 60) if isinstance(line, Linked)]
 
 
 def saved(**more: object) -> list[str]:
@@ -89,7 +89,7 @@ def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
 def test_no_line_of_a_calm_run_is_wider_than_the_pane() -> None:
     for state in (calm(), queued(), slurm_down()):
         for width in (44, 60, 90):
-            found = lines(state.runs["llm-70b"], state, NOW, width)
+            found = run_lines(state.runs["llm-70b"], state, width)
             assert all(width_of(line.spans if isinstance(line, Linked) else line) <= width for line in found)
 
 
@@ -106,8 +106,8 @@ def test_the_title_of_a_log_names_run_host_and_path() -> None:
     one = calm().runs["llm-70b"]
     assert one.log is not None
 
-    assert title(one, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
-    assert title(one, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
+    assert title(one.name, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
+    assert title(one.name, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
 
 
 # ---- its job, its checkpoints, what was done to it -----------------------------------------------------------------
