@@ -23,7 +23,7 @@ from tui.keys import bindings
 from tui.style import Span
 from tui.views import Kind, Subject
 from tui.views.alerts import about_subjects
-from tui.widgets import SENTENCE, Heading, KeyedLines, Row
+from tui.widgets import SENTENCE, Heading, KeyedLines, Row, SpanLine
 
 log = logging.getLogger(__name__)
 
@@ -256,16 +256,13 @@ class Pane(Vertical):
         self._draw_later()
 
 
-class Edge(Heading):
+class Edge(SpanLine):
     """The top or the bottom of a frame, with text."""
 
-    MARGIN = 0
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--rule", "lines--title"}
     DEFAULT_CSS = """
-    Edge {
-        & > .lines--rule { color: $rule; }
-        & > .lines--title { text-style: bold; }
-    }
+    Edge > .lines--rule { color: $rule; }
+    Edge > .lines--title { text-style: bold; }
     """
 
 

@@ -7,6 +7,7 @@ from tui.style.format import (
     NOT_APPLICABLE,
     UNKNOWN,
     VERDICTS,
+    Span,
     age,
     bytes_used,
     calm_age,
@@ -29,7 +30,6 @@ from tui.style.format import (
     whole,
 )
 from tui.style.layout import NAMES, Chosen, Shape, is_tiny, places, shape, what_is_hidden
-from tui.style.spans import Span
 from tui.style.symbols import (
     CRIT,
     CURSOR,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, cell_width
-from trainmon.model import Disk, Gpu, Health, Source, Verdict
-from tui.style.spans import Span
+from trainmon.model import Disk, Gpu, Source, Verdict
 from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
 
 UNKNOWN = "?"
@@ -43,12 +43,12 @@ VERDICTS: Mapping[Verdict, tuple[str, str]] = {
 }
 """Each verdict's symbol and style; the word stands beside it wherever there is room."""
 
-HEALTHS: Mapping[Health, tuple[str, str]] = {
-    "ok": (OK, "ok"),
-    "late": (PAUSED, "dim"),
-    "down": (DEAD, "crit"),
-    "off": (DOT, "dim"),
-}
+
+class Span(NamedTuple):
+    """A piece of one line: plain text, never markup, and the name of its style."""
+
+    text: str
+    style: str = ""
 
 
 def pad(text: str, width: int) -> str:
@@ -100,11 +100,7 @@ def percent(part: float | None, whole: float | None) -> str:
     if part is None or not whole:
         return UNKNOWN
     share = 100.0 * part / whole
-    if 0 < share < 1:
-        return "1%"
-    if 99 < share < 100:
-        return "99%"
-    return f"{share:.0f}%"
+    return "1%" if 0 < share < 1 else "99%" if 99 < share < 100 else f"{share:.0f}%"
 
 
 def real(value: float | None, digits: int = 3) -> str:
@@ -113,9 +109,7 @@ def real(value: float | None, digits: int = 3) -> str:
         return UNKNOWN
     if not math.isfinite(value):
         return short(value)
-    if value and not 0.001 <= abs(value) < 100_000:
-        return f"{value:.1e}"
-    return f"{value:.{digits}f}"
+    return f"{value:.1e}" if value and not 0.001 <= abs(value) < 100_000 else f"{value:.{digits}f}"
 
 
 # ---- time ----------------------------------------------------------------------------------------------------------
@@ -241,12 +235,8 @@ def source_words(source: Source, now: Instant) -> Span:
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.seen_at is None:
-        return Span(
-            {"waiting": "waits its turn", "connecting": "connecting", "retrying": "retrying"}[source.phase], "dim"
-        )
-    if source.phase in ("connecting", "retrying"):
-        return Span(f"reconnecting{seen}", "dim")
-    return Span(f"late{seen}", "dim")
+        return Span("waits its turn" if source.phase == "waiting" else source.phase, "dim")
+    return Span(f"{'reconnecting' if source.phase in ('connecting', 'retrying') else 'late'}{seen}", "dim")
 
 
 def inodes_used(disk: Disk) -> float | None:

@@ -53,7 +53,7 @@ def shape(
     width: int, height: int, chosen: Chosen, *, zoomed: bool = False, queue: bool = False, charts: bool = False
 ) -> Shape:
     """`queue`, `charts`: whether there is one to show; then it has a place of its own where there is room."""
-    if zoomed or width < TINY_COLUMNS or height < SHORT_ROWS:
+    if zoomed or is_tiny(width, height):
         return Shape(((chosen.current,),), others(chosen.current))
     if width < TWO_COLUMNS:
         return Shape((("1", chosen.lower),), others("1", chosen.lower))

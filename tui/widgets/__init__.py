@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from tui.widgets.footer import Footer, chosen, fitting, foot_spans, starts
-from tui.widgets.heading import Heading
-from tui.widgets.keyed_lines import KeyedLines
+from tui.widgets.keyed_lines import KeyedLines, TextView
 from tui.widgets.links import SENTENCE_LINES, Line, Link, Linked, first_link, link_of, rows, sentence
 from tui.widgets.log_view import LogView
-from tui.widgets.picture import Picture
 from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns, width_of
-from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
-from tui.widgets.text_view import TextView
+from tui.widgets.span_lines import Heading, Picture, SpanLine
 
 __all__ = [
     "GUTTER",
     "HEADING",
     "SENTENCE",
     "SENTENCE_LINES",
-    "STYLES",
-    "STYLE_CSS",
     "Footer",
     "Heading",
     "KeyedLines",
@@ -28,7 +23,7 @@ __all__ = [
     "LogView",
     "Picture",
     "Row",
-    "SpanStyles",
+    "SpanLine",
     "TextView",
     "changed_columns",
     "chosen",

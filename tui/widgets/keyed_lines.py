@@ -19,7 +19,7 @@ from textual.strip import Strip
 from tui.keys import bindings
 from tui.style import CURSOR, MARKED, Span
 from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns
-from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
+from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
 
 
 class KeyedLines(ScrollView, can_focus=True):
@@ -49,10 +49,6 @@ class KeyedLines(ScrollView, can_focus=True):
             self.lines = lines
             self.key = key
 
-        @property
-        def control(self) -> KeyedLines:
-            return self.lines
-
     class Chosen(Message):
         """Enter or a double click on a row."""
 
@@ -61,42 +57,26 @@ class KeyedLines(ScrollView, can_focus=True):
             self.lines = lines
             self.key = key
 
-        @property
-        def control(self) -> KeyedLines:
-            return self.lines
-
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
-        self._rows: tuple[Row, ...] = ()
+        self.rows: tuple[Row, ...] = ()
+        self.cursor_key: str | None = None
+        self.marked: frozenset[str] = frozenset()
+        """The marked keys, with those whose rows are not shown: a filter removes no mark."""
         self._places: dict[str, int] = {}
-        self._cursor: str | None = None
-        self._marked: frozenset[str] = frozenset()
         self._strips: dict[int, Strip] = {}
         self._styles = SpanStyles(self)
 
     # ---- rows ----------------------------------------------------------------------------------------------------
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        return self._rows
-
-    @property
-    def cursor_key(self) -> str | None:
-        return self._cursor
-
-    @property
-    def marked(self) -> frozenset[str]:
-        """The marked keys, with those whose rows are not shown: a filter removes no mark."""
-        return self._marked
-
-    @property
     def marks_in_sight(self) -> int:
-        return len(self._marked & self._places.keys())
+        return len(self.marked & self._places.keys())
 
     def marks(self) -> list[str]:
         """The marked keys in row order, then those that are not shown."""
-        hidden = self._marked - self._places.keys()
-        return [*(row.key for row in self._rows if row.key in self._marked), *sorted(hidden)]
+        hidden = self.marked - self._places.keys()
+        return [*(row.key for row in self.rows if row.key in self.marked), *sorted(hidden)]
 
     @property
     def row_width(self) -> int:
@@ -105,70 +85,65 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Show these rows. Only changed cells are painted; the cursor stays with its key."""
-        old, new = self._rows, tuple(rows)
+        old, new = self.rows, tuple(rows)
         keys_changed = len(old) != len(new) or any(a.key != b.key for a, b in zip(old, new, strict=True))
-        previous = self._cursor, self._place()
-        self._rows = new
+        previous_key, previous_place = self.cursor_key, self._place()
+        self.rows = new
         if keys_changed:
             self._places = {row.key: place for place, row in enumerate(new)}
-            self._cursor = self._surviving(old, previous[1])
+            self.cursor_key = self._surviving(old, previous_place)
         self._repaint_changed(old)
         if len(old) != len(new):
             self.virtual_size = Size(0, len(new))
         if keys_changed:
-            self._follow_cursor(*previous)
+            if self._place() != previous_place:
+                self._repaint_line(previous_place)
+                self._repaint_line(self._place())
+                if self.has_focus:
+                    self._show_cursor()
+            if self.cursor_key != previous_key:
+                self.post_message(self.Moved(self, self.cursor_key))
 
     def _surviving(self, old: tuple[Row, ...], place: int | None) -> str | None:
         """The cursor's key. When its row is gone: the nearest remaining row, below first, then above."""
-        if self._cursor in self._places:
-            return self._cursor
-        if not self._rows:
+        if self.cursor_key in self._places:
+            return self.cursor_key
+        if not self.rows:
             return None
         if place is not None:
             for row in (*old[place + 1 :], *reversed(old[:place])):
                 if row.key in self._places and not row.key.startswith(HEADING):
                     return row.key
-        return next((row.key for row in self._rows if not row.key.startswith(HEADING)), None)
+        return next((row.key for row in self.rows if not row.key.startswith(HEADING)), None)
 
     def _repaint_changed(self, old: tuple[Row, ...]) -> None:
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
-        for place, row in enumerate(self._rows):
+        for place, row in enumerate(self.rows):
             before = old[place] if place < len(old) else Row("", ())
             if before is row:
                 continue
-            if (before.key in self._marked) != (row.key in self._marked):
+            if (before.key in self.marked) != (row.key in self.marked):
                 self._repaint_line(place)
             if before.spans == row.spans:
                 continue
             self._strips.pop(place, None)
             if top <= place < top + height and (columns := changed_columns(before.spans, row.spans)):
                 self.refresh(Region(GUTTER + columns[0], place - top, columns[1] - columns[0], 1))
-        for place in range(len(self._rows), len(old)):
+        for place in range(len(self.rows), len(old)):
             self._strips.pop(place, None)
-
-    def _follow_cursor(self, key: str | None, place: int | None) -> None:
-        """After rows moved: repaint the cursor's old and new line, keep it visible, post Moved."""
-        now = self._place()
-        if now != place:
-            self._repaint_line(place)
-            self._repaint_line(now)
-            if self.has_focus:
-                self._show_cursor()
-        if self._cursor != key:
-            self.post_message(self.Moved(self, self._cursor))
 
     # ---- the cursor ----------------------------------------------------------------------------------------------
 
     def _place(self) -> int | None:
-        return None if self._cursor is None else self._places.get(self._cursor)
+        return None if self.cursor_key is None else self._places.get(self.cursor_key)
 
     def move_to(self, key: str) -> bool:
         """Put the cursor on this key and make it visible. False: there is no such row, or it is a heading."""
         if key not in self._places or key.startswith(HEADING):
             return False
-        if key != self._cursor:
+        if key != self.cursor_key:
             before = self._place()
-            self._cursor = key
+            self.cursor_key = key
             self._repaint_line(before)
             self._repaint_line(self._place())
             self.post_message(self.Moved(self, key))
@@ -176,11 +151,11 @@ class KeyedLines(ScrollView, can_focus=True):
         return True
 
     def _move_by(self, lines: int) -> None:
-        if self._rows:
-            place = min(max((self._place() or 0) + lines, 0), len(self._rows) - 1)
-            onward = range(place, len(self._rows)) if lines > 0 else range(place, -1, -1)
-            back = reversed(range(place)) if lines > 0 else range(place, len(self._rows))
-            any(self.move_to(self._rows[at].key) for at in (*onward, *back))
+        if self.rows:
+            place = min(max((self._place() or 0) + lines, 0), len(self.rows) - 1)
+            onward = range(place, len(self.rows)) if lines > 0 else range(place, -1, -1)
+            back = reversed(range(place)) if lines > 0 else range(place, len(self.rows))
+            any(self.move_to(self.rows[at].key) for at in (*onward, *back))
 
     def _show_cursor(self) -> None:
         """Scroll to the cursor and the headings next to it: the cursor itself cannot go to a heading."""
@@ -198,7 +173,7 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def _beside(self, place: int, step: int) -> int:
         """The last of the consecutive headings from this place on."""
-        while 0 <= place + step < len(self._rows) and self._rows[place + step].key.startswith(HEADING):
+        while 0 <= place + step < len(self.rows) and self.rows[place + step].key.startswith(HEADING):
             place += step
         return place
 
@@ -214,10 +189,10 @@ class KeyedLines(ScrollView, can_focus=True):
         self._move_by(-1)
 
     def action_first(self) -> None:
-        self._move_by(-len(self._rows))
+        self._move_by(-len(self.rows))
 
     def action_last(self) -> None:
-        self._move_by(len(self._rows))
+        self._move_by(len(self.rows))
 
     def action_page_down(self) -> None:
         self._move_by(max(1, self.scrollable_content_region.height - 1))
@@ -226,8 +201,8 @@ class KeyedLines(ScrollView, can_focus=True):
         self._move_by(-max(1, self.scrollable_content_region.height - 1))
 
     def action_choose(self) -> None:
-        if self._cursor is not None:
-            self.post_message(self.Chosen(self, self._cursor))
+        if self.cursor_key is not None:
+            self.post_message(self.Chosen(self, self.cursor_key))
 
     def action_toggle_mark(self) -> None:
         self.toggle_mark()
@@ -235,8 +210,8 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def toggle_mark(self) -> None:
         """Mark the row under the cursor, or unmark it."""
-        if self._cursor is not None:
-            self._marked ^= {self._cursor}
+        if self.cursor_key is not None:
+            self.marked ^= {self.cursor_key}
             self._repaint_line(self._place())
 
     def clear_marks(self) -> None:
@@ -245,8 +220,8 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def keep_marks(self, wanted: Callable[[str], bool]) -> None:
         """Remove the marks of keys that are not wanted."""
-        gone = [key for key in self._marked if not wanted(key)]
-        self._marked -= set(gone)
+        gone = [key for key in self.marked if not wanted(key)]
+        self.marked -= set(gone)
         for key in gone:
             self._repaint_line(self._places.get(key))
 
@@ -255,8 +230,8 @@ class KeyedLines(ScrollView, can_focus=True):
         if offset is None:
             return
         place = offset.y + self.scroll_offset.y
-        if place < len(self._rows):
-            key = self._rows[place].key
+        if place < len(self.rows):
+            key = self.rows[place].key
             self.move_to(key)
             if event.chain == 2:
                 self.post_message(self.Chosen(self, key))
@@ -280,16 +255,27 @@ class KeyedLines(ScrollView, can_focus=True):
             self._strips.clear()
         place = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
-        if place >= len(self._rows):
+        if place >= len(self.rows):
             return Strip.blank(width, self._styles.base)
         strip = self._strips.get(place)
         if strip is None or strip.cell_length != width:
-            strip = self._strips[place] = self._paint(self._rows[place], width)
+            strip = self._strips[place] = self._paint(self.rows[place], width)
         return strip
 
     def _paint(self, row: Row, width: int) -> Strip:
-        at_cursor = row.key == self._cursor and not row.key.startswith(SENTENCE)
+        at_cursor = row.key == self.cursor_key and not row.key.startswith(SENTENCE)
         under = self.get_component_rich_style("lines--cursor") if at_cursor else self._styles.base
-        mark = MARKED if row.key in self._marked else CURSOR if at_cursor else " "
+        mark = MARKED if row.key in self.marked else CURSOR if at_cursor else " "
         style = "bold" if mark != " " else ""
         return self._styles.strip((Span(mark, style), *row.spans), under).crop_extend(0, width, under)
+
+
+class TextView(KeyedLines):
+    """A scrollable text, such as the help."""
+
+    def _move_by(self, lines: int) -> None:
+        self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
+
+    def _paint(self, row: Row, width: int) -> Strip:
+        base = self._styles.base
+        return self._styles.strip((Span(" " * GUTTER), *row.spans)).crop_extend(0, width, base)

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from trainmon.lib import clean
 from tui.keys import bindings
 from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_place, find, marks, moved, shown
-from tui.widgets.styles import STYLE_CSS, STYLES, SpanStyles
+from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
 
 WHEEL_ROWS = 3
 LEADS = 2

@@ -51,7 +51,7 @@ class Shown:
     @property
     def titles(self) -> list[str]:
         """The metrics whose charts are shown, from the top."""
-        lines = ["".join(span.text for span in spans) for spans in self.pane.body.picture]
+        lines = ["".join(span.text for span in spans) for spans in self.pane.body.lines]
         found = [(number, line.find(f" {key}  "), key) for number, line in enumerate(lines) for key in KEYS]
         return [key for _, place, key in sorted(found) if place >= 0]
 
@@ -113,7 +113,7 @@ async def test_it_draws_when_points_came_and_not_with_every_state() -> None:
     async with pane() as at:
         state = at.backend.state or State()
         reads = len(at.backend.reads)
-        before = at.pane.body.picture
+        before = at.pane.body.lines
         at.pane.show(later(state))
         at.pane.show(later(state, 4.0))
         assert len(at.backend.reads) == reads
@@ -126,7 +126,7 @@ async def test_it_draws_when_points_came_and_not_with_every_state() -> None:
         asked = at.backend.reads[reads:]
         assert ("team/project/id3", "train/loss", 1_220) in asked
         assert all(start > 0 for _, _, start in asked)
-        assert at.pane.body.picture != before
+        assert at.pane.body.lines != before
         assert "9.9" in await at.press()
 
 
@@ -174,24 +174,24 @@ async def test_a_key_changes_how_the_charts_are_looked_at_and_the_frame_says_so_
         for key, word in (
             ("e", "log"), ("t", "by time"), ("o", "smooth 0.6"), ("c", "alone"), ("d", "last day"), ("plus", "zoomed"),
         ):  # fmt: skip
-            before = at.pane.body.picture
+            before = at.pane.body.lines
             assert word not in at.caption
 
             await at.pilot.press(key)
 
             assert word in at.caption
-            assert key == "d" or at.pane.body.picture != before
+            assert key == "d" or at.pane.body.lines != before
 
 
 async def test_zoom_pan_and_back_to_the_whole() -> None:
     async with pane() as at:
-        whole = at.pane.body.picture
+        whole = at.pane.body.lines
         await at.press("plus", "plus", "left")
         assert "zoomed  held" in at.caption
         await at.press("right")
         assert "held" not in at.caption
         await at.press("0")
-        assert at.pane.body.picture == whole
+        assert at.pane.body.lines == whole
 
 
 async def test_what_is_seen_by_step_is_seen_by_time_as_well() -> None:

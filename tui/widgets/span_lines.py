@@ -1,0 +1,137 @@
+"""Lines of spans without a cursor (headings, plots, charts), and the named styles of all spans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from tui.style import Span
+from tui.widgets.row import GUTTER, changed_columns
+
+STYLES = ("dim", "ok", "warn", "crit", "bold", "accent", "head")
+"""The names of styles. A span may combine several, separated by spaces; plain text has none."""
+
+STYLE_CSS = """
+    & > .lines--dim { text-style: dim; }
+    & > .lines--ok { color: $text-success; }
+    & > .lines--warn { color: $text-warning; }
+    & > .lines--crit { color: $text-error; text-style: bold; }
+    & > .lines--bold { text-style: bold; }
+    & > .lines--accent { color: $text-accent; }
+    & > .lines--head { color: $foreground; text-style: dim; }
+    &:nocolor > .lines--ok, &:nocolor > .lines--warn, &:nocolor > .lines--crit, &:nocolor > .lines--accent {
+        color: $foreground;
+    }
+"""
+"""The last rule: without colour, the grey of red would be darker than that of green."""
+
+
+class SpanStyles:
+    """The styles of one widget by semantic name, over its own background."""
+
+    def __init__(self, widget: Widget) -> None:
+        self._widget = widget
+        self.base = Style()
+        self._known: dict[str, Style] = {}
+
+    def is_outdated(self) -> bool:
+        """Whether the theme or the background changed since the last call."""
+        base = self._widget.rich_style
+        if base == self.base:
+            return False
+        self.base = base
+        self.clear()
+        return True
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def __getitem__(self, name: str) -> Style:
+        if name not in self._known:
+            parts = (self._widget.get_component_rich_style(f"lines--{part}", partial=True) for part in name.split())
+            self._known[name] = sum(parts, Style())
+        return self._known[name]
+
+    def strip(self, spans: Iterable[Span], under: Style | None = None) -> Strip:
+        """Spans as a strip. Neighbours of one style become one segment: fewer escape sequences."""
+        base = self.base if under is None else under
+        segments: list[Segment] = []
+        text, last, width = "", base, 0
+        for span in spans:
+            style = base + self[span.style] if span.style else base
+            if style != last and text:
+                segments.append(Segment(text, last))
+                text = ""
+            last = style
+            text += span.text
+            width += cell_len(span.text)
+        if text:
+            segments.append(Segment(text, last))
+        return Strip(segments, width)
+
+
+class SpanLines(Widget):
+    """Lines without a cursor. Only changed cells are painted."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES}
+    DEFAULT_CSS = f"SpanLines {{ width: 1fr; {STYLE_CSS} }}"
+    ALLOW_SELECT = False
+
+    MARGIN: ClassVar[int] = 0
+    """Empty cells left of each line."""
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id, classes=classes)
+        self.lines: tuple[tuple[Span, ...], ...] = ()
+        self._styles = SpanStyles(self)
+
+    def set_lines(self, lines: Sequence[tuple[Span, ...]]) -> None:
+        old, self.lines = self.lines, tuple(lines)
+        if len(old) != len(self.lines):
+            self.refresh()
+            return
+        for y, (before, after) in enumerate(zip(old, self.lines, strict=True)):
+            if (changed := changed_columns(before, after)) is not None:
+                self.refresh(Region(self.MARGIN + changed[0], y, changed[1] - changed[0], 1))
+
+    def notify_style_update(self) -> None:
+        self._styles.clear()
+        super().notify_style_update()
+
+    def render_line(self, y: int) -> Strip:
+        self._styles.is_outdated()
+        spans = (Span(" " * self.MARGIN), *self.lines[y]) if y < len(self.lines) else ()
+        return self._styles.strip(spans).crop_extend(0, self.size.width, self._styles.base)
+
+
+class Picture(SpanLines):
+    """A plot or charts: as many lines as fit."""
+
+    DEFAULT_CSS = "Picture { height: 1fr; }"
+
+
+class SpanLine(SpanLines):
+    """One line."""
+
+    DEFAULT_CSS = "SpanLine { height: 1; }"
+
+    def set_spans(self, spans: Sequence[Span]) -> None:
+        """Show these spans. Nothing is painted when they are the same."""
+        self.set_lines([tuple(spans)])
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return self.lines[0] if self.lines else ()
+
+
+class Heading(SpanLine):
+    """One line above a list: its column names, with the list's left margin."""
+
+    MARGIN = GUTTER
