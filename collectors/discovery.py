@@ -14,10 +14,10 @@ from trainmon.model import Job, RunSpec
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
-GONE_AT_MOST = 5_000
+MAX_GONE = 5_000
 """Jobs of one cluster that are kept after they left the queue."""
 
-NODES_AT_MOST = 2_000
+MAX_NODES = 2_000
 """Nodes of one cluster that are watched; each needs a connection."""
 
 
@@ -33,10 +33,14 @@ class RunDiscovery:
         self._me: dict[str, str | None] = {}
         self._ours: dict[str, frozenset[str]] = {}
 
-    def seen(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
+    def update(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
         """Store a poll of a cluster's queue. Returns whether the runs have changed."""
         names = self._names.get(cluster, {})
-        listed = [replace(job, nodes=_known(job.nodes, names)) for job in jobs]
+        # The nodes become arguments of ssh, so invalid host names are left out.
+        listed = [
+            replace(job, nodes=tuple(names.get(node, node) for node in job.nodes if NODE.fullmatch(node)))
+            for job in jobs
+        ]
         self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
         self._me[cluster] = me
         self._ours[cluster] = frozenset(
@@ -48,16 +52,14 @@ class RunDiscovery:
             for spec in self._configured
         )
         runs = watched_runs(configured, self.runs, everyone, self._me, now)
-        is_other = runs != self.runs
-        self.runs = runs
-        return is_other
+        has_changed, self.runs = runs != self.runs, runs
+        return has_changed
 
     def nodes(self, cluster: str) -> tuple[str, ...]:
         """The nodes of the jobs of a cluster's runs."""
         jobs = self._jobs.get(cluster, ())
-        own = [job for run in self.runs if run.cluster == cluster for job in jobs_of(run, jobs)]
-        nodes = dict.fromkeys(node for job in own if holds_nodes(job) for node in job.nodes)
-        return tuple(nodes)[:NODES_AT_MOST]
+        own = (job for run in self.runs if run.cluster == cluster for job in jobs_of(run, jobs))
+        return tuple(dict.fromkeys(node for job in own if holds_nodes(job) for node in job.nodes))[:MAX_NODES]
 
     def is_ours(self, cluster: str, node: str) -> bool | None:
         """Whether a job of ours is on a node, by the last poll; None without a poll."""
@@ -75,14 +77,9 @@ def with_ended_jobs(
         for job in before
         if job.key not in keys and not job.is_waiting_array and now - (job.gone_at or now) < keep
     ]
-    return (*listed, *gone[:GONE_AT_MOST])
+    return (*listed, *gone[:MAX_GONE])
 
 
 def _names(hosts: Sequence[str]) -> dict[str, str]:
     """By Slurm's node name: the host's name in the config, such as me@gpu-001."""
     return {host.rpartition("@")[2]: host for host in hosts if "@" in host}
-
-
-def _known(nodes: Sequence[str], names: dict[str, str]) -> tuple[str, ...]:
-    """Nodes by their names in the config. They become arguments of ssh, so invalid host names are left out."""
-    return tuple(names.get(node, node) for node in nodes if NODE.fullmatch(node))

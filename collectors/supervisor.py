@@ -242,7 +242,7 @@ class Supervisor:
             if self._stopping:
                 return
             before = self._discovery.nodes(cluster)
-            has_changed = self._discovery.seen(cluster, jobs, me or None, self._clock.now())
+            has_changed = self._discovery.update(cluster, jobs, me or None, self._clock.now())
             if has_changed:
                 self._submit(RunsChanged(self._discovery.runs))
             if has_changed or self._discovery.nodes(cluster) != before:
@@ -256,9 +256,8 @@ class Supervisor:
 
     def _plan(self) -> None:
         """Start collectors for new hosts, and release those that are not needed."""
-        runs = self._discovery.runs
         plans = tuple(
-            watch_plan(self._settings, cluster, runs, self._discovery.nodes(cluster.name))
+            watch_plan(self._settings, cluster, self._discovery.runs, self._discovery.nodes(cluster.name))
             for cluster in self._settings.clusters
         )
         nodes = dict(self._nodes)

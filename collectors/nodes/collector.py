@@ -128,8 +128,8 @@ class NodeCollector:
                 return
             if stream is None:
                 if now >= self._retry_at:
-                    thread = threading.Thread(target=self._dial_and_start, name=f"dial {self.name}", daemon=True)
-                    thread.start()  # raises when no thread can be started
+                    # `start` raises when no thread can be started.
+                    threading.Thread(target=self._dial_and_start, name=f"dial {self.name}", daemon=True).start()
                     self._dialling = True
                     self._report(phase="connecting", retry_at=None)
                 return
@@ -174,8 +174,7 @@ class NodeCollector:
     def queue_polled(self) -> None:
         """The queue was polled: whether a job of ours is there explains refusals and backoff."""
         with self._lock:
-            is_closed = self._stream is None and not self._dialling
-            reason = self.backoff.lacks_job() if is_closed else None
+            reason = self.backoff.lacks_job() if self._stream is None and not self._dialling else None
             if reason is not None:
                 self._turn_off(reason)
             elif self.is_off and self.backoff.needs_job and self.backoff.is_ours():

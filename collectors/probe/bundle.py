@@ -101,8 +101,9 @@ def _code(is_compiled: bool) -> bytes:
     else:
         packed = "\0".join(part for module in modules.items() for part in module).encode()
     first = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes())
-    kind = b"compiled" if is_compiled else b"texts"
-    line = first + b" " + kind + b" " + base64.b64encode(zlib.compress(packed, 6)) + b"\n"
+    line = (
+        b" ".join((first, b"compiled" if is_compiled else b"texts", base64.b64encode(zlib.compress(packed, 6)))) + b"\n"
+    )
     return b"%d\n" % len(line) + line
 
 

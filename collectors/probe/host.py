@@ -116,8 +116,12 @@ class Host:
             return number(read(os.path.join(folder, "counters", which)))
 
         state = read(os.path.join(folder, "state")).strip().partition(": ")[2]
-        errors = total([counter(which) for which in IB_ERRORS])
-        return {"port": name, "state": state or None, "link_downed": counter("link_downed"), "errors": errors}
+        return {
+            "port": name,
+            "state": state or None,
+            "link_downed": counter("link_downed"),
+            "errors": total([counter(which) for which in IB_ERRORS]),
+        }
 
 
 def hello(root: str = "/") -> "dict[str, Any]":

@@ -10,12 +10,7 @@ import time
 
 from collectors.probe import ndjson
 from collectors.probe.annotations import Any
-from collectors.probe.worker_process import Child, Mark
-
-try:
-    import _signal as signal  # type: ignore[import-not-found]  # without enum and collections: 1 MiB less
-except ImportError:
-    import signal
+from collectors.probe.worker_process import Child, Mark, signal
 
 LEASE = 60.0
 PATIENCE = 5.0
@@ -172,8 +167,8 @@ class Probe:
         if child.trial_of is None:
             self.crashes = 1 if time.monotonic() - child.started_at > MAX_RETRY else self.crashes + 1
             self.restart_at = time.monotonic() + min(60, 2**self.crashes)
-            text = "its worker ended by itself (%s)%s" % (child.exit_text(), " in " + name if since else "")
-            self.report_trouble("worker", text)
+            where = " in " + name if since else ""
+            self.report_trouble("worker", "its worker ended by itself (%s)%s" % (child.exit_text(), where))
 
     def abandon(self, child: Child, name: str, why: str) -> None:
         """Leave an operation out until its process has exited and a trial of it succeeds."""
@@ -216,8 +211,7 @@ class Probe:
     def wait(self) -> None:
         """Wait for input. While an operation runs, its worker is checked five times a second."""
         is_busy = self.main is None or self.main.mark.read()[0] or self.trial is not None
-        timeout = 0.2 if is_busy else self.period + 0.5
-        ready = self.poll.poll(1000 * timeout if self.spec else None)
+        ready = self.poll.poll(1000 * (0.2 if is_busy else self.period + 0.5) if self.spec else None)
         for fd, _ in ready:
             if fd == 0:
                 self.read_client()

@@ -46,6 +46,11 @@ def is_missing(error: BaseException) -> bool:
     return isinstance(error, (FileNotFoundError, NotADirectoryError))
 
 
+def failure_at(path: bytes, error: "OSError | ValueError") -> str:
+    """The same for an error at a path: if it does not exist, the nearest parent is named."""
+    return missing(path) if is_missing(error) else failure(error)
+
+
 def missing(path: bytes) -> str:
     """The message for a path that does not exist: it names the nearest parent that exists."""
     parent = os.path.dirname(path)

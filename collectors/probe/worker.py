@@ -188,15 +188,16 @@ class Worker:
             text = "no answer for %d s" % (now - since) if why == "hung" else "reading it crashes"
             if slow:
                 kind, _, path = name.partition(":")
-                state = "hung" if why == "hung" else "error"
                 lines = {
-                    "disk": {"k": "disk", "d": [{"path": path, "state": state, "error": text}]},
+                    "disk": {
+                        "k": "disk",
+                        "d": [{"path": path, "state": "hung" if why == "hung" else "error", "error": text}],
+                    },
                     "switch": {"k": "switch", "s": [{"path": path, "exists": None, "error": text}]},
                     "log": {"k": "log", "id": path, "error": text},
                     "ckpt": {"k": "ckpt", "path": path, "error": text},
                 }  # type: dict[str, Line]
-                in_words = "%s: %s" % (TITLES.get(kind, kind), text)
-                self.add([lines[kind]] if kind in lines else self.trouble(name, in_words))
+                self.add([lines[kind]] if kind in lines else self.trouble(name, TITLES.get(kind, kind) + ": " + text))
             self.add(self.sections["gpu"].stuck(name, text))
 
     def run_trial(self, stuck: str) -> None:

@@ -12,6 +12,8 @@ try:
 except ImportError:
     import signal
 
+__all__ = ["Child", "Mark", "signal"]
+
 MARK_BYTES = 8192
 """The name of an operation on the longest path of Linux (4096 bytes) fits, with its header."""
 

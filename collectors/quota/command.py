@@ -51,17 +51,16 @@ def run_query(query: QuotaQuery, shell: Shell, clock: Clock, source: str, time_l
         TrainmonError: when there is no usable answer.
     """
     limit = time_limit or query.time_limit
-    argv = ("sh", "-c", SCRIPT, "quota", f"{limit:.0f}", *query.command)
     try:
-        done = shell.run(argv, timeout=limit + SHELL_MARGIN)
+        done = shell.run(("sh", "-c", SCRIPT, "quota", f"{limit:.0f}", *query.command), timeout=limit + SHELL_MARGIN)
     except HostUnreachable:
         raise
     except CommandFailed as error:
         raise CommandFailed(f"{shell.host}: {query.command[0]} did not answer in {duration(limit)}") from error
     now = clock.now()
-    said = [done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")]
+    output = (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")
     try:
-        answer = of_path(parse(query.parser, "\n".join(said), now, query.command, query.limit), query.path)
+        answer = of_path(parse(query.parser, output, now, query.command, query.limit), query.path)
     except TrainmonError as error:
         raise _error(query, shell.host, done, error, limit) from error
     return Quota(

@@ -46,13 +46,15 @@ def polled_clusters(settings: Settings) -> Iterator[tuple[Watched, ClusterSettin
             if has_local or not (required or shutil.which("squeue")):
                 continue
             has_local = True
-        watched = Watched(
-            cluster=cluster.name,
-            login=cluster.login or local_hostname(),
-            users=queue_users(settings, cluster),
-            every=cluster.slurm_every,
-            spares=cluster.spares,
-            nodes=tuple(node.rpartition("@")[2] for node in cluster.nodes or ()),
-            required=required,
+        yield (
+            Watched(
+                cluster=cluster.name,
+                login=cluster.login or local_hostname(),
+                users=queue_users(settings, cluster),
+                every=cluster.slurm_every,
+                spares=cluster.spares,
+                nodes=tuple(node.rpartition("@")[2] for node in cluster.nodes or ()),
+                required=required,
+            ),
+            cluster,
         )
-        yield watched, cluster

@@ -24,8 +24,9 @@ ID = re.compile(r"\d+(?:\+\d+)?(?:_(?:\d+|\[[\d,:%.\-]*\]))?")
 
 def read_queue(text: str, cluster: str) -> tuple[Job, ...]:
     """The jobs in the output of commands.queue."""
-    jobs = (_queued(dict(zip(QUEUE, row, strict=True)), cluster) for row in rows(text, len(QUEUE)))
-    return joined(job for job in jobs if job is not None)
+    return joined(
+        filter(None, (_queued(dict(zip(QUEUE, row, strict=True)), cluster) for row in rows(text, len(QUEUE))))
+    )
 
 
 def _queued(field: dict[str, str], cluster: str) -> Job | None:
@@ -89,8 +90,8 @@ TAIL = re.compile(
 
 def read_job(text: str, cluster: str) -> tuple[Job, ...]:
     """The jobs in the output of commands.show_job: several for an array."""
-    jobs = (_shown(record, cluster) for record in re.split(r"\n(?=JobId=\d+ )", text))  # a name may have line feeds
-    return joined(job for job in jobs if job is not None)
+    records = re.split(r"\n(?=JobId=\d+ )", text)  # a name may have line feeds
+    return joined(filter(None, (_shown(record, cluster) for record in records)))
 
 
 def _shown(line: str, cluster: str) -> Job | None:

@@ -154,8 +154,10 @@ class Tree:
         walk = self._last or self._current
         if walk is None:
             return {"cut": True}
-        groups = [one.wire_array(pattern) for pattern, one in sorted(walk.groups.items())]
-        fields = {"groups": groups, "bytes": sum(one.bytes for one in walk.groups.values())}  # type: Line
+        fields = {
+            "groups": [group.wire_array(pattern) for pattern, group in sorted(walk.groups.items())],
+            "bytes": sum(group.bytes for group in walk.groups.values()),
+        }  # type: Line
         if walk.error:
             fields["error"] = walk.error
         if self._last is None or walk.names >= MAX_NAMES:

@@ -76,8 +76,7 @@ class Entry:
         if stat.S_ISREG(found.st_mode):
             self.fields = dict(self._pointer(found), kind="file", mtime=found.st_mtime, bytes=found.st_size)
         elif stat.S_ISLNK(found.st_mode):
-            target = paths.shown(os.readlink(self.path))
-            self.fields = {"kind": "link", "mtime": found.st_mtime, "target": target}
+            self.fields = {"kind": "link", "mtime": found.st_mtime, "target": paths.shown(os.readlink(self.path))}
         else:
             self.fields = {"kind": "other", "mtime": found.st_mtime}
 
@@ -224,6 +223,5 @@ class Checkpoints:
             directory.repeat()
 
     def operations(self, slow: bool) -> "list[Operation]":
-        now = self._monotonic()
-        due = [(path, one) for path, one in self._directories.items() if now >= one.due]
+        due = [(path, one) for path, one in self._directories.items() if self._monotonic() >= one.due]
         return [("ckpt:" + path, functools.partial(one.advance, self._slow)) for path, one in due]

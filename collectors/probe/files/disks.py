@@ -75,8 +75,7 @@ def sample_disk(path: str, mounts: str = MOUNTS) -> "Line":
         with open(mounts, "rb") as table:
             mount = mount_of(real, "%d:%d" % (os.major(device), os.minor(device)), table.read().splitlines())
     except (OSError, ValueError) as error:
-        gone = paths.is_missing(error)
-        return {"path": path, "state": "error", "error": paths.missing(where) if gone else paths.failure(error)}
+        return {"path": path, "state": "error", "error": paths.failure_at(where, error)}
     if mount:
         sample.update(mount=paths.shown(mount.point), filesystem=mount.filesystem, read_only=mount.read_only)
     return sample

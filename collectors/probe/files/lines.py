@@ -143,7 +143,11 @@ class Lines:
         self._drop(self._newest)
         while sum(map(wire_size, self._kept)) > KEPT_BYTES:
             del self._kept[0]
-        dropped = 0 if self.is_history else self._dropped
-        taken = {"lines": lines, "kept": self._kept, "dropped": dropped, "seen": self.seen}
+        taken = {
+            "lines": lines,
+            "kept": self._kept,
+            "dropped": 0 if self.is_history else self._dropped,
+            "seen": self.seen,
+        }
         self.seen, self._dropped, self._newest, self._kept, self.is_history = 0, 0, [], [], False
         return {name: value for name, value in taken.items() if value}

@@ -70,8 +70,7 @@ def blocked(pattern: bytes) -> str:
     try:
         os.scandir(folder).close()
     except OSError as error:
-        gone = paths.is_missing(error)
-        return ": %s %s" % (paths.shown(folder), paths.missing(folder) if gone else paths.failure(error))
+        return ": %s %s" % (paths.shown(folder), paths.failure_at(folder, error))
     return ""
 
 
@@ -166,8 +165,8 @@ class Follower:
             chunks.append(self._chunk(None, None, slow=False))
             self.close()
         file = Tail(self._path, self.lines)
-        mark = self._bookmarks.get(file.identity)
-        resumed = file.begin(whole=self._last_path is not None and (replaced or is_new), mark=mark)
+        whole = self._last_path is not None and (replaced or is_new)
+        resumed = file.begin(whole, self._bookmarks.get(file.identity))
         before, self._last_path, self._file = self._last_path, self._path, file
         self._grew_at = self._monotonic()
         if before is None or (replaced and resumed):

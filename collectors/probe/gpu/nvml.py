@@ -129,8 +129,8 @@ class Gpus:
                 return self.greeting("nvidia-smi", note) + expected
             if present:
                 self.error = "%d NVIDIA GPUs, but no libnvidia-ml.so.1: is the driver installed?" % present
-        rows = error_rows(self.known_indices(), self.error or "NVML is gone")
-        return self.greeting("none", self.error) + expected + rows
+        lines = self.greeting("none", self.error) + expected
+        return lines + error_rows(self.known_indices(), self.error or "NVML is gone")
 
     def find(self) -> "dict[int, Card]":
         """The GPUs of this NVML session, each under the index of its first appearance."""

@@ -20,9 +20,14 @@ def on_the_bus(root: str = "/") -> int:
     """The NVIDIA GPUs that Linux lists, or that the driver found when it was loaded, whichever is more."""
     devices = os.path.join(root, PCI_DEVICES)
     folders = [os.path.join(devices, name) for name in listed(devices)]
-    own = [one for one in folders if read(os.path.join(one, "vendor")).strip() == "0x10de" and is_own(one)]
-    gpus = sum(read(os.path.join(folder, "class")).startswith(GPU_CLASSES) for folder in own)
-    return max(gpus, len(listed(os.path.join(root, DRIVER_GPUS))))
+    gpus = [
+        folder
+        for folder in folders
+        if read(os.path.join(folder, "vendor")).strip() == "0x10de"
+        and is_own(folder)
+        and read(os.path.join(folder, "class")).startswith(GPU_CLASSES)
+    ]
+    return max(len(gpus), len(listed(os.path.join(root, DRIVER_GPUS))))
 
 
 def is_own(folder: str) -> bool:

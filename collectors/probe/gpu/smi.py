@@ -123,8 +123,8 @@ class Smi:
         """It hangs: kill its group once. Every GPU's row has the error until it has exited."""
         if not call.killed:
             call.kill()
-        rows = error_rows(sorted(self.known), "%s: no answer for %d s" % (COMMAND, call.age()))
-        return rows + self.trouble(COMMAND + " does not answer; it is not started again before it has returned")
+        trouble = self.trouble(COMMAND + " does not answer; it is not started again before it has returned")
+        return error_rows(sorted(self.known), "%s: no answer for %d s" % (COMMAND, call.age())) + trouble
 
     def trouble(self, text: "str | None") -> "list[Line]":
         if text == self.reported:
@@ -175,8 +175,9 @@ class Smi:
         """All GPUs that were ever listed. One that is no longer listed has vanished."""
         for index, before in self.known.items():
             if index not in self.rows:
-                error = "GPU has vanished: nvidia-smi no longer lists it"
-                self.rows[index] = smi_parse.Row.broken(index, error, before)
+                self.rows[index] = smi_parse.Row.broken(
+                    index, "GPU has vanished: nvidia-smi no longer lists it", before
+                )
                 self.rows[index].lost = True
         self.known = dict(self.rows)
         self.gpus.known = [[row.index, row.pci, row.uuid] for row in self.known.values()]

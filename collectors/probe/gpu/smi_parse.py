@@ -146,6 +146,6 @@ def apps(text: str) -> "dict[str, list[Line]]":
             continue
         command = ", ".join(cells[2:-1])
         used = int(cells[-1]) if cells[-1].isdigit() else None
-        process = {"pid": int(cells[1]), "memory_mib": used, "command": None if command in ABSENT else command[:200]}
-        found.setdefault(cells[0], []).append(process)
+        name = None if command in ABSENT else command[:200]
+        found.setdefault(cells[0], []).append({"pid": int(cells[1]), "memory_mib": used, "command": name})
     return found
