@@ -1,4 +1,4 @@
-"""Runs from the queues: which exist, their nodes, and the nodes that we may log in to. No I/O."""
+"""What to watch: the runs of the settings and of the queues, their nodes, and one WatchPlan for each cluster."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from collectors.assignment import WatchPlan
+from collectors.connections import local_hostname
+from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.analysis.runs import ENDED_RUNS_STAY, holds_nodes, jobs_of, owner_of, watched_runs
-from trainmon.config import Settings, run_specs
+from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Job, RunSpec
 
@@ -83,3 +86,30 @@ def with_ended_jobs(
 def _names(hosts: Sequence[str]) -> dict[str, str]:
     """By Slurm's node name: the host's name in the config, such as me@gpu-001."""
     return {host.rpartition("@")[2]: host for host in hosts if "@" in host}
+
+
+def watch_plan(
+    settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...], followed: tuple[str, ...] = ()
+) -> WatchPlan:
+    """What is read on one cluster; `followed` are the nodes of its runs' current jobs. Without a [[disk]], every node's
+    root disk is read."""
+    own = tuple(run for run in runs if run.cluster == cluster.name)
+    named = [node for run in run_specs(settings) if run.cluster == cluster.name for node in run.nodes]
+    nodes = tuple(dict.fromkeys((*(cluster.nodes if cluster.nodes is not None else followed), *named)))
+    disks = {on: tuple(disk.path for disk in settings.disks if disk.on == on) for on in ("login", "nodes", "run")}
+    is_open = cluster.nodes is None
+    wants_files = bool(own or disks["login"] or is_open)
+    reads_here = cluster.login is None and (wants_files or not nodes)
+    login = local_hostname() if reads_here else cluster.login
+    hosts = nodes if login is None else (login, *nodes)
+    return WatchPlan(
+        cluster=cluster.name,
+        hosts=tuple(dict.fromkeys(hosts)),
+        nodes=frozenset(nodes if nodes or is_open else hosts),
+        period=cluster.every,
+        runs=own,
+        shared_disks=disks["login"],
+        node_disks=disks["nodes"] or (() if settings.disks else ("/",)),
+        run_disks=disks["run"],
+        keep=keep((*log_formats(settings), *FORMATS)),
+    )

@@ -14,15 +14,14 @@ from pathlib import Path
 
 from collectors.assignment import WatchPlan, assign, merge, stand_in_specs
 from collectors.connections import Connections, is_local, local_hostname
-from collectors.discovery import RunDiscovery
+from collectors.discovery import RunDiscovery, watch_plan
 from collectors.nodes.collector import NodeCollector
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.collector import Poller
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
-from collectors.targets import configured_cluster, disks_changed, watch_plan
 from trainmon.config import ClusterSettings, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
-from trainmon.model import ClustersChanged, Event, Job, RunsChanged, SourceRemoved, Spec
+from trainmon.model import Cluster, ClustersChanged, DisksChanged, Event, Job, RunsChanged, SourceRemoved, Spec
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
@@ -97,9 +96,15 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
-        self._submit(ClustersChanged(tuple(configured_cluster(cluster) for cluster in self._settings.clusters)))
+        here, disks = local_hostname(), self._settings.disks
+        clusters = (
+            Cluster(name=one.name, login=one.login or here, spares=one.spares, users=one.users)
+            for one in self._settings.clusters
+        )
+        self._submit(ClustersChanged(tuple(clusters)))  # the scheduler adds more
         self._submit(RunsChanged(self._discovery.runs))
-        self._submit(disks_changed(self._settings))
+        lags = {disk.path: disk.lag for disk in disks if disk.lag is not None}
+        self._submit(DisksChanged({disk.path: disk.usable for disk in disks if disk.usable < 1}, lags))
         with self._hosts_lock:
             self._plan()
         self._assign()

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from collectors.connections import local_hostname
+from collectors.discovery import watch_plan
 from collectors.nodes.collector import NodeCollector
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
-from collectors.targets import watch_plan
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
 from trainmon.model import Event, Job, JobsListed, RunsChanged, RunSpec, Source, SourceChanged, SourceRemoved

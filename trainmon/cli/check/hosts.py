@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from collectors.assignment import assign
 from collectors.connections import Connections, is_local, local_hostname
+from collectors.discovery import watch_plan
 from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
-from collectors.targets import watch_plan
 from trainmon.cli.check.host import HostCheck, check_host
 from trainmon.cli.check.rows import Row, Tested, files_of
 from trainmon.cli.check.slurm import SlurmCheck
