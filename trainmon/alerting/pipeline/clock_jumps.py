@@ -102,19 +102,20 @@ def not_in_the_future(state: State, now: Instant) -> State:
     until then."""
 
     def clamped(value: Any, *names: str) -> Any:
-        future = {name: now for name in names if (at := getattr(value, name)) is not None and at > now}
+        future = {name: now for name in names if (at := getattr(value, name, None)) is not None and at > now}
         return replace(value, **future) if future else value
 
-    runs = {}
-    for name, run in state.runs.items():
-        log = None if run.log is None else clamped(run.log, "at", "checked_at", "began_at")
-        progress = clamped(run.progress, "at", "doing_at", "busy_since", "skipping_since")
-        is_same = log is run.log and progress is run.progress
-        runs[name] = run if is_same else replace(run, log=log, progress=progress)
     return replace(
         state,
         sources={name: clamped(source, "seen_at") for name, source in state.sources.items()},
         nodes={name: clamped(node, "gpus_at", "host_at", "greeted_at") for name, node in state.nodes.items()},
         disks={name: clamped(disk, "at") for name, disk in state.disks.items()},
-        runs=runs,
+        runs={
+            name: replace(
+                run,
+                log=clamped(run.log, "at", "checked_at", "began_at"),
+                progress=clamped(run.progress, "at", "doing_at", "busy_since", "skipping_since"),
+            )
+            for name, run in state.runs.items()
+        },
     )
