@@ -167,7 +167,7 @@ class AlertManager:
             ):
                 alerts |= self._flapped(alerts, rules, now)
             self._poll_sources_of_pending(alerts.values(), steady)
-            state = replace(state, alerts=alerts, looked_at=now)
+            state = replace(state, alerts=alerts, evaluated_at=now)
         state = self._silenced(state, now)
         if self._outbox is None or not self._leadership.may_notify(state.duty, steady):
             changes.dues.clear()
@@ -206,7 +206,7 @@ class AlertManager:
                     alerts={alert.id: alert for alert in event.alerts},
                     silences={silence.id: silence for silence in event.silences},
                     channels={channel.name: channel for channel in event.channels},
-                    looked_at=event.at,
+                    evaluated_at=event.at,
                 )
             case AlertsRecalled(recalled):
                 return self._leadership.recalled(state, recalled, now, self._changes)

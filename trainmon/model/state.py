@@ -59,7 +59,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By name."""
     duty: Leadership = Leadership()
     """Who sends notifications."""
-    looked_at: Instant | None = None
+    evaluated_at: Instant | None = None
     """When the rules were last evaluated."""
     woke_at: Instant | None = None
     """When this program last noticed a sleep or a clock jump. Ages from before that time are not trusted."""

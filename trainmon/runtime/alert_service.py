@@ -149,7 +149,7 @@ class AlertService:
         )
         self._windows_at = now
         self._state = State()
-        self._looked_at: Instant | None = None
+        self._evaluated_at: Instant | None = None
 
     def _senders(self, settings: Settings) -> tuple[Sender, ...]:
         """The senders of all channels. The daemon checks that apprise knows their services.
@@ -262,9 +262,9 @@ class AlertService:
         """Handle each new State, on the engine's thread."""
         self._pictures.observe(state)
         self._feed_deadman(state)
-        if state.looked_at is None or state.looked_at == self._looked_at:
+        if state.evaluated_at is None or state.evaluated_at == self._evaluated_at:
             return
-        self._looked_at = state.looked_at
+        self._evaluated_at = state.evaluated_at
         self.notifications.tick(state)
         if abs(state.at - self._windows_at) >= WINDOWS_EVERY:
             self._apply(self._settings)

@@ -48,7 +48,7 @@ class AlertsPane(Pane):
         if rows or self.filter:
             self.show_rows(rows, "alert")
         else:
-            evaluated = state.looked_at is not None
+            evaluated = state.evaluated_at is not None
             text = "No alert is firing." if evaluated else "The rules have not been evaluated yet."
             sender_lines = textwrap.wrap(sender_sentence(state), max(16, width))
             self.say((text, "ok" if evaluated else "dim"), *((line, "dim") for line in sender_lines))

@@ -86,11 +86,11 @@ def test_alerts_that_cannot_be_judged_stop_no_dashboard() -> None:
     engine = Engine(SystemClock(), alerting=Falling((), Routing(), None))
     state = engine.step([DisksChanged({"/": 0.8})], 1000.0)
     assert state.usable == {"/": 0.8}
-    assert state.looked_at is None
+    assert state.evaluated_at is None
 
 
 def test_without_a_post_alerts_are_judged_and_shown() -> None:
     engine = Engine(SystemClock(), alerting=AlertManager((Full(),), Routing(routes=(Route(channel="phone"),)), None))
     state = engine.step([DisksChanged({"/": 0.8})], 1000.0)
     assert [alert.phase for alert in state.alerts.values()] == ["firing"]
-    assert state.looked_at == 1000.0
+    assert state.evaluated_at == 1000.0

@@ -90,7 +90,7 @@ def with_alerts(*alerts: Alert, base: State | None = None, **facts: Any) -> Stat
     """A State of these alerts, told by us."""
     usual: dict[str, Any] = {
         "alerts": {one.id: one for one in alerts}, "duty": Leadership(holder="us", where="here", at=NOW - 1.0),
-        "channels": {"phone": channel()}, "looked_at": NOW - 1.0,
+        "channels": {"phone": channel()}, "evaluated_at": NOW - 1.0,
     }  # fmt: skip
     return msgspec.structs.replace(base or calm(), **(usual | facts))
 

@@ -18,7 +18,7 @@ SENT_WITHIN: Seconds = 900.0
 
 def unwell(state: State, now: Instant) -> str | None:
     """Why the dead-man's switch must not be pinged, in a sentence; None if the monitor is healthy."""
-    evaluated_at = state.started_at if state.looked_at is None else state.looked_at
+    evaluated_at = state.started_at if state.evaluated_at is None else state.evaluated_at
     if now - evaluated_at > EVALUATED_WITHIN:
         return f"the rules have not been evaluated for {ago(now - evaluated_at)}"
     return (

@@ -124,7 +124,7 @@ class Daemon:
         for line in changes(before, state):
             say(line.happening, line.level, **line.fields)
         is_standby = state.duty.holder in ("other", "daemon")  # it evaluates no rules
-        if not is_standby and state.looked_at in (None, before.looked_at):
+        if not is_standby and state.evaluated_at in (None, before.evaluated_at):
             return
         if not self._is_ready:
             self._is_ready = True
@@ -207,16 +207,16 @@ def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | N
 
 def evaluated(monitor: Monitor, timeout: Seconds) -> State:
     """The State after all rules were evaluated, when no notification waits any longer."""
-    first = monitor.engine.state.looked_at
+    first = monitor.engine.state.evaluated_at
     times: set[Instant | None] = set()
     done = threading.Event()
 
     def received(state: State) -> None:
         if state.duty.holder == "nobody":
             return
-        times.add(state.looked_at)
+        times.add(state.evaluated_at)
         # Another program may send the notifications: its first evaluation is enough.
-        is_elsewhere = state.duty.holder != "us" and state.looked_at != first
+        is_elsewhere = state.duty.holder != "us" and state.evaluated_at != first
         if is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_tell(timeout)):
             done.set()
 

@@ -100,7 +100,7 @@ def next_evaluation(monitor: Monitor) -> State:
     since, evaluated = monitor.engine.clock.now(), threading.Event()
 
     def received(state: State) -> None:
-        if state.looked_at is not None and state.looked_at > since:
+        if state.evaluated_at is not None and state.evaluated_at > since:
             evaluated.set()
 
     cancel = monitor.subscribe(received)

@@ -14,7 +14,7 @@ NOW = 1_750_000_000.0
 NODE = Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)
 PHONE = Channel(name="phone", type="ntfy", state="ok")
 WELL = State(
-    at=NOW, started_at=NOW - 9_000, looked_at=NOW - 1, sources={"node:n1": NODE}, channels={"phone": PHONE},
+    at=NOW, started_at=NOW - 9_000, evaluated_at=NOW - 1, sources={"node:n1": NODE}, channels={"phone": PHONE},
     duty=Leadership(holder="us"),
 )  # fmt: skip
 SILENT = {"node:n1": replace(NODE, health="down", seen_at=NOW - 400)}
@@ -27,7 +27,7 @@ def test_a_healthy_loop_is_well() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"looked_at": NOW - 61}, "the rules have not been evaluated for 1m"),
+        ({"evaluated_at": NOW - 61}, "the rules have not been evaluated for 1m"),
         ({"sources": SILENT}, "none of 1 sources has answered for 6m"),
         ({"ledger": "the disk is full"}, "the ledger cannot be written: the disk is full"),
         ({"channels": {"phone": replace(PHONE, state="broken")}}, "every channel refuses its notifications"),

@@ -87,7 +87,7 @@ class LeaderState:
             holder=self.holder,
             program=self._program,
             started_at=self._started_at,
-            last_tick_at=(state.looked_at or state.at) if state is not None else None,
+            last_tick_at=(state.evaluated_at or state.at) if state is not None else None,
             written_at=self._clock.now(),
             words=self.words,
             sources=tuple(

@@ -63,7 +63,7 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
     orders = lines()
     while True:
         now = time.time()
-        service.tick(State(at=now, started_at=now, looked_at=now))
+        service.tick(State(at=now, started_at=now, evaluated_at=now))
         try:
             line = orders.get(timeout=PERIOD)
         except queue.Empty:

@@ -82,7 +82,7 @@ def test_a_channel_that_recovers_gets_one_summary_that_says_what_still_fires(tmp
         alerts["a"] = replace(alerts["a"], phase="resolved", resolved_at=clock.now(), ended="over")
         alerts["b"] = replace(alerts["b"], acknowledged_by="ann")
         now = clock.now()
-        scene.service.tick(State(at=now, started_at=now, looked_at=now, alerts=alerts))
+        scene.service.tick(State(at=now, started_at=now, evaluated_at=now, alerts=alerts))
         until(lambda: state_of(scene, "a-resolve", "spare") == "sent")
         recover(phone, clock)
         until(lambda: phone.taken)

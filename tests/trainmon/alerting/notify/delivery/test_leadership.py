@@ -174,7 +174,7 @@ def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
     assert alerts_now(tmp_path, 0.0).duty is None
     with opened(tmp_path, Phone(), program="alerts-only") as scene:
         now = scene.clock.now()
-        scene.service.tick(State(at=now, started_at=now, looked_at=now))
+        scene.service.tick(State(at=now, started_at=now, evaluated_at=now))
         scene.service.report_trouble(None)
         until(lambda: (found := alerts_now(tmp_path, now).duty) is not None and found.note.last_tick_at == now)
         found = alerts_now(tmp_path, now).duty
@@ -196,7 +196,7 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
 
         def tick(health: Health) -> None:
             sources = {"node:n0": Source(name="node:n0", kind="node", cluster="c", health=health)}
-            scene.service.tick(State(at=now, started_at=now, looked_at=now, sources=sources))
+            scene.service.tick(State(at=now, started_at=now, evaluated_at=now, sources=sources))
 
         tick("late")
         until(lambda: health() == ["late"])
@@ -208,7 +208,7 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
 def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first:
         now = first.clock.now()
-        first.service.tick(State(at=now, started_at=now, looked_at=now))
+        first.service.tick(State(at=now, started_at=now, evaluated_at=now))
         first.service.report_trouble(None)
         with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
 

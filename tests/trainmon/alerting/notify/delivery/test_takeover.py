@@ -176,7 +176,7 @@ def test_one_that_evaluates_is_not_taken_over_however_long_it_takes(tmp_path: Pa
 
             def evaluates() -> bool:
                 now = first.clock.now()
-                first.service.tick(State(at=now, started_at=now, looked_at=now))
+                first.service.tick(State(at=now, started_at=now, evaluated_at=now))
                 return (watcher.reach() or 0) > began + LEASE
 
             until(evaluates)
