@@ -127,7 +127,7 @@ class DaemonCollector:
             self._thread.join(0.3)
 
     def send(self, request: AlertRequest) -> None:
-        """Send a person's request to the daemon; State.duty shows the result."""
+        """Send a person's request to the daemon; State.leadership shows the result."""
         self._requests.append(request)
         self._wake.set()
 

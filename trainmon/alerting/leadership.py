@@ -30,18 +30,18 @@ class LeadershipTracker:
         self._recalled = False
         self._was_daemon = False
 
-    def may_notify(self, duty: Leadership, steady: Seconds) -> bool:
+    def may_notify(self, leadership: Leadership, steady: Seconds) -> bool:
         """Whether this program notifies people now."""
         since = self._ours_since
-        return duty.holder == "us" and since is not None and (self._recalled or steady - since >= LEDGER_WAIT)
+        return leadership.holder == "us" and since is not None and (self._recalled or steady - since >= LEDGER_WAIT)
 
-    def changed(self, state: State, duty: Leadership, steady: Seconds, changes: PendingChanges) -> State:
+    def changed(self, state: State, leadership: Leadership, steady: Seconds, changes: PendingChanges) -> State:
         """Another program is the leader from now on, or this one is."""
-        was = state.duty.holder
-        state = replace(state, duty=duty)
-        if duty.holder == was:
+        was = state.leadership.holder
+        state = replace(state, leadership=leadership)
+        if leadership.holder == was:
             return state
-        if duty.holder != "us":
+        if leadership.holder != "us":
             self._ours_since, self._recalled = None, False
             return state
         self._ours_since, self._was_daemon = steady, was == "daemon"

@@ -111,7 +111,7 @@ class AlertManager:
     def announce_stop(self, why: str) -> None:
         """Notify that this program stops watching. Any thread may call it."""
         spec = self._heartbeat
-        if self._outbox is None or spec is None or not spec.start or self._state.duty.holder != "us":
+        if self._outbox is None or spec is None or not spec.start or self._state.leadership.holder != "us":
             return
         notice = notices.stopped(spec, self._settings[1], self._state, why, self._clock.now())
         if notice is not None:
@@ -147,7 +147,7 @@ class AlertManager:
 
     def _run_pipeline(self, state: State, present: clock_jumps.Moment) -> State:
         """Evaluate → lifecycle → inhibit → flapping → silences → heartbeat → routing → grouping → outbox."""
-        if state.duty.holder not in ("us", "nobody"):
+        if state.leadership.holder not in ("us", "nobody"):
             return state
         (all_rules, routes), (now, steady), changes = self._settings, present, self._changes
         elapsed = None if self._evaluated_at is None else steady - self._evaluated_at
@@ -169,7 +169,7 @@ class AlertManager:
             self._poll_sources_of_pending(alerts.values(), steady)
             state = replace(state, alerts=alerts, evaluated_at=now)
         state = self._silenced(state, now)
-        if self._outbox is None or not self._leadership.may_notify(state.duty, steady):
+        if self._outbox is None or not self._leadership.may_notify(state.leadership, steady):
             changes.dues.clear()
             return state
         if self._heartbeat is not None:
@@ -199,8 +199,8 @@ class AlertManager:
             case ChannelsChanged(channels):
                 return replace(state, channels={**state.channels, **{channel.name: channel for channel in channels}})
             case LeadershipChanged():
-                return self._leadership.changed(state, event.duty, self._clock.monotonic(), self._changes)
-            case AlertsReported() if state.duty.holder in ("other", "daemon"):
+                return self._leadership.changed(state, event.leadership, self._clock.monotonic(), self._changes)
+            case AlertsReported() if state.leadership.holder in ("other", "daemon"):
                 return replace(
                     state,
                     alerts={alert.id: alert for alert in event.alerts},
@@ -212,7 +212,7 @@ class AlertManager:
                 return self._leadership.recalled(state, recalled, now, self._changes)
             case Delivered():
                 return delivered(state, event)
-            case AlertRequested(request, number) if state.duty.holder in ("us", "nobody"):
+            case AlertRequested(request, number) if state.leadership.holder in ("us", "nobody"):
                 return self._apply_request(state, request, now) if self._changes.is_new_request(number) else state
         return state
 

@@ -57,7 +57,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By id: active and future silences."""
     channels: Mapping[str, Channel] = {}
     """By name."""
-    duty: Leadership = Leadership()
+    leadership: Leadership = Leadership()
     """Who sends notifications."""
     evaluated_at: Instant | None = None
     """When the rules were last evaluated."""
@@ -240,7 +240,7 @@ class ChannelsChanged(msgspec.Struct, frozen=True):
 class LeadershipChanged(msgspec.Struct, frozen=True):
     """The leader that sends notifications has changed."""
 
-    duty: Leadership
+    leadership: Leadership
 
 
 class AlertsReported(msgspec.Struct, frozen=True):

@@ -233,7 +233,7 @@ class AlertService:
 
     def sign_of_life(self, state: State) -> None:
         """Ping the dead-man's switch once."""
-        if self._ping is None or state.duty.holder != "us":
+        if self._ping is None or state.leadership.holder != "us":
             return
         why = unwell(state, self._clock.now())
         try:
@@ -244,7 +244,7 @@ class AlertService:
     def _feed_deadman(self, state: State) -> None:
         """Only the leader pings the dead-man's switch: a standby would hide that the leader hangs."""
         self._state = state
-        is_ours = state.duty.holder == "us"
+        is_ours = state.leadership.holder == "us"
         if is_ours and self._deadman is None and self._ping is not None and self._is_daemon:
             self._deadman = DeadMansSwitch(
                 self._ping,

@@ -121,8 +121,11 @@ def changes(before: State, after: State) -> Iterator[Said]:
 
 
 def _all_changes(before: State, after: State) -> Iterator[Said]:
-    if after.duty != before.duty and (after.duty.holder, after.duty.where) != (before.duty.holder, before.duty.where):
-        yield Said(logging.INFO, "duty", {"holder": after.duty.holder, "where": after.duty.where})
+    if after.leadership != before.leadership and (after.leadership.holder, after.leadership.where) != (
+        before.leadership.holder,
+        before.leadership.where,
+    ):
+        yield Said(logging.INFO, "duty", {"holder": after.leadership.holder, "where": after.leadership.where})
     if after.ledger != before.ledger:
         yield Said(
             logging.WARNING if after.ledger else logging.INFO, "ledger", {"words": after.ledger or "works again"}

@@ -158,8 +158,12 @@ class Standby(AlertService):
             about_us = isinstance(event, LeadershipChanged | AlertsReported | ChannelsChanged)
             if about_us and not (self._is_open and number == self._generation):
                 return
-            if isinstance(event, LeadershipChanged) and event.duty.holder == "us" and event.duty.words is None:
-                event = LeadershipChanged(replace(event.duty, words=self._why))
+            if (
+                isinstance(event, LeadershipChanged)
+                and event.leadership.holder == "us"
+                and event.leadership.words is None
+            ):
+                event = LeadershipChanged(replace(event.leadership, words=self._why))
             submit(event)
 
         return super()._make_service([Fenced(one, self.daemon) for one in made], submit_current)

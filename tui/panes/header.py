@@ -105,7 +105,7 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     left += [Span(f"  {span.text}", span.style) for span in tally(state)]
     room = width - aligned_width(left)
     sender = notifications(state)
-    is_kept = room > SENDER_FROM and (bool(sender.style) or state.duty.holder in ELSEWHERE)
+    is_kept = room > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
     room -= aligned_width([sender]) if is_kept else 0
     runs = verdicts(state.runs.values(), room)
     sources = source_words(state, room - aligned_width(runs), AGED)
@@ -129,11 +129,11 @@ def aligned_width(spans: Iterable[Span]) -> int:
 def notifications(state: State) -> Span:
     """`  alerts: here ok`, `  alerts: no channel`: the sender of notifications, or a broken channel."""
     failing = broken(state.channels.values())
-    if failing and state.duty.holder != "nobody":
+    if failing and state.leadership.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
         return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
     text, style = sender(state)
-    return Span(f"  alerts: {text}", "" if state.duty.holder == "nobody" and not tally(state) else style)
+    return Span(f"  alerts: {text}", "" if state.leadership.holder == "nobody" and not tally(state) else style)
 
 
 def verdicts(runs: Iterable[Run], width: int) -> list[Span]:

@@ -103,7 +103,9 @@ def alert_toasts(before: State | None, after: State, notified: Container[str] = 
     if rest > 1:
         more = Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: 5 shows all", "error")
         toasts = [*toasts[: CRITICAL_AT_ONCE - 1], more]
-    return AlertNews((*toasts, *acknowledged(before, after), *sender_toasts(before.duty, after.duty)), bool(new))
+    return AlertNews(
+        (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership)), bool(new)
+    )
 
 
 def newly_firing(before: State, after: State) -> Iterator[Alert]:

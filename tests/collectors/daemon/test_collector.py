@@ -121,7 +121,7 @@ class Stage:
 
     @property
     def duty(self) -> Leadership:
-        found: Leadership = self.last(LeadershipChanged).duty
+        found: Leadership = self.last(LeadershipChanged).leadership
         return found
 
     @property

@@ -69,7 +69,7 @@ def test_sources_channels_the_duty_and_the_ledger_are_told_when_they_change() ->
     source = Source(name="node:n0", kind="node", cluster="lab", health="ok")
     well = State(
         sources={source.name: source}, channels={"phone": Channel(name="phone", type="ntfy", state="ok")},
-        duty=Leadership(holder="us", where="here"),
+        leadership=Leadership(holder="us", where="here"),
     )  # fmt: skip
     assert happened(State(), well) == ["duty", "source", "channel"]
     ill = replace(
@@ -77,7 +77,7 @@ def test_sources_channels_the_duty_and_the_ledger_are_told_when_they_change() ->
         channels={"phone": Channel(name="phone", type="ntfy", state="broken")},
     )  # fmt: skip
     assert happened(well, ill) == ["ledger", "source", "channel"]
-    assert happened(well, replace(well, duty=replace(well.duty, at=5.0))) == []
+    assert happened(well, replace(well, leadership=replace(well.leadership, at=5.0))) == []
     assert happened(ill, replace(ill, sources={})) == ["source"]
 
 

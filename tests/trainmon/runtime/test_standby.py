@@ -120,11 +120,11 @@ def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_wai
         assert isinstance(parts.telling, Standby)
         parts.telling.daemon._dial = no_way
         parts.start()
-        until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
-        assert parts.engine.state.duty.holder != "us"
+        until(lambda: parts.engine.state.leadership.where == "bastion", "the daemon is asked")
+        assert parts.engine.state.leadership.holder != "us"
 
-        until(lambda: parts.engine.state.duty.holder == "us", "this program tells", 40.0)
-        assert parts.engine.state.duty.words == "bastion does not notify: no route to host"
+        until(lambda: parts.engine.state.leadership.holder == "us", "this program tells", 40.0)
+        assert parts.engine.state.leadership.words == "bastion does not notify: no route to host"
         until(lambda: alerts_now(ledger_of(), NOW).duty is not None, "the ledger says so, too")
 
         write("INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at) "
@@ -141,7 +141,7 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
     with watching(settings("bastion", channel)) as parts:
         assert isinstance(parts.telling, Standby)
         parts.start()
-        until(lambda: parts.engine.state.duty.where == "bastion", "the daemon is asked")
+        until(lambda: parts.engine.state.leadership.where == "bastion", "the daemon is asked")
         parts.telling.daemon.stop()
         now = parts.engine.clock.now()
         letters = [

@@ -180,7 +180,7 @@ def test_the_age_stays_whatever_is_cut() -> None:
 
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
     assert notifications(at_ease()).text == "  alerts: here ok"
-    assert notifications(with_alerts(duty=Leadership())).text == "  alerts: not sent"
+    assert notifications(with_alerts(leadership=Leadership())).text == "  alerts: not sent"
     assert notifications(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
     assert notifications(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
     assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"

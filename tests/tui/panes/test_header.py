@@ -43,7 +43,7 @@ def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read
     ):
         shown = msgspec.structs.replace(shown, channels={"phone": Channel(name="phone", type="ntfy", state="ok")})
         line = "".join(
-            span.text for span in header(msgspec.structs.replace(shown, duty=duty, alerts=calm().alerts), 69, ())
+            span.text for span in header(msgspec.structs.replace(shown, leadership=duty, alerts=calm().alerts), 69, ())
         )
         assert line.endswith(words), line
         assert "slurm 0s" in line

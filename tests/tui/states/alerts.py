@@ -89,7 +89,7 @@ SILENCES = (
 def with_alerts(*alerts: Alert, base: State | None = None, **facts: Any) -> State:
     """A State of these alerts, told by us."""
     usual: dict[str, Any] = {
-        "alerts": {one.id: one for one in alerts}, "duty": Leadership(holder="us", where="here", at=NOW - 1.0),
+        "alerts": {one.id: one for one in alerts}, "leadership": Leadership(holder="us", where="here", at=NOW - 1.0),
         "channels": {"phone": channel()}, "evaluated_at": NOW - 1.0,
     }  # fmt: skip
     return msgspec.structs.replace(base or calm(), **(usual | facts))
@@ -113,7 +113,7 @@ def told_elsewhere() -> State:
     """The daemon on another machine tells; its channel is broken."""
     broken = channel(state="broken", words="403: the topic is reserved", since=NOW - 600.0)
     daemon = Leadership(holder="daemon", where="bastion", at=NOW - 9.0)
-    return with_alerts(*ALERTS[:3], base=troubled(), channels={"phone": broken}, duty=daemon)
+    return with_alerts(*ALERTS[:3], base=troubled(), channels={"phone": broken}, leadership=daemon)
 
 
 STATES = {"alarmed": alarmed, "at-ease": at_ease, "told-elsewhere": told_elsewhere}

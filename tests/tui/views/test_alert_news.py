@@ -60,8 +60,8 @@ def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
 def test_who_tells_from_now_on_is_said() -> None:
     bastion, us = Leadership(holder="daemon", where="bastion", at=NOW), Leadership(holder="us", where="here", at=NOW)
 
-    gone = alert_toasts(with_alerts(duty=bastion), with_alerts(duty=us)).toasts
-    back = alert_toasts(with_alerts(duty=us), with_alerts(duty=bastion)).toasts
+    gone = alert_toasts(with_alerts(leadership=bastion), with_alerts(leadership=us)).toasts
+    back = alert_toasts(with_alerts(leadership=us), with_alerts(leadership=bastion)).toasts
 
     assert [toast.text for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
     assert [toast.text for toast in back] == [
@@ -73,7 +73,7 @@ def test_an_order_that_did_not_get_through_is_said() -> None:
     duty = Leadership(holder="daemon", where="bastion", at=NOW)
     failed = msgspec.structs.replace(duty, words="the acknowledgement did not reach bastion: no answer in 10 s")
 
-    said = alert_toasts(with_alerts(duty=duty), with_alerts(duty=failed))
+    said = alert_toasts(with_alerts(leadership=duty), with_alerts(leadership=failed))
 
     assert [toast.severity for toast in said.toasts] == ["warning"]
     assert "did not reach bastion" in said.toasts[0].text

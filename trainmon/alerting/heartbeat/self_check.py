@@ -39,7 +39,7 @@ def _silent(state: State, now: Instant) -> str | None:
 
 def _not_notifying(state: State, now: Instant) -> str | None:
     channels = state.channels.values()
-    if state.duty.holder != "us":
+    if state.leadership.holder != "us":
         is_new = now - state.started_at <= SEEN_WITHIN
         return None if is_new else "this program does not notify people: another one does"
     if channels and all(channel.state == "broken" for channel in channels):

@@ -72,8 +72,8 @@ def status_line(state: State) -> str:
     parts.append(f"{len(firing)} alerts, {firing.count('critical')} critical" if firing else "no alerts")
     if queued:
         parts.append(f"{queued} messages queued")
-    if state.duty.holder in ("other", "daemon"):
-        parts.append(f"standby: {state.duty.where or 'another program'} sends the notifications")
+    if state.leadership.holder in ("other", "daemon"):
+        parts.append(f"standby: {state.leadership.where or 'another program'} sends the notifications")
     return "; ".join(parts)
 
 
@@ -123,7 +123,7 @@ class Daemon:
         before, self._before = self._before, state
         for line in changes(before, state):
             say(line.happening, line.level, **line.fields)
-        is_standby = state.duty.holder in ("other", "daemon")  # it evaluates no rules
+        is_standby = state.leadership.holder in ("other", "daemon")  # it evaluates no rules
         if not is_standby and state.evaluated_at in (None, before.evaluated_at):
             return
         if not self._is_ready:
@@ -212,11 +212,11 @@ def evaluated(monitor: Monitor, timeout: Seconds) -> State:
     done = threading.Event()
 
     def received(state: State) -> None:
-        if state.duty.holder == "nobody":
+        if state.leadership.holder == "nobody":
             return
         times.add(state.evaluated_at)
         # Another program may send the notifications: its first evaluation is enough.
-        is_elsewhere = state.duty.holder != "us" and state.evaluated_at != first
+        is_elsewhere = state.leadership.holder != "us" and state.evaluated_at != first
         if is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_tell(timeout)):
             done.set()
 

@@ -153,7 +153,7 @@ def why_not_sent(alert: Alert, state: State) -> str:
         (alert.phase == "pending", "not sent: still pending"),
         (alert.inhibited_by is not None, "not sent: the alert that hides it is sent instead"),
         (is_muted(alert, state.at), "not sent: muted"),
-        (state.duty.holder == "nobody", "not sent"),
+        (state.leadership.holder == "nobody", "not sent"),
     )
     if alert.notified_at is None:
         otherwise = "not sent: no channel takes this kind and severity"

@@ -144,8 +144,8 @@ def sender_text(duty: Leadership, now: Instant) -> Span:
 
 def sender(state: State) -> Span:
     """The sender of a State. Without a channel in the config this program sends nothing."""
-    found = sender_text(state.duty, state.at)
-    if state.duty.holder == "us" and not state.channels and not found.style:
+    found = sender_text(state.leadership, state.at)
+    if state.leadership.holder == "us" and not state.channels and not found.style:
         return Span("no channel", "warn" if tally(state) else "")
     return found
 
@@ -157,7 +157,7 @@ def broken(channels: Iterable[Channel]) -> list[Channel]:
 
 def sender_sentence(state: State) -> str:
     """The sender and its channels in a sentence."""
-    duty, names = state.duty, [f"{one.name} ({one.type})" for one in state.channels.values()]
+    duty, names = state.leadership, [f"{one.name} ({one.type})" for one in state.channels.values()]
     by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]]"
     text = {
         "nobody": "No notifications are sent; alerts are only shown here",

@@ -15,7 +15,7 @@ NODE = Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=
 PHONE = Channel(name="phone", type="ntfy", state="ok")
 WELL = State(
     at=NOW, started_at=NOW - 9_000, evaluated_at=NOW - 1, sources={"node:n1": NODE}, channels={"phone": PHONE},
-    duty=Leadership(holder="us"),
+    leadership=Leadership(holder="us"),
 )  # fmt: skip
 SILENT = {"node:n1": replace(NODE, health="down", seen_at=NOW - 400)}
 
@@ -32,7 +32,7 @@ def test_a_healthy_loop_is_well() -> None:
         ({"ledger": "the disk is full"}, "the ledger cannot be written: the disk is full"),
         ({"channels": {"phone": replace(PHONE, state="broken")}}, "every channel refuses its notifications"),
         ({"channels": {"phone": replace(PHONE, oldest_at=NOW - 1_000)}}, "a notification for phone has waited for 16m"),
-        ({"duty": Leadership(holder="other")}, "this program does not notify people: another one does"),
+        ({"leadership": Leadership(holder="other")}, "this program does not notify people: another one does"),
     ],
 )
 def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: str) -> None:
@@ -47,7 +47,7 @@ def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: 
         {"sources": SILENT, "woke_at": NOW - 60},
         {"sources": SILENT | {"slurm:prod": replace(NODE, name="slurm:prod")}},
         {"channels": {"phone": replace(PHONE, state="broken"), "mail": replace(PHONE, name="mail")}},
-        {"duty": Leadership(), "started_at": NOW - 60},
+        {"leadership": Leadership(), "started_at": NOW - 60},
     ],
 )
 def test_what_is_only_beginning_or_has_another_way_is_well(changes: dict[str, Any]) -> None:

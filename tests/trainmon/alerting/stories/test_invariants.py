@@ -117,7 +117,7 @@ def check_told_soon(story: Story, waiting: dict[str, float]) -> None:
     told = {alert.id for notice in story.kept.notices for alert in notice.alerts}
     for alert in story.state.alerts.values():
         is_quiet = quiet_because(alert) is not None or alert.acknowledged_by is not None
-        if is_quiet or alert.phase != "firing" or alert.severity != "critical" or story.state.duty.holder != "us":
+        if is_quiet or alert.phase != "firing" or alert.severity != "critical" or story.state.leadership.holder != "us":
             waiting.pop(alert.id, None)
             continue
         since = waiting.setdefault(alert.id, story.elapsed)

@@ -246,7 +246,7 @@ def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
         story.hear(LeadershipChanged(Leadership(holder="other"))).at(10)
         story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled()))
         story.wrong("run-dead", "run:llm", "loud").at(12)  # type: ignore[arg-type]
-        assert story.state.duty.holder == "us"
+        assert story.state.leadership.holder == "us"
         story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")
 
 

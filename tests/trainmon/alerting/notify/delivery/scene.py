@@ -104,7 +104,7 @@ class Scene:
     @property
     def holder(self) -> str:
         duties = self.of(LeadershipChanged)
-        return duties[-1].duty.holder if duties else "nobody"
+        return duties[-1].leadership.holder if duties else "nobody"
 
     @property
     def deliveries(self) -> list[tuple[str, str, str | None]]:

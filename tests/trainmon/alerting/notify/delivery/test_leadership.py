@@ -56,8 +56,8 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tm
             first.fire("a")
             until(lambda: first.came == ["a-fire"])
             until(lambda: [one.id for event in second.of(AlertsReported)[-1:] for one in event.alerts] == ["a"])
-            until(lambda: second.of(LeadershipChanged)[-1].duty.at is not None)
-            duty = second.of(LeadershipChanged)[-1].duty
+            until(lambda: second.of(LeadershipChanged)[-1].leadership.at is not None)
+            duty = second.of(LeadershipChanged)[-1].leadership
             assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
             second.hand_over(fire("mine"))
             second.until_marked()
@@ -214,7 +214,7 @@ def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
 
             def duty() -> Leadership:
                 duties: list[LeadershipChanged] = second.of(LeadershipChanged)
-                return duties[-1].duty
+                return duties[-1].leadership
 
             until(lambda: duty().words is not None)
             assert duty().words == "it has written nothing to the ledger for 3m"
@@ -256,7 +256,7 @@ def test_a_child_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_taken_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / LOCK).mkdir()
     with opened(tmp_path, Phone()) as scene:
-        assert scene.of(LeadershipChanged)[0].duty.words == f"the ledger {tmp_path / LOCK}: is a directory"
+        assert scene.of(LeadershipChanged)[0].leadership.words == f"the ledger {tmp_path / LOCK}: is a directory"
 
 
 def test_the_readers_of_a_lock_do_not_take_it(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None
     phone = Phone()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
         words = f"the ledger {file}: it is no ledger, or damaged; move it away, and a new one is begun"
-        assert scene.of(LeadershipChanged)[0].duty.words == words
+        assert scene.of(LeadershipChanged)[0].leadership.words == words
         assert scene.troubles == [words]
         scene.hand_over(fire())
         until(lambda: fires(phone) == ["a-fire"])

@@ -159,7 +159,7 @@ def test_one_that_stood_still_reads_the_ledger_before_it_goes_on_and_loses_nothi
         scene.hand_over(fire("b"))
         until(lambda: len(scene.of(AlertsRecalled)) == 2)
         until(lambda: phone.keys == ["a-fire", "b-fire"])
-        assert [event.duty.holder for event in scene.of(LeadershipChanged)][-2:] == ["nobody", "us"]
+        assert [event.leadership.holder for event in scene.of(LeadershipChanged)][-2:] == ["nobody", "us"]
         scene.until_marked()
     assert phone.keys == ["a-fire", "b-fire"]
 
