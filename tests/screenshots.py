@@ -83,7 +83,7 @@ class Postman:
     def __init__(self, submit: Callable[[Event], None]) -> None:
         self._submit = submit
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         for notice in changes.notices:
             alerts = tuple(alert.id for alert in notice.alerts)
             for place, channel in enumerate(notice.channels):

@@ -181,11 +181,11 @@ class Post:
         self._service = service
         self._points = points
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         if changes.notices:
             self._points.arm()
         self._points.pass_by("before handing over")
-        self._service.hand_over(changes)
+        self._service.enqueue(changes)
         self._points.pass_by("after handing over")
 
 

@@ -57,7 +57,7 @@ LOG_ERROR_EVERY: Seconds = 60.0
 class Outbox(Protocol):
     """Stores changes in the ledger, then sends their notifications."""
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         """Take the changes; never blocks."""
 
 
@@ -115,7 +115,7 @@ class AlertManager:
             return
         notice = notices.stopped(spec, self._settings[1], self._state, why, self._clock.now())
         if notice is not None:
-            self._outbox.hand_over(AlertChanges(at=notice.at, notices=(notice,)))
+            self._outbox.enqueue(AlertChanges(at=notice.at, notices=(notice,)))
 
     def evaluate(self, state: State, events: Sequence[Event], now: Instant) -> State:
         """The State with its alerts as they are now. Changes and notifications are handed over."""
@@ -187,7 +187,7 @@ class AlertManager:
         changes.notices += grouped.notices
         state = replace(state, alerts=alerts | {alert.id: alert for alert in grouped.alerts})
         if (batch := changes.take(state, now)) is not None:
-            self._outbox.hand_over(batch)
+            self._outbox.enqueue(batch)
         return state
 
     # ---- events ------------------------------------------------------------------------------------------------------

@@ -178,9 +178,9 @@ class AlertService:
             program=self._program,
         )
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         """Implements Outbox, with the current notification service."""
-        self.notifications.hand_over(changes)
+        self.notifications.enqueue(changes)
 
     def _make_listeners(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
         return listeners(made, self._submit, state_directory=self._directory, clock=self._clock)

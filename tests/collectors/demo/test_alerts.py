@@ -43,7 +43,7 @@ class Day:
     def monotonic(self) -> float:
         return 1_000.0 + self.passed
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         self.notices += changes.notices
 
     def play(self, seconds: Seconds) -> Day:

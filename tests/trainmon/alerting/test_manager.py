@@ -43,7 +43,7 @@ class Told:
         self.changes: list[AlertChanges] = []
         self.has_told = threading.Event()
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         self.changes.append(changes)
         if changes.notices:
             self.has_told.set()

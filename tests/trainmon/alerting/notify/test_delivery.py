@@ -56,9 +56,9 @@ def test_a_mail_server_that_hangs_delays_neither_the_phone_nor_the_webhook(tmp_p
     with NtfyServer.start() as ntfy, WebhookReceiver.start() as hook, MailServer.start() as mail:
         mail.always(HANG)
         with opened(tmp_path, *channels(ntfy=ntfy.url, hook=hook.url, mail=mail.url), attach=curve) as scene:
-            scene.hand_over(dead("a"))
+            scene.enqueue(dead("a"))
             until(lambda: titles(ntfy) == ["CODE RED a: run-dead"], "the phone")
-            scene.hand_over(dead("b"))
+            scene.enqueue(dead("b"))
             until(lambda: titles(ntfy) == ["CODE RED a: run-dead", "CODE RED b: run-dead"], "the phone again")
             until(lambda: hook.keys == ["a-fire", "b-fire"], "the webhook")
             assert mail.messages == []
@@ -82,7 +82,7 @@ def test_each_arrives_at_least_once_and_a_second_copy_can_be_told(tmp_path: Path
         hook.script(DIE, status(503, retry_after="1"))
         mail.script("451 later")
         with opened(tmp_path, *channels(ntfy=ntfy.url, hook=hook.url, mail=mail.url)) as scene:
-            scene.hand_over(dead("a"))
+            scene.enqueue(dead("a"))
             until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)] * 3, "all three have it")
         assert hook.keys == ["a-fire", "a-fire"], "the copy of the one that died has the same key"
         assert len(ntfy.of("ops")) == 2
@@ -93,7 +93,7 @@ def test_a_quota_that_is_used_up_is_stood_in_for_at_once(tmp_path: Path) -> None
     with NtfyServer.start() as ntfy, WebhookReceiver.start() as hook, MailServer.start() as mail:
         ntfy.always(error(42908))
         with opened(tmp_path, *channels(ntfy=ntfy.url, hook=hook.url, mail=mail.url)) as scene:
-            scene.hand_over(msgspec.structs.replace(dead("a"), channels=("phone",)))
+            scene.enqueue(msgspec.structs.replace(dead("a"), channels=("phone",)))
             until(lambda: hook.messages, "the webhook stands in")
             until(lambda: any(name == "phone" and state == "dead" for name, state, _ in scene.deliveries))
         assert hook.messages[0]["alerts"][0]["labels"]["run"] == "a"

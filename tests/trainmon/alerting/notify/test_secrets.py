@@ -86,7 +86,7 @@ def test_no_secret_is_told_whatever_a_channel_meets(
         hook.always(said)
         post.always(mail)
         with opened(tmp_path, *made(ntfy, hook, post, tmp_path)) as scene:
-            scene.hand_over(notice(key="a-fire", channels=NAMES))
+            scene.enqueue(notice(key="a-fire", channels=NAMES))
             tried = "SELECT COUNT(*) FROM outbox WHERE attempts > 0 AND state != 'leased' AND key = 'a-fire'"
             until(lambda: scene.rows(tried)[0][0] >= len(NAMES), "each was tried")
             everything = caplog.text + told(scene)
@@ -99,7 +99,7 @@ def test_no_secret_is_among_the_arguments_of_a_child(tmp_path: Path) -> None:
         hook.always(HANG)
         ntfy.always(HANG)
         with opened(tmp_path, *made(ntfy, hook, post, tmp_path)) as scene:
-            scene.hand_over(notice(key="a-fire", channels=("other",)))
+            scene.enqueue(notice(key="a-fire", channels=("other",)))
             until(lambda: any("apprise.child" in line for line in children()), "its child")
             assert not any("hunter2" in line for line in children())
 

@@ -76,7 +76,7 @@ class Kept:
         self.is_stuck = False
         """Whether what is handed over from now on is lost, as by a crash before it was written."""
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         if self.is_stuck:
             return
         self.alerts |= {alert.id: alert for alert in changes.alerts}

@@ -138,7 +138,7 @@ class NotificationService:
             self._ledger.transact(lambda connection: release_row(connection, self._leader.holder.name), self._wake)
         self._election.release()
 
-    def hand_over(self, changes: AlertChanges) -> None:
+    def enqueue(self, changes: AlertChanges) -> None:
         """Write changes and send their notices; never blocks. A standby leaves that to the leader."""
         if self._leader.is_leading:
             self._journal.add_changes(changes)
@@ -252,7 +252,7 @@ class NotificationService:
                 "now knows nothing of them and may send them again.",
             ),
         )
-        self.hand_over(AlertChanges(at=now, notices=(notice,)))
+        self.enqueue(AlertChanges(at=now, notices=(notice,)))
 
 
 def _wait(condition: Callable[[], bool], deadline: Seconds) -> None:

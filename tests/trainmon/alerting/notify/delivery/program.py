@@ -73,7 +73,7 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
         if line == "hang":
             threading.Event().wait()
         told = fire(line)
-        service.hand_over(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
+        service.enqueue(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
     service.stop()
     ledger.stop()
 

@@ -110,11 +110,11 @@ class Scene:
     def deliveries(self) -> list[tuple[str, str, str | None]]:
         return [(one.delivery.channel, one.delivery.state, one.delivery.words) for one in self.of(Delivered)]
 
-    def hand_over(self, *notices: Notice, **facts: Any) -> None:
+    def enqueue(self, *notices: Notice, **facts: Any) -> None:
         now = self.clock.now()
         alerts = tuple(one for told in notices for one in told.alerts)
         history = tuple((one.id, "fired", "it began") for one in alerts)
-        self.service.hand_over(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
+        self.service.enqueue(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
 
     def until_noted(self) -> None:
         """It is written down who has the duty."""

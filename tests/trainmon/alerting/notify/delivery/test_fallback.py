@@ -47,7 +47,7 @@ def test_a_fallback_delivers_what_a_channel_that_is_down_cannot(tmp_path: Path, 
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire(severity=severity))
+        scene.enqueue(fire(severity=severity))
         until(lambda: is_tried(phone, scene))
         clock.passed = limit / 2
         until(lambda: len(phone.tried) > 1)
@@ -58,7 +58,7 @@ def test_a_fallback_delivers_what_a_channel_that_is_down_cannot(tmp_path: Path, 
         assert told.reason == "fired; phone could not deliver it: 503 service unavailable"
         assert [pair[0] for pair in spare.taken[0].acknowledge] == ["a"], "its button works as the phone's does"
         until(lambda: (health(scene, "phone").overdue, health(scene, "phone").waiting) == (1, 0))
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: spare.keys == ["a-fire", "b-fire"], "what is critical goes at once now")
 
 
@@ -71,12 +71,12 @@ def test_a_channel_that_recovers_gets_one_summary_that_says_what_still_fires(tmp
 
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock, attach=curve) as scene:
         first = fire("a")
-        scene.hand_over(first, fire("b"), fire("c"))
+        scene.enqueue(first, fire("b"), fire("c"))
         until(lambda: all(is_tried(phone, scene, f"{name}-fire") for name in "abc"))
         clock.passed = 50.0
         until(lambda: sorted(spare.keys) == ["a-fire", "b-fire", "c-fire"])
         assert spare.taken[0].attachments, "with its pictures"
-        scene.hand_over(over(first.alerts[0], scene.clock.now()))
+        scene.enqueue(over(first.alerts[0], scene.clock.now()))
         until(lambda: "a-resolve" in spare.keys)
         alerts = {name: alert(id=name, subject=f"run:{name}") for name in "ab"}
         alerts["a"] = replace(alerts["a"], phase="resolved", resolved_at=clock.now(), ended="over")
@@ -97,7 +97,7 @@ def test_a_channel_that_recovers_gets_one_summary_that_says_what_still_fires(tmp
         assert "acknowledged by ann" in message.body
         assert message.severity == "info", "somebody has taken what still fires, and nobody is woken"
         assert not message.attachments
-        scene.hand_over(fire("d"))
+        scene.enqueue(fire("d"))
         until(lambda: phone.keys[-1:] == ["d-fire"])
         assert "d-fire" not in spare.keys, "the fallback is a fallback again"
 
@@ -106,7 +106,7 @@ def test_what_still_fires_and_nobody_has_taken_rings_again(tmp_path: Path) -> No
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: state_of(scene, "a-fire", "spare") == "sent")
@@ -120,9 +120,9 @@ def test_a_try_that_hangs_delays_no_fallback(tmp_path: Path) -> None:
     phone, spare, clock, go = Phone(), Phone("spare"), Shifted(), threading.Event()
     phone.script.append(go)
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire("w", severity="warning"))
+        scene.enqueue(fire("w", severity="warning"))
         until(lambda: phone.tried)
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: scene.rows("SELECT 1 FROM outbox WHERE key = 'a-fire'"))
         clock.passed = 50.0
         until(lambda: clock.passes() and spare.keys == ["a-fire"], "it waited behind the one that hangs")
@@ -134,11 +134,11 @@ def test_a_long_retry_after_silences_nothing(tmp_path: Path) -> None:
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.script.append(Retry("429 too many requests", after=86_400.0))
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: spare.keys == ["a-fire"], "nobody waits a day for it")
         until(lambda: state_of(scene, "a-fire", "spare") == "sent")
         clock.passed = 240.0
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: phone.keys[:1] == ["b-fire"], "it is asked again")
         until(lambda: phone.keys == ["b-fire", "a-fire"], "and it works: the summary follows")
 
@@ -148,14 +148,14 @@ def test_a_restart_neither_forgets_nor_repeats_what_a_fallback_was_given(tmp_pat
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: state_of(scene, "a-fire", "spare") == "sent")
     phone.always = DOWN if is_down_again else None
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=Shifted(100.0)) as scene:
         if is_down_again:
-            scene.hand_over(fire("b"))
+            scene.enqueue(fire("b"))
             until(lambda: is_tried(phone, scene, "b-fire"))
             assert spare.keys == ["a-fire"]
         else:
@@ -170,7 +170,7 @@ def test_what_an_earlier_program_could_not_deliver_is_passed_on_as_soon_as_it_fa
     phone, spare = Phone(), Phone("spare")
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
     assert spare.keys == []
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=Shifted(60.0)):
@@ -186,7 +186,7 @@ def test_at_the_end_the_fallback_delivers_what_others_cannot(tmp_path: Path, fau
     scene = Scene(tmp_path, phone, spare, routes=ROUTES)
     scene.start()
     until(lambda: scene.holder == "us")
-    scene.hand_over(fire(), beat(at=scene.clock.now()))
+    scene.enqueue(fire(), beat(at=scene.clock.now()))
     scene.stop()
     go.set()
     assert spare.keys == ["a-fire"]
@@ -202,7 +202,7 @@ def test_what_the_fallback_has_not_told_yet_it_need_not_when_the_channel_works_a
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = spare.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: spare.tried)
@@ -212,7 +212,7 @@ def test_what_the_fallback_has_not_told_yet_it_need_not_when_the_channel_works_a
         assert "while phone was down" not in phone.taken[0].title
         until(lambda: state_of(scene, "a-fire", "spare") == "stopped")
         spare.always = None
-        scene.hand_over(fire("b", "phone", "spare"))
+        scene.enqueue(fire("b", "phone", "spare"))
         until(lambda: spare.keys == ["b-fire"])
 
 
@@ -220,7 +220,7 @@ def test_where_the_fallback_fails_as_well_others_deliver(tmp_path: Path) -> None
     phone, mail, spare, clock = Phone(), Phone("mail"), Phone("spare"), Shifted()
     phone.always = spare.always = DOWN
     with opened(tmp_path, phone, mail, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire("a", "phone"))
+        scene.enqueue(fire("a", "phone"))
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: is_tried(spare, scene))
@@ -236,9 +236,9 @@ def test_a_fallback_that_fails_as_well_is_given_what_a_channel_refuses(tmp_path:
     phone, mail, spare = Phone(), Phone("mail"), Phone("spare")
     spare.always, phone.always = DOWN, Broken("401 unauthorized")
     with opened(tmp_path, phone, mail, spare, routes=ROUTES) as scene:
-        scene.hand_over(fire("a", "spare"))
+        scene.enqueue(fire("a", "spare"))
         until(lambda: is_tried(spare, scene))
-        scene.hand_over(fire("b", "phone", "mail"))
+        scene.enqueue(fire("b", "phone", "mail"))
         until(lambda: state_of(scene, "b-fire", "spare") == "waiting")
         until(lambda: mail.keys == ["b-fire"])
 
@@ -248,7 +248,7 @@ def test_all_fallbacks_deliver_and_the_summary_names_them(tmp_path: Path) -> Non
     phone.always = DOWN
     routes = (*ROUTES, Route(channel="pager", severity="critical", fallback=True))
     with opened(tmp_path, phone, spare, pager, routes=routes, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: {state_of(scene, "a-fire", name) for name in ("spare", "pager")} == {"sent"})
@@ -262,7 +262,7 @@ def test_a_fallback_stands_in_for_the_one_channel_of_several_that_is_down(tmp_pa
     phone, mail, spare, clock = Phone(), Phone("mail"), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, mail, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire("a", "phone", "mail"))
+        scene.enqueue(fire("a", "phone", "mail"))
         until(lambda: is_tried(phone, scene) and mail.keys)
         clock.passed = 50.0
         until(lambda: spare.keys == ["a-fire"])
@@ -274,7 +274,7 @@ def test_without_a_fallback_others_deliver_only_what_else_nobody_would_get(tmp_p
     phone.always = DOWN
     routes = (Route(channel="phone"), Route(channel="mail"), Route(channel="pager", severity="critical"))
     with opened(tmp_path, phone, mail, pager, routes=routes, clock=clock) as scene:
-        scene.hand_over(fire("a", "phone", "mail"), fire("b", "phone"))
+        scene.enqueue(fire("a", "phone", "mail"), fire("b", "phone"))
         until(lambda: is_tried(phone, scene) and is_tried(phone, scene, "b-fire"))
         clock.passed = 50.0
         until(lambda: sorted(mail.keys) == ["a-fire", "b-fire"])
@@ -286,7 +286,7 @@ def test_a_ledger_that_is_stuck_delays_no_fallback_and_nothing_is_told_twice(tmp
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock, factory=Stuck, patience=1.0) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
         Stuck.hang()
         try:
@@ -306,11 +306,11 @@ def test_a_fallback_that_is_not_told_when_things_are_over_is_not(tmp_path: Path)
     routes = (Route(channel="phone"), Route(channel="spare", fallback=True, resolved=False))
     with opened(tmp_path, phone, spare, routes=routes, clock=clock) as scene:
         first = fire()
-        scene.hand_over(first)
+        scene.enqueue(first)
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: spare.keys == ["a-fire"])
-        scene.hand_over(over(first.alerts[0], clock.now()), fire("b"))
+        scene.enqueue(over(first.alerts[0], clock.now()), fire("b"))
         until(lambda: spare.keys == ["a-fire", "b-fire"])
         recover(phone, clock)
         until(lambda: phone.taken)
@@ -321,10 +321,10 @@ def test_signs_of_life_are_not_passed_on(tmp_path: Path) -> None:
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(beat(at=clock.now(), expires_at=clock.now() + 4 * HOUR))
+        scene.enqueue(beat(at=clock.now(), expires_at=clock.now() + 4 * HOUR))
         until(lambda: is_tried(phone, scene, "heartbeat-1"))
         clock.passed = 1_000.0
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: spare.keys == ["a-fire"])
 
 
@@ -332,7 +332,7 @@ def test_a_channel_whose_config_changes_while_it_is_down_still_gets_its_summary(
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: is_tried(phone, scene))
         clock.passed = 50.0
         until(lambda: state_of(scene, "a-fire", "spare") == "sent")

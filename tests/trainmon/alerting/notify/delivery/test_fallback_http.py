@@ -60,19 +60,19 @@ def test_a_receiver_that_fails_is_stood_in_for_and_gets_one_summary(tmp_path: Pa
         scene = stack.enter_context(watch(tmp_path, ntfy.url, hook.url, clock))
         break_it(ntfy)
         stack.callback(ntfy.well)
-        scene.hand_over(fire("a", at=clock.now()))
+        scene.enqueue(fire("a", at=clock.now()))
         first = "SELECT 1 FROM outbox WHERE " + ("state = 'leased'" if fault == "hang" else "words IS NOT NULL")
         until(lambda: scene.rows(first) and ntfy.requests, "the first try")
         clock.passed = 50.0
         until(lambda: hook.messages, "the fallback")
         assert reasons(hook)[0].startswith(f"fired; phone could not deliver it: {words}")
         clock.passed = 290.0
-        scene.hand_over(fire("b", at=clock.now()))
+        scene.enqueue(fire("b", at=clock.now()))
         until(lambda: clock.passes() and hook.keys == ["a-fire", "b-fire"], "the next one, minutes later")
         until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE channel = 'spare' AND state = 'sent'") == [(2,)])
         assert ntfy.messages == []
         ntfy.well()
-        scene.hand_over(fire("c", at=clock.now()))
+        scene.enqueue(fire("c", at=clock.now()))
         until(lambda: len(ntfy.of("ops")) == 2, "what is new, and the summary")
         scene.until_marked()
     titles = {message.title for message in ntfy.of("ops")}
@@ -93,7 +93,7 @@ def test_a_receiver_that_fails_is_stood_in_for_and_gets_one_summary(tmp_path: Pa
 def test_a_receiver_that_is_not_there_is_stood_in_for(tmp_path: Path, place: str, words: str) -> None:
     clock = Shifted()
     with WebhookReceiver.start() as hook, watch(tmp_path, place, hook.url, clock) as scene:
-        scene.hand_over(fire("a", at=clock.now()))
+        scene.enqueue(fire("a", at=clock.now()))
         until(lambda: scene.rows("SELECT 1 FROM outbox WHERE words IS NOT NULL"), "the first try")
         clock.passed = 50.0
         until(lambda: hook.messages, "the fallback")
@@ -121,7 +121,7 @@ def test_a_phone_that_is_a_fallback_acknowledges(tmp_path: Path) -> None:
         routes = routes_of(settings.notify)
         with opened(tmp_path, *senders(settings.notify, environ={}), routes=routes, clock=clock) as scene:
             told = fire("a", "hook")
-            scene.hand_over(told)
+            scene.enqueue(told)
             until(lambda: scene.rows("SELECT 1 FROM outbox WHERE words IS NOT NULL"), "the first try")
             clock.passed = 50.0
             until(lambda: ntfy.of("ops"), "the fallback")

@@ -59,13 +59,13 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tm
             until(lambda: second.of(LeadershipChanged)[-1].leadership.at is not None)
             duty = second.of(LeadershipChanged)[-1].leadership
             assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
-            second.hand_over(fire("mine"))
+            second.enqueue(fire("mine"))
             second.until_marked()
             first.kill()
             until(lambda: second.holder == "us")
             (recalled,) = [event.recalled for event in second.of(AlertsRecalled)]
             assert [one.id for one in recalled.alerts] == ["a"]
-            second.hand_over(fire("b"))
+            second.enqueue(fire("b"))
             until(lambda: phone.keys == ["b-fire"])
     assert first.came == ["a-fire"]
 
@@ -74,7 +74,7 @@ def test_what_a_killed_program_was_sending_is_sent_by_the_next(tmp_path: Path) -
     hangs, go = Phone(), threading.Event()
     hangs.script.append(go)
     with opened(tmp_path, hangs) as first:
-        first.hand_over(fire())
+        first.enqueue(fire())
         until(lambda: first.rows("SELECT state FROM outbox") == [("leased",)])
         copy = tmp_path / "copy"
         copy.mkdir()
@@ -98,9 +98,9 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
     phone, go = Phone(), threading.Event()
     phone.script.append(go)
     with opened(tmp_path, phone, is_network=True) as first:
-        first.hand_over(fire("a"))
+        first.enqueue(fire("a"))
         until(lambda: len(phone.tried) == 1)
-        first.hand_over(fire("b"))
+        first.enqueue(fire("b"))
         until(lambda: len(first.rows("SELECT 1 FROM outbox WHERE state = 'waiting'")) == 1)
         seize(first, first.clock.now())
         go.set()
@@ -110,7 +110,7 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
         until(lambda: first.holder == "us")
         until(lambda: "b-fire" in phone.keys)
         assert len(first.of(AlertsRecalled)) == 2, "what the other did meanwhile is known"
-        first.hand_over(fire("c"))
+        first.enqueue(fire("c"))
         until(lambda: "c-fire" in phone.keys)
         first.until_marked()
 
@@ -118,14 +118,14 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
 def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone, is_network=True) as first:
-        first.hand_over(fire("first"))
+        first.enqueue(fire("first"))
         until(lambda: phone.keys == ["first-fire"])
         first.until_marked()
         seize(first, 0.0)
-        first.hand_over(fire("a"))
+        first.enqueue(fire("a"))
         until(lambda: len(first.of(AlertsRecalled)) == 2)
         until(lambda: first.holder == "us")
-        first.hand_over(fire("b"))
+        first.enqueue(fire("b"))
         until(lambda: phone.keys == ["first-fire", "b-fire"])
         first.until_marked()
 
@@ -157,7 +157,7 @@ def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path
         first.service.request(replace(ACK, by="bob"))
         until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
         assert second.of(AlertRequested) == []
-        first.hand_over(orders_until=one + 1)
+        first.enqueue(orders_until=one + 1)
         until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == one + 1)
     with opened(tmp_path, Phone()) as third:
         give_order(tmp_path, ACK)

@@ -38,7 +38,7 @@ def test_alert_history_and_outbox_are_on_the_disk_before_anything_is_sent(tmp_pa
     phone = Watched()
     with opened(tmp_path, phone) as scene:
         phone.file = scene.ledger.file
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: scene.rows("SELECT state, words FROM outbox") == [("sent", "taken")])
         assert phone.seen == [("firing", "fired", "leased", 1)]
         assert [state for _, state, _ in scene.deliveries] == ["sending", "sent"]
@@ -48,7 +48,7 @@ def test_alert_history_and_outbox_are_on_the_disk_before_anything_is_sent(tmp_pa
 def test_each_channel_gets_its_own_and_how_it_does_is_told(tmp_path: Path) -> None:
     phone, mail = Phone(), Phone("mail")
     with opened(tmp_path, phone, mail) as scene:
-        scene.hand_over(fire("a", "phone", "mail"), fire("b", "mail"))
+        scene.enqueue(fire("a", "phone", "mail"), fire("b", "mail"))
         until(lambda: len(scene.rows("SELECT * FROM outbox WHERE state = 'sent'")) == 3)
         assert (phone.keys, sorted(mail.keys)) == (["a-fire"], ["a-fire", "b-fire"])
 
@@ -64,14 +64,14 @@ def test_the_same_key_is_told_once_whoever_hands_it_over_again(tmp_path: Path) -
     phone = Phone()
     with opened(tmp_path, phone) as scene:
         for _ in range(3):
-            scene.hand_over(fire())
+            scene.enqueue(fire())
             until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
-        scene.hand_over(fire("z"))
+        scene.enqueue(fire("z"))
         until(lambda: "z-fire" in phone.keys)
         scene.until_marked()
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire())
-        scene.hand_over(fire("y"))
+        scene.enqueue(fire())
+        scene.enqueue(fire("y"))
         until(lambda: "y-fire" in phone.keys)
     assert phone.keys == ["a-fire", "z-fire", "y-fire"]
 
@@ -80,8 +80,8 @@ def test_a_channel_that_hangs_delays_no_other(tmp_path: Path) -> None:
     mail, phone, go = Phone("mail"), Phone(), threading.Event()
     mail.script.append(go)
     with opened(tmp_path, mail, phone) as scene:
-        scene.hand_over(fire("a", "mail", "phone"))
-        scene.hand_over(fire("b", "mail", "phone"))
+        scene.enqueue(fire("a", "mail", "phone"))
+        scene.enqueue(fire("b", "mail", "phone"))
         until(lambda: phone.keys == ["a-fire", "b-fire"])
         assert mail.keys == []
         go.set()
@@ -92,7 +92,7 @@ def test_a_sender_that_never_comes_back_is_told_of(tmp_path: Path) -> None:
     phone, go, clock = Phone(), threading.Event(), Shifted()
     phone.script.append(go)
     with opened(tmp_path, phone, clock=clock) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: phone.tried)
         clock.passed = 180.0
         until(
@@ -111,7 +111,7 @@ def test_what_fails_now_is_tried_again_and_its_words_are_told(tmp_path: Path) ->
     phone = Phone()
     phone.script.extend([Retry(NO_ROUTE), Retry("500: internal error")])
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: scene.rows("SELECT state, attempts FROM outbox") == [("sent", 3)])
         assert [one for one in scene.deliveries if one[1] == "retrying"] == [
             ("phone", "retrying", NO_ROUTE), ("phone", "retrying", "500: internal error"),
@@ -123,12 +123,12 @@ def test_a_receiver_that_asks_for_a_pause_gets_it(tmp_path: Path) -> None:
     phone = Phone()
     phone.script.append(Retry("429: limit reached", after=600.0))
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire(severity="warning"))
+        scene.enqueue(fire(severity="warning"))
         until(lambda: scene.rows("SELECT state, attempts, words FROM outbox") == [("waiting", 1, "429: limit reached")])
         assert scene.rows(f"SELECT next_at - {scene.clock.now()} > 500 FROM outbox") == [(1,)]
-        scene.hand_over(fire("b", severity="warning"))
+        scene.enqueue(fire("b", severity="warning"))
         until(lambda: len(scene.rows("SELECT * FROM outbox")) == 2)
-        scene.hand_over(fire("c"))
+        scene.enqueue(fire("c"))
         until(lambda: phone.keys[:1] == ["c-fire"], "what is critical asks again")
         assert [message.key for message in phone.tried[:2]] == ["a-fire", "c-fire"]
 
@@ -137,7 +137,7 @@ def test_a_channel_that_wants_to_be_left_alone_for_long_is_stood_in_for(tmp_path
     phone, mail = Phone(), Phone("mail")
     phone.script.append(Retry("42908: daily quota", after=7_200.0))
     with opened(tmp_path, phone, mail) as scene:
-        scene.hand_over(fire("a", "phone"))
+        scene.enqueue(fire("a", "phone"))
         until(lambda: mail.keys == ["a-fire"])
         assert mail.taken[0].notices[0].reason == "fired; phone could not deliver it: 42908: daily quota"
         assert scene.rows("SELECT channel, state FROM outbox ORDER BY channel") == [
@@ -150,8 +150,8 @@ def test_a_refusal_breaks_the_channel_and_the_others_are_told_at_once(tmp_path: 
     phone.always = Broken("403: forbidden")
     routes = (Route(channel="phone"), Route(channel="mail"), Route(channel="pager", severity="critical"))
     with opened(tmp_path, phone, mail, pager, routes=routes) as scene:
-        scene.hand_over(fire("a", "phone"))
-        scene.hand_over(fire("b", "phone", severity="warning"))
+        scene.enqueue(fire("a", "phone"))
+        scene.enqueue(fire("b", "phone", severity="warning"))
         until(lambda: sorted(mail.keys) == ["a-fire", "b-fire"])
         until(lambda: pager.keys == ["a-fire"])
         dead = scene.rows("SELECT key, words FROM outbox WHERE channel = 'phone' AND state = 'dead' ORDER BY key")
@@ -171,9 +171,9 @@ def test_a_spare_channel_is_told_what_another_could_not_deliver_and_nothing_else
     phone.script.append(Broken("401: unauthorized"))
     routes = (Route(channel="phone"), Route(channel="mail"), Route(channel="spare", fallback=True))
     with opened(tmp_path, phone, mail, spare, routes=routes) as scene:
-        scene.hand_over(fire("a", "phone"))
+        scene.enqueue(fire("a", "phone"))
         until(lambda: spare.keys == ["a-fire"])
-        scene.hand_over(fire("b", "phone", "mail"))
+        scene.enqueue(fire("b", "phone", "mail"))
         until(lambda: (phone.keys, mail.keys) == (["b-fire"], ["b-fire"]))
         assert spare.keys == ["a-fire"]
 
@@ -182,11 +182,11 @@ def test_others_are_not_told_twice_what_they_were_told_already(tmp_path: Path) -
     phone, mail = Phone(), Phone("mail")
     phone.always = Broken("404: no such topic")
     with opened(tmp_path, phone, mail) as scene:
-        scene.hand_over(fire("a", "mail", "phone"))
+        scene.enqueue(fire("a", "mail", "phone"))
         until(
             lambda: scene.rows("SELECT channel, state FROM outbox ORDER BY 1") == [("mail", "sent"), ("phone", "dead")]
         )
-        scene.hand_over(fire("b", "mail"))
+        scene.enqueue(fire("b", "mail"))
         until(lambda: mail.keys == ["a-fire", "b-fire"])
 
 
@@ -202,7 +202,7 @@ def test_refused_together_and_taken_alone_each_goes_alone(tmp_path: Path) -> Non
 
     phone.send = send  # type: ignore[method-assign]
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(*(fire(f"a{number}") for number in range(11)))
+        scene.enqueue(*(fire(f"a{number}") for number in range(11)))
         until(lambda: len(phone.taken) >= 9, "what there is room for")
         assert scene.rows("SELECT count(*) FROM outbox WHERE state = 'dead'") == [(0,)]
 
@@ -210,7 +210,7 @@ def test_refused_together_and_taken_alone_each_goes_alone(tmp_path: Path) -> Non
 def test_eleven_at_once_are_one_message(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(*(fire(f"a{number}") for number in range(11)))
+        scene.enqueue(*(fire(f"a{number}") for number in range(11)))
         until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')") == [(11,)])
         assert len(phone.taken) == 1
         assert ("phone", "merged", "in one message of 11") in scene.deliveries
@@ -220,7 +220,7 @@ def test_a_channel_that_falls_over_is_a_channel_that_fails(tmp_path: Path, caplo
     phone = Phone()
     phone.script.append(ZeroDivisionError("a mistake of ours"))
     with opened(tmp_path, phone) as scene, caplog.at_level(logging.ERROR):
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: phone.keys == ["a-fire"])
         assert ("phone", "retrying", "it crashed here: ZeroDivisionError") in scene.deliveries
         assert "the channel phone crashed" in caplog.text
@@ -232,7 +232,7 @@ def test_a_message_that_cannot_be_worded_is_told_in_short(tmp_path: Path) -> Non
 
     phone = Phone()
     with opened(tmp_path, phone, render=render, attach=render) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: phone.keys == ["a-fire"])
         assert phone.taken[0].title.startswith("critical: no process of video-2b is left on 4 nodes")
 
@@ -241,13 +241,13 @@ def test_what_waits_for_a_channel_that_is_gone_is_told_by_the_others(tmp_path: P
     phone, mail = Phone(), Phone("mail")
     phone.always = Retry(NO_ROUTE)
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: phone.tried)
         scene.service.reload((mail,), ())
         until(lambda: mail.keys == ["a-fire"])
         assert mail.taken[0].notices[0].reason == "fired; there is no channel phone in the config any more"
         until(lambda: "channel phone" not in {thread.name for thread in threading.enumerate()})
-        scene.hand_over(fire("b", "mail"))
+        scene.enqueue(fire("b", "mail"))
         until(lambda: mail.keys == ["a-fire", "b-fire"])
 
 
@@ -255,7 +255,7 @@ def test_a_renewed_channel_goes_on_with_what_waits(tmp_path: Path) -> None:
     before, after = Phone(), Phone()
     before.always = Broken("401: unauthorized")
     with opened(tmp_path, before) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: scene.rows("SELECT state FROM outbox") == [("dead",)])
         scene.service.reload((after,), ())
         until(lambda: after.keys == ["a-fire"], "nobody had been told of it")
@@ -267,7 +267,7 @@ def test_the_end_sends_what_waits_and_a_start_what_could_not_go(tmp_path: Path) 
     scene = Scene(tmp_path, phone, mail)
     scene.start()
     until(lambda: scene.holder == "us")
-    scene.hand_over(*(fire(f"a{number}", "phone", "mail") for number in range(5)))
+    scene.enqueue(*(fire(f"a{number}", "phone", "mail") for number in range(5)))
     scene.stop()
     assert sorted(phone.keys) == [f"a{number}-fire" for number in range(5)]
     assert scene.rows("SELECT count(*) FROM outbox WHERE channel = 'phone' AND state IN ('sent', 'merged')") == [(5,)]
@@ -283,7 +283,7 @@ def test_an_old_heartbeat_is_not_told_late(tmp_path: Path) -> None:
     phone.always = Retry(NO_ROUTE)
     with opened(tmp_path, phone) as scene:
         now = scene.clock.now()
-        scene.hand_over(beat(at=now, expires_at=now + 3_600), fire())
+        scene.enqueue(beat(at=now, expires_at=now + 3_600), fire())
         until(lambda: len(phone.tried) > 1)
     phone.always = None
     with opened(tmp_path, phone, clock=Shifted(7_200.0)) as scene:
@@ -298,8 +298,8 @@ def test_a_three_day_outage_ends_in_one_message_with_the_times_of_then(tmp_path:
     with opened(tmp_path, phone) as scene:
         one = fire("a")
         ended = over(one.alerts[0], one.at + 1_800)
-        scene.hand_over(one, fire("b"))
-        scene.hand_over(ended)
+        scene.enqueue(one, fire("b"))
+        scene.enqueue(ended)
         until(lambda: scene.rows("SELECT count(*) FROM outbox") == [(3,)])
     phone.always = None
     with opened(tmp_path, phone, clock=Shifted(3 * 86_400.0)) as scene:
@@ -312,14 +312,14 @@ def test_a_letter_found_after_a_jump_of_the_clock_is_sent_and_not_given_up(tmp_p
     phone = Phone()
     phone.always = Retry(NO_ROUTE)
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: phone.tried)
     phone.always = None
     with opened(tmp_path, phone, clock=Shifted(-30 * 86_400.0)) as scene:
         until(lambda: phone.keys == ["a-fire"])
         scene.until_marked()
     with opened(tmp_path, phone, clock=Shifted(+300 * 86_400.0)) as scene:
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: phone.keys == ["a-fire", "b-fire"])
 
 
@@ -327,7 +327,7 @@ def test_a_laptop_that_wakes_up_tries_at_once(tmp_path: Path) -> None:
     phone, clock = Phone(), Shifted()
     phone.script.append(Retry(NO_ROUTE, after=3_000.0))
     with opened(tmp_path, phone, clock=clock) as scene:
-        scene.hand_over(fire(severity="warning"))
+        scene.enqueue(fire(severity="warning"))
         until(lambda: scene.rows("SELECT attempts FROM outbox WHERE state = 'waiting'") == [(1,)])
         clock.by = 28_800.0
         until(lambda: phone.keys == ["a-fire"])
@@ -335,7 +335,7 @@ def test_a_laptop_that_wakes_up_tries_at_once(tmp_path: Path) -> None:
 
 def test_what_the_ledger_knows_is_recalled_with_the_duty(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as scene:
-        scene.hand_over(fire(), memory={"heartbeat": "1700000000"}, orders_until=7)
+        scene.enqueue(fire(), memory={"heartbeat": "1700000000"}, orders_until=7)
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
     with opened(tmp_path, Phone()) as scene:
         (recalled,) = [event.recalled for event in scene.of(AlertsRecalled)]
@@ -368,12 +368,12 @@ def test_one_that_answers_late_is_waited_for_longer_and_not_told_over_and_over(t
     clock = Shifted()
     slow = Slow(clock, answers_after=100.0)
     with opened(tmp_path, slow, clock=clock, timeout=30.0) as scene:
-        scene.hand_over(fire("a"))
+        scene.enqueue(fire("a"))
         until(lambda: scene.rows("SELECT state, attempts FROM outbox") == [("sent", 3)])
         assert slow.allowed == [30.0, 60.0, 110.0]
         assert len({message.key for message in slow.taken}) == 1, "a receiver can know the copies"
         slow.answers_after = 1.0
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: slow.allowed[3:] == [30.0])
 
 
@@ -388,14 +388,14 @@ def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> Non
         until(lambda: phone.keys == ["a-fire"])
         scene.until_marked()
         clock.passed = 400.0
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: phone.keys == ["a-fire", "b-fire"])
 
 
 def test_without_the_duty_nothing_is_told_or_written(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone), opened_without(tmp_path, phone) as second:
-        second.hand_over(fire())
+        second.enqueue(fire())
         assert second.rows("SELECT count(*) FROM outbox") == [(0,)]
 
 

@@ -59,12 +59,12 @@ def fires(phone: Phone) -> list[str]:
 def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_told_twice(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone, factory=Stuck, patience=PATIENCE) as scene:
-        scene.hand_over(fire("before"))
+        scene.enqueue(fire("before"))
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
         Stuck.hang()
         started = time.monotonic()
         for number in range(3):
-            scene.hand_over(fire(f"a{number}"))
+            scene.enqueue(fire(f"a{number}"))
         assert time.monotonic() - started < 5.0, "handing over waits for no disk"
         until(lambda: len(fires(phone)) == 4)
         until(lambda: len(phone.keys) == 5, "the notice about the ledger, from another turn of the service")
@@ -73,16 +73,16 @@ def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_told_twice(tmp_path: P
         assert told.lines[0].endswith("did not answer in 1 s")
         (one,) = [told for message in phone.taken for told in message.notices if told.key == "a1-fire"]
         assert one.reason == "fired; sent directly: ledger stuck"
-        scene.hand_over(fire("later"))
+        scene.enqueue(fire("later"))
         until(lambda: "later-fire" in phone.keys)
         Stuck.let_go()
         query = "SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')"
         until(lambda: scene.rows(query) == [(6,)], "the marks of what went directly")
-        scene.hand_over(fire("after"))
+        scene.enqueue(fire("after"))
         until(lambda: scene.rows(query) == [(7,)])
         assert sorted(fires(phone)) == sorted(set(fires(phone)))
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire("next"))
+        scene.enqueue(fire("next"))
         until(lambda: "next-fire" in phone.keys)
     assert sorted(fires(phone)) == sorted(set(fires(phone))), "nor by the next program"
 
@@ -90,12 +90,12 @@ def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_told_twice(tmp_path: P
 def test_a_full_disk_stops_nothing_and_what_happened_is_written_when_there_is_room(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire("before"))
+        scene.enqueue(fire("before"))
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
     ((Full.pages,),) = plain(tmp_path / "ledger.sqlite", "PRAGMA page_count")
     try:
         with opened(tmp_path, phone, factory=Full, patience=PATIENCE) as scene:
-            scene.hand_over(fire("a", lines=("x" * 100_000,)))
+            scene.enqueue(fire("a", lines=("x" * 100_000,)))
             until(lambda: fires(phone) == ["before-fire", "a-fire"])
             until(lambda: scene.troubles[-1:] == [f"the ledger {scene.ledger.file}: its disk is full"])
             Full.pages = 10_000
@@ -125,7 +125,7 @@ def test_a_ledger_that_another_program_keeps_locked_stops_nothing(tmp_path: Path
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
         other = sqlite3.connect(scene.ledger.file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: fires(phone) == ["a-fire"])
         other.execute("COMMIT")
         other.close()
@@ -142,7 +142,7 @@ def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None
         words = f"the ledger {file}: it is no ledger, or damaged; move it away, and a new one is begun"
         assert scene.of(LeadershipChanged)[0].leadership.words == words
         assert scene.troubles == [words]
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: fires(phone) == ["a-fire"])
         assert file.read_bytes() == damaged
         file.rename(tmp_path / "kept")
@@ -155,7 +155,7 @@ def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None
 def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(*(fire(f"a{number}") for number in range(30)))
+        scene.enqueue(*(fire(f"a{number}") for number in range(30)))
         until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')") == [(30,)])
     file = tmp_path / "ledger.sqlite"
     with file.open("r+b") as stream:
@@ -163,7 +163,7 @@ def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None
         stream.write(b"\xa5" * 4_096 * 12)
     damaged = file.read_bytes()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: "b-fire" in phone.keys)
         assert any(words and "it is damaged; move it away, and a new one is begun" in words for words in scene.troubles)
     assert file.read_bytes() == damaged
@@ -171,14 +171,14 @@ def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None
 
 def test_a_ledger_that_hangs_from_the_start_on_is_not_waited_for(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as scene:
-        scene.hand_over(fire("before"))
+        scene.enqueue(fire("before"))
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
     phone = Phone()
     Stuck.hang()
     scene = Scene(tmp_path, phone, factory=Stuck, patience=PATIENCE)
     scene.start()
     until(lambda: scene.holder == "us")
-    scene.hand_over(fire())
+    scene.enqueue(fire())
     until(lambda: fires(phone) == ["a-fire"])
     Stuck.let_go()
     until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state = 'sent' AND key LIKE '%-fire'") == [(2,)])
@@ -190,13 +190,13 @@ def test_a_ledger_that_was_away_at_the_start_gives_what_waits_in_it_later(tmp_pa
     phone = Phone()
     phone.always = Broken("401: unauthorized")
     with opened(tmp_path, phone) as scene:
-        scene.hand_over(fire("old"))
+        scene.enqueue(fire("old"))
         until(lambda: scene.rows("SELECT state FROM outbox") == [("dead",)])
     phone.always = None
     (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
     (tmp_path / "ledger.sqlite").mkdir()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
-        scene.hand_over(fire("new"))
+        scene.enqueue(fire("new"))
         until(lambda: fires(phone) == ["new-fire"])
         (tmp_path / "ledger.sqlite").rmdir()
         (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
@@ -208,7 +208,7 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
     phone, clock = Phone(), Shifted()
     with opened(tmp_path, phone, factory=Stuck, clock=clock) as scene:
         Stuck.hang()
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(Stuck.waits.is_set)
         clock.passed = 3_600.0
         phone.health = Channel(name="phone", type="phone", target="+50***")
@@ -227,7 +227,7 @@ def test_ten_thousand_at_once_are_written_and_told(tmp_path: Path) -> None:
     with opened(tmp_path, phone, mail) as scene:
         notices = [fire(f"a{number}", "phone", "mail") for number in range(10_000)]
         started = time.monotonic()
-        scene.hand_over(*notices)
+        scene.enqueue(*notices)
         assert time.monotonic() - started < 5.0
         until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')") == [(20_000,)])
         assert len(phone.taken) == len(mail.taken) == 1

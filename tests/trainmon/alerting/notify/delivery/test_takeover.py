@@ -142,7 +142,7 @@ def test_a_message_that_is_ready_is_not_sent_if_another_program_took_over_meanwh
         return ()
 
     with opened(tmp_path, phone, attach=draw) as scene:
-        scene.hand_over(fire())
+        scene.enqueue(fire())
         until(lambda: scene.holder == "other")
         assert superseded == [True]
         assert phone.tried == []
@@ -153,10 +153,10 @@ def test_a_message_that_is_ready_is_not_sent_if_another_program_took_over_meanwh
 def test_one_that_stood_still_reads_the_ledger_before_it_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     phone, clock = Phone(), Shifted()
     with opened(tmp_path, phone, clock=clock) as scene:
-        scene.hand_over(fire("a"))
+        scene.enqueue(fire("a"))
         until(lambda: phone.keys == ["a-fire"])
         clock.passed += 60.0
-        scene.hand_over(fire("b"))
+        scene.enqueue(fire("b"))
         until(lambda: len(scene.of(AlertsRecalled)) == 2)
         until(lambda: phone.keys == ["a-fire", "b-fire"])
         assert [event.leadership.holder for event in scene.of(LeadershipChanged)][-2:] == ["nobody", "us"]
