@@ -243,7 +243,7 @@ class AlertManager:
             return alert.severity == "critical" and rule is not None and not rule.may_flap
 
         flapped = flapping.flapped(alerts, now, notifies_each)
-        self._changes.note((name, "flapping", "it fires and resolves again and again") for name in flapped.started)
+        self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
         dues = (routing.flaps(flapped.changed[name], self._settings[1], now) for name in flapped.started)
         self._changes.dues += [due for due in dues if due is not None]
         return flapped.changed

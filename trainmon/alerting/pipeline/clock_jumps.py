@@ -16,8 +16,7 @@ JUMP: Seconds = 10.0
 """The wall clock was set if it moved by more than this in addition to the time that passed. NTP slews by less."""
 
 STANDSTILL: Seconds = 30.0
-"""A longer pause between two evaluations, of which there is one a second, means that the program or its machine was
-suspended."""
+"""Evaluations run once a second. A longer pause than this means that the program or its machine was suspended."""
 
 SETTLING: Seconds = 60.0
 """After a clock jump, ignore a source's old data for this long. A dead connection is detected and dialled again
@@ -53,7 +52,7 @@ def find_jump(last: Moment | None, present: Moment) -> Jump | None:
     if shift < -JUMP:
         return Jump(passed if passed > STANDSTILL else 0.0, shift, f"its clock was set back by {ago(-shift)}")
     if passed > STANDSTILL:
-        return Jump(passed, 0.0, f"this program stood still for {ago(passed)}")
+        return Jump(passed, 0.0, f"this program was suspended for {ago(passed)}")
     return None
 
 
@@ -98,8 +97,8 @@ def _have_answered(state: State, names: Collection[str], since: Instant) -> bool
 
 
 def not_in_the_future(state: State, now: Instant) -> State:
-    """The State after its clock was set back: no time is later than now. A source with a future time would look well
-    until then."""
+    """The State after its clock was set back: no time is later than now. A source with a future time would count
+    as answering until then."""
 
     def clamped(value: Any, *names: str) -> Any:
         future = {name: now for name in names if (at := getattr(value, name, None)) is not None and at > now}

@@ -1,4 +1,4 @@
-"""Flapping: which alerts fire and resolve again and again. Pure."""
+"""Flapping: which alerts fire and resolve repeatedly. Pure."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _notice(
     return Notice(
         key=f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:20]}",
         kind="digest" if is_mixed and kind in NEW_ALERTS else kind,
-        reason="; ".join(reasons[:REASONS]) + (", and the like" if reasons[REASONS:] else ""),
+        reason="; ".join(reasons[:REASONS]) + (", and others" if reasons[REASONS:] else ""),
         severity="info" if kind == "acknowledged" else worst[0].severity,
         at=now,
         channels=channels,

@@ -1,6 +1,7 @@
 """The lifecycle of an alert: inactive → pending (`for`) → firing → recovering (`keep_firing_for`) → resolved. Pure.
 
-Missing data resolves nothing, and neither does a subject that vanished. Only a subject that is seen and well is over.
+Missing data resolves no alert, and neither does a subject that vanished. An alert resolves only when current data shows
+that its condition is gone.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
 OVER = "over"
 NOT_WATCHED = "no longer watched"
-RULE_OFF = "no longer looked for"
-NO_NEW_DATA = "no new data since this program woke up"
+RULE_OFF = "its rule is disabled"
+NO_NEW_DATA = "no new data since this program resumed"
 
 FOUND_AT_EVERY: Seconds = 10.0
 """`found_at` is updated at most this often, so that an unchanged alert stays the same value."""
@@ -138,7 +139,7 @@ def _updated(alert: Alert, finding: Finding, now: Instant) -> Alert:
 
 
 def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evaluation) -> Alert:
-    """An open alert that has no finding now: it ends, recovers, or cannot be seen."""
+    """An open alert that has no finding now: it ends, recovers, or its data is missing."""
     state, now = evaluation.state, evaluation.now
     rule = evaluation.rules.get(alert.rule)
     if alert.rule in errors:
@@ -153,8 +154,8 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
         if rule.has_left(state, alert, now):
             return _ended(alert, NOT_WATCHED, now)
         why = rule.why_unknown(state, alert, now)
-    except Exception as error:  # a rule that cannot say whether it sees does not see
-        text = f"the rule {alert.rule} cannot say: {type(error).__name__}: {error}"[:200]
+    except Exception as error:  # the rule failed, so its data counts as missing
+        text = f"the rule {alert.rule} failed: {type(error).__name__}: {error}"[:200]
         return _with_unknown_data(alert, "error", text, evaluation)
     if why is not None:
         return _with_unknown_data(alert, "stale", why, evaluation)
@@ -169,7 +170,7 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
 
 
 def _with_unknown_data(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:
-    """An alert that cannot be seen keeps its state. Its `for` pauses, and a recovery is not believed."""
+    """An alert without current data keeps its state. Its `for` pauses, and a recovery does not count."""
     changes: dict[str, Any] = {}
     if alert.phase == "pending" and alert.pending_since is not None and evaluation.elapsed > 0:
         changes["pending_since"] = min(evaluation.now, alert.pending_since + evaluation.elapsed)
@@ -219,7 +220,7 @@ def _changes(old: Alert | None, new: Alert) -> list[HistoryEntry]:
         begin = new.since if new.fired_at is None else new.fired_at
         history.append((new.id, "ended", f"{new.ended}, after {ago((new.resolved_at or begin) - begin)}"))
     elif new.data != old.data:
-        history.append((new.id, f"data {new.data}", new.data_why or "it is seen again"))
+        history.append((new.id, f"data {new.data}", new.data_why or "data is available again"))
     elif new.fired_at is not None and new.severity != old.severity:
         history.append((new.id, new.severity, new.summary))
     if old.acknowledged_by is not None and new.acknowledged_by is None:

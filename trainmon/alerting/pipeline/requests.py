@@ -39,7 +39,7 @@ def apply(request: AlertRequest, alerts: Mapping[str, Alert], silences: Mapping[
         known = alerts.get(request.alert or "")
         expected, given = "" if known is None else known.token, request.token or ""
         if not expected or not hmac.compare_digest(expected.encode(), given.encode()):
-            return Result(refused="an acknowledgement with the token of another alert")
+            return Result(refused="the token belongs to another alert")
     match request.verb:
         case "ack" | "unack":
             return _acknowledge(request, alerts.get(request.alert or ""), now)
@@ -71,7 +71,7 @@ def _acknowledge(request: AlertRequest, alert: Alert | None, now: Instant) -> Re
 def _mute(request: AlertRequest, silences: Mapping[str, Silence], now: Instant) -> Result:
     silence = request.silence
     if silence is None or not silence.id or silence.until <= now:
-        return Result(refused="a silence that ends before it begins")
+        return Result(refused="the silence ends before it begins")
     if len(silences) >= SILENCES_AT_MOST and silence.id not in silences:
         return Result(refused=f"there are {SILENCES_AT_MOST} silences already")
     made, by = min(silence.made_at, now), silence.by or request.by

@@ -59,7 +59,7 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
 
 
 class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
-    """No source answers at all: nothing that happens now is seen."""
+    """No source answers at all: no problem can be detected."""
 
     name = "monitor-blind"
     origin = "our choice: all connections are dialled again within 30 s"

@@ -1,4 +1,4 @@
-"""What rules about nodes and GPUs share: what is seen now, the run on a node, and how a finding is made. Pure."""
+"""What rules about nodes and GPUs share: current samples, the run on a node, and how a finding is made. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ AWAY = frozenset({"stopped", "finished"})
 """Verdicts of runs that no node can harm."""
 
 PRIORITY = {"dead": 2, "queued": 1, "stopped": 0, "finished": 0}
-"""Of several runs on a node, the living one counts. A dead or queued run counts too: what is found now may have ended
-it."""
+"""Of several runs on a node, the living one counts. A dead or queued run counts too: the problem may have ended it."""
 
 
 class RunsByNode:
@@ -108,7 +107,7 @@ def node_and_gpu(subject: str) -> tuple[str, int | None]:
 
 
 def why_node_unknown(state: State, alert: Alert) -> str | None:
-    """Why the node of an alert cannot be seen: its source does not answer, or it is not watched."""
+    """Why the state of the node is unknown: its source does not answer, or it is not watched."""
     name, _ = node_and_gpu(alert.subject)
     return why_silent(state, alert.sources) if name in state.nodes else f"{name} is no longer watched"
 
@@ -116,8 +115,8 @@ def why_node_unknown(state: State, alert: Alert) -> str | None:
 def why_gpu_unknown(
     state: State, alert: Alert, now: Instant, what: str = "", *fields: str, may_fail: bool = False
 ) -> str | None:
-    """Why the GPU of an alert cannot be seen: its node, the GPU itself, or all of these fields, called `what`, are
-    missing. With `may_fail`, a GPU that reports only an error counts as seen."""
+    """Why the state of the GPU is unknown: its node, the GPU itself, or all of these fields, called `what`, are
+    missing. With `may_fail`, the state of a GPU that reports only an error is known."""
     if (why := why_node_unknown(state, alert)) is not None:
         return why
     name, index = node_and_gpu(alert.subject)

@@ -21,7 +21,7 @@ NOW = 1_750_000_000.0
         (29.0, 29.0, None),
         (3_601.0, 1.0, "this program slept for 1h, or its clock was set forward by that"),
         (-3_599.0, 1.0, "its clock was set back by 1h"),
-        (300.0, 300.0, "this program stood still for 5m"),
+        (300.0, 300.0, "this program was suspended for 5m"),
     ],
 )
 def test_what_lay_between_two_looks(wall: float, steady: float, why: str | None) -> None:

@@ -129,7 +129,7 @@ def test_sources_that_did_not_speak_since_the_wake_neither_fire_nor_resolve() ->
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.at(100).fall_silent("node:gpu-001", "node:gpu-002").sleep(60).well()
         story.wrong("gpu-lost", "gpu:gpu-002/1", sources=("node:gpu-002",)).at(130)
-        assert story.alert("gpu-hot").data_why == "no new data since this program woke up"
+        assert story.alert("gpu-hot").data_why == "no new data since this program resumed"
         story.expect_nothing_else().speak("node:gpu-001", "node:gpu-002").at(300)
         story.expect("fire", "gpu:gpu-002/1")
         story.expect("resolve", HOT)
@@ -165,7 +165,7 @@ def test_a_daemon_that_stood_still_for_ten_minutes_knows_it() -> None:
         story.clock.wall += 600
         story.clock.steady += 600
         story.at(705)
-        assert story.alert("clock-jumped").summary.startswith("this program stood still for 10m")
+        assert story.alert("clock-jumped").summary.startswith("this program was suspended for 10m")
         story.expect_nothing_else() if not story.new() else story.expect("event", "self")
         story.at(900).expect_nothing_else().at(940).expect("fire", HOT)
 

@@ -153,7 +153,7 @@ def test_a_job_that_is_requeued_again_and_again_is_code_red_once_until_it_steps(
             story.live(story.elapsed + 60)
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
-        assert "llm is restarted again and again, and has made no step since step 300" in notice.alerts[0].summary
+        assert "llm keeps being restarted, and has made no step since step 300" in notice.alerts[0].summary
         story.expect_nothing_else()
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(story.elapsed + 300).expect("resolve", "run:llm")

@@ -204,7 +204,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
 
 
 def _without_a_job(node: Node, state: State) -> str | None:
-    """Why no job is on a node, in words; None if there is one, or if it is not known."""
+    """Why no job is on a node; None if there is one, or if it is not known."""
     own = [run for run in state.runs.values() if node.name in run.spec.nodes]
     if not has_slurm(state, node.cluster):
         has_ended = own and all(run.verdict in AWAY for run in own)

@@ -55,7 +55,9 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
         port_state = next((other.state for other in node.infiniband if other.port == port), None)
         if port_state is None:
             return f"{node.name} does not report its port {port}"
-        return None if port_state == UP else f"{port} is {port_state}; this program has never seen it {UP}"
+        return (
+            None if port_state == UP else f"{port} is {port_state}; it has never been {UP} since this program started"
+        )
 
 
 def _common(state: State, cluster: str) -> set[str]:

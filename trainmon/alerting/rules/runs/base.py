@@ -1,4 +1,4 @@
-"""What rules about runs share: the sources of a run, when a missing finding says nothing, and how a finding is made."""
+"""What rules about runs share: the sources of a run, when data is missing, and how a finding is made. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RunRule(Rule, frozen=True, kw_only=True):
 
     family: ClassVar[Family] = "runs"
     by_age: ClassVar[bool] = False
-    """Whether its findings rest on how much time has passed."""
+    """Whether its findings depend on how much time has passed."""
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN
     """Verdicts under which a missing finding does not end an alert."""
 
@@ -60,11 +60,11 @@ class RunRule(Rule, frozen=True, kw_only=True):
         return f"{run.name} is {run.verdict}: {run.why}" if is_unknown else self.unclear(state, run, now)
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        """Why nothing is known of this run although its sources answer."""
+        """Why the state of this run is unknown although its sources answer."""
         return None
 
     def first_reported(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
-        """The time of an event as it was first reported: it is read again after a start, and clocks drift."""
+        """The time of an event as it was first reported. After a start it is read again, and clocks drift."""
         at = min(since, now)
         known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
         return next((reported for reported in known if abs(reported - at) <= within), at)

@@ -101,10 +101,10 @@ def restarts_without_step(state: State, run: Run, within: Seconds, now: Instant)
 
 def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
     """How the attempts of a run failed."""
+    now_is = f"now it is {run.verdict}: {run.why}"
     if failed:
         began = min(job.started_at or job.ends_at or now for job in failed)
-        what = f"dies again and again: {len(failed)} attempts in a row failed in {ago(now - began)}; the last, "
-        return f"{run.name} {what}{how_it_ended(failed[0], now)}; now it is {run.verdict}: {run.why}"
-    last = "" if run.progress.at is None else f", which was {ago(now - run.progress.at)} ago"
-    what = f"is restarted again and again, and has made no step since {where(run.progress)}{last}"
-    return f"{run.name} {what}; now it is {run.verdict}: {run.why}"
+        count, last = f"{len(failed)} attempts in a row failed in {ago(now - began)}", how_it_ended(failed[0], now)
+        return f"{run.name} keeps failing: {count}; the last one, {last}; {now_is}"
+    at = "" if run.progress.at is None else f", which was {ago(now - run.progress.at)} ago"
+    return f"{run.name} keeps being restarted, and has made no step since {where(run.progress)}{at}; {now_is}"

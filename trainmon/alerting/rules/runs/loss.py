@@ -89,7 +89,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
             "critical",
             f"the {trouble.key} of {run.name} is {since}",
             evidence=tail(run),
-            advice=f"before it saves that, {advice.ends(run)}; then go back to a checkpoint from before step "
+            advice=f"end it before its next save ({advice.ends(run)}); then resume from a checkpoint from before step "
             f"{trouble.step:,.0f}",
             since=trouble.at,
             by_age=count < self.steps,
@@ -132,7 +132,7 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
             "warning",
             f"{rise[0]} {ago(now - rise[1])} ago{is_now}",
             evidence=tail(run),
-            advice="look at its curve (key 6); if it does not come back, go back to a checkpoint from before, "
+            advice="look at its curve (key 6); if it does not come back, resume from an earlier checkpoint, "
             "skip that data, or lower the learning rate",
             since=rise[1],
         )
@@ -175,8 +175,8 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} has skipped {skipped:,} iterations in a row, until step {progress.step or 0:,}{scale}",
             evidence=tail(run),
-            advice="its gradients overflow: look at its loss and gradient norm (key 6); go back to a checkpoint from "
-            "before, or train in bf16",
+            advice="its gradients overflow: look at its loss and gradient norm (key 6); resume from an earlier "
+            "checkpoint, or train in bf16",
             since=progress.skipping_since,
         )
 
@@ -212,7 +212,7 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
             "critical",
             f"the loss scale of {run.name} is at its floor: {text}",
             evidence=(memory.floor, *tail(run, 4)) if since is not None else tail(run),
-            advice=f"every gradient overflows: {advice.ends(run)}; go back to a checkpoint from before, lower the "
+            advice=f"every gradient overflows: {advice.ends(run)}; resume from an earlier checkpoint, lower the "
             "learning rate, or train in bf16",
             since=since,
         )

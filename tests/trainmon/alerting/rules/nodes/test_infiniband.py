@@ -68,7 +68,7 @@ def test_a_restart_of_this_program_does_not_bring_a_port_up() -> None:
     scene.state = State()
     scene.well("n2").say("n1", host(NOW, **port(state="DOWN")))
     assert scene.found(DOWN) == {}, "it does not know yet that it was up"
-    assert scene.why_unknown(DOWN, finding) == "mlx5_1/1 is DOWN; this program has never seen it ACTIVE"
+    assert scene.why_unknown(DOWN, finding) == "mlx5_1/1 is DOWN; it has never been ACTIVE since this program started"
     scene.say("n1", host(NOW))
     assert scene.why_unknown(DOWN, finding) is None
 

@@ -117,7 +117,7 @@ def test_attempts_that_fail_one_after_another_are_critical_though_the_next_has_b
     assert finding is not None
     assert (finding.severity, finding.fires_at_once, finding.since) == ("critical", True, NOW - 250)
     assert finding.summary.startswith(
-        "llm dies again and again: 3 attempts in a row failed in 5m; the last, job 90: its script failed (exit 1) 10s "
+        "llm keeps failing: 3 attempts in a row failed in 5m; the last one, job 90: its script failed (exit 1) 10s "
         "ago; now it is starting: job 91"
     )
     assert "trainmon-tui cancel llm" in finding.advice
