@@ -142,7 +142,7 @@ def test_the_id_of_a_heterogeneous_job_that_snapshot_prints_stands_for_the_whole
         lambda *words: product.run(*words, "--dry-run").stdout, ("requeue", printed), ("cancel", f"{job_id}+1")
     )
     assert f"scontrol requeue Incomplete {job_id}\n" in whole
-    assert f"Slurm's jobs {job_id}, {second}: the whole is meant, never one of them alone" in alone
+    assert f"Slurm's jobs {job_id}, {second}: the action affects all of them" in alone
     assert product.act("cancel", f"{job_id}+1", "--typed", job_id).count(f"scancel {job_id}\n") == 1
     slurm.wait_for(lambda: slurm.state(job_id) == slurm.state(second) == "CANCELLED", what="all of it has ended")
 

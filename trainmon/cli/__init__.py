@@ -1,1 +1,1 @@
-"""The commands of the command line, a file each. They join the parts: the only place that knows all of them."""
+"""The command line. Only this package may import all others."""

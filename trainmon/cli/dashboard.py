@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Dashboard(click.Command):
-    """The dashboard's own help also lists the sub-commands."""
+    """The command of the dashboard. Its help also lists the other commands."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         from trainmon.cli.main import COMMANDS

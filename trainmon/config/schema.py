@@ -28,7 +28,7 @@ from trainmon.config.units import Duration, Share, Size, SlurmPeriod, WandbPerio
 
 
 class ConnectSettings(Table, frozen=True, kw_only=True):
-    """How the hosts of a cluster are dialled."""
+    """Connection settings of the hosts of a cluster."""
 
     at_once: Count = 8
     """The maximum number of simultaneous logins: sshd drops connections above its MaxStartups."""
@@ -42,7 +42,7 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     name: str = "local"
     """The name of the cluster."""
     login: Host | None = None
-    """A host that ssh knows. Shared files are read and Slurm is asked there. Without it: this machine."""
+    """A host that ssh knows. Shared files are read and Slurm is queried there. Without it: this machine."""
     nodes: Nodes = ()
     """The nodes to watch. Without it: the login host, or this machine. `"slurm"`: the nodes of the runs' jobs while the
     jobs run."""
@@ -55,7 +55,7 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     spares: int = 0
     """The number of healthy idle nodes that you want in reserve."""
     connect: ConnectSettings = ConnectSettings()
-    """How its hosts are dialled."""
+    """Connection settings of its hosts."""
     python: str = "python3"
     """The Python interpreter on the nodes: a name or an absolute path."""
 
@@ -68,9 +68,9 @@ class RunSettings(Table, frozen=True, kw_only=True):
     cluster: str | None = None
     """The cluster where it trains. Required only if there are several clusters."""
     nodes: Hosts = ()
-    """The nodes where it trains, if no Slurm job says it."""
+    """The nodes where it trains, if it has no Slurm job."""
     wandb: Project | None = None
-    """Its W&B project. `group`, `run`, `display` or `tags` say which W&B runs in it belong to this run."""
+    """Its W&B project. `group`, `run`, `display` or `tags` select the W&B runs in it that belong to this run."""
     group: str | None = None
     """Its W&B group. Exactly one active W&B run is expected in it; the next one is adopted automatically."""
     run: str | None = None

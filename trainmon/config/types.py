@@ -40,7 +40,7 @@ class ValueType:
 
 
 def describe(value: object) -> str:
-    """A TOML value in a few words without control characters, for an error message."""
+    """A short description of a TOML value for an error message, without control characters."""
     kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
         (bool, str(value).lower()),
         ((int, float), f"the number {value}"),

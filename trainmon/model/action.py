@@ -189,7 +189,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     settled_at: Instant | None = None
     """When nothing more was to be expected; null while it is watched."""
     note: str | None = None
-    """What went wrong beside it: `not written down: the ledger does not answer`."""
+    """What went wrong beside it: `not recorded in the ledger: the ledger does not answer`."""
 
     @property
     def is_open(self) -> bool:

@@ -97,7 +97,7 @@ class DashboardBackend:
             lambda: self.engine.state,
             self.engine.submit,
             ledger=self._ledger,
-            hurry=hurry,
+            poll_soon=hurry,
             clock=self.engine.clock,
             actor=Actor(who=who(), from_host=local_hostname()),
             read_only=self.engine.state.read_only,

@@ -215,10 +215,10 @@ def test_what_was_done_to_it_is_told_with_what_followed() -> None:
         "  ◌ the file is taken",
         "  ✗ a checkpoint is committed: nothing came within 2m",
     ]
-    failed = record("requeue", status="failed", outcome="Invalid job id", note="not written down")
+    failed = record("requeue", status="failed", outcome="Invalid job id", note="not recorded in the ledger")
     assert said(record_lines(failed, NOW, 70)) == [
         "requeue, 2m ago by me, failed: Invalid job id",
-        "  not written down",
+        "  not recorded in the ledger",
     ]
 
 

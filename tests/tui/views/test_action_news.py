@@ -60,7 +60,7 @@ def test_what_does_not_follow_is_a_warning_once() -> None:
 
 
 def test_an_action_that_could_not_be_written_down_says_so() -> None:
-    note = "not written down: the ledger does not answer"
+    note = "not recorded in the ledger: the ledger does not answer"
 
     assert words(of(record()), of(record("done", note=note))) == ["Save llm-70b: done", f"Save llm-70b: {note}"]
 

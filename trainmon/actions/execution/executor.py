@@ -41,12 +41,12 @@ from trainmon.transport.shell import Shell
 log = logging.getLogger(__name__)
 
 PLAN_TIMEOUT: Seconds = 10.0
-"""A plan is answered within this time, whatever hangs."""
+"""The longest time until a plan, whatever hangs."""
 
 STOP_TIMEOUT: Seconds = 0.5
 
 REMEMBERED = 1_000
-"""Ids of accepted actions: one that comes twice (a key held down) runs once."""
+"""The most ids of accepted actions that are kept. An action that comes twice (a key held down) runs once."""
 
 
 QUEUE_SIZE = 64
@@ -57,10 +57,18 @@ class ActionLedger(Protocol):
     """The part of the ledger that actions need."""
 
     def write(self, record: Record) -> None:
-        """Write it; return when it is on the disk. Raises: LedgerStuck: after 5 s."""
+        """Write a record; return when it is on the disk.
+
+        Raises:
+            LedgerStuck: after 5 s.
+        """
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
-        """Keep a text with an action; return when it is on the disk. Raises: LedgerStuck: after 5 s."""
+        """Keep a text with an action; return when it is on the disk.
+
+        Raises:
+            LedgerStuck: after 5 s.
+        """
 
 
 class Executor:
@@ -73,7 +81,7 @@ class Executor:
         submit: Callable[[Event], None],
         *,
         ledger: ActionLedger | None,
-        hurry: Callable[[str], None],
+        poll_soon: Callable[[str], None],
         clock: Clock,
         actor: Actor,
         read_only: bool = False,
@@ -84,7 +92,7 @@ class Executor:
         self._state = state
         self._submit = submit
         self._ledger = ledger
-        self._hurry = hurry
+        self._poll_soon = poll_soon
         self._clock = clock
         self._actor = actor
         self._read_only = read_only
@@ -95,7 +103,7 @@ class Executor:
         self._stopping = threading.Event()
 
     def stop(self) -> None:
-        """Accept nothing more. Returns within a second: what runs on a host now is not waited for."""
+        """Accept no more requests. Returns within a second: it does not wait for what runs on a host now."""
         self._stopping.set()
         with self._lock:
             workers = list(self._workers.values())
@@ -158,10 +166,10 @@ class Executor:
                 self._refuse(record, f"{action.host} is busy: its queue is full; nothing was done")
 
     def _run(self, record: Record) -> None:
-        """On the host's thread: write it down, copy the log's end, check, execute, report."""
+        """On the host's thread: record the action, copy the log's end, check, execute, report."""
         if self._stopping.is_set():
             return
-        record = self._write_down(replace(record, written_at=self._clock.now()))
+        record = self._record_first(replace(record, written_at=self._clock.now()))
         try:
             shell = self._shell_of(record.action.host)
         except TrainmonError as error:
@@ -178,7 +186,7 @@ class Executor:
         self._report(record)
         if record.status in ("done", "unknown"):
             try:
-                self._hurry(record.action.cluster)
+                self._poll_soon(record.action.cluster)
             except TrainmonError as error:
                 log.info("the queue of %s is not polled sooner: %s", record.action.cluster, error)
 
@@ -205,19 +213,19 @@ class Executor:
             record, status=done.status, outcome=done.message, made=done.made, done_at=now, settled_at=settled_at
         )
 
-    def _write_down(self, record: Record) -> Record:
-        """Write it to the ledger before anything happens. A failure is noted and does not stop the action."""
+    def _record_first(self, record: Record) -> Record:
+        """Record an action in the ledger before it runs. A failure is noted and does not stop the action."""
         try:
             if self._ledger is not None:
                 self._ledger.write(record)
         except Exception as error:
             if not isinstance(error, TrainmonError):
                 log.exception("the ledger failed")
-            return _noted(record, f"not written down: {error}")
+            return _noted(record, f"not recorded in the ledger: {error}")
         return record
 
     def _keep_log(self, action: Action, file: str) -> str | None:
-        """Copy the end of a log to the ledger; returns what went wrong."""
+        """Copy the end of a log to the ledger. Returns the error, if there is one."""
         host, path = split_location(file)
         if self._ledger is None:
             return "the end of the log was not kept: there is no ledger"

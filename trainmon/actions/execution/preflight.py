@@ -20,10 +20,10 @@ from trainmon.slurm.parse_nodes import read_nodes
 from trainmon.transport.shell import Shell
 
 PREFLIGHT_TIMEOUT: Seconds = 8.0
-"""For all reads together: a plan is shown within 10 s, with what is known by then."""
+"""The time for all reads: a plan is shown within 10 s, with what is known by then."""
 
 SWITCH_PREFLIGHT_TIMEOUT: Seconds = 3.0
-"""Where the action needs no scheduler: a kill switch does not wait long for one that hangs."""
+"""The same for an action that needs no scheduler: a kill switch does not wait for a Slurm that hangs."""
 
 
 class PreflightView:
@@ -38,11 +38,11 @@ class PreflightView:
         self._clock = clock
         self._until = clock.monotonic() + seconds
         self._silent: dict[str, str] = {}
-        """Clusters that did not answer: they are not asked a second time."""
+        """Clusters that did not answer, and the error: they are not queried again."""
         self.readback = Readback(at=clock.now())
 
     def for_plan(self, request: ActionRequest, state: State) -> Readback:
-        """Read all that a plan needs of this host: first the queue, as it says which jobs are meant."""
+        """Read what a plan needs of this host. The queue comes first: it shows which jobs to read."""
         for step in (self._queue, self._read):
             for read in reads_for_plan(request, state, self.readback):
                 if read.host == self._host:

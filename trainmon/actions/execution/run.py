@@ -27,7 +27,7 @@ SUBMITTED = re.compile(r"Submitted batch job (\d+)")
 NOT_STARTED = re.compile(
     r"unable to contact|connect failure|connection refused|cannot be started|no session|: closed$", re.IGNORECASE
 )
-"""The controller was not reached, or no command ran at all: then it is certain that nothing was done."""
+"""Errors after which it is certain that nothing was done: the controller was not reached, or no command ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Outcome:
 
 
 def execute(action: Action, shell: Shell, slurm: Client) -> Outcome:
-    """Run it once. Where nobody can tell whether it happened, the status is `unknown`."""
+    """Run an action once. If it is not known whether it happened, the status is `unknown`."""
     operation = action.operation
     if isinstance(operation, Execute):
         return _run_command(action, operation, slurm)
@@ -94,7 +94,9 @@ def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
 def log_tail(shell: Shell, path: str) -> str:
     """The end of a log, without secrets and unprintable characters.
 
-    Raises: TrainmonError: when the log cannot be read."""
+    Raises:
+        TrainmonError: when the log cannot be read.
+    """
     answer = shell.run(("tail", "-c", str(TAIL), "--", path), timeout=TAIL_TIMEOUT)
     if answer.status != 0:
         last = answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]

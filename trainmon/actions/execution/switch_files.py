@@ -1,4 +1,4 @@
-"""Reads, creates and removes switch files on a host by POSIX sh; one sentence for each way that can fail.
+"""Reads, creates and removes switch files on a host by POSIX sh, with a message for each kind of failure.
 
 Paths and texts go in as arguments, never into a script. The scripts are one line each: csh cannot quote more.
 """
@@ -12,7 +12,7 @@ from trainmon.lib import Seconds, clean
 from trainmon.transport.shell import Completed
 
 TIMEOUT: Seconds = 10.0
-"""A directory on a mount that hangs does not answer at all."""
+"""A mount that hangs does not answer at all."""
 
 LATEST_CREATE_S = 20
 """Seconds after which a script that hung creates nothing. A switch must not appear when a dead mount comes back hours
@@ -30,7 +30,7 @@ _BEGIN = (
 STAT = _BEGIN + (
     f'if [ -e "$p" ] || [ -L "$p" ]; then show; exit {THERE}; fi; '
     f'ls -d "$d." >/dev/null || exit 1; '
-    # Only ls says why: no such file, or a directory on the way that may not be searched.
+    # Only ls reports why: no such file, or a parent directory without search permission.
     f'w=$(ls -d "$p" 2>&1 >/dev/null); case "$w" in *"No such file or directory") exit {ABSENT};; esac; '
     "printf '%s\\n' \"$w\" >&2; exit 1"
 )
@@ -46,7 +46,7 @@ CREATE = _BEGIN + (
     'printf \'%s\\n\' "$2" | cat >>"$t" || exit 1; chmod 664 "$t" || exit 1; '
     f"if [ $(($(date +%s) - began)) -gt {LATEST_CREATE_S} ]; then exit {TOO_LATE}; fi; "
     'if ln "$t" "$p" 2>/dev/null; then exit 0; fi; '
-    # A server that was asked twice says that it exists, and it is ours.
+    # After a repeated request the server reports that the file exists: it is ours.
     'if [ "$p" -ef "$t" ]; then exit 0; fi; '
     f'if [ -e "$p" ] || [ -L "$p" ]; then show; exit {EXISTS}; fi; '
     # No hard links there: created under its own name, never over another; half a line may be seen for a moment.
@@ -85,7 +85,7 @@ def remove(path: str, mark: str) -> tuple[str, ...]:
 
 
 def parse_stat(path: str, answer: Completed) -> FileStat:
-    """What stat() found."""
+    """The result of stat()."""
     if answer.status == THERE:
         mark, _, rest = answer.stdout.decode("utf-8", "replace").partition("\n")
         fields = mark.split(" ", 3)
@@ -130,7 +130,7 @@ def remove_result(path: str, answer: Completed) -> Result:
 
 
 def _signature(path: str, answer: Completed) -> str:
-    """Whose file is there, and its first line."""
+    """The owner of the file that is there, and its first line."""
     found = parse_stat(path, Completed(THERE, answer.stdout, b""))
     by = f", by {found.by}" if found.by else ""
     return f"{by}: “{found.text}”" if found.text else by
@@ -157,11 +157,11 @@ CAUSES: dict[str, str] = {
     "File too large": "the session's limit allows no file of that size",
     "Is a directory": "it is a directory",
 }
-"""The end of strerror's line in the C locale, and the cause in plain words. dash has its own words for some."""
+"""Endings of error messages in the C locale (strerror's and dash's own), and the causes."""
 
 
 def failure(path: str, answer: Completed) -> str:
-    """Why a script failed, in a sentence, from the end of its last error line."""
+    """The cause of a failed script, from the end of its last error line."""
     if answer.status == DIRECTORY:
         return "it is a directory"
     complaint = clean(answer.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 400)

@@ -1,4 +1,4 @@
-"""Builds an Action with all that a person must know before it, and the sentences that verbs share. Pure."""
+"""Builds an Action with its facts, and the sentences that several verbs share. Pure."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def _who_and_where(context: PlanContext, job: Job | None) -> tuple[tuple[str, st
         on_nodes = f" on {nodes} nodes" if nodes > 1 else ""
         facts += [("job", f"{job.id} ({job.state}{on_nodes})"), ("row", job.key), ("owner", job.user or "unknown")]
         if job.components:
-            parts = ", ".join(map(str, job.components))
-            facts.append(("components", f"Slurm's jobs {parts}: the whole is meant, never one of them alone"))
+            ids = ", ".join(map(str, job.components))
+            facts.append(("components", f"Slurm's jobs {ids}: the action affects all of them"))
     return (*facts, ("host", context.host or "unknown"))
 
 

@@ -1,4 +1,4 @@
-"""What a plan is made from: the requested row with its run and jobs, what was read just now, and who asks. Pure."""
+"""What a plan is made from: the requested row with its run and jobs, a fresh reading, and the actor. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_ANSWER_HINT = "its jobs are unknown until Slurm answers: nothing is done to t
 
 
 class FileStat(msgspec.Struct, frozen=True, kw_only=True):
-    """A switch file as it was just read. `exists` is null where that cannot be told, and `error` says why."""
+    """A switch file as it was just read. `exists` is null if that is not known; `error` is the reason."""
 
     path: str
     exists: bool | None = None
@@ -84,7 +84,7 @@ class ReadRequest:
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """Who asks, and on which machine."""
+    """The user who requests an action, and the machine."""
 
     who: str
     from_host: str
@@ -200,7 +200,7 @@ class PlanContext:
         return self.readback.errors.get(f"{self.host}:{path}")
 
     def switch_error(self, kind: SwitchKind) -> str | None:
-        """Why nobody can tell whether a switch of the run is armed."""
+        """Why it is not known whether a switch of the run is armed."""
         path, switch = self.switch_path(kind), self.switch(kind)
         return None if path is None else self.read_error(path) or (switch.error if switch is not None else None)
 
@@ -211,7 +211,7 @@ class PlanContext:
 
     @property
     def host(self) -> str | None:
-        """Where its commands run and its files are read: the login host, else a host that answers."""
+        """The host where its commands run and its files are read: the login host, else one that answers."""
         hosts = [self.cluster_info.login] if self.cluster_info is not None else []
         if self.run is not None:
             hosts += [*([self.run.log.host] if self.run.log is not None else []), *self.run.spec.nodes]
@@ -237,7 +237,7 @@ class PlanContext:
         )
 
     def known(self, job: Job | None) -> Job:
-        """The job, if the scheduler says what is true of it now.
+        """The job, if its present state is known.
 
         Raises:
             Refused: when it does not.
@@ -291,7 +291,7 @@ class PlanContext:
 def context_of(
     request: ActionRequest, state: State, readback: Readback, actor: Actor, now: Instant, subject: str
 ) -> PlanContext:
-    """Find what a row's name means: a run, or a job by its key.
+    """Find the run, or the job by its key, of a row.
 
     Raises:
         Refused: when it means nothing, or several jobs.

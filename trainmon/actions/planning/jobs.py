@@ -66,7 +66,7 @@ def requeue(context: PlanContext) -> RowPlan:
 
 
 def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:
-    """That the waiting tasks of the same array run before a requeued task."""
+    """A note that the waiting tasks of the same array run before a requeued task."""
     waiting = (one for one in context.state.jobs.values() if one.is_waiting_array and one.array == job.array)
     rest = next(waiting, None)
     if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
@@ -194,12 +194,12 @@ def release(context: PlanContext) -> RowPlan:
 
 
 def is_held(job: Job) -> bool:
-    """Whether somebody must release it before it can start."""
+    """Whether it must be released before it can start."""
     return job.priority == 0 or (job.reason or "").startswith("JobHeld") or (job.reason or "").endswith("held")
 
 
 def signal(context: PlanContext) -> RowPlan:
-    """Send a signal on which the trainer saves, or does whatever it does on that signal."""
+    """Send a signal; many trainers save on it."""
     name = context.request.signal.upper().removeprefix("SIG")
     if name not in NUMBERS:
         raise context.refused(
@@ -245,7 +245,7 @@ def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
     elif catch < len(known):
         warnings = (f"{name} ends {uncaught}: they do not catch it.",)
     elif len(masks) > len(known):
-        warnings = (f"It is not known of {len(masks) - len(known)} more GPU processes.",)
+        warnings = (f"It is not known whether {len(masks) - len(known)} more GPU processes catch it.",)
     if batch:  # nobody reads the mask of the batch shell: it holds no GPU
         consequences += (TRAP_NEEDED.format(name=name),)
         warnings = (TRAP_UNKNOWN.format(name=name), *warnings)
@@ -254,7 +254,7 @@ def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
         Execute(commands.signal(job.target, name, batch=batch)),
         f"Send {name} to job {job.id}{context.of_run}",
         job=job,
-        facts=(("who gets it", receivers), ("caught", caught)),
+        facts=(("receivers", receivers), ("caught", caught)),
         consequences=consequences,
         warnings=(*warnings, *context.other_owner_warning(job)),
         expected=context.expected(job),

@@ -51,7 +51,7 @@ TRY_AGAIN = "nothing was done; check it and try again"
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """One line of a row's menu. A refusal greys it and says why."""
+    """One line of a row's menu. A refusal disables it and gives the reason."""
 
     verb: Verb
     title: str
@@ -104,7 +104,7 @@ def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now
         request = ActionRequest(verb=verb, subjects=(subject,), asked_at=now)
         made = plan(request, state, Readback(at=now), NOBODY, now)
         refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
-        if verb != "unsave" or refusal is None:  # `unkill` says it for both
+        if verb != "unsave" or refusal is None:  # `unkill` has the same refusal
             offers.append(Offer(verb, title, refusal))
     return tuple(offers)
 
@@ -122,7 +122,7 @@ def hold_or_release(state: State, subjects: tuple[str, ...]) -> Verb:
 
 
 def reads_for_plan(request: ActionRequest, state: State, readback: Readback) -> tuple[ReadRequest, ...]:
-    """What must be read for a plan, by host. The queue in `readback` may name more jobs to read."""
+    """What must be read for a plan, by host. The queue in `readback` may show more jobs to read."""
     if state.read_only:
         return ()
     found = []
@@ -195,7 +195,7 @@ def reads_before(action: Action) -> ReadRequest:
 
 
 def recheck(action: Action, readback: Readback) -> Refusal | None:
-    """Why an action is not done after all: what its plan showed has changed, or cannot be read."""
+    """Why an action is refused at last: what its plan showed has changed, or cannot be read."""
     why, hint = next(_changes(action, readback), (None, ""))
     return None if why is None else Refusal(subject=action.subject, why=why, hint=hint)
 

@@ -1,4 +1,4 @@
-"""Plans for switch files: save, kill, and removing them. Slurm need not answer for any of them. Pure."""
+"""Plans for switch files: save, kill, and removing them. None of them needs Slurm. Pure."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from trainmon.lib import clean, duration
 from trainmon.model import CreateFile, Expected, RemoveFile, Run
 
 HANG = 3.0
-"""A run that hangs reads no switch: no step came for this many times its own usual interval."""
+"""A run that hangs reads no switch. It hangs if no step came for this many times its usual interval."""
 
 QUICK = 10.0
-"""Seconds without a step that are never a hang: some logs show ten steps a second."""
+"""Seconds. A shorter time without a step is never a hang: some logs show ten steps a second."""
 
 SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
@@ -86,7 +86,7 @@ def undo(context: PlanContext) -> RowPlan:
             raise context.refused(f"no {wanted} switch is armed, but {context.armed(next(iter(found)))}")
         found = {kind: switch for kind, switch in found.items() if kind == wanted}
     if errors and all(context.read_error(switch.path) for switch in found.values()):
-        raise context.refused(f"cannot tell whether a switch is armed: {errors[0]}")
+        raise context.refused(f"it is not known whether a switch is armed: {errors[0]}")
     if not found:
         raise context.refused("no switch is armed")
     if len(found) > 1:
@@ -144,7 +144,7 @@ def _next(context: PlanContext) -> str:
 
 
 def _unread(context: PlanContext, run: Run) -> tuple[str, ...]:
-    """That no trainer may read the switch, and what helps then."""
+    """A warning that no trainer may read the switch, and what helps then."""
     if _has_no_reader(context):
         return ("None of its jobs runs now: the next job reads the file first.",)
     silent = None if run.progress.at is None else max(0.0, context.now - run.progress.at)
@@ -157,7 +157,7 @@ def _unread(context: PlanContext, run: Run) -> tuple[str, ...]:
 
 
 def _has_no_reader(context: PlanContext) -> bool:
-    """Whether no job of it runs. While its Slurm does not answer, or without Slurm, that is not known."""
+    """Whether no job of the run runs, for certain. While Slurm does not answer, or without Slurm, that is not known."""
     source = context.slurm
     has_answered = source is not None and source.health in ("ok", "late") and source.seen_at is not None
     return context.running_job is None and (bool(context.jobs) or has_answered)
@@ -170,7 +170,7 @@ def _reader(context: PlanContext) -> Expected:
 
 
 def _shared(context: PlanContext, run: Run, path: str) -> tuple[str, ...]:
-    """That other runs read the same file."""
+    """A warning that other runs read the same file."""
     specs = {name: other.spec for name, other in context.state.runs.items() if name != run.name}
     others = [
         name

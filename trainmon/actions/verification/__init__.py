@@ -1,4 +1,4 @@
-"""Verification of actions: their effect is looked for in every new State. Pure."""
+"""Verification of actions: every new State is checked for their effect. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action with the State in which its effect is looked for; shared by all verbs. Pure."""
+"""An action with the State that is checked for its effect; shared by all verbs. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMMITTED, UNLISTED = "a new checkpoint is committed", "no checkpoint directory 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One action and the State of now."""
+    """One action and the present State."""
 
     record: Record
     state: State
@@ -35,7 +35,7 @@ class Observation:
 
     @property
     def since(self) -> Instant:
-        """When it was done; about when, where that was not observed."""
+        """When it was done, or about when if that was not observed."""
         return self.record.done_at or self.record.written_at or self.action.asked_at
 
     @property
@@ -68,20 +68,20 @@ class Observation:
         return self.now - self.since > limit
 
     def was_read(self) -> bool:
-        """Whether the host that reads the files has reported well after the action."""
+        """Whether the host that reads the files has reported at least two periods after the action."""
         reader = self.action.host if self.run is None or self.run.log is None else self.run.log.host
         source = self.state.sources.get(f"node:{reader}")
         return source is not None and source.seen_at is not None and source.seen_at > self.since + 2 * source.period
 
     def polls(self) -> float:
-        """The least number of polls of the queue since the action."""
+        """The minimum number of polls of the queue since the action."""
         source = self.state.sources.get(f"slurm:{self.action.cluster}")
         if source is None or source.seen_at is None or source.seen_at <= self.since:
             return 0
         return 1 + (source.seen_at - self.since) // source.period
 
     def milestone(self, name: str, at: Instant | None, missed: str | None = None) -> Milestone:
-        """The milestone as it is now. An observed one stays so; a miss keeps its text."""
+        """The milestone as it is now. An observed one does not change; a missed one keeps its text."""
         old = next((mark for mark in self.record.marks if mark.name == name), Milestone(name))
         if old.at is not None:
             return old
@@ -109,7 +109,7 @@ def committed(observed: Observation, name: str, begins: Instant | None) -> Miles
     if begins is not None and has_no_checkpoints(observed):
         missed = UNLISTED
     elif begins is not None and observed.now - begins > limit:
-        missed = f"no new checkpoint within {duration(limit)}: it was asked for, and is not there"
+        missed = f"no new checkpoint within {duration(limit)} of the request"
     return observed.milestone(name, new_checkpoint(observed), missed)
 
 

@@ -1,7 +1,7 @@
 """Verifies the effect of an action: a switch consumed, a checkpoint committed, a job that waits again. Pure.
 
-An exit status of 0 says little: `scontrol requeue Incomplete` prints nothing and does nothing for a job that has ended,
-and nobody may have read a switch file that exists. So every action is followed until its effect is observed.
+An exit status of 0 proves little: for a job that has ended, `scontrol requeue Incomplete` does nothing and prints
+nothing, and a switch file may never be read. So every action is followed until its effect is observed.
 """
 
 from __future__ import annotations

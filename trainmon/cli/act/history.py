@@ -1,4 +1,4 @@
-"""trainmon-tui actions: what was asked for from here, by whom, and what became of it."""
+"""trainmon-tui actions: the actions that were requested on this machine, by whom, and their results."""
 
 from __future__ import annotations
 

@@ -18,23 +18,23 @@ KEYS = {
     "S": "save", "K": "kill", "U": "unkill", "R": "requeue", "C": "cancel", "H": "hold", "T": "signal", "N": "queue",
     "X": "exclude",
 }  # fmt: skip
-"""The dashboard's keys that its sentences name, and the commands that do the same here."""
+"""The keys of the dashboard that sentences name, and the commands that do the same."""
 KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
 
 QUOTED = re.compile("(“[^”]*”)")
 """What a person wrote into a switch file: plan C is no key there."""
 
 TWICE = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
-"""A sentence that names both."""
+"""A sentence that names the key and the command."""
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
-"""By status. An action without a known result may still be done: see `trainmon-tui actions`."""
+"""Exit statuses by status. An action with an unknown result may still be done: see `trainmon-tui actions`."""
 
 CONFIRM: Seconds = 8.0
 """How long to wait for the first effect: a file that is there, a job that is held."""
 
 WORST = (1, 3, 4, 0)
-"""The order in which the worst of several exit statuses is chosen."""
+"""Exit statuses, the worst first."""
 
 
 # ---- plans -----------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class StateWatcher:
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[State], bool], timeout: Seconds) -> bool:
-        """Whether it comes true in time."""
+        """Wait for a condition; false when it does not come true in time."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self.state), timeout)
 

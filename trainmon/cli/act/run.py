@@ -113,7 +113,7 @@ def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, words: tuple[
 
 
 def wait_for_sources(watcher: StateWatcher) -> None:
-    """Wait until every source has answered or failed, and so have the sources that these answers added."""
+    """Wait until every source has answered or failed, including those that the first answers added."""
     until = time.monotonic() + SOURCES_TIMEOUT
     watcher.wait_for(have_answered, SOURCES_TIMEOUT)
     watcher.wait_for(lambda _: False, min(SETTLE, max(0.0, until - time.monotonic())))
@@ -121,7 +121,7 @@ def wait_for_sources(watcher: StateWatcher) -> None:
 
 
 def have_answered(state: State) -> bool:
-    """W&B is not waited for: no action needs it, and nobody who kills a run wants to wait for a web site."""
+    """Whether all sources but W&B have answered: no action needs W&B."""
     sources = [source for source in state.sources.values() if source.kind != "wandb"]
     return bool(sources) and all(has_answered(state, source) for source in sources)
 
@@ -152,7 +152,7 @@ def _request(state: State, verb: Verb, words: tuple[str, ...], options: Options)
 
 
 def confirm(plan: Plan, options: Options) -> str | None:
-    """Ask the person at this terminal. Returns None to go on, else why not."""
+    """Ask the person at this terminal to confirm. None means yes; else the text says why nothing was done."""
     if plan.typed is not None and options.typed is not None and options.typed != plan.typed:
         return f"nothing was done: --typed {options.typed} is not {plan.typed}"
     is_typed = plan.typed is None or options.typed == plan.typed

@@ -1,4 +1,4 @@
-"""Resolves the words of a command line to runs, jobs (by key) and nodes. Pure."""
+"""Resolves the arguments of a command to runs, jobs (by key) and nodes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainmon.lib import TrainmonError
 from trainmon.model import Job, State, Verb
 
 OF_JOBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
-"""Verbs that also take jobs: one that is in no run has no switches and no script."""
+"""Verbs that also take jobs. A job that belongs to no run has no switches and no script."""
 
 JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(?:\+(?P<component>\d+))?")
 """A component of a heterogeneous job, `88+1`, stands for the whole job: Slurm does most things to all of it only."""
@@ -22,11 +22,15 @@ SIGNALS = f"signals that a trainer can catch: {', '.join(NUMBERS)}"
 
 
 class NotFound(TrainmonError):
-    """A word names no run, job or node, or more than one job."""
+    """An argument names no run, job or node, or more than one job."""
 
 
 def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...], str | None]:
-    """`video-2b USR1` → the runs, and the signal if the last word is one. Raises NotFound when it looks like one."""
+    """`video-2b USR1` → the runs, and the signal if the last argument is one.
+
+    Raises:
+        NotFound: when it looks like a signal, but is none.
+    """
     *before, last = words
     name = last.removeprefix("SIG")
     if not before or last in state.runs or not LIKE_A_SIGNAL.fullmatch(name):
@@ -39,7 +43,9 @@ def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...],
 def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]:
     """The names of these rows in the State.
 
-    Raises: NotFound: when a word names nothing, or several jobs."""
+    Raises:
+        NotFound: when an argument names nothing, or several jobs.
+    """
     if verb != "exclude":
         return tuple(dict.fromkeys(_run_or_job(verb, word, state) for word in words))
     known = [*state.nodes, *state.scheduler_nodes]
@@ -76,7 +82,7 @@ def _runs(state: State) -> str:
 
 
 def _job(cluster: str | None, number: str, word: str, state: State) -> str:
-    """The key of the one job that is meant. Where there is one Slurm, it may also be a job that no queue lists."""
+    """The key of the one job that is meant. If there is one Slurm, it may be a job that no queue lists."""
     if cluster is not None and cluster not in state.clusters:
         raise NotFound(f"job {word}: no cluster {quoted(cluster)}{did_you_mean(cluster, state.clusters)}")
     jobs = [job for job in state.jobs.values() if cluster in (None, job.cluster)]

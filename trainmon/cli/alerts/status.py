@@ -24,7 +24,7 @@ LATELY_BY_CRON: Seconds = 15 * 60.0
 
 UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
 
-HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "TOLD")
+HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "DELIVERY")
 
 
 @click.command("status")
@@ -84,7 +84,7 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
 
 
 def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
-    """The machine-readable contract; null is not known. Times are Unix seconds."""
+    """The status as plain values, for --json. Null is not known; times are Unix seconds."""
     import msgspec
 
     from trainmon.engine import snapshot
@@ -112,7 +112,7 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
 
 def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
-    """The same for people."""
+    """The status for people."""
     from trainmon.alerting.rules import ago
     from trainmon.cli.terminal import table
     from trainmon.engine.snapshot import worst_first

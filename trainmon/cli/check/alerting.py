@@ -70,11 +70,11 @@ def _usable(settings: Settings) -> Iterator[Sender]:
 def _in_parallel(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
     found: list[list[Row]] = [[] for _ in made]
 
-    def look(sender: Sender, rows: list[Row]) -> None:
+    def check(sender: Sender, rows: list[Row]) -> None:
         rows += list(_channel(sender, test=test))
 
     threads = [
-        threading.Thread(target=look, args=(sender, rows), name=f"check {sender.health.name}", daemon=True)
+        threading.Thread(target=check, args=(sender, rows), name=f"check {sender.health.name}", daemon=True)
         for sender, rows in zip(made, found, strict=True)
     ]
     for thread in threads:

@@ -82,7 +82,7 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
 
 
 def _resolved(check: HostCheck) -> Iterator[Row]:
-    """What ssh's config says of the name, and its address."""
+    """The settings of ssh's config for the name, and its address."""
     host = check.host
     user, _, name = host.rpartition("@")
     try:
@@ -166,7 +166,7 @@ def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
         return
     for gpu in samples:
         if gpu.error or gpu.lost:
-            yield Row("bad", host, f"GPU {gpu.index}", gpu.error or "lost", "nvidia-smi -q there says more")
+            yield Row("bad", host, f"GPU {gpu.index}", gpu.error or "lost", "run nvidia-smi -q there for details")
     count = len(samples) or len(facts)
     name = next((gpu.name for gpu in facts if gpu.name), "unknown model")
     if expected is not None and expected > count:

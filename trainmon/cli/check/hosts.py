@@ -52,7 +52,7 @@ def check_hosts(
             slurm = _slurm_check(settings, cluster)
             check = ClusterCheck(settings, cluster, connections, loop, ssh_config)
             rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
-            yield from filter(None, rows)  # a machine that is asked for its Slurm alone, and has none, has no rows
+            yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
             if cluster.nodes is None and slurm is not None and slurm.nodes:
                 nodes = tuple(dict.fromkeys(slurm.nodes))
                 yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)

@@ -48,7 +48,11 @@ Choose = Callable[[], tuple[Settings, Path | None]]
 
 
 def watch(choose: Choose, ssh_config: Path | None) -> int:
-    """Watch until a signal ends it. Raises ConfigError where there is no config to begin with."""
+    """Run the daemon until a signal ends it.
+
+    Raises:
+        ConfigError: when the first config cannot be used.
+    """
     settings, file = choose()
     log_to_stderr()
     forget_agent()

@@ -1,4 +1,4 @@
-"""trainmon-tui service: what keeps `--alerts-only` running on this site: a unit, a crontab, a job script."""
+"""trainmon-tui service: prints what keeps `--alerts-only` running: a systemd unit, a crontab, a Slurm job, tmux."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from trainmon.cli.options import config_option, ssh_config_option
 UNIT = """\
 # Save as ~/.config/systemd/user/trainmon.service, then:
 #     systemctl --user daemon-reload && systemctl --user enable --now trainmon
-#     loginctl enable-linger "$USER"      # or it ends when you log out; some sites do not allow it: service cron, slurm
-# journalctl --user -u trainmon -f shows its log; systemctl --user reload trainmon has it read the config again.
+#     loginctl enable-linger "$USER"      # without it, it ends when you log out; if the site forbids it: service cron
+# journalctl --user -u trainmon -f shows its log; systemctl --user reload trainmon reloads the config.
 # Secrets that the config takes from the environment: NAME=value lines in ~/.config/trainmon-tui/environment, mode 600.
 
 [Unit]
@@ -31,16 +31,16 @@ ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=always
 RestartSec=5
-# Fed after each completed look at everything, by nothing else.
+# Fed only after all rules were evaluated.
 WatchdogSec=120
 TimeoutStartSec=90
 TimeoutStopSec=20
 KillMode=mixed
-# What W&B's own client needs in a child is counted, too.
+# Includes the child process of the W&B client.
 MemoryMax=1G
 Nice=10
 EnvironmentFile=-%h/.config/trainmon-tui/environment
-# It must not count on the agent of somebody who is logged in now.
+# A service must not depend on the SSH agent of a login session.
 UnsetEnvironment=SSH_AUTH_SOCK
 NoNewPrivileges=yes
 
@@ -49,25 +49,25 @@ WantedBy=default.target
 """
 
 CRONTAB = """\
-# For `crontab -e`, where there is no systemd of one's own. One of the two; the first where it is allowed.
+# For `crontab -e`, if you have no systemd of your own. Use one of the two; prefer the first.
 # Secrets that the config takes from the environment: NAME=value lines at the top of the crontab, or "file:/path".
 
-# 1. It runs all the time; one that died is started again within five minutes.
+# 1. It runs all the time. If it dies, it is started again within five minutes.
 @reboot {guarded} >/dev/null 2>&1
 */5 * * * * {guarded} >/dev/null 2>&1
 
-# 2. No process stays: a look every five minutes. What has a `hold` needs two looks; acknowledging from a phone waits
-#    for the next.
+# 2. No process stays: one check every five minutes. A rule with a `for` needs two checks. An acknowledgement from a
+#    phone waits for the next check.
 #*/5 * * * * {once}
 """
 
 JOB = """\
 #!/bin/bash
 # Save as trainmon.slurm, then: sbatch trainmon.slurm
-# Each job queues the next one as it starts, which waits for it to end: a time limit or a lost node ends no watch.
-# To end all of it: scancel --name=trainmon-alerts --user="$USER"
-# The next may run on another node: what was told is remembered only where its directory is shared, such as
-# XDG_STATE_HOME="$HOME/.local/state" on a home that all nodes have. A CPU partition with a long limit is right for it.
+# Each job submits the next one when it starts, and that one waits until it ends: the monitoring survives a time limit
+# and a lost node. To stop it: scancel --name=trainmon-alerts --user="$USER"
+# The next job may run on another node. It knows what was sent only if its state directory is shared, such as
+# XDG_STATE_HOME="$HOME/.local/state" on a shared home. Use a CPU partition with a long time limit.
 #SBATCH --job-name=trainmon-alerts
 #SBATCH --dependency=singleton
 #SBATCH --ntasks=1
@@ -82,7 +82,7 @@ JOB = """\
 waiting() { squeue --noheader --user="$(id -un)" --name=trainmon-alerts --states=PENDING; }
 [ -n "$(waiting)" ] || sbatch "$0" || echo "trainmon: the next job could not be queued" >&2
 
-# Near its limit, or cancelled: where the next job follows, nobody is told that the watch ends.
+# Near its time limit, or cancelled. If the next job follows, no notification says that the monitoring ends.
 leave() {
     ended=1
     if [ -n "$(waiting)" ]; then kill -USR1 "$daemon"; else kill -TERM "$daemon"; fi
@@ -99,9 +99,9 @@ done
 """
 
 TMUX = """\
-# Where neither systemd, cron nor a job may stay. It ends with a reboot of this machine: run it again then.
+# If neither systemd, cron nor a Slurm job is possible. Run it again after a reboot of this machine.
 tmux new-session -d -s trainmon {loop}
-# Look at it: tmux attach -t trainmon; leave it with Ctrl-b d.
+# To see it: tmux attach -t trainmon; detach with Ctrl-b d.
 """
 
 LOCK = '"$HOME/.trainmon-alerts.lock"'
@@ -157,7 +157,7 @@ def command(kind: str, config: Path | None, ssh_config: Path | None) -> int:
 
 
 def daemon_argv(config: Path | None, ssh_config: Path | None) -> list[str]:
-    """The daemon's command line, with absolute paths: who starts it has another PATH and another directory."""
+    """The daemon's command line, with absolute paths: a service has another PATH and another directory."""
     argv = [*program(), "--alerts-only"]
     if config is not None:
         argv += ["--config", str(config.absolute())]
@@ -167,7 +167,7 @@ def daemon_argv(config: Path | None, ssh_config: Path | None) -> list[str]:
 
 
 def program() -> list[str]:
-    """This program, as anybody may start it."""
+    """The command line of this program."""
     beside = Path(sys.executable).with_name("trainmon-tui")
     found = str(beside) if beside.exists() else shutil.which("trainmon-tui")
     return [found] if found else [sys.executable, "-m", "trainmon"]

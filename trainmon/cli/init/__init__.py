@@ -1,1 +1,1 @@
-"""`trainmon-tui init`: writes a config from what a login host says."""
+"""`trainmon-tui init`: writes a first config from what Slurm and W&B report."""

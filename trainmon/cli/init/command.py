@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from trainmon.cli.init.discovery import Account, Found
 
 LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
-"""What clusters call the host that people log in to."""
+"""The usual names of login hosts."""
 
 SHOWN = 20
 
@@ -95,7 +95,7 @@ def _prompt_for_hosts() -> tuple[str, ...]:
 
 
 def _found(login: str | None, ssh_config: Path | None) -> Found | None:
-    """What the Slurm of a host says, or of this machine. None where it has none; a host that was named says why."""
+    """What the Slurm of a host, or of this machine, reports; None where there is none."""
     from trainmon.cli.init.discovery import query_slurm
     from trainmon.cli.terminal import ask_on_terminal
     from trainmon.lib import TrainmonError, clean
@@ -125,7 +125,7 @@ def _account() -> Account | None:
 
 
 def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None, account: Account | None) -> str:
-    """The text, after it was read back: what init writes always loads."""
+    """The text of the config, after it was decoded: what init writes always loads."""
     import tomllib
 
     from trainmon.cli.init.template import text
@@ -139,7 +139,7 @@ def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | No
 
 
 def _write(file: Path, text: str, force: bool) -> None:
-    """A new file that only its user can read; an old one is replaced as a whole, or not at all."""
+    """Write a file that only its user can read. An old file is replaced atomically."""
     beside = file.with_name(f".{file.name}.{os.getpid()}") if force else file
     try:
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

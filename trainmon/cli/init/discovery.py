@@ -85,7 +85,7 @@ def folded(nodes: Sequence[str]) -> str:
 
 
 class Account(NamedTuple):
-    """A W&B login of this machine; what its server did not say is None."""
+    """A W&B login of this machine; what its server did not report is None."""
 
     server: str
     location: str
@@ -107,7 +107,7 @@ def query_wandb(
     login: Callable[[], Credentials] = find_credentials,
     client: Callable[[], WandbClient] = ChildClient,
 ) -> Account | None:
-    """The account; None where there is no key, and nothing is started then."""
+    """The account; None where there is no key. Without a key, no client is started."""
     found = login()
     if found.location is None:
         return None
@@ -116,5 +116,5 @@ def query_wandb(
         with contextlib.closing(client()) as asking:
             viewer = asking.ask(ReadViewer(id=0), Viewer)
     except WandbError:
-        return account  # `check` says what is wrong
+        return account  # `check` reports the error
     return account._replace(user=viewer.user, entity=viewer.entity, teams=viewer.teams)

@@ -1,4 +1,4 @@
-"""The text of a first trainmon.toml: what is known is written, everything else that matters is there as a comment."""
+"""The text of a first trainmon.toml: known settings, and the other important ones as comments."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ name = {name}
 {login}
 {nodes}
 # users = [{user}]              # whose jobs are watched; absent: your own
-# slurm_every = "30s"           # the period of the queue
+# slurm_every = "30s"           # the polling period of Slurm
 # spares = 2                    # healthy idle nodes wanted
-# every = "2s"                  # the period of the fast numbers
+# every = "2s"                  # the sampling period of GPUs and hosts
 # python = "python3"            # the interpreter on the nodes
 # connect = {{ at_once = 8, timeout = "10s" }}
 
 # [wandb]
-# every = "60s"                 # the period{account}
+# every = "60s"                 # the polling period{account}
 
-{runs}# A training run. Its step, loss and speed are read from its log. Your own running jobs are runs by themselves; an
-# entry adds to what is known of them.
+{runs}# A training run. Its step, loss and speed are read from its log. Your running jobs are found automatically; an
+# entry adds settings to them.
 # [[run]]
 # name = "my-run"
 # job = "my-run"                                # the name of its Slurm jobs
-# user = "me"                                   # whose these jobs are; absent: you
-# log = "/shared/my-run/logs/*.out"             # the newest match is followed; absent: what its job prints
-# checkpoints = "/shared/my-run/checkpoints"    # these and the disk under it are watched
-# kill_switch = "/shared/my-run/kill-switch"    # the file that ends it when it appears
-# save_switch = "/shared/my-run/save-switch"    # the file that makes it save when it appears
-# script = "/shared/my-run/train.slurm"         # what "queue another" hands to sbatch
-# target_step = 100_000                         # otherwise what its log says
-# stall_after = "15m"                           # without a step for this long it is stalled
-# nodes = [{node}]                          # where no job says it
+# user = "me"                                   # the owner of these jobs; absent: you
+# log = "/shared/my-run/logs/*.out"             # the newest match is followed; absent: the output of its job
+# checkpoints = "/shared/my-run/checkpoints"    # they and their disk are watched
+# kill_switch = "/shared/my-run/kill-switch"    # the trainer saves and exits when it appears
+# save_switch = "/shared/my-run/save-switch"    # the trainer saves when it appears
+# script = "/shared/my-run/train.slurm"         # "queue another" submits it with sbatch
+# target_step = 100_000                         # absent: the target in its log
+# stall_after = "15m"                           # it is stalled after this long without a step
+# nodes = [{node}]                          # where it trains, if no job says it
 # wandb = {project:<38}# its W&B project
 # group = "my-run"                              # its runs there; or run = "ab12cd34", display = "my-", tags = ["main"]
-# restart_grace = "15m"                         # how late the next may appear after one has ended
-# charts = ["train/loss"]                       # absent: the metrics with the common names
+# restart_grace = "15m"                         # how long the next one may take to appear
+# charts = ["train/loss"]                       # absent: metrics with the usual names
 # labels = {{ owner = "me" }}
 # cluster = {name}                              # needed only with several clusters
 
@@ -62,11 +62,11 @@ name = {name}
 # name = "mine"
 # pattern = 'iter (?P<step>\\d+)/(?P<target_step>\\d+) loss (?P<loss>\\S+)'
 
-# A disk to watch, besides those under the runs' own paths.
+# A disk to watch, in addition to the disks of the runs' own paths.
 [[disk]]
 path = "/"
 on = "nodes"                    # login | nodes | run
-# usable = "80%"                # where 80 % is the new 100 %
+# usable = "80%"                # treat 80 % as full
 
 # [[disk]]
 # path = "/shared"
@@ -74,17 +74,17 @@ on = "nodes"                    # login | nodes | run
 # lag = "10m"                   # its statistics may be this old
 # quota = {{ command = ["lfs", "quota", "-q", "-u", "me", "/shared"], parser = "lustre" }}
 
-# Who is told of alerts. Two channels that share nothing let people sleep; `trainmon-tui check --notify` tests them.
+# Who is notified of alerts. Use two channels that share nothing; `trainmon-tui check --notify` tests them.
 # [[notify]]
 # type = "ntfy"                 # or webhook, healthchecks, command, desktop; apprise for mail, Slack, SMS and the rest
 # topic = "env:NTFY_TOPIC"      # secrets come from the environment, or from "file:/path"
 # severity = "warning"          # critical | warning | info
 
 # [heartbeat]
-# every = "4h"                  # a sign of life by every channel
-# ping = "env:HEALTHCHECK_URL"  # a dead-man's switch elsewhere: it calls when it is not asked any more
+# every = "4h"                  # a report to every channel
+# ping = "env:HEALTHCHECK_URL"  # a dead-man's switch: it notifies you when the pings stop
 
-# A rule whose settings differ; `trainmon-tui rules` lists all of them.
+# Settings of a rule; `trainmon-tui rules` lists all rules.
 # [[rule]]
 # type = "gpu-hot"
 # for = "5m"
@@ -93,9 +93,9 @@ on = "nodes"                    # login | nodes | run
 # host = "bastion"              # where `trainmon-tui --alerts-only` runs, if not on this machine
 """
 
-NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is asked there; absent: on this machine'
-NO_NODES = '# nodes = ["gpu-[001-032]"]   # absent: the login host, or this machine; "slurm": those of the runs\' jobs'
-SLURMS_NODES = 'nodes = "slurm"                 # those of the runs\' jobs, as they come and go; or ["gpu-[001-032]"]'
+NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is queried there; absent: on this machine'
+NO_NODES = '# nodes = ["gpu-[001-032]"]   # absent: the login host or this machine; "slurm": those of the runs\' jobs'
+SLURMS_NODES = 'nodes = "slurm"                 # the nodes of the runs\' jobs; or ["gpu-[001-032]"]'
 
 RUN = """\
 # Job {id} runs on {count} ({hosts}).
@@ -115,7 +115,7 @@ WANDB = """\
 # wandb = {project}
 # group = {name}
 """
-"""Of a run, where there is a W&B login."""
+"""The lines of a run, if there is a W&B login."""
 
 
 def text(
@@ -125,7 +125,7 @@ def text(
     found: Found | None = None,
     account: Account | None = None,
 ) -> str:
-    """A config for these hosts, and for what a Slurm and a W&B login say."""
+    """A config for these hosts, with what Slurm and W&B reported."""
     unnamed = NO_NODES if found is None else f"# {comment(found.summary)}\n{SLURMS_NODES}"
     return TEXT.format(
         name=quote(name),
@@ -145,7 +145,7 @@ def _project(account: Account | None) -> str:
 
 
 def _run(job: Job, account: Account | None) -> str:
-    """One of our own jobs as a run. Its log is found by itself: a path with the number of a job is of no use later."""
+    """One of our own jobs as a run. Its log is a comment: a path with the number of a job is of no use later."""
     command = job.command or ""
     known = command.startswith("/") and " " not in command
     return RUN.format(
@@ -154,17 +154,17 @@ def _run(job: Job, account: Account | None) -> str:
         hosts=comment(folded(job.nodes)),
         name=quote(job.name),
         plain="".join(char if char.isalnum() or char in "-_." else "-" for char in job.name),
-        log=f"# log = {quote(job.stdout)}   # found by itself: what its job prints" if job.stdout else "# log: none",
+        log=f"# log = {quote(job.stdout)}   # found automatically" if job.stdout else "# log: none",
         wandb="" if account is None else WANDB.format(project=_project(account), name=quote(job.name)),
         script=f"script = {quote(command)}" if known else '# script = "/shared/train.slurm"',
     )
 
 
-def comment(words: str) -> str:
-    """A stranger's words behind a `#`: a new line would end the comment."""
-    return shorten(clean(words), 90)
+def comment(text: str) -> str:
+    """Untrusted text behind a `#`: a new line would end the comment."""
+    return shorten(clean(text), 90)
 
 
 def quote(value: str) -> str:
-    """A TOML basic string; JSON's is one as well, as long as it holds no halves of characters."""
+    """A TOML basic string; JSON's is one as well, if it has no surrogates."""
     return json.dumps(value, ensure_ascii=False)

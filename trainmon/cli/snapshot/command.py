@@ -44,7 +44,7 @@ WITHOUT_GPUS = ("none", "sh")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
     """Print one reading of everything.
 
-    Waits until every host, queue and W&B run has answered or failed, at most --wait. Nobody is asked for a password.
+    Waits until every host, queue and W&B run has answered or failed, at most --wait. There is no password prompt.
     It cannot wait for hold times: a critical condition counts while its alert is still pending. A condition that only
     time can prove, such as an idle GPU, does not count.
 
@@ -77,9 +77,11 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
 
 
 def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] | None:
-    """The sources that were asked for, where others are watched beside them and must not hide that none of these
-    answers: the hosts of the command line, whose login host or Slurm is watched as well; the W&B runs of a config that
-    names nothing else, beside which this machine is. None: all."""
+    """The sources that the verdict is about; None: all of them.
+
+    With hosts on the command line, these are the hosts: their login host and Slurm are watched too, but must not hide
+    that no host answers. With a config that names W&B runs only, these are the W&B runs: this machine is watched too.
+    """
     from trainmon.config import ClusterSettings, watched_nodes
 
     if hosts:
@@ -144,8 +146,8 @@ def has_answered(state: State, source: Source) -> bool:
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
-    """Whether the hosts that answer have told of the disks and the logs that they look at. Of a mount that hangs they
-    do so only when they have given up on it, after some seconds."""
+    """Whether the hosts that answer have reported their disks and logs. A mount that hangs is reported after some
+    seconds."""
     readers = {
         name: node.cluster
         for name, node in state.nodes.items()

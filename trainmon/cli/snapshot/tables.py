@@ -17,10 +17,10 @@ from tui.views.alerts import remarks
 
 Row = tuple[str, ...]
 
-ALERTS = ("SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "KNOWN, TOLD")
+ALERTS = ("SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "DETAILS, DELIVERY")
 ALERTS_AT_MOST = 50
 RUNS = ("RUN", "VERDICT", "JOB", "STEP", "LOSS", "STEP TIME", "LAST STEP", "CHECKPOINT", "WHY")
-WANDB = ("RUN", "W&B RUN", "STATE", "HEARTBEAT", "STEP", "GROUP", "SAYS")
+WANDB = ("RUN", "W&B RUN", "STATE", "HEARTBEAT", "STEP", "GROUP", "NOTE")
 HOSTS = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LOAD", "MEMORY", "AGE", "TROUBLE")
 SCHEDULERS = ("SCHEDULER", "HEALTH", "AGE", "TROUBLE")
 JOBS = ("JOB", "NAME", "USER", "STATE", "NODES", "LEFT", "RESTARTS", "WHY")
@@ -104,8 +104,8 @@ def _checkpoint(found: Checkpoints | None, now: Instant) -> str:
 
 def _wandb(run: Run, state: State) -> Row:
     source, known = state.sources.get(f"wandb:{run.name}"), run.wandb or Wandb()
-    says = [source.error, source.hint] if source is not None and source.error is not None else []
-    says += [known.why if run.wandb is not None else "W&B has not answered yet", known.loss_why]
+    notes = [source.error, source.hint] if source is not None and source.error is not None else []
+    notes += [known.why if run.wandb is not None else "W&B has not answered yet", known.loss_why]
     current = known.current
     return (
         run.name,
@@ -114,7 +114,7 @@ def _wandb(run: Run, state: State) -> Row:
         "?" if current is None else age(active_run.silent_for(known, current, state.at)),
         "?" if current is None else count(current.step),
         known.phase if run.wandb is not None else "?",
-        "; ".join(text for text in says if text),
+        "; ".join(text for text in notes if text),
     )
 
 

@@ -97,7 +97,7 @@ class World:
         self.performer = self.made()
 
     def made(self, **fields: Any) -> Executor:
-        plain = {"ledger": self.book, "hurry": self.hurried.append, "clock": SystemClock(), "actor": ANA}
+        plain = {"ledger": self.book, "poll_soon": self.hurried.append, "clock": SystemClock(), "actor": ANA}
         return Executor(self.shell_of, lambda: self.state, self.events.append, **plain | fields)
 
     def shell_of(self, host: str) -> Host:
@@ -176,7 +176,7 @@ def test_a_ledger_that_is_stuck_stops_nothing_and_the_record_says_so(world: Worl
     for error in (TrainmonError("the ledger does not answer"), RuntimeError("a bug")):
         world.book.error = error
         record = world.act(only(world.plan("save" if isinstance(error, TrainmonError) else "kill")))
-        assert (record.status, record.note) == ("done", f"not written down: {error}")
+        assert (record.status, record.note) == ("done", f"not recorded in the ledger: {error}")
     assert (tmp_path / "save").exists()
 
 
@@ -373,7 +373,7 @@ def test_a_host_that_is_not_connected_refuses_every_plan_in_words(world: World) 
     world.unreachable = HostUnreachable("login", "login: no answer in 10 s")
     for verb in ("save", "unkill", "requeue", "cancel", "signal", "queue"):
         refusals = world.plan(verb).refusals
-        assert [refusal.why.removeprefix("cannot tell whether a switch is armed: ") for refusal in refusals] == [
+        assert [refusal.why.removeprefix("it is not known whether a switch is armed: ") for refusal in refusals] == [
             f"{world.state.runs['llm'].spec.save_switch}: login: no answer in 10 s" if verb == "save"
             else "login: no answer in 10 s"
         ]  # fmt: skip

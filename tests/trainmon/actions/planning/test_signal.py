@@ -25,7 +25,7 @@ def test_a_job_with_steps_gets_it_in_its_steps() -> None:
     plan = signalled()
     action = only(plan)
     assert action.operation == Execute(("scancel", "--signal=USR1", "88_3"))
-    assert ("who gets it", "its step 0, not the batch shell") in action.facts
+    assert ("receivers", "its step 0, not the batch shell") in action.facts
     assert ("caught", "by 16 of 16 GPU processes") in action.facts
     assert (plan.typed, action.warnings) == (None, ())
     assert action.consequences == (
@@ -39,7 +39,7 @@ def test_a_job_without_steps_gets_it_in_its_batch_shell() -> None:
     for steps in ({}, {"prod/88_3": ("batch", "extern")}):
         action = only(signalled(steps=steps))
         assert action.operation == Execute(("scancel", "--signal=USR1", "--batch", "88_3"))
-        assert ("who gets it", "only the batch shell: the job has no steps (no srun)") in action.facts
+        assert ("receivers", "only the batch shell: the job has no steps (no srun)") in action.facts
         assert "must trap USR1 and forward it" in action.consequences[-1]
         assert ("caught", "by 16 of 16 GPU processes, if the shell forwards it") in action.facts
         assert action.warnings == (
@@ -67,7 +67,9 @@ def test_masks_that_are_not_known_are_said_to_be_unknown() -> None:
         plan = signalled(of=of)
         assert plan.typed is None
         assert only(plan).warnings == ("It is not known whether a process catches USR1: an uncaught signal kills.",)
-    assert only(signalled(of=with_masks(USR1, None))).warnings == ("It is not known of 8 more GPU processes.",)
+    assert only(signalled(of=with_masks(USR1, None))).warnings == (
+        "It is not known whether 8 more GPU processes catch it.",
+    )
 
 
 def test_processes_of_others_on_the_same_gpus_do_not_count() -> None:

@@ -211,7 +211,7 @@ def test_u_without_an_armed_switch_says_so() -> None:
     assert refused(planned("unkill")).why == "no switch is armed"
     blind = replace(RUN, kill=Switch(path=KILL, error="no permission in its directory"))
     why = refused(planned("unkill", of=state(run=blind))).why
-    assert why == "cannot tell whether a switch is armed: no permission in its directory"
+    assert why == "it is not known whether a switch is armed: no permission in its directory"
 
 
 def test_the_clock_of_the_host_does_not_change_the_age() -> None:
