@@ -36,7 +36,7 @@ class Acting:
         self.watch.look()
         plans: list[Plan] = []
         self._performer.prepare(
-            ActionRequest(verb=verb, subjects=subjects, asked_at=self.watch.clock.now(), **fields), plans.append
+            ActionRequest(verb=verb, subjects=subjects, requested_at=self.watch.clock.now(), **fields), plans.append
         )
         until(lambda: plans, "the plan has come")
         return plans[0]

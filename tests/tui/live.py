@@ -30,8 +30,8 @@ class Stage(FakeBackend):
         super().act(actions)
         for action in actions:
             self.tell(Record(action=action))
-            done = Record(action=action, status="done", done_at=action.asked_at, outcome="",
-                          marks=(Milestone("the file appears", action.asked_at + 2.0),))  # fmt: skip
+            done = Record(action=action, status="done", done_at=action.requested_at, outcome="",
+                          marks=(Milestone("the file appears", action.requested_at + 2.0),))  # fmt: skip
             later = threading.Timer(0.5, partial(self.tell, done))
             later.daemon = True
             later.start()

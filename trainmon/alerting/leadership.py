@@ -54,7 +54,7 @@ class LeadershipTracker:
         """Take over the alerts of the ledger. The daemon of another machine knows more than our own ledger."""
         self._recalled = True
         self.outage = None if recalled.at is None else max(0.0, now - recalled.at)
-        changes.recall(recalled.memory, recalled.orders_until)
+        changes.recall(recalled.memory, recalled.requests_until)
         stored = tuple(_with_delivering_channels(alert) for alert in recalled.alerts)
         if self._was_daemon:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}

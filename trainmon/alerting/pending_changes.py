@@ -54,7 +54,7 @@ class PendingChanges:
         self.memory |= memory
         self._new_memory |= memory
 
-    def recall(self, memory: Mapping[str, str], orders_until: int) -> None:
+    def recall(self, memory: Mapping[str, str], requests_until: int) -> None:
         """Take over the memory of the leader before."""
 
         def at(value: str) -> float:
@@ -65,7 +65,7 @@ class PendingChanges:
 
         newest = {key: max((self.memory[key], value), key=at) for key, value in memory.items() if key in self.memory}
         self.memory = {**self.memory, **memory, **newest}
-        self._orders_until = self._orders_written = max(self._orders_until, orders_until)
+        self._orders_until = self._orders_written = max(self._orders_until, requests_until)
 
     def write_all(self) -> None:
         """Write every alert with the next changes: the ledger may be another one."""
@@ -102,7 +102,7 @@ class PendingChanges:
             silences=tuple(self.silences.values()),
             notices=tuple(_linked(notice, state) for notice in self.notices),
             history=tuple(self._history),
-            orders_until=orders,
+            requests_until=orders,
             memory=self._new_memory,
         )
         self._written |= {alert.id: (alert, now) for alert in changed}

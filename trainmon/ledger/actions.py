@@ -76,8 +76,8 @@ def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: 
 def _row(record: Record) -> tuple[str | float | None, ...]:
     action = record.action
     values = (
-        action.id, action.asked_at, action.who, action.from_host, action.verb, action.subject, action.run, action.job,
-        action.cluster, action.host, action.title, shown(action.operation), action.why,
+        action.id, action.requested_at, action.who, action.from_host, action.verb, action.subject, action.run,
+        action.job, action.cluster, action.host, action.title, shown(action.operation), action.why,
         record.status, record.done_at, record.outcome, record.settled_at, record.note,
         as_json(record),
     )  # fmt: skip

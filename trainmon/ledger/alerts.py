@@ -59,8 +59,8 @@ def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None
         ([*fields(silence, SILENCE_COLUMNS), as_json(silence)] for silence in changes.silences),
     )
     memory = dict(changes.memory)
-    if changes.orders_until is not None:
-        memory[ORDERS_UNTIL] = str(changes.orders_until)
+    if changes.requests_until is not None:
+        memory[ORDERS_UNTIL] = str(changes.requests_until)
     connection.executemany(
         "INSERT OR REPLACE INTO memory (name, value) VALUES (?, ?)",
         ((storable(name), storable(value)) for name, value in memory.items()),
@@ -109,7 +109,7 @@ def read_recalled(connection: sqlite3.Connection, now: Instant) -> Recalled:
     return Recalled(
         alerts=tuple(decode_rows(alerts, Alert, "alert")),
         silences=tuple(decode_rows(silences, Silence, "silence")),
-        orders_until=int(until) if until.isdecimal() else 0,
+        requests_until=int(until) if until.isdecimal() else 0,
         memory=memory,
         at=max((at for (at,) in written if at is not None), default=None),
     )

@@ -190,7 +190,7 @@ def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
             )
         values = dict(zip(NAMES, plain, strict=True))
         values["notice"] = notice if because is None else with_reason(notice, str(because))
-        values["told_by"] = str(delivered_by).split("\n") if delivered_by is not None else ()
+        values["delivered_by"] = str(delivered_by).split("\n") if delivered_by is not None else ()
         found.append(msgspec.convert(values, Notification))
     return found
 

@@ -45,8 +45,8 @@ class Transaction:
         self._notices |= {notice.key: notice for notice in new}
         self._history.extend(Happening(changes.at, *line) for line in changes.history)
         self._memory |= changes.memory
-        if changes.orders_until is not None:
-            self._orders_until = changes.orders_until
+        if changes.requests_until is not None:
+            self._orders_until = changes.requests_until
         _drop_oldest(self._notices, NOTICES_AT_MOST)
         return new
 
@@ -98,7 +98,7 @@ class Transaction:
                 at=self._at,
                 alerts=tuple(self._alerts.values()),
                 silences=tuple(self._silences.values()),
-                orders_until=self._orders_until,
+                requests_until=self._orders_until,
                 memory=self._memory,
             )
             write_changes(connection, changes)

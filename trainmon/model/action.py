@@ -19,7 +19,7 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     verb: Verb
     subjects: tuple[str, ...]
     """Names of runs, keys of jobs (`prod/88_3`), or names of nodes for `exclude`."""
-    asked_at: Instant
+    requested_at: Instant
     why: str = ""
     """The person's own words, written into switch files and the ledger."""
     count: int = 1
@@ -134,7 +134,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     who: str = ""
     from_host: str = ""
     why: str = ""
-    asked_at: Instant = 0.0
+    requested_at: Instant = msgspec.field(default=0.0, name="asked_at")
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -191,7 +191,7 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
     alerts: tuple[Alert, ...] = ()
     """Those that are open, and those that ended within a day."""
     silences: tuple[Silence, ...] = ()
-    orders_until: int = 0
+    requests_until: int = 0
     memory: Mapping[str, str] = {}
     at: Instant | None = None
     """When anything was last written down: how long nobody looked."""

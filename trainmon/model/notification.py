@@ -57,7 +57,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     made_at: Instant
     sent_at: Instant | None = None
     words: str | None = None
-    told_by: tuple[str, ...] = ()
+    delivered_by: tuple[str, ...] = ()
     """The channels that have delivered it in place of this one, which was down."""
 
     @property
@@ -136,7 +136,7 @@ class AlertChanges(msgspec.Struct, frozen=True, kw_only=True):
     notices: tuple[Notice, ...] = ()
     history: tuple[tuple[str, str, str], ...] = ()
     """(alert id, what happened: pending, fired, resolved, acknowledged …, in words)."""
-    orders_until: int | None = None
+    requests_until: int | None = None
     """The orders of others are carried out up to this number."""
     memory: Mapping[str, str] = {}
     """What must survive a restart besides: when the last heartbeat was told, and its like."""

@@ -61,9 +61,9 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Who sends notifications."""
     evaluated_at: Instant | None = None
     """When the rules were last evaluated."""
-    woke_at: Instant | None = None
+    clock_jumped_at: Instant | None = None
     """When this program last noticed a sleep or a clock jump. Ages from before that time are not trusted."""
-    woke_why: str | None = None
+    clock_jump_why: str | None = None
     """What happened then, in a sentence."""
 
 

@@ -130,7 +130,7 @@ def _all_changes(before: State, after: State) -> Iterator[Said]:
         yield Said(
             logging.WARNING if after.ledger else logging.INFO, "ledger", {"words": after.ledger or "works again"}
         )
-    if after.woke_at != before.woke_at and after.woke_at is not None:
+    if after.clock_jumped_at != before.clock_jumped_at and after.clock_jumped_at is not None:
         yield Said(logging.WARNING, "clock", {"words": "the machine slept or its clock jumped: older ages are ignored"})
     yield from _sources(before, after)
     yield from _alerts(before, after)

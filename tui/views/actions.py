@@ -80,7 +80,7 @@ def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: I
     run_of = {key: run.name for run in state.runs.values() for key in run.jobs} if verb in OF_RUNS else {}
     names = tuple(dict.fromkeys(run_of.get(key, key) if kind == "job" else key for kind, key in wanted))
     verb = hold_or_release(state, names) if verb == "hold" else verb
-    return ActionRequest(verb=verb, subjects=names, asked_at=now)
+    return ActionRequest(verb=verb, subjects=names, requested_at=now)
 
 
 def subjects_text(request: ActionRequest, state: State) -> str:
@@ -94,7 +94,7 @@ def subjects_text(request: ActionRequest, state: State) -> str:
 
 def hosts_text(request: ActionRequest, state: State) -> str:
     """The hosts that its plan reads from: `login1`."""
-    reads = reads_for_plan(request, state, Readback(at=request.asked_at))
+    reads = reads_for_plan(request, state, Readback(at=request.requested_at))
     return ", ".join(dict.fromkeys(clean(read.host) for read in reads)) or "its host"
 
 

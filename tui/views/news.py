@@ -64,7 +64,7 @@ def changes(before: Record, after: Record) -> Iterator[Toast]:
 
 def reached(name: str, at: Instant, record: Record) -> str:
     """`taken after 3.3s`: the time since the action was done, not since its plan was requested."""
-    return f"{name} after {duration(max(0.0, at - (record.done_at or record.action.asked_at)))}"
+    return f"{name} after {duration(max(0.0, at - (record.done_at or record.action.requested_at)))}"
 
 
 def in_flight(state: State | None) -> list[Record]:
@@ -73,7 +73,7 @@ def in_flight(state: State | None) -> list[Record]:
     if state is None:
         return []
     asked = [one for one in state.actions.values() if one.status == "asked"]
-    return [one for one in asked if (one.written_at or one.action.asked_at) >= state.started_at]
+    return [one for one in asked if (one.written_at or one.action.requested_at) >= state.started_at]
 
 
 # ---- alerts ----------------------------------------------------------------------------------------------------------

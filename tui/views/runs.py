@@ -152,7 +152,7 @@ STATUS_STYLES = {"failed": "crit", "refused": "warn", "unknown": "warn"}
 def record_lines(record: Record, now: Instant, width: int) -> Iterator[Line]:
     """`save, 2m ago by ana: done`, then a line for each expected result."""
     action = record.action
-    requested = f"{calm_age(now - action.asked_at)} ago by {action.who or UNKNOWN}"
+    requested = f"{calm_age(now - action.requested_at)} ago by {action.who or UNKNOWN}"
     outcome = f": {record.outcome}" if record.outcome else ""
     status = "running" if record.status == "asked" and record.is_open else record.status
     style = STATUS_STYLES.get(record.status, "")

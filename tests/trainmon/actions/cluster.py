@@ -98,7 +98,7 @@ def state(*jobs: Job, run: Run = RUN, **fields: Any) -> State:
 
 def ask(verb: Verb, *subjects: str, **fields: Any) -> ActionRequest:
     return ActionRequest(
-        **{"verb": verb, "subjects": subjects or ("llm",), "asked_at": NOW, "why": "loss spike"} | fields
+        **{"verb": verb, "subjects": subjects or ("llm",), "requested_at": NOW, "why": "loss spike"} | fields
     )
 
 

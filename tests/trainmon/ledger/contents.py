@@ -44,7 +44,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "history": [line._asdict() for line in alert_history(directory, 0.0, MANY)],
         "silences": now.recalled.silences,
         "orders": [{"number": number, "order": order} for number, order in orders],
-        "orders until": now.recalled.orders_until,
+        "orders until": now.recalled.requests_until,
         "memory": now.recalled.memory,
         "written at": now.recalled.at,
         "outbox": now.notifications,

@@ -139,7 +139,7 @@ class Cluster(DashboardBackend):
 
     def plan(self, verb: str, *subjects: str, **more: object) -> tuple[Action, ...]:
         answers: queue.Queue[Plan] = queue.Queue()
-        ask = {"verb": verb, "subjects": subjects, "asked_at": self.engine.clock.now(), "why": "it is slow", **more}
+        ask = {"verb": verb, "subjects": subjects, "requested_at": self.engine.clock.now(), "why": "it is slow", **more}
         self.prepare(msgspec.convert(ask, ActionRequest), answers.put)
         plan = answers.get(timeout=30)
         print(f"{self.elapsed:5.0f} s: {verb} {subjects}: {[refusal.why for refusal in plan.refusals] or 'planned'}")

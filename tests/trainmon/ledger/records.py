@@ -29,14 +29,14 @@ def action(name: str = "a1", **changes: Any) -> Action:
         who="ana",
         from_host="laptop",
         why="its node is slow",
-        asked_at=1000.0,
+        requested_at=1000.0,
     )
     return replace(plain, **changes)
 
 
 def record(name: str = "a1", *, at: float = 1000.0, **changes: Any) -> Record:
     """It, written down."""
-    return replace(Record(action=action(name, asked_at=at)), **changes)
+    return replace(Record(action=action(name, requested_at=at)), **changes)
 
 
 DONE: dict[str, Any] = {

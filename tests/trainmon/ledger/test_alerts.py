@@ -66,11 +66,11 @@ def order(**facts: Any) -> AlertRequest:
 
 def test_what_is_written_is_recalled_whole(ledger: sqlite3.Connection) -> None:
     nasty = alert(id="b", summary="\x1b[2J 'quoted' \udcff", evidence=("é" * 300,))
-    write(ledger, alerts=(alert(), nasty), silences=(silence(),), memory={"heartbeat": "17"}, orders_until=4)
+    write(ledger, alerts=(alert(), nasty), silences=(silence(),), memory={"heartbeat": "17"}, requests_until=4)
     found = read_recalled(ledger, NOW)
     assert found.alerts[0] == alert()
     assert found.alerts[1].summary == "\x1b[2J 'quoted' ?"
-    assert (found.silences, found.memory, found.orders_until) == ((silence(),), {"heartbeat": "17"}, 4)
+    assert (found.silences, found.memory, found.requests_until) == ((silence(),), {"heartbeat": "17"}, 4)
     assert found.at == NOW
 
 
@@ -107,7 +107,7 @@ def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_count
     extras = [Extra(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
     marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
     transaction(extras=tuple(extras), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
-    known = {(one.notice.key, one.channel): sorted(one.told_by) for one in read_waiting(ledger)}
+    known = {(one.notice.key, one.channel): sorted(one.delivered_by) for one in read_waiting(ledger)}
     told = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
     waits = [("b-fire", "phone"), ("c-fire", "phone"), ("c-fire", "spare"), ("c-fire", "pager")]
     assert known == {**told, **{address: [] for address in waits}}

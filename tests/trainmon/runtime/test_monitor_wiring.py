@@ -48,7 +48,7 @@ def state_where(parts: Monitor, what: Callable[[State], object]) -> State:
 
 def planned(parts: Monitor) -> Plan:
     answers: queue.Queue[Plan] = queue.Queue()
-    parts.prepare(ActionRequest(verb="save", subjects=("llm",), asked_at=parts.engine.clock.now()), answers.put)
+    parts.prepare(ActionRequest(verb="save", subjects=("llm",), requested_at=parts.engine.clock.now()), answers.put)
     return answers.get(timeout=40)
 
 
@@ -101,7 +101,7 @@ def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
         name = next(name for name, run in state.runs.items() if run.job and run.spec.save_switch)
         state_where(parts, lambda state: state.runs[name].save is not None and state.runs[name].save.exists is False)
         answers: queue.Queue[Plan] = queue.Queue()
-        parts.prepare(ActionRequest(verb="save", subjects=(name,), asked_at=parts.engine.clock.now()), answers.put)
+        parts.prepare(ActionRequest(verb="save", subjects=(name,), requested_at=parts.engine.clock.now()), answers.put)
         plan = answers.get(timeout=40)
         assert plan.refusals == ()
         parts.act(plan.actions)

@@ -26,7 +26,7 @@ from tui.modals.text_prompt import TextPrompt
 from tui.screens import MainScreen
 from tui.screens.details import RunScreen
 
-KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
+KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
 
 
 def plan() -> PlanScreen:

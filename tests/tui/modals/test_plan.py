@@ -19,7 +19,7 @@ from tui.modals.plan import PlanScreen
 from tui.views import action_text, button_text, command_line, plan_rows, plan_summary, visible
 from tui.views.actions import wrapped
 
-KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), asked_at=NOW)
+KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
 
 
 @asynccontextmanager
@@ -209,7 +209,7 @@ async def test_what_an_earlier_look_brings_too_late_is_dropped() -> None:
 
 
 async def test_queue_asks_how_many_first() -> None:
-    ask = ActionRequest(verb="queue", subjects=("llm-7b-a",), asked_at=NOW)
+    ask = ActionRequest(verb="queue", subjects=("llm-7b-a",), requested_at=NOW)
     async with planning(ask, answering(plans.kills)) as (_, pilot, backend, screen):
         assert screen.count.has_focus
         await pilot.press("backspace", *"4x", "enter")
@@ -220,7 +220,7 @@ async def test_queue_asks_how_many_first() -> None:
 
 
 async def test_of_several_armed_switches_one_is_chosen_and_then_planned() -> None:
-    ask = ActionRequest(verb="unkill", subjects=("llm-7b-a",), asked_at=NOW)
+    ask = ActionRequest(verb="unkill", subjects=("llm-7b-a",), requested_at=NOW)
     async with planning(ask, answering(plans.switches)) as (app, pilot, backend, _):
         assert "kill switch, armed 4m ago by ana" in text_of(app)
         await pilot.press("j", "enter")
@@ -244,7 +244,7 @@ async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
 
 
 async def test_a_run_that_steps_is_not() -> None:
-    ask = ActionRequest(verb="kill", subjects=("llm-70b",), asked_at=NOW)
+    ask = ActionRequest(verb="kill", subjects=("llm-70b",), requested_at=NOW)
     async with planning(ask, answering(plans.kills)) as (_app, _pilot, _backend, screen):
         assert not screen.instead_button.display
 
@@ -254,7 +254,7 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
         made = plans.kills(ask)
         return Plan(request=ask, actions=made.actions[1:], refusals=(Refusal(subject="a", why="it is armed already"),))
 
-    ask = ActionRequest(verb="kill", subjects=("a", "b", "c", "last"), asked_at=NOW)
+    ask = ActionRequest(verb="kill", subjects=("a", "b", "c", "last"), requested_at=NOW)
     async with planning(ask, answering(mixed)) as (app, pilot, _, screen):
         text = text_of(app)
         assert "3 actions, 1 refused" in text

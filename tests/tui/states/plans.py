@@ -104,7 +104,7 @@ def action(ask: ActionRequest, subject: str, **facts: object) -> Action:
             "The trainer saves (about 95s, as usual) and exits at its next iteration (about 4s).",
             "The file stays until somebody removes it (U); until then a requeue (R) is refused.",
         ),
-        "why": ask.why, "asked_at": ask.asked_at,
+        "why": ask.why, "requested_at": ask.requested_at,
     }  # fmt: skip
     return Action(**{**plain, **facts})  # type: ignore[arg-type]
 
@@ -151,7 +151,7 @@ def switches(ask: ActionRequest) -> Plan:
 def record(status: str = "asked", *marks: Milestone, **facts: object) -> Record:
     """What became of a save of llm-70b."""
     made = action(
-        ActionRequest(verb="save", subjects=("llm-70b",), asked_at=NOW), "llm-70b", title="Save llm-70b", id="a1"
+        ActionRequest(verb="save", subjects=("llm-70b",), requested_at=NOW), "llm-70b", title="Save llm-70b", id="a1"
     )
     done = NOW + 1.0 if status == "done" else None
     plain: dict[str, object] = {"action": made, "status": status, "marks": marks, "done_at": done}

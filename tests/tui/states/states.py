@@ -187,7 +187,7 @@ def record(verb: str, *marks: Milestone, **more: object) -> Record:
     action = Action(
         id="0123456789ab", verb=verb, subject="llm-70b", cluster="prod", host="login1", run="llm-70b",  # type: ignore[arg-type]
         operation=Execute(argv=("scontrol", "show", "job", "418190")), title=f"{verb} llm-70b", who="me",
-        from_host="laptop", asked_at=NOW - 120.0,
+        from_host="laptop", requested_at=NOW - 120.0,
     )  # fmt: skip
     plain: dict[str, object] = {"status": "done", "done_at": NOW - 119.0, "outcome": "", "marks": marks}
     return Record(action=action, **{**plain, **more})  # type: ignore[arg-type]

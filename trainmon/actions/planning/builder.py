@@ -33,7 +33,15 @@ def action(
     """An action with its facts in the same order for every verb. The same plan made twice has the same id."""
     request, actor, run = context.request, context.actor, context.run
     verb = verb or request.verb
-    key = (verb, context.subject, context.cluster, actor, request.asked_at, context.now, msgspec.to_builtins(operation))
+    key = (
+        verb,
+        context.subject,
+        context.cluster,
+        actor,
+        request.requested_at,
+        context.now,
+        msgspec.to_builtins(operation),
+    )
     action_id = blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
     why = clean(request.why, REASON_LENGTH)
     if isinstance(operation, Execute):
@@ -41,7 +49,7 @@ def action(
     else:
         command = ("file", clean(operation.path))
     if isinstance(operation, CreateFile):
-        at = datetime.fromtimestamp(request.asked_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        at = datetime.fromtimestamp(request.requested_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         author = f"{clean(actor.who, 100)} from {clean(actor.from_host, 100)} at {at}"
         line = f"trainmon-tui {verb} by {author}{f': {why}' if why else ':'} ({action_id})"
         operation = CreateFile(path=operation.path, text=line)
@@ -67,7 +75,7 @@ def action(
         who=actor.who,
         from_host=actor.from_host,
         why=why,
-        asked_at=request.asked_at,
+        requested_at=request.requested_at,
     )
 
 

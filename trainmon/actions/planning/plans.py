@@ -101,7 +101,7 @@ def offered(state: State, kind: Literal["run", "job", "node"], subject: str, now
     for verb, title in TITLES.items():
         if (verb == "exclude") != (kind == "node"):
             continue
-        request = ActionRequest(verb=verb, subjects=(subject,), asked_at=now)
+        request = ActionRequest(verb=verb, subjects=(subject,), requested_at=now)
         made = plan(request, state, Readback(at=now), NOBODY, now)
         refusal = None if made.actions or made.choices else next(iter(made.refusals), None)
         if verb != "unsave" or refusal is None:  # `unkill` has the same refusal

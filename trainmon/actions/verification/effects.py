@@ -96,7 +96,7 @@ def submitted_job(observed: Observation) -> str | None:
         return None
     cluster = observed.state.clusters.get(observed.action.cluster)
     me = None if cluster is None else cluster.me
-    begun = observed.record.written_at or observed.action.asked_at
+    begun = observed.record.written_at or observed.action.requested_at
     others = (record.made for record in observed.state.actions.values() if record is not observed.record)
     taken = {*chain.numbers, *others}
     for job in observed.state.jobs.values():

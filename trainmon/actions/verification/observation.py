@@ -36,7 +36,7 @@ class Observation:
     @property
     def since(self) -> Instant:
         """When it was done, or about when if that was not observed."""
-        return self.record.done_at or self.record.written_at or self.action.asked_at
+        return self.record.done_at or self.record.written_at or self.action.requested_at
 
     @property
     def run(self) -> Run | None:

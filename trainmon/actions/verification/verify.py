@@ -62,7 +62,7 @@ def verify_record(record: Record, state: State, now: Instant) -> Record:
 def _resolve(observed: Observation) -> Record:
     """Find out about an action whose result was not observed. It is never repeated."""
     record = observed.record
-    begun = record.written_at or observed.action.asked_at
+    begun = record.written_at or observed.action.requested_at
     if record.status == "asked" and begun >= observed.state.started_at and observed.now - begun < RESULT_TIMEOUT:
         return record  # it runs now
     if _is_observed(observed):

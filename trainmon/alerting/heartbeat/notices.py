@@ -61,7 +61,7 @@ def heartbeat(
     if last is None or not channels:
         return HeartbeatNotices(memory=memory)
     # After a start or a suspend, sources first need time to answer.
-    passed = now - max(state.started_at, state.woke_at or 0.0)
+    passed = now - max(state.started_at, state.clock_jumped_at or 0.0)
     has_late = not state.sources or any(source.health == "late" for source in state.sources.values())
     if 0.0 <= passed < START_AFTER and has_late:
         return HeartbeatNotices()

@@ -31,7 +31,7 @@ def unwell(state: State, now: Instant) -> str | None:
 def _silent(state: State, now: Instant) -> str | None:
     wanted = [source for source in state.sources.values() if source.health != "off"]
     seen = (source.seen_at for source in wanted if source.seen_at is not None)
-    since = max((state.started_at, state.woke_at or 0.0, *seen))
+    since = max((state.started_at, state.clock_jumped_at or 0.0, *seen))
     if not wanted or any(source.health == "ok" for source in wanted) or now - since <= SEEN_WITHIN:
         return None
     return f"none of {len(wanted)} sources has answered for {ago(now - since)}"

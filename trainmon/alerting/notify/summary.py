@@ -20,8 +20,8 @@ def summary(channel: str, letters: Sequence[Notification], alerts: Mapping[str, 
     """One message of letters that others have delivered. `alerts` as they are now; None where that is not known."""
     notices = tuple(_as_it_is_now(letter, alerts, now) for letter in letters)
     told = render(notices, now)
-    by_others = [letter for letter in letters if letter.told_by]
-    others = sorted({printable(name) for letter in by_others for name in letter.told_by})
+    by_others = [letter for letter in letters if letter.delivered_by]
+    others = sorted({printable(name) for letter in by_others for name in letter.delivered_by})
     newest = {alert.id: alert for notice in sorted(notices, key=lambda one: one.at) for alert in notice.alerts}
     firing = [alert for alert in newest.values() if alert.is_open and not alert.event]
     over = [alert for alert in newest.values() if not alert.is_open]
@@ -41,7 +41,9 @@ def summary(channel: str, letters: Sequence[Notification], alerts: Mapping[str, 
 
 def _as_it_is_now(letter: Notification, alerts: Mapping[str, Alert] | None, now: Instant) -> Notice:
     notice = letter.notice
-    reason = f"{notice.reason}; delivered by {' and '.join(letter.told_by)}" if letter.told_by else notice.reason
+    reason = (
+        f"{notice.reason}; delivered by {' and '.join(letter.delivered_by)}" if letter.delivered_by else notice.reason
+    )
     if alerts is None:
         return replace(notice, reason=reason)
     known = tuple(alerts.get(alert.id) or _unknown(alert, now) for alert in notice.alerts)

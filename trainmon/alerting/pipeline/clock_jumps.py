@@ -72,13 +72,13 @@ def apply_jump(state: State, jump: Jump, now: Instant) -> State:
         }
         shifted: Alert = replace(alert, **changes) if changes else alert
         alerts[name] = after_outage(shifted, jump.outage, now) if jump.outage else shifted
-    return replace(state, woke_at=now, woke_why=jump.why, alerts=alerts)
+    return replace(state, clock_jumped_at=now, clock_jump_why=jump.why, alerts=alerts)
 
 
 def is_believed(state: State, finding: Finding, now: Instant) -> bool:
     """Whether a finding rests on data from after the last jump, or began after it. A finding by age alone waits until
     every source had time to answer."""
-    woke = state.woke_at
+    woke = state.clock_jumped_at
     if woke is None or now - woke >= SETTLING or (finding.since is not None and finding.since > woke):
         return True
     return not finding.by_age and _have_answered(state, finding.sources, woke)
@@ -86,7 +86,7 @@ def is_believed(state: State, finding: Finding, now: Instant) -> bool:
 
 def may_resolve(state: State, sources: Collection[str], now: Instant) -> bool:
     """Whether a missing finding means anything: all sources of the alert have answered since the last jump."""
-    woke = state.woke_at
+    woke = state.clock_jumped_at
     return woke is None or now - woke >= SETTLING or (bool(sources) and _have_answered(state, sources, woke))
 
 

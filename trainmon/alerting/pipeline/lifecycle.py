@@ -205,7 +205,7 @@ def _has_left(alert: Alert, evaluation: Evaluation) -> bool:
     is_missing = run_left or (bool(names) and not any(one in state.sources for one in names))
     queues = [one for one in state.sources.values() if one.kind == "slurm" and alert.cluster in ("", one.cluster)]
     is_listed = bool(state.sources) and all(source.health == "ok" for source in queues)
-    known_since = max(state.started_at, state.woke_at or 0.0, alert.found_at)
+    known_since = max(state.started_at, state.clock_jumped_at or 0.0, alert.found_at)
     return is_missing and is_listed and evaluation.now - known_since >= LISTED_WITHIN
 
 

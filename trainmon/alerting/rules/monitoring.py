@@ -258,14 +258,14 @@ class ClockJumped(MonitorRule, frozen=True, kw_only=True):
     """How long it is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        if state.woke_at is not None and now - state.woke_at < self.news:
+        if state.clock_jumped_at is not None and now - state.clock_jumped_at < self.news:
             yield Finding(
                 rule=self.name,
                 subject="self",
                 severity="info",
-                summary=f"{state.woke_why or 'the clock jumped'}; data from before it is ignored",
+                summary=f"{state.clock_jump_why or 'the clock jumped'}; data from before it is ignored",
                 advice="if this machine is suspended: run trainmon-tui --alerts-only on one that is not",
-                since=state.woke_at,
+                since=state.clock_jumped_at,
                 event=True,
             )
 

@@ -158,7 +158,7 @@ def gpu_finding(
 
 def lasted(since: Instant, state: State, now: Instant) -> Seconds:
     """How long a condition has lasted while this program watched, without the time that it was suspended."""
-    return now - max(since, state.woke_at or 0.0)
+    return now - max(since, state.clock_jumped_at or 0.0)
 
 
 def has_slurm(state: State, cluster: str) -> bool:

@@ -86,7 +86,7 @@ def row(record: Record) -> dict[str, Any]:
     action = record.action
     return {
         "id": action.id,
-        "asked_at": action.asked_at,
+        "asked_at": action.requested_at,
         "who": action.who,
         "from_host": action.from_host,
         "verb": action.verb,
@@ -119,7 +119,7 @@ def lines(records: Sequence[Record]) -> Iterator[str]:
         job = (action.job or "").partition("/")[2]
         of = action.run or job or action.subject
         rows.append((
-            _at(action.asked_at, "%Y-%m-%d %H:%M:%S"),
+            _at(action.requested_at, "%Y-%m-%d %H:%M:%S"),
             action.verb,
             f"{of} ({job})" if action.run and job else of,
             f"{action.who}@{action.from_host}",

@@ -141,7 +141,7 @@ def _request(state: State, verb: Verb, words: tuple[str, ...], options: Options)
     return ActionRequest(
         verb=verb,
         subjects=subjects,
-        asked_at=time.time(),
+        requested_at=time.time(),
         why=options.why,
         count=options.count,
         signal=signal or "USR1",

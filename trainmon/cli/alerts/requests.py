@@ -177,10 +177,12 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
     number = give_order(find_state_directory(os.environ).path, request)
     until = time.monotonic() + RESULT_TIMEOUT
     now = read()
-    while now.recalled.orders_until < number and now.duty is not None and now.duty.is_held and time.monotonic() < until:
+    while (
+        now.recalled.requests_until < number and now.duty is not None and now.duty.is_held and time.monotonic() < until
+    ):
         time.sleep(POLL_PERIOD)
         now = read()
-    is_done = now.recalled.orders_until >= number
+    is_done = now.recalled.requests_until >= number
     if as_json:
         import json
 

@@ -66,7 +66,7 @@ def test_what_a_person_writes_stays_one_line() -> None:
 def test_two_plans_have_two_ids_and_the_same_plan_one() -> None:
     assert only(planned("kill")).id == only(planned("kill")).id
     assert only(planned("kill")).id != only(planned("save")).id
-    assert only(planned("kill")).id != only(planned("kill", asked_at=NOW + 1)).id
+    assert only(planned("kill")).id != only(planned("kill", requested_at=NOW + 1)).id
 
 
 def test_a_kill_says_that_it_stays_and_what_it_burns() -> None:

@@ -44,7 +44,7 @@ def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: 
     [
         {"sources": {"node:n1": replace(NODE, health="off")}},
         {"sources": SILENT, "started_at": NOW - 60},
-        {"sources": SILENT, "woke_at": NOW - 60},
+        {"sources": SILENT, "clock_jumped_at": NOW - 60},
         {"sources": SILENT | {"slurm:prod": replace(NODE, name="slurm:prod")}},
         {"channels": {"phone": replace(PHONE, state="broken"), "mail": replace(PHONE, name="mail")}},
         {"leadership": Leadership(), "started_at": NOW - 60},

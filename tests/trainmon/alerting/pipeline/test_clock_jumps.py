@@ -39,7 +39,7 @@ def found(*sources: str, **more: Any) -> Finding:
 
 SILENT = Source(name="node:n1", kind="node", cluster="prod", seen_at=NOW - 5)
 SPOKE = Source(name="node:n2", kind="node", cluster="prod", seen_at=NOW + 1)
-WOKEN = State(sources={"node:n1": SILENT, "node:n2": SPOKE}, woke_at=NOW)
+WOKEN = State(sources={"node:n1": SILENT, "node:n2": SPOKE}, clock_jumped_at=NOW)
 
 
 def test_after_a_wake_a_fault_is_believed_with_a_word_of_its_sources_or_after_a_minute() -> None:
@@ -65,7 +65,7 @@ def test_what_is_not_found_after_a_wake_means_something_once_its_sources_have_sp
 
 
 def test_the_time_of_a_clock_that_was_set_back_is_no_word_of_a_source() -> None:
-    woken = not_in_the_future(State(sources={"node:n1": replace(SILENT, seen_at=NOW + 900)}, woke_at=NOW), NOW)
+    woken = not_in_the_future(State(sources={"node:n1": replace(SILENT, seen_at=NOW + 900)}, clock_jumped_at=NOW), NOW)
     assert not is_believed(woken, found("node:n1"), NOW + 5)
 
 

@@ -69,7 +69,7 @@ class Kept:
         self.memory: dict[str, str] = {}
         self.history: list[tuple[str, str, str]] = []
         self.notices: list[Notice] = []
-        self.orders_until = 0
+        self.requests_until = 0
         self.at: Instant | None = None
         self.faults: list[str] = []
         """What no ledger would take."""
@@ -88,7 +88,7 @@ class Kept:
             self._check(notice, known)
             known.add(notice.key)
         self.notices += changes.notices
-        self.orders_until = changes.orders_until or self.orders_until
+        self.requests_until = changes.requests_until or self.requests_until
 
     def _check(self, notice: Notice, known: Container[str]) -> None:
         if notice.key in known:
@@ -100,7 +100,7 @@ class Kept:
         return Recalled(
             alerts=tuple(self.alerts.values()),
             silences=tuple(self.silences.values()),
-            orders_until=self.orders_until,
+            requests_until=self.requests_until,
             memory=dict(self.memory),
             at=self.at,
         )

@@ -15,7 +15,7 @@ from trainmon.cli.act.output import StateWatcher, in_commands, lines
 from trainmon.cli.act.run import Options, carry_out
 from trainmon.model import ActionRequest, CreateFile, Execute, Milestone, Plan, Refusal, Source
 
-ASK = ActionRequest(verb="requeue", subjects=("video-2b",), asked_at=1000.0)
+ASK = ActionRequest(verb="requeue", subjects=("video-2b",), requested_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
 REQUEUE = action(
     facts=(("run", "video-2b"), ("command", "scontrol requeue Incomplete 88")),

@@ -38,7 +38,7 @@ def test_with_no_ledger_there_was_no_action_and_none_is_made(tmp_path: Path) -> 
 
 def test_the_newest_is_last_and_a_run_or_a_job_may_be_asked_for(tmp_path: Path) -> None:
     now = time.time()
-    other = replace(record("a3", at=now - 50), action=action("a3", run=None, job="prod/91_3", asked_at=now - 50))
+    other = replace(record("a3", at=now - 50), action=action("a3", run=None, job="prod/91_3", requested_at=now - 50))
     written(tmp_path, record("a2", at=now - 100), record("a1", at=now - 200), record("old", at=now - 9 * 86_400), other)
     assert [one["id"] for one in json.loads(told(tmp_path, "--json").stdout)] == ["a1", "a2", "a3"]
     assert [one["id"] for one in json.loads(told(tmp_path, "--json", "--since", "90s").stdout)] == ["a3"]

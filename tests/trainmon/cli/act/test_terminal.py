@@ -86,14 +86,14 @@ def test_a_config_that_is_read_only_refuses_in_words(folder: Path) -> None:
 
 
 def test_an_action_that_was_broken_off_is_looked_at_again_and_not_repeated(folder: Path) -> None:
-    killed = action("0123456789ab", verb="kill", subject="toy", run="toy", job=None, asked_at=time.time() - 600)
+    killed = action("0123456789ab", verb="kill", subject="toy", run="toy", job=None, requested_at=time.time() - 600)
     line = "by ana (0123456789ab)"
     killed = replace(
         killed, cluster="local", host=socket.gethostname(), operation=CreateFile(f"{folder}/kill it", line)
     )
     ledger = Ledger(folder / "state" / "trainmon-tui", print)
     ledger.start()
-    ledger.write(Record(action=killed, written_at=killed.asked_at))
+    ledger.write(Record(action=killed, written_at=killed.requested_at))
     ledger.stop()
     (folder / "kill it").write_text(f"{line}\n")
     before = (folder / "kill it").stat().st_mtime_ns

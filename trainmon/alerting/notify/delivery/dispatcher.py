@@ -124,7 +124,7 @@ class Dispatcher:
     def _is_needless(self, notification: Notification) -> bool:
         """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
         workers, notice = self._workers, notification.notice
-        return bool(notification.told_by) or all(
+        return bool(notification.delivered_by) or all(
             name in workers and workers[name].has_delivered(notice.key) for name in notice.channels
         )
 
@@ -156,7 +156,7 @@ class Dispatcher:
         self._journal.add_extras(
             Extra(notification.notice, other, because)
             for notification in notifications
-            if notification.notice.kind not in NOT_PASSED_ON and not notification.told_by
+            if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
             for other in self._stand_ins(channel, notification)
         )
         with self._lock:

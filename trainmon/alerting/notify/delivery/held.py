@@ -50,12 +50,14 @@ class QueuedNotification:
     @property
     def is_waiting(self) -> bool:
         """Whether no channel has delivered it, and this one has not given it up."""
-        return not (self.is_given_up or self.notification.told_by)
+        return not (self.is_given_up or self.notification.delivered_by)
 
     @property
     def rank(self) -> tuple[int, Seconds]:
         """The most severe first; the summary of what another channel has delivered comes last."""
-        severity = len(SEVERITIES) if self.notification.told_by else SEVERITIES.index(self.notification.notice.severity)
+        severity = (
+            len(SEVERITIES) if self.notification.delivered_by else SEVERITIES.index(self.notification.notice.severity)
+        )
         return severity, self.since
 
     @property
@@ -79,7 +81,7 @@ class MessageBatch(NamedTuple):
     @property
     def is_summary(self) -> bool:
         """Whether another channel has delivered some of them while this one was down."""
-        return any(queued.notification.told_by for queued in self.queued)
+        return any(queued.notification.delivered_by for queued in self.queued)
 
 
 @dataclass(slots=True)

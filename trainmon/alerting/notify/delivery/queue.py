@@ -158,12 +158,12 @@ class SendQueue:
     def _summary(self) -> dict[str, QueuedNotification]:
         """What another channel has delivered, and all else about the same alerts: one message."""
         about = frozenset[str]().union(
-            *(queued.alerts for queued in self._queued.values() if queued.notification.told_by)
+            *(queued.alerts for queued in self._queued.values() if queued.notification.delivered_by)
         )
         return {
             key: queued
             for key, queued in self._queued.items()
-            if not queued.is_alone and (queued.notification.told_by or not about.isdisjoint(queued.alerts))
+            if not queued.is_alone and (queued.notification.delivered_by or not about.isdisjoint(queued.alerts))
         }
 
     def drop(self, batch: MessageBatch) -> None:
@@ -187,7 +187,7 @@ class SendQueue:
         for queued in batch.queued:
             self._queued.pop(queued.key, None)
         for queued in self._queued.values():
-            queued.due = queued.added if queued.notification.told_by else queued.due
+            queued.due = queued.added if queued.notification.delivered_by else queued.due
 
     def failed(self, batch: MessageBatch, mono: Seconds, after: Seconds | None) -> list[Notification]:
         """Schedule the next try; return those that are given up as too old."""
@@ -201,7 +201,7 @@ class SendQueue:
         for queued in batch.queued:
             queued.notification = replace(queued.notification, state="waiting")
             queued.due = max(mono + self._pause(queued.notification.attempts), self._retry_after_until(queued))
-            limit = SUMMARY_WITHIN if queued.notification.told_by else GIVEN_UP_AFTER
+            limit = SUMMARY_WITHIN if queued.notification.delivered_by else GIVEN_UP_AFTER
             is_old = mono - queued.since > limit and queued.notification.attempts >= TRIES_AT_LEAST
             if is_old and not queued.is_given_up:
                 queued.is_given_up = True
@@ -234,7 +234,7 @@ class SendQueue:
     def overdue(self, mono: Seconds, *, is_last: bool = False) -> list[Notification]:
         """What the channel should have delivered by now and no other has; also all else about the same alerts."""
         passed_on = (
-            queued.alerts for queued in self._queued.values() if queued.is_passed_on or queued.notification.told_by
+            queued.alerts for queued in self._queued.values() if queued.is_passed_on or queued.notification.delivered_by
         )
         about = frozenset[str]().union(*passed_on)
         found = []
@@ -263,7 +263,7 @@ class SendQueue:
             return
         if queued.is_passed_on or (queued.failing_since is not None and not queued.notification.is_stand_in):
             queued.notification = replace(
-                queued.notification, told_by=tuple(dict.fromkeys((*queued.notification.told_by, channel)))
+                queued.notification, delivered_by=tuple(dict.fromkeys((*queued.notification.delivered_by, channel)))
             )
 
     def withdraw(self, is_needless: Callable[[Notification], bool]) -> list[Notification]:

@@ -157,8 +157,8 @@ def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path
         first.service.request(replace(ACK, by="bob"))
         until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
         assert second.of(AlertRequested) == []
-        first.enqueue(orders_until=one + 1)
-        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.orders_until == one + 1)
+        first.enqueue(requests_until=one + 1)
+        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.requests_until == one + 1)
     with opened(tmp_path, Phone()) as third:
         give_order(tmp_path, ACK)
         until(lambda: third.of(AlertRequested) == [AlertRequested(ACK, one + 2)])

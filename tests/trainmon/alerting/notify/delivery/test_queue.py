@@ -311,9 +311,9 @@ def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
     made.passed_on("a-fire")
     made.delivered_by("a-fire", "mail")
     found = batch(made, 2_000.0)
-    assert made.withdraw(lambda one: bool(one.told_by)) == [], "it is being sent"
+    assert made.withdraw(lambda one: bool(one.delivered_by)) == [], "it is being sent"
     made.failed(found, 2_000.0, None)
-    assert [one.notice.key for one in made.withdraw(lambda one: bool(one.told_by))] == ["a-fire"]
+    assert [one.notice.key for one in made.withdraw(lambda one: bool(one.delivered_by))] == ["a-fire"]
     assert made.pick(9e9) is None
 
 

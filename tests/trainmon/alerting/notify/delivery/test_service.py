@@ -335,13 +335,13 @@ def test_a_laptop_that_wakes_up_tries_at_once(tmp_path: Path) -> None:
 
 def test_what_the_ledger_knows_is_recalled_with_the_duty(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as scene:
-        scene.enqueue(fire(), memory={"heartbeat": "1700000000"}, orders_until=7)
+        scene.enqueue(fire(), memory={"heartbeat": "1700000000"}, requests_until=7)
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
     with opened(tmp_path, Phone()) as scene:
         (recalled,) = [event.recalled for event in scene.of(AlertsRecalled)]
         assert [one.id for one in recalled.alerts] == ["a"]
         assert recalled.alerts[0].token == alert().token
-        assert (recalled.memory, recalled.orders_until) == ({"heartbeat": "1700000000"}, 7)
+        assert (recalled.memory, recalled.requests_until) == ({"heartbeat": "1700000000"}, 7)
         assert recalled.at is not None
         found = alerts_now(tmp_path, scene.clock.now())
         assert [(one.channel, one.state) for one in found.recalled.alerts[0].delivery] == [("phone", "sent")]

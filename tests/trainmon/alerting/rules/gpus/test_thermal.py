@@ -72,9 +72,9 @@ def test_a_margin_of_nothing_is_critical_and_proven_after_a_minute() -> None:
 
 def test_a_minute_in_which_this_program_stood_still_proves_nothing() -> None:
     scene = heated((-1, -1, -1))
-    scene.state = replace(scene.state, woke_at=NOW + 60)
+    scene.state = replace(scene.state, clock_jumped_at=NOW + 60)
     assert not only(scene.found(HOT)).fires_at_once
-    scene.state = replace(scene.state, woke_at=NOW + 30)
+    scene.state = replace(scene.state, clock_jumped_at=NOW + 30)
     assert only(scene.found(HOT)).fires_at_once
 
 

@@ -88,7 +88,7 @@ def test_a_connection_that_stands_and_says_nothing_is_told_after_two_minutes() -
 def test_what_this_program_slept_is_not_its_silence() -> None:
     scene = Scene()
     scene.after(3_600.0)
-    scene.state = replace(scene.state, woke_at=scene.now - 5)
+    scene.state = replace(scene.state, clock_jumped_at=scene.now - 5)
     assert scene.found(AWAY) == {}
 
 
