@@ -11,14 +11,14 @@ from trainmon.lib import Seconds
 log = logging.getLogger(__name__)
 
 JOIN_TIMEOUT: Seconds = 0.3
-RETRY_AFTER: Seconds = 30.0
-"""After an unexpected exception in `step`."""
 
 
 class PollingThread(ABC):
     """The base of pollers. `start` and `stop` return at once."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, every: Seconds) -> None:
+        """`every` is the pause after an unexpected exception in `step`."""
+        self._every = every
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -44,9 +44,9 @@ class PollingThread(ABC):
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                wait = self.step()
+                wait: Seconds | None = self.step()
             except Exception:  # a bug must not end the thread silently
                 log.exception("a step of %s failed", self._thread.name)
-                wait = RETRY_AFTER
+                wait = self._every
             self._wake.wait(wait)
             self._wake.clear()

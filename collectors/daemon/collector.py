@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from collectors.daemon.protocol import request_argv, shift_times
+from collectors.polling_thread import PollingThread
 from trainmon.engine.snapshot import Status, read_status
 from trainmon.lib import (
     Clock,
@@ -65,7 +66,7 @@ VERSION = 1
 """The version of the output of `status --json`."""
 
 
-class DaemonCollector:
+class DaemonCollector(PollingThread):
     """Polls the daemon of one host. `dial` may block. `on_active` and `on_silent` run on our own thread."""
 
     def __init__(
@@ -80,9 +81,9 @@ class DaemonCollector:
         on_active: Callable[[Status], None],
         on_silent: Callable[[str], None],
     ) -> None:
+        super().__init__(f"daemon {host}", every)
         self.host = host
         self._command = tuple(command)
-        self._every = every
         self._dial = dial
         self._submit = submit
         self._clock = clock
@@ -103,9 +104,6 @@ class DaemonCollector:
         self._is_shown = True
         """Whether its alerts are expected, and shown in place of our own."""
         self._is_held = False
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"daemon {host}", daemon=True)
         self.is_active: bool | None = None
         """Whether the daemon notifies; None: not known yet."""
 
@@ -116,15 +114,13 @@ class DaemonCollector:
         self._submit(
             LeadershipChanged(Leadership(holder="daemon", where=self.host, words=f"{self.host} has not answered yet"))
         )
-        self._thread.start()
+        super().start()
 
     def stop(self) -> None:
         """Stop; a command that hangs ends by its own timeout."""
         self._stopping.set()
-        self._wake.set()
         self._drop()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(0.3)
+        super().stop()
 
     def send(self, request: AlertRequest) -> None:
         """Send a person's request to the daemon; State.leadership shows the result."""
@@ -153,16 +149,6 @@ class DaemonCollector:
         return self.is_active is True
 
     # ---- its own thread ----------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                wait = self.step()
-            except Exception:  # one bad answer must not end the polls: otherwise nobody would take over
-                log.exception("the poll of the daemon on %s failed", self.host)
-                wait = self._every
-            self._wake.wait(wait)
-            self._wake.clear()
 
     def step(self) -> Seconds:
         """Do what is due. Returns the seconds until the next call."""

@@ -86,13 +86,9 @@ class Backoff:
             return self._problem
         return None, f"{error.message}; checking the queue: your job there may have ended"
 
-    def is_overdue(self) -> bool:
-        """Whether the queue did not answer in time."""
-        return self._since is not None and self._clock.monotonic() - self._since > MAX_DOUBT
-
-    def can_end_doubt(self) -> bool:
-        """Whether a poll of the queue now is late enough after the loss."""
-        return self._since is not None and self._clock.monotonic() - self._since >= MIN_DOUBT
+    def doubt_time(self) -> Seconds:
+        """The time since the loss that is in doubt; 0 without doubt."""
+        return 0.0 if self._since is None else self._clock.monotonic() - self._since
 
     def end_doubt(self) -> Problem | None:
         """End the doubt. Returns the row's problem; None if there was no doubt."""

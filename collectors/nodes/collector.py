@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from collectors.assignment import by_mount, name_of, requested_parts
-from collectors.nodes.backoff import Backoff, requires_job
+from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, requires_job
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
@@ -122,7 +122,7 @@ class NodeCollector:
         now = self._clock.monotonic()
         with self._lock:
             stream = self._stream
-            if self.backoff.is_overdue():
+            if self.backoff.doubt_time() > MAX_DOUBT:
                 self._end_doubt()
             if self._stopped or self._dialling or self._source.phase in ("held", "off"):
                 return
@@ -179,7 +179,7 @@ class NodeCollector:
                 self._turn_off(reason)
             elif self.is_off and self.backoff.needs_job and self.backoff.is_ours():
                 self.resume()
-            elif self.backoff.can_end_doubt():
+            elif self.backoff.doubt_time() >= MIN_DOUBT:
                 self._end_doubt()
 
     def stop(self) -> None:

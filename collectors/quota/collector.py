@@ -44,7 +44,7 @@ class QuotaPoller(PollingThread):
         submit: Callable[[Event], None],
         clock: Clock,
     ) -> None:
-        super().__init__(f"quota {query.path}")
+        super().__init__(f"quota {query.path}", query.every)
         self.query = query
         self._is_du = query.parser == "du"
         self._hosts = hosts

@@ -39,7 +39,7 @@ class Poller(PollingThread):
         on_poll: OnPoll = lambda jobs, me: None,
     ) -> None:
         """`on_poll` is called on the poller's thread with the listed jobs and our user name there."""
-        super().__init__(f"slurm {watched.cluster}")
+        super().__init__(f"slurm {watched.cluster}", watched.every)
         self.watched = watched
         self._client_of = client_of
         self._submit = submit

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from collectors.polling_thread import PollingThread
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.rate_limit import RateLimit
@@ -43,7 +44,7 @@ RUN_ERRORS = frozenset({"absent", "forbidden", "sdk"})
 Phase = Literal["waiting", "up", "retrying"]
 
 
-class WandbCollector:
+class WandbCollector(PollingThread):
     """Polls all runs that name a W&B project, one request at a time."""
 
     def __init__(
@@ -58,7 +59,7 @@ class WandbCollector:
         samples: Path | None = None,
     ) -> None:
         """`samples` is the directory for one sample of each run; None: no sample is fetched in advance."""
-        self._every = every
+        super().__init__("wandb", every)
         self._submit = submit
         self._clock = clock
         self._new_client = client
@@ -72,24 +73,15 @@ class WandbCollector:
         self._wanted: tuple[RunSpec, ...] | None = runs
         """The new runs, until the thread takes them over."""
         self._requests: deque[Callable[[], None]] = deque(maxlen=64)
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="wandb", daemon=True)
-
-    def start(self) -> None:
-        """Begin; returns at once."""
-        self._thread.start()
 
     def stop(self) -> None:
         """End the thread, and the child with all that it started; under a second, whatever hangs."""
         self._stopping.set()
-        self._wake.set()
         with self._lock:
             client = self._client
         if client is not None:
             client.close()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(0.3)
+        super().stop()
 
     def follow(self, runs: tuple[RunSpec, ...]) -> None:
         """Track these runs from now on."""
@@ -118,16 +110,6 @@ class WandbCollector:
         self._wake.set()
 
     # ---- the thread --------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                wait = self.step()
-            except Exception:  # a bug must not end the thread silently
-                log.exception("W&B")
-                wait = self._every
-            self._wake.wait(wait)
-            self._wake.clear()
 
     def step(self) -> Seconds | None:
         """Do what is due. Returns the seconds until the next call; None: until it is woken."""

@@ -93,14 +93,13 @@ def _without_suffixes(word: str) -> tuple[str, str]:
 def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:
     """The nodes, each once: sinfo repeats a node for each of its partitions."""
     found: dict[str, SchedulerNode] = {}
-    partitions: dict[str, list[str]] = {}
     for row in rows(text, len(NODES)):
         field = dict(zip(NODES, row, strict=True))
         name = printable(field["N"], 200)
         if name is None:
             continue
+        before = found[name].partitions if name in found else ()
         partition = printable(field["R"].rstrip("*"), 200)
-        partitions.setdefault(name, []).extend([partition] if partition else [])
         state, flags = read_state(field["T"])
         reason, by, at = read_reason(field["E"])
         found[name] = SchedulerNode(
@@ -112,7 +111,7 @@ def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:
             reason_by=by or printable(field["u"], 200),
             reason_at=at or instant(field["H"]),
             gres=printable(field["G"], 300),
-            partitions=tuple(partitions[name]),
+            partitions=(*before, partition) if partition else before,
         )
     return tuple(found.values())
 

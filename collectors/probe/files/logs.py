@@ -34,11 +34,8 @@ class Matches:
     def __init__(self, pattern: bytes, monotonic: "Callable[[], float]") -> None:
         self.pattern = pattern
         self._monotonic = monotonic
-        self._due = 0.0
+        self.due_at = 0.0
         self._known = None  # type: frozenset[bytes] | None
-
-    def due(self) -> bool:
-        return self._monotonic() >= self._due
 
     def newest(self) -> "tuple[bytes | None, bool]":
         """The newest regular file by modification time, then by name, and whether it is new to this follower."""
@@ -53,7 +50,7 @@ class Matches:
                 found.append((status.st_mtime_ns, path))
         found = sorted(found)[-MATCHES:]
         ended = self._monotonic()
-        self._due = ended + min(60.0, max(GLOB_EVERY, GLOB_SHARE * (ended - begun)))
+        self.due_at = ended + min(60.0, max(GLOB_EVERY, GLOB_SHARE * (ended - begun)))
         if not found:
             return None, False
         names, newest = frozenset(path for _, path in found), found[-1][1]
@@ -132,7 +129,7 @@ class Follower:
         """Open the right file. Returns "replaced" or "newer" if it is not the one before."""
         is_new = False
         gone = not os.path.exists(self._path)
-        if self._matches and (self._matches.due() or (gone and self._file)):
+        if self._matches and (self._monotonic() >= self._matches.due_at or (gone and self._file)):
             newest, is_new = self._matches.newest()
             still = self._monotonic() - self._grew_at >= STILL
             if newest and (is_new or still or gone or not self._file):
