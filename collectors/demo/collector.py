@@ -11,7 +11,7 @@ from pathlib import Path
 
 from collectors.demo.model.inventory import CLUSTER, NODES, READER
 from collectors.demo.nodes import DemoNodeCollector
-from collectors.demo.shell import LFS, DemoShell, LocalHost
+from collectors.demo.shell import LFS, DemoShell
 from collectors.demo.slurm.scheduler import USERS, Scheduler
 from collectors.demo.stories import Schedule
 from collectors.demo.wandb import LOGIN
@@ -24,6 +24,8 @@ from trainmon.analysis.log_formats import KEEP
 from trainmon.lib import Clock, HostUnreachable, Instant, Seconds, SystemClock, TrainmonError
 from trainmon.model import Event, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
 
 TICK: Seconds = 0.2
@@ -70,7 +72,8 @@ class Demo:
         self._world: World | None = None
         self._lock = threading.RLock()
         """Guards the world: commands come from other threads."""
-        self._local_host = LocalHost()
+        self._loop = EventLoop()
+        self._local = LocalShell(self._loop)
         self._shells: dict[str, DemoShell] = {}
         self._queued: tuple[object, ...] = ()
         """The job queue at the last poll."""
@@ -96,7 +99,8 @@ class Demo:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
-        self._local_host.close()
+        self._local.close()
+        self._loop.stop()
         if self._nodes is not None:
             self._nodes.close()
         if self._world is not None:
@@ -136,7 +140,7 @@ class Demo:
             raise HostUnreachable(host, f"{host} is not connected")
         world = self._world
         return self._shells.setdefault(
-            host, DemoShell(host, Scheduler(world.queue), world.quota, self._lock, self._local_host)
+            host, DemoShell(host, Scheduler(world.queue), world.quota, self._lock, self._local)
         )
 
     def login(self, source: str) -> None:
@@ -150,6 +154,7 @@ class Demo:
         if self._world is None:
             self._world = self._create_world(now)
             self._began = self._at = monotonic
+            self._loop.start()
         world = self._world
         if self._nodes is None:
             self._nodes = DemoNodeCollector(world, self._submit, monotonic, self._seed, self._keep)
