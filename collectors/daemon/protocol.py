@@ -17,7 +17,7 @@ TIMES = frozenset(
 )  # fmt: skip
 """The fields of its answers that hold a time."""
 
-Found = TypeVar("Found", bound=msgspec.Struct)
+StructType = TypeVar("StructType", bound=msgspec.Struct)
 
 
 def request_argv(request: AlertRequest) -> tuple[str, ...] | None:
@@ -51,7 +51,7 @@ def shift_times(status: Status, seconds: Seconds) -> Status:
     )
 
 
-def _moved(value: Found, seconds: Seconds) -> Found:
+def _moved(value: StructType, seconds: Seconds) -> StructType:
     fields: dict[str, object] = {
         name: getattr(value, name) + seconds
         for name in value.__struct_fields__

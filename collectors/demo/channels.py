@@ -1,4 +1,4 @@
-"""The demo's channels: a simulated phone and mail server that deliver to nobody."""
+"""The demo's channels: a simulated phone and a simulated mail server. They send nothing."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from trainmon.alerting.notify.base import Message, Retry, Sent
 from trainmon.lib import Seconds
 from trainmon.model import Channel, Route
 
-TEXT = "accepted by the demo, delivered to nobody"
+TEXT = "accepted by the demo, not sent"
 BUSY_EVERY = 4
-"""The mail server is busy for every fourth message, so that a retry can be seen."""
+"""Every fourth message finds the mail server busy, so that a retry is visible."""
 
 
 class DemoChannel:
     """Accepts a message after a delay, like a remote server."""
 
     def __init__(self, name: str, kind: str, target: str, *, delay: Seconds, busy: bool = False) -> None:
-        self.health = Channel(name=name, type=kind, target=target, note="a demo: it sends nothing")
+        self.health = Channel(name=name, type=kind, target=target, note="a demo channel: it sends nothing")
         self._delay = delay
         self._busy = busy
         self._messages = 0
@@ -26,7 +26,7 @@ class DemoChannel:
         time.sleep(min(self._delay, timeout))
         self._messages += 1
         if self._busy and self._messages % BUSY_EVERY == 2:
-            raise Retry("451 the demo's mail server is busy: come again", 12.0)
+            raise Retry("451 the demo's mail server is busy: try again later", 12.0)
         return Sent(TEXT)
 
 

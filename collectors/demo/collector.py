@@ -1,4 +1,4 @@
-"""The demo as a collector: one thread that advances the world, and a directory for its files."""
+"""The demo as a collector: a thread that advances the world, and a directory for its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TICK: Seconds = 0.2
 FIRST_TICK: Seconds = 0.05
 """The pause between steps in the first second, while the nodes connect."""
 MAX_STEP: Seconds = 5.0
-"""After a laptop slept, the world continues where it stopped: it does not write hours of logs at once."""
+"""The longest step. After a laptop slept, the world continues where it stopped, without hours of logs at once."""
 FILES = "files:demo"
 WANDB_EVERY: Seconds = 15.0
 """The shortest interval that a config may set."""
@@ -64,7 +64,7 @@ class Demo:
         """`speed` is that of the world; readings keep their rate. `keep` as in a probe's Spec. `schedule` replaces the
         usual incidents."""
         self.directory = directory
-        """Where its files are: given, or created at the first step. `stop` removes it."""
+        """The directory of its files: given, or created at the first step. `stop` removes it."""
         self._submit = submit
         self._clock = clock or SystemClock()
         self._speed, self._seed, self._keep = speed, seed, keep
@@ -123,7 +123,7 @@ class Demo:
             self._wake.set()
 
     def hurry(self, cluster: str) -> None:
-        """Poll the queue now: an action has just changed it."""
+        """Poll the queue now: an action has changed it."""
         self._poller.refresh()
 
     def look_at_job(self, key: str) -> None:
@@ -186,7 +186,7 @@ class Demo:
         return TICK
 
     def _create_world(self, now: Instant) -> World:
-        """The world in a directory of its own, which is removed as a whole at the end.
+        """The world in a directory of its own, which `stop` removes.
 
         Raises:
             TrainmonError: when the given directory is not empty.
@@ -195,7 +195,7 @@ class Demo:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise TrainmonError(
-                f"{directory} is not empty", hint="the demo removes its directory at the end: name a new one"
+                f"{directory} is not empty", hint="the demo removes its directory at the end: choose a new one"
             )
         try:
             world = World(directory, now, self._seed, self._schedule)

@@ -18,10 +18,10 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import AnyReading, Event, LogSpec, NodeReading, RunsChanged, Source, SourceChanged, Spec, Xid
 
 Outage = Literal["node", "reboot", "login"]
-"""Why there is no connection: the name of a story."""
+"""The reason why there is no connection: the name of a story."""
 
 NOTICED_AFTER: Seconds = 6.0
-"""A silent host is late for this long, then the connection fails."""
+"""The connection of a silent host fails after this time; until then it is late."""
 DIAL_TAKES: Seconds = 0.5
 BACK_OFF = (1.0, 2.0, 4.0, 8.0)
 """The pauses before the first retries."""
@@ -40,14 +40,14 @@ HINTS: dict[Outage, str] = {
 
 STAGGER: Seconds = 0.055
 AT_ONCE = 4
-"""Nodes that are up at the start, so that the first frame has numbers."""
+"""The number of nodes that are up at the start, so that the first frame has numbers."""
 SLOW: Seconds = 30.0
 DISKS_EVERY: Seconds = 10.0
 OUTAGES: tuple[Outage, ...] = ("node", "reboot", "login")
 
 
 class Connection:
-    """The source of one node. `advance` yields its changes; `is_up`: its probe can be read now."""
+    """The source of one node. `advance` yields its changes. `is_up`: its probe can be read."""
 
     def __init__(self, node: str, up_at: Seconds, random: Random) -> None:
         self.source = Source(name=f"node:{node}", kind="node", cluster=CLUSTER, period=PERIOD, phase="connecting")

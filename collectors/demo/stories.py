@@ -1,4 +1,4 @@
-"""The stories of the demo: what goes wrong, when and for how long. A pure function of the seconds since the start."""
+"""The stories of the demo: what fails, when and for how long. A function of the seconds since the start."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ VICTIMS: dict[str, tuple[str, ...]] = {
 while it is down. The spike comes late: W&B needs some history to know the usual band."""
 
 FIRST_AT: Seconds = 15.0
-"""Early enough that a GPU is visibly too hot 40 s after the start."""
+"""The first story begins early: 40 s after the start, a GPU is visibly too hot."""
 SPACING: Seconds = 45.0
 ROUND: Seconds = 600.0
-"""After this long all stories repeat with other victims."""
+"""The period after which all stories repeat with other victims."""
 REBOOT: Seconds = 12.0
-"""How long the node of a lost GPU reboots: only a reboot brings the GPU back."""
+"""The reboot time of the node of a lost GPU. Only a reboot brings the GPU back."""
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -112,9 +112,9 @@ class Schedule:
         if number not in self._rounds:
             self._rounds = {n: incidents for n, incidents in self._rounds.items() if n >= number - 1}
             incidents = []
-            for place, story in enumerate(self.order):
+            for index, story in enumerate(self.order):
                 victim = VICTIMS[story][number % len(VICTIMS[story])]
-                begins = number * ROUND + FIRST_AT + place * SPACING
+                begins = number * ROUND + FIRST_AT + index * SPACING
                 ends = begins + DURATIONS[story]
                 incidents.append(Incident(story, victim, begins, ends))
                 if story == "lost":

@@ -1,4 +1,4 @@
-"""The demo's W&B: a group of runs for each training run, and a server that answers the dashboard's requests."""
+"""The demo's W&B: a group of runs for each training run, and a server for the dashboard's requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from functools import partial
 from pathlib import Path
 
 from collectors.demo.model.effects import AttemptEnded, Effect, MetricsLogged, Validated
-from collectors.demo.model.metrics import NAMES, Attempt, attempts, last_row, row, rows, validation_steps
+from collectors.demo.model.metrics import (
+    NAMES,
+    Attempt,
+    attempts,
+    history_rows,
+    summary_row,
+    validation_steps,
+    wandb_row,
+)
 from collectors.demo.model.wandb_run import DemoWandbRun
 from collectors.demo.training.loop import TrainingLoop
 from collectors.wandb.child_process import AnswerType, WandbError
@@ -26,9 +34,9 @@ from collectors.wandb.wire import (
 from trainmon.lib import Instant, Seconds
 
 CRASHED_AFTER: Seconds = 18.0
-"""A run without a heartbeat for this long is marked as crashed. A real server waits five minutes."""
+"""The server marks a run as crashed after this time without a heartbeat. A real server waits five minutes."""
 KEPT_ATTEMPTS = 8
-"""W&B runs in a group."""
+"""The maximum number of W&B runs in a group."""
 GUEST_NUMBER = -9
 """The attempt number of the unexpected second run: its noise differs from every real attempt."""
 
@@ -36,7 +44,7 @@ LOGIN = Credentials("https://api.wandb.example", "the demo")
 
 
 class WandbGroup:
-    """The W&B runs of one training run: one per attempt, and at times an unexpected guest."""
+    """The W&B runs of one training run: one per attempt, and at times an unexpected guest run."""
 
     def __init__(self, loop: TrainingLoop, now: Instant) -> None:
         self.loop = loop
@@ -52,7 +60,7 @@ class WandbGroup:
         """Log what the training loop did."""
         match effect:
             case MetricsLogged(metrics):
-                self._current(metrics.at).log(metrics.at, metrics.step, row(self.loop.trainer, metrics))
+                self._current(metrics.at).log(metrics.at, metrics.step, wandb_row(self.loop.trainer, metrics))
             case Validated(metrics):
                 loss = self.loop.generator.validation(metrics.step, self.loop.attempt)
                 attempt = self._current(metrics.at)
@@ -78,10 +86,10 @@ class WandbGroup:
             metrics = self.loop.generator.metrics(
                 self._guest_at, self._guest_step, trainer.step_time, attempt=GUEST_NUMBER
             )
-            self._guest.log(self._guest_at, self._guest_step, row(trainer, metrics))
+            self._guest.log(self._guest_at, self._guest_step, wandb_row(trainer, metrics))
 
     def start_guest(self, now: Instant) -> None:
-        """A person starts a debug run and forgets to change its group."""
+        """Start a debug run in this group: its owner forgot to change the group."""
         trainer = self.loop.trainer
         self._guest = DemoWandbRun(trainer, f"{trainer.run.name}-debug", now, user="lea", host="lea-desktop")
         self._guest_step, self._guest_at = 0, now
@@ -109,7 +117,7 @@ class WandbServer:
         self.groups = {name: WandbGroup(loop, now) for name, loop in loops.items()}
         self.is_down = False
 
-    def ask(self, request: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
+    def query(self, request: AnyRequest, answer_type: type[AnswerType]) -> AnswerType:
         """Answer a request, like the child process that speaks with the real W&B.
 
         Raises:
@@ -121,7 +129,7 @@ class WandbServer:
                 hint="can this machine reach it? The runs train on without it",
             )  # fmt: skip
         answer = self._answer(request)
-        if not isinstance(answer, wanted):
+        if not isinstance(answer, answer_type):
             raise WandbError("the demo's W&B does not know that", kind="absent")
         return answer
 
@@ -170,9 +178,9 @@ def _earlier(loop: TrainingLoop, attempt: Attempt) -> DemoWandbRun:
     trainer, generator = loop.trainer, loop.generator
     run = DemoWandbRun(
         trainer, f"{trainer.run.name}-{trainer.job + 7 * attempt.number}", attempt.began, state=attempt.state,
-        history=partial(rows, trainer, generator, attempt),
+        history=partial(history_rows, trainer, generator, attempt),
     )  # fmt: skip
-    run.summarize(*last_row(trainer, generator, attempt), attempt.last - attempt.first)
+    run.summarize(*summary_row(trainer, generator, attempt), attempt.last - attempt.first)
     run.heartbeat_at = attempt.ended
     step = max(validation_steps(trainer, attempt), default=None)
     if step is not None and attempt.number == 0:

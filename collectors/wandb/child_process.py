@@ -1,7 +1,7 @@
 """The client of the child process that runs the W&B SDK.
 
-The child starts with the first request. It is killed, with all that it started, when an answer is overdue. It ends by
-itself when this process ends, because its standard input ends.
+The child starts with the first request. When an answer is overdue, it is killed with its own children. It ends when
+this process ends, because its standard input ends.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ ANSWER_TIMEOUT: Seconds = 25.0
 """The time limit for one request. After 22 s the child itself answers that the SDK hangs, and why, if it knows."""
 
 GRACE_PERIOD: Seconds = 0.3
-"""The child's time to end by itself, which takes milliseconds, before it is killed."""
+"""The time that the child has to end by itself before it is killed. It needs milliseconds."""
 
 POLL_EVERY: Seconds = 1.0
-"""How often to check whether the child has ended while other processes hold its pipes."""
+"""The interval of checks whether the child has ended: other processes may hold its pipes open."""
 
 LAST_OUTPUT_DELAY: Seconds = 0.05
 """The child's last output may arrive after its end."""
 
 START_TIMEOUT: Seconds = 0.3
-"""close() waits this long for a child that is just being started: its program may lie on a disk that hangs."""
+"""The time that close() waits for a child that is just being started: its program may be on a disk that hangs."""
 
 AnswerType = TypeVar("AnswerType", bound=Answer)
 
@@ -75,8 +75,8 @@ class WandbError(TrainmonError):
 class WandbClient(Protocol):
     """Answers requests about W&B."""
 
-    def ask(self, request: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
-        """The answer, which must be of the wanted type.
+    def query(self, request: AnyRequest, answer_type: type[AnswerType]) -> AnswerType:
+        """The answer, which must be of this type.
 
         Raises:
             WandbError: when there is none.
@@ -87,7 +87,7 @@ class WandbClient(Protocol):
 
 
 class ChildClient:
-    """Sends requests to the child, one at a time. `ask` is called on one thread, `close` on any."""
+    """Sends requests to the child, one at a time. `query` is called on one thread, `close` on any."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class ChildClient:
         self._closed = False
         self._last_id = 0
 
-    def ask(self, request: AnyRequest, wanted: type[AnswerType]) -> AnswerType:
-        """The answer, which must be of the wanted type.
+    def query(self, request: AnyRequest, answer_type: type[AnswerType]) -> AnswerType:
+        """The answer, which must be of this type.
 
         Raises:
             WandbError: when there is none.
@@ -121,8 +121,8 @@ class ChildClient:
         session.send(encode(msgspec.structs.replace(request, id=self._last_id)))
         answer = session.receive(self._last_id, self.timeout)
         if isinstance(answer, RequestFailed):
-            raise WandbError(answer.words, kind=answer.kind, hint=answer.hint or "")
-        if not isinstance(answer, wanted):
+            raise WandbError(answer.message, kind=answer.kind, hint=answer.hint or "")
+        if not isinstance(answer, answer_type):
             session.kill()
             raise WandbError(f"the W&B child answered {type(answer).__name__} to {type(request).__name__}", kind="sdk")
         return answer

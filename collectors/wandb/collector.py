@@ -18,7 +18,7 @@ from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.rate_limit import RateLimit
 from collectors.wandb.run import BackgroundRequest, PollRequest, TrackedRun
-from collectors.wandb.samples import make_private, remove_others, sample_directory, save
+from collectors.wandb.samples import make_private_directory, remove_older_samples, sample_directory, save_samples
 from collectors.wandb.wire import (
     ConsoleLines,
     FetchedFile,
@@ -36,7 +36,7 @@ from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceRemoved
 log = logging.getLogger(__name__)
 
 COMMON_ERRORS = frozenset({"key", "unauthorized", "busy", "server", "unreachable", "gone"})
-"""Errors that the next request would meet as well."""
+"""Errors that the next request would get, too."""
 
 RUN_ERRORS = frozenset({"absent", "forbidden", "sdk"})
 """Errors of one run's list only: an unknown project, another team's project, a filter that the server rejects."""
@@ -75,7 +75,7 @@ class WandbCollector(PollingThread):
         self._requests: deque[Callable[[], None]] = deque(maxlen=64)
 
     def stop(self) -> None:
-        """End the thread, and the child with all that it started; under a second, whatever hangs."""
+        """End the thread and the child process within a second, whatever hangs."""
         self._stopping.set()
         with self._lock:
             client = self._client
@@ -97,9 +97,9 @@ class WandbCollector(PollingThread):
         """Fetch the newest media of a run into a directory; reply(sentence) is called on the collector's thread."""
 
         def save_and_reply() -> None:
-            tracked = self._runs.get(run)
+            found = self._runs.get(run)
             try:
-                reply(f"{run} has no W&B project" if tracked is None else save(self._connect(), tracked, directory))
+                reply(save_samples(self._connect(), found, directory) if found else f"{run} has no W&B project")
             except WandbError as failure:
                 reply(f"no sample of {run} was saved: {failure}")
 
@@ -153,7 +153,7 @@ class WandbCollector(PollingThread):
     # ---- a round -----------------------------------------------------------------------------------------------------
 
     def _round(self) -> None:
-        """Poll every run; an error that is not one run's own ends the round."""
+        """Poll every run. An error that concerns all runs ends the round."""
         self._rate_limit.begin(self._clock.monotonic())
         credentials = self._login()
         if credentials.location is None:  # without a key the SDK would prompt for one
@@ -170,9 +170,9 @@ class WandbCollector(PollingThread):
             self._rate_limit.answered(self._clock.monotonic())
 
     def _poll(self, run: TrackedRun, number: int) -> None:
-        """Request the list and one thing more; at the first poll both. A run's own errors are reported for it alone."""
+        """Request the list, then the history or the console log; at the first poll both. Report errors of this run."""
         try:
-            answer = self._connect().ask(run.listing(), RunList)
+            answer = self._connect().query(run.listing(), RunList)
             self._submit(run.update(answer, self._clock.now()))
             self._report(run, "up")
             request = run.next_request()
@@ -191,22 +191,22 @@ class WandbCollector(PollingThread):
             self._report(run, "retrying", WandbError(f"{type(error).__name__}: {error}", kind="sdk"))
 
     def _read(self, run: TrackedRun, request: PollRequest | BackgroundRequest) -> bool:
-        """Send one more request for a run. A failure of this run alone is retried."""
+        """Send a request for a run. A failure of this run alone is retried. Returns whether it succeeded."""
         event: Event | None = None
         try:
             client, clock = self._connect(), self._clock
             match request:
                 case ReadHistory():
-                    event = run.add_points(request, client.ask(request, HistoryPoints), clock.now())
+                    event = run.add_points(request, client.query(request, HistoryPoints), clock.now())
                 case ReadConsole():
-                    event = run.add_console(request, client.ask(request, ConsoleLines), clock.now())
+                    event = run.add_console(request, client.query(request, ConsoleLines), clock.now())
                 case ReadMetadata():
-                    run.add_metadata(client.ask(request, RunMetadata))
+                    run.add_metadata(client.query(request, RunMetadata))
                 case FetchFile():
-                    make_private(request.directory)
-                    answer = client.ask(request, FetchedFile)
+                    make_private_directory(request.directory)
+                    answer = client.query(request, FetchedFile)
                     event = run.sample_fetched(answer, clock.now())
-                    remove_others(Path(answer.kept))
+                    remove_older_samples(Path(answer.kept))
         except WandbError as failure:
             if self._stopping.is_set() or failure.kind in COMMON_ERRORS:
                 raise

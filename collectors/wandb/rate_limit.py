@@ -1,4 +1,4 @@
-"""How often W&B is polled: its rate limit counts requests per key, for a whole team. Pure: time is an argument."""
+"""The polling rate of W&B, which limits requests per key, often for a whole team. Pure: time is an argument."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RateLimit:
         self.background_done(now)
 
     def failed(self, now: Seconds) -> None:
-        """The server or the connection has failed. The SDK does not tell the server's Retry-After."""
+        """The server or the connection has failed. The SDK does not pass Retry-After on."""
         self._failures += 1
         doubled = self._every * 2.0 ** min(self._failures, 12)
         self.interval = min(max(MAX_PAUSE, self._every), doubled)

@@ -1,4 +1,4 @@
-"""One run and its W&B runs: what was read, what to request next, and what an answer means. No I/O."""
+"""The state of a run's W&B polling: what was read, the next request, and the meaning of an answer. No I/O."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MAX_SAMPLE_BYTES = 20 << 20
 """The maximum size of such a sample in bytes."""
 
 MAX_FAILURES = 3
-"""Consecutive failures after which a history is not requested again until the run changes."""
+"""The number of consecutive failures after which a history is not requested again until the run changes."""
 
 PollRequest = ReadHistory | ReadConsole
 BackgroundRequest = ReadHistory | ReadMetadata | FetchFile
@@ -58,7 +58,7 @@ class ReadProgress:
         self.version: tuple[object, ...] | None = None
         """The run's version at the last read."""
         self.is_read = False
-        """Whether that read found nothing new."""
+        """Whether the last read returned nothing new."""
         self.step: int | None = None
         self.failures = 0
         self.metadata: RunMetadata | None = None
@@ -75,7 +75,7 @@ class TrackedRun:
         self.wandb = Wandb()
         """Its W&B runs, as the engine sees them."""
         self.error: str | None = None
-        """What cannot be read, although its list can."""
+        """Which part cannot be read, although the list can."""
         self._samples = samples
         self._progress: dict[str, ReadProgress] = {}
         self._console_path: str | None = None

@@ -28,7 +28,7 @@ def sample_directory(samples: Path, run: str) -> str:
     return str(samples / f"{UNUSUAL.sub('-', run)[:80]}-{zlib.crc32(run.encode()):08x}")
 
 
-def make_private(directory: str) -> None:
+def make_private_directory(directory: str) -> None:
     """Make the directory with mode 700; the child would make it readable for all."""
     try:
         for folder in (Path(directory).parent, Path(directory)):
@@ -37,7 +37,7 @@ def make_private(directory: str) -> None:
         log.info("cannot make the directory of a sample: %s", error)  # the child will fail with the same error
 
 
-def remove_others(kept: Path) -> None:
+def remove_older_samples(kept: Path) -> None:
     """Remove older samples: one per run is kept."""
     try:
         for other in kept.parent.iterdir():
@@ -47,7 +47,7 @@ def remove_others(kept: Path) -> None:
         log.info("cannot remove an old sample: %s", error)
 
 
-def save(client: WandbClient, run: TrackedRun, directory: str) -> str:
+def save_samples(client: WandbClient, run: TrackedRun, directory: str) -> str:
     """Fetch the samples in the newest list of a run. Returns the result as a sentence."""
     current, samples = run.wandb.current, run.wandb.samples[:MAX_SAVED]
     if current is None or not samples:
@@ -56,7 +56,7 @@ def save(client: WandbClient, run: TrackedRun, directory: str) -> str:
     saved, failed = 0, ""
     for sample in samples:
         try:
-            client.ask(FetchFile(id=0, path=current.path, file=sample.file, directory=target), FetchedFile)
+            client.query(FetchFile(id=0, path=current.path, file=sample.file, directory=target), FetchedFile)
             saved += 1
         except WandbError as error:
             failed = failed or f"{sample.key}: {error}"

@@ -183,7 +183,7 @@ class RequestFailed(Answer, frozen=True, kw_only=True, tag="failed"):
     """A request failed. The next one can be sent."""
 
     kind: FailureKind
-    words: str
+    message: str
     hint: str | None = None
 
 

@@ -64,9 +64,11 @@ def _words(*lines: str) -> frozenset[str]:
     return frozenset(word for line in lines for word in line.split())
 
 
-ALWAYS = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey", "jwt"}
+SECRET_WORDS = {"password", "passwd", "passphrase", "secret", "secrets", "credential", "credentials", "apikey", "jwt"}
 """A name with one of these words names a secret."""
-HARMLESS_ENDS = _words("file path dir name env cmd command prompt length len size count id type url uri arn version")
+HARMLESS_SUFFIXES = _words(
+    "file path dir name env cmd command prompt length len size count id type url uri arn version"
+)
 """… unless it ends in one of these: `password_file` says where, not what."""
 MODEL_TOKENS = _words(
     "pad eos bos unk sep cls mask image img video audio vision per eod eot eom boi eoi fim stop start end begin",
@@ -165,9 +167,9 @@ def is_secret(name: str, as_flag: bool) -> bool:
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     words = ["", "", *filter(None, re.split(r"[-._]", snake_case))]
     before, last = words[-2:]
-    if last in HARMLESS_ENDS:
+    if last in HARMLESS_SUFFIXES:
         return False
-    if not ALWAYS.isdisjoint(words):
+    if not SECRET_WORDS.isdisjoint(words):
         return True
     match last:
         case "token":

@@ -16,13 +16,13 @@ SEQUENCE = re.compile(
 )
 """Terminal control sequences in their 7-bit and 8-bit forms. No two branches can share a character: linear time."""
 
-UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 """Characters that count as printable, but show nothing or change a neighbour's width."""
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
     """Make one line of untrusted text printable: no sequence, no control, nothing invisible, at most `limit` long."""
-    if len(text) <= limit and text.isprintable() and (text.isascii() or UNSEEN.search(text) is None):
+    if len(text) <= limit and text.isprintable() and (text.isascii() or INVISIBLE.search(text) is None):
         return text
     if len(text) > 4 * limit:
         tail = text[-4 * limit :]
@@ -31,7 +31,7 @@ def clean(text: str, limit: int = LIMIT) -> str:
     if "\t" in text:
         text = text.expandtabs(8)
     if not text.isascii():
-        text = UNSEEN.sub("", text)
+        text = INVISIBLE.sub("", text)
     if not text.isprintable():
         text = "".join(map(_shown, text))
     return text[:limit]

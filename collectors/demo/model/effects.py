@@ -8,7 +8,7 @@ from collectors.demo.model.metrics import StepMetrics
 
 
 class LogWritten(msgspec.Struct, frozen=True):
-    """Text for the end of the current log."""
+    """Text appended to the current log."""
 
     text: str
 
@@ -48,11 +48,11 @@ class Validated(msgspec.Struct, frozen=True):
 
 
 class AttemptEnded(msgspec.Struct, frozen=True):
-    """The attempt's processes are gone."""
+    """The attempt's processes have ended."""
 
     exit_code: int
     silent: bool = False
-    """The process could not finish its W&B run: the heartbeat just stops."""
+    """Whether the process could not finish its W&B run, so that only the heartbeat stops."""
 
 
 Effect = (

@@ -36,7 +36,7 @@ class Trainer(msgspec.Struct, frozen=True):
     step_time: Seconds
     log_every: int
     save_every: int
-    """In steps: every run saves about every two minutes."""
+    """The steps between two saves, about two minutes."""
     save_time: Seconds
     tokens_per_step: int
     batch: int
@@ -54,12 +54,12 @@ class Trainer(msgspec.Struct, frozen=True):
 
     @property
     def age(self) -> Seconds:
-        """How long its job has run when the demo begins: some hours, at most the time its steps took."""
+        """The age of its job when the demo begins: some hours, at most the time of its steps."""
         return min((self.job % 7 + 1) * 3_600.0, self.first_step * self.step_time)
 
     @property
     def validate_every(self) -> int:
-        """In steps: about every four minutes, a little before a save."""
+        """The steps between two validations, about four minutes, just before a save."""
         return 2 * self.save_every - 3
 
 
@@ -171,10 +171,10 @@ TRAINERS: tuple[Trainer, ...] = (
 """gpu-016 is the spare: no run trains on it."""
 
 RUNS: tuple[RunSpec, ...] = tuple(trainer.run for trainer in TRAINERS)
-"""The runs, with the paths of the cluster. `rooted` moves them under a directory of this machine."""
+"""The runs, with the paths of the cluster. `relocated` moves them under a directory of this machine."""
 
 
-def rooted(run: RunSpec, directory: Path) -> RunSpec:
+def relocated(run: RunSpec, directory: Path) -> RunSpec:
     """The same run, with its files under a directory of this machine."""
 
     paths = {name: getattr(run, name) for name in ("log", "checkpoints", "kill_switch", "save_switch", "script")}

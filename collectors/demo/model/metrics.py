@@ -16,13 +16,13 @@ from trainmon.lib import Instant, Seconds
 
 LEARNING_RATE = 3e-4
 WARM_UP = 0.01
-"""Share of all steps in which the learning rate warms up."""
+"""The warm-up of the learning rate, as a share of all steps."""
 SHARED_NOISE = 0.97
-"""Share of the noise that comes from the data, the same in every attempt."""
+"""The share of the noise that comes from the data and is the same in every attempt."""
 RISES_IN = 3
-"""Steps until a spike peaks."""
+"""The number of steps until a spike peaks."""
 SPIKE = 1.7
-"""Height of a spike, as a multiple of the loss."""
+"""The height of a spike, as a multiple of the loss."""
 FADES_IN = 2.5
 
 
@@ -45,7 +45,7 @@ class LossJump(NamedTuple):
     height: float
     """As a share of the loss."""
     width: float
-    """Steps in which the jump fades."""
+    """The number of steps in which the jump fades."""
 
 
 class MetricGenerator:
@@ -92,7 +92,7 @@ class MetricGenerator:
         return self.trainer.loss_floor + 9.0 * math.pow(step + 30, -0.4)
 
     def _noise(self, step: int, attempt: int, kind: int = 0) -> float:
-        """About normal, at most 3. Computed from the step: seeding a generator for each takes 20 times as long."""
+        """About normal, at most 3. Computed from the step: seeding a generator for each step takes 20 times as long."""
         own, salt = math.sqrt(1 - SHARED_NOISE**2), self._salt + kind
         return SHARED_NOISE * _normal(step, salt) + own * _normal(step, salt + 7.7 * (attempt + 1))
 
@@ -137,7 +137,7 @@ NAMES: dict[Format, Names] = {
 }
 
 
-def row(trainer: Trainer, now: StepMetrics) -> dict[str, float]:
+def wandb_row(trainer: Trainer, now: StepMetrics) -> dict[str, float]:
     """The W&B row of a step."""
     names = NAMES[trainer.format]
     values = {names.loss: now.loss, names.grad_norm: now.grad_norm, names.learning_rate: now.learning_rate}
@@ -160,14 +160,14 @@ EARLIER_STATES: dict[str, tuple[str, ...]] = {
 """How the earlier attempts ended, oldest first, as W&B states."""
 
 BETWEEN_ATTEMPTS: Seconds = 780.0
-"""Between two attempts: queue time, startup, W&B init."""
+"""The pause between two attempts: queue time, startup, W&B init."""
 REPEATED = 0.55
-"""Share of the present attempt's steps that the previous attempt had already taken when it was discarded."""
+"""The share of the present attempt's steps that the previous attempt had taken, too."""
 ROWS = 400
-"""Rows of an attempt that has ended: the server samples histories, too."""
+"""The number of rows of an attempt that has ended: the server samples histories, too."""
 ROWS_NOW = 900
 RECENT_STEPS = 60
-"""The present attempt keeps every one of its last steps: those that are in its log."""
+"""The number of last steps of the present attempt that are all kept, like those in its log."""
 VALIDATIONS = 80
 
 
@@ -175,7 +175,7 @@ class Attempt(NamedTuple):
     """One attempt: its steps, its times and its final state."""
 
     number: int
-    """0 is the present attempt, -1 the previous one."""
+    """0: the present attempt; -1: the previous one."""
     first: int
     last: int
     began: Instant
@@ -183,7 +183,7 @@ class Attempt(NamedTuple):
     state: str
 
 
-Row = tuple[Instant, int, Mapping[str, float]]
+HistoryRow = tuple[Instant, int, Mapping[str, float]]
 """Time, step and values."""
 
 
@@ -193,7 +193,7 @@ def first_step(trainer: Trainer) -> int:
 
 
 def loss_jumps(trainer: Trainer) -> tuple[LossJump, ...]:
-    """Where the loss jumps: twice on data that the last two attempts both saw, and once long before."""
+    """The jumps of the loss: twice on data of both last attempts, and once long before."""
     first = first_step(trainer)
     both = REPEATED * (trainer.first_step - first)
     jumps = (
@@ -217,8 +217,8 @@ def attempts(trainer: Trainer, now: Instant) -> tuple[Attempt, ...]:
     return tuple(found)
 
 
-def rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Iterator[Row]:
-    """The rows that W&B kept of an attempt, in order."""
+def history_rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Iterator[HistoryRow]:
+    """The rows of an attempt in W&B, in order."""
     every, number = trainer.log_every, attempt.number
     apart = max(1, (attempt.last - attempt.first) // ((ROWS if number else ROWS_NOW) * every)) * every
     close = attempt.last if number else attempt.last - RECENT_STEPS
@@ -231,7 +231,7 @@ def rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Iter
         yield attempt.ended - (attempt.last - step) * trainer.step_time, step, found[step]
 
 
-def last_row(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Row:
+def summary_row(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> HistoryRow:
     """The last row of an attempt: its summary."""
     step = attempt.last // trainer.log_every * trainer.log_every
     values = past_row(generator, attempt.number, step)
@@ -243,7 +243,7 @@ def last_row(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> 
 def past_row(generator: MetricGenerator, attempt: int, step: int) -> dict[str, float]:
     """The W&B row of a step from before the demo began."""
     step_time = generator.past_step_time(step, attempt)
-    return row(generator.trainer, generator.metrics(0.0, step, step_time, attempt=attempt))
+    return wandb_row(generator.trainer, generator.metrics(0.0, step, step_time, attempt=attempt))
 
 
 def validation_steps(trainer: Trainer, attempt: Attempt) -> range:

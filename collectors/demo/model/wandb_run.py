@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from collectors.demo.model.inventory import GPUS, Trainer
-from collectors.demo.model.metrics import Row
+from collectors.demo.model.metrics import HistoryRow
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Points, Sample, WandbRun
 
@@ -20,7 +20,7 @@ SERVER = "https://wandb.example"
 """A reserved name (RFC 2606): `b` never opens a stranger's page."""
 HEARTBEAT_EVERY: Seconds = 15.0
 ROWS_KEPT = 3_000
-"""Per metric: a demo may run for weeks, and the engine keeps what it has read."""
+"""The maximum number of rows per metric: a demo may run for weeks."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 WIDTH, HEIGHT = 96, 64
 SKY, SUN, HILL = (64, 116, 196), (250, 214, 92), (44, 118, 66)
@@ -56,9 +56,9 @@ class DemoWandbRun:
         state: str = "running",
         user: str | None = None,
         host: str | None = None,
-        history: Callable[[], Iterable[Row]] = tuple,
+        history: Callable[[], Iterable[HistoryRow]] = tuple,
     ) -> None:
-        """`history` makes the rows from before the demo began, at the first request for them."""
+        """`history` makes the rows from before the demo began, when they are first requested."""
         self.trainer = trainer
         self.name = name
         self.id = "".join(Random(f"{trainer.run.name} {name} {began:.0f}").choices(LETTERS, k=8))
@@ -68,7 +68,7 @@ class DemoWandbRun:
         self.is_silent = False
         self._user, self._host = user or trainer.user, host or trainer.run.nodes[0]
         self._commit = Random(f"{name} commit").randbytes(20).hex()
-        self._history: Callable[[], Iterable[Row]] | None = history
+        self._history: Callable[[], Iterable[HistoryRow]] | None = history
         self._metrics: dict[str, MetricHistory] = {}
         self._summary: dict[str, float | str] = {}
         self._step: int | None = None
@@ -93,7 +93,7 @@ class DemoWandbRun:
         self.summarize(at, step, values)
 
     def summarize(self, at: Instant, step: int, values: Mapping[str, float], rows: int = 1) -> None:
-        """Update the summary, after so many more rows."""
+        """Update the summary after this number of new rows."""
         self._rows += rows
         self._step = step
         self._summary |= {**values, "_step": float(step), "_timestamp": at, "_runtime": at - self.began}
@@ -156,7 +156,7 @@ class DemoWandbRun:
         )  # fmt: skip
 
     def _load_history(self) -> None:
-        """Put the rows from before the demo began in front of all others."""
+        """Insert the rows from before the demo began before all others."""
         if self._history is None:
             return
         history, self._history = self._history, None

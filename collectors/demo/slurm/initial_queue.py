@@ -18,11 +18,11 @@ BEHIND: dict[str, tuple[int | None, int]] = {
     "smol-3b": (None, 2),
     "moe-1b": (7, 5),
 }
-"""Per run: the index of its running array task (None: a single job), and how many array tasks wait behind it."""
+"""Per run: the index of its running array task (None: a single job), and the number of array tasks that wait."""
 
 
 def initial_queue(loops: Mapping[str, TrainingLoop], now: Instant) -> JobQueue:
-    """The queue as the demo begins."""
+    """The queue at the start of the demo."""
     queue = JobQueue(dict(loops), now, spares=tuple(NODES[-1:]))
     for name, loop in loops.items():
         task, behind = BEHIND[name]

@@ -13,14 +13,14 @@ from collectors.demo.training.loop import TrainingLoop
 from trainmon.lib import Instant, Seconds
 
 REQUEUE_DELAY: Seconds = 12.0
-"""A real Slurm holds a requeued job back for two minutes: too long for a demo."""
+"""The delay of a requeued job. A real Slurm delays it by two minutes: too long for a demo."""
 NEXT_START_AFTER: Seconds = 8.0
 MIN_JOB_AGE: Seconds = 300.0
-"""MinJobAge: how long squeue lists a job that has ended."""
+"""MinJobAge: squeue lists a job this long after its end."""
 RESUBMIT_AFTER: Seconds = 45.0
-"""When the last job of a run has ended, its owner submits the run again, so that the demo never runs dry."""
+"""The delay before an owner submits a run again after its last job ended, so that the demo goes on."""
 RESUBMIT_CANCELLED_AFTER: Seconds = 300.0
-"""The same after a person cancelled the job."""
+"""The same delay after a person cancelled the job."""
 TIME_LIMIT: Seconds = 7 * 86_400.0
 KEPT = 200
 
@@ -90,7 +90,7 @@ def fold_tasks(tasks: tuple[int, ...]) -> str:
 
 
 @dataclass
-class Drain:
+class DrainedNode:
     """Why and by whom a node is drained."""
 
     reason: str
@@ -105,10 +105,10 @@ class JobQueue:
     loops: dict[str, TrainingLoop]
     now: Instant
     jobs: list[SlurmJob] = field(default_factory=list)
-    drains: dict[str, Drain] = field(default_factory=dict)
+    drains: dict[str, DrainedNode] = field(default_factory=dict)
     spares: tuple[str, ...] = ()
     blocked: frozenset[str] = frozenset()
-    """Runs whose kill switch exists: nobody submits them."""
+    """Runs whose kill switch exists: they are not submitted again."""
     _number: int = 418_400
 
     def of(self, run: str) -> list[SlurmJob]:
@@ -121,7 +121,7 @@ class JobQueue:
         return [job for job in self.of(run) if job.is_pending]
 
     def find(self, text: str) -> list[SlurmJob]:
-        """The jobs that an id names: a job, an array, one of its tasks, or `88_[2-4]`.
+        """The jobs with this id: of a job, an array, one of its tasks, or `88_[2-4]`.
 
         One pending task of an array becomes a job of its own, as in a real Slurm.
         """
@@ -174,7 +174,7 @@ class JobQueue:
         if job.is_over:
             return
         if job.state == "RUNNING":
-            self._kill(job, f"CANCELLED AT {stamp(self.now)}", NEXT_START_AFTER)
+            self._kill(job, f"CANCELLED AT {iso_time(self.now)}", NEXT_START_AFTER)
         self._finish(job, "CANCELLED", "0:15" if job.started_at else "0:0")
         job.cancelled_by = ME
 
@@ -186,7 +186,7 @@ class JobQueue:
     # ---- scheduling -------------------------------------------------------------------------------------------------
 
     def ended(self, run: str, exit_code: int) -> None:
-        """A run's processes ended by themselves: its job completes or fails."""
+        """Complete or fail the job of a run whose processes ended by themselves."""
         job = self.running(run)
         if job is not None:
             self._finish(job, "FAILED" if exit_code else "COMPLETED", f"{exit_code}:0")
@@ -205,7 +205,7 @@ class JobQueue:
         return None
 
     def _allocate(self, job: SlurmJob) -> tuple[str, ...] | None:
-        """The run's nodes, with spares in place of excluded ones. None: a node is drained, so the job waits."""
+        """Allocate the run's nodes, with spares in place of excluded ones. None: a node is drained; the job waits."""
         loop = self.loops[job.name]
         unusable = {*self.drains, *job.excluded}
         free = [node for node in self.spares if node not in unusable]
@@ -224,7 +224,7 @@ class JobQueue:
         )
 
     def advance(self, now: Instant) -> None:
-        """Let time pass: update reasons, forget old jobs, submit ended runs again."""
+        """Let time pass: update reasons, remove old jobs, submit ended runs again."""
         self.now = now
         for job in self.jobs:
             if job.is_pending and job.name in self.loops:
@@ -257,7 +257,7 @@ class JobQueue:
         return "Resources"
 
     def listed(self) -> list[SlurmJob]:
-        """What squeue lists: pending and running jobs, and those that ended a short time ago."""
+        """The jobs that squeue lists: pending, running and recently ended."""
         return [job for job in self.jobs if not job.is_over or self.now - (job.ends_at or 0.0) < MIN_JOB_AGE]
 
     def _finish(self, job: SlurmJob, state: str, exit_code: str) -> None:
@@ -274,6 +274,6 @@ def job_of(trainer: Trainer, number: int, at: Instant, **more: object) -> SlurmJ
     )  # fmt: skip
 
 
-def stamp(at: Instant | None) -> str:
+def iso_time(at: Instant | None) -> str:
     """As Slurm writes a time: 2026-11-21T12:03:00."""
     return "Unknown" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")

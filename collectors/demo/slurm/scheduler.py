@@ -1,4 +1,4 @@
-"""The demo's Slurm: it answers the commands of trainmon.slurm as a real one does."""
+"""The demo's Slurm: answers the commands of trainmon.slurm like a real one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from collectors.demo.model.inventory import GPUS, ME, NODES
-from collectors.demo.slurm.jobs import Drain, JobQueue, SlurmJob, stamp
+from collectors.demo.slurm.jobs import DrainedNode, JobQueue, SlurmJob, iso_time
 from trainmon.transport.shell import Completed
 
 FIELD = re.compile(r"(\|[0-9a-f]*#)%?(\w+)")
@@ -21,8 +21,8 @@ USERS = ("ana", "ben", "eva", "kim", "lea")
 NO_JOB = "Invalid job id specified"
 
 
-class Refused(Exception):
-    """A command fails with exit code 1; its message is the standard error."""
+class CommandRefused(Exception):
+    """A refused command. It exits with 1; the message is its standard error."""
 
 
 class Scheduler:
@@ -49,7 +49,7 @@ class Scheduler:
         command, *args = argv
         try:
             return Completed(0, self._commands[command](args).encode(), b"")
-        except Refused as refused:
+        except CommandRefused as refused:
             return Completed(1, b"", f"{refused}\n".encode())
 
     # ---- reading ----------------------------------------------------------------------------------------------------
@@ -67,8 +67,9 @@ class Scheduler:
             rows.append({
                 "A": str(job.number), "i": job.id, "F": str(job.array or job.number), "K": job.task_ids,
                 "T": job.state, "u": job.user, "P": "h100", "a": "llm", "q": "normal", "D": str(job.node_count),
-                "Q": "0" if job.is_held else "10040", "V": stamp(job.submitted_at),
-                "S": "N/A" if start is None else stamp(start), "e": "N/A" if job.is_pending else stamp(job.ends_at),
+                "Q": "0" if job.is_held else "10040", "V": iso_time(job.submitted_at),
+                "S": "N/A" if start is None else iso_time(start),
+                "e": "N/A" if job.is_pending else iso_time(job.ends_at),
                 "l": "7-00:00:00", "N": fold_nodes(job.nodes), "E": job.dependency,
                 "r": job.reason, "Z": job.workdir, "j": job.name,
             })  # fmt: skip
@@ -81,7 +82,7 @@ class Scheduler:
             drain = self.queue.drains.get(name)
             state = ("draining" if is_busy else "drained") if drain else "allocated" if is_busy else "idle"
             rows.append({
-                "N": name, "T": state, "H": stamp(drain.at) if drain else "Unknown",
+                "N": name, "T": state, "H": iso_time(drain.at) if drain else "Unknown",
                 "u": drain.by if drain else "Unknown", "G": f"gpu:h100:{GPUS}", "R": "h100",
                 "E": drain.reason if drain else "none",
             })  # fmt: skip
@@ -100,7 +101,7 @@ class Scheduler:
             case ["requeue", "Incomplete", job_id]:
                 for job in self._found(job_id, suffix=f" for job {job_id}"):
                     if job.is_pending:
-                        raise Refused(f"Job is pending execution for job {job_id}")
+                        raise CommandRefused(f"Job is pending execution for job {job_id}")
                     self.queue.requeue(job)
                 return ""
             case ["hold" | "release" as verb, job_id]:
@@ -110,7 +111,7 @@ class Scheduler:
                 return ""
             case ["update", what, *changes]:
                 return self._update(what, dict(change.partition("=")[::2] for change in changes))
-        raise Refused(f"invalid keyword: {' '.join(args)[:80]}")
+        raise CommandRefused(f"invalid keyword: {' '.join(args)[:80]}")
 
     def _shown(self, job: SlurmJob) -> str:
         array = f"ArrayJobId={job.array} ArrayTaskId={job.task_ids} ArrayTaskThrottle=1 " if job.array else ""
@@ -121,8 +122,8 @@ class Scheduler:
             f" Priority={0 if job.is_held else 10040} Nice=0 Account=llm QOS=normal JobState={job.state}"
             f" Reason={job.reason} Dependency={job.dependency} Requeue=1 Restarts={job.restarts}"
             f" BatchFlag=1 Reboot=0 ExitCode={job.exit_code} RunTime=00:00:00 TimeLimit=7-00:00:00 TimeMin=N/A"
-            f" SubmitTime={stamp(job.submitted_at)} StartTime={stamp(start)} EndTime={stamp(end)} Deadline=N/A"
-            f" Partition=h100 AllocNode:Sid=login1:4711 ReqNodeList=(null)"
+            f" SubmitTime={iso_time(job.submitted_at)} StartTime={iso_time(start)} EndTime={iso_time(end)}"
+            f" Deadline=N/A Partition=h100 AllocNode:Sid=login1:4711 ReqNodeList=(null)"
             f" ExcNodeList={fold_nodes(job.excluded) or '(null)'} NodeList={fold_nodes(job.nodes)}"
             f" NumNodes={job.node_count} Command={job.script} WorkDir={job.workdir}"
             f" StdErr={out} StdIn=/dev/null StdOut={out}\n"
@@ -134,8 +135,8 @@ class Scheduler:
             values = {
                 "JobIDRaw": str(job.number), "JobID": job.id,
                 "State": f"{job.state} by {job.cancelled_by}" if job.cancelled_by else job.state,
-                "ExitCode": job.exit_code, "Submit": stamp(job.submitted_at), "Start": stamp(job.started_at),
-                "End": stamp(job.ends_at) if job.is_over else "Unknown", "User": job.user, "Partition": "h100",
+                "ExitCode": job.exit_code, "Submit": iso_time(job.submitted_at), "Start": iso_time(job.started_at),
+                "End": iso_time(job.ends_at) if job.is_over else "Unknown", "User": job.user, "Partition": "h100",
                 "Account": "llm", "QOS": "normal", "NNodes": str(job.node_count),
                 "NodeList": fold_nodes(job.nodes),
             }  # fmt: skip
@@ -157,11 +158,11 @@ class Scheduler:
         options, script = _options(args), args[-1]
         run = next((name for name, loop in self.queue.loops.items() if loop.trainer.run.script == script), None)
         if run is None or not Path(script).is_file():
-            raise Refused(f"sbatch: error: Unable to open file {script}")
+            raise CommandRefused(f"sbatch: error: Unable to open file {script}")
         count = re.fullmatch(r"1-(\d+)%1", options.get("--array", "1-1%1"))
         after = re.fullmatch(r"afterany:(\d+)(?:_\S+)?", options.get("--dependency", ""))
         if count is None:
-            raise Refused("sbatch: error: Invalid job array specification")
+            raise CommandRefused("sbatch: error: Invalid job array specification")
         job = self.queue.submit(run, int(count[1]), int(after[1]) if after else None)
         job.user = ME
         return f"Submitted batch job {job.number}\n"
@@ -172,9 +173,9 @@ class Scheduler:
             for job in self._found(name, suffix=f" for job {name}"):
                 job.excluded = tuple(node for node in changes.get("ExcNodeList", "").split(",") if node)
         elif name not in NODES:
-            raise Refused("slurm_update error: Invalid node name specified")
+            raise CommandRefused("slurm_update error: Invalid node name specified")
         elif changes.get("State") == "DRAIN":
-            self.queue.drains[name] = Drain(changes.get("Reason", ""), ME, self.queue.now)
+            self.queue.drains[name] = DrainedNode(changes.get("Reason", ""), ME, self.queue.now)
         else:
             self.queue.drains.pop(name, None)
         return ""
@@ -182,7 +183,7 @@ class Scheduler:
     def _found(self, job_id: str, prefix: str = "", suffix: str = "") -> list[SlurmJob]:
         jobs = [job for job in self.queue.find(job_id) if job in self.queue.listed()]
         if not jobs:
-            raise Refused(f"{prefix}{NO_JOB}{suffix}")
+            raise CommandRefused(f"{prefix}{NO_JOB}{suffix}")
         return jobs
 
 

@@ -1,4 +1,4 @@
-"""A simulated training loop: it steps, logs, saves, obeys its switches, crashes and restarts."""
+"""A simulated training loop: it steps, logs, saves, reads its switches, crashes and restarts."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ Phase = Literal["training", "saving", "hung", "down", "starting", "finished"]
 RunFault = Literal["hang", "nan", "lost", "burst", "spike", "restart"]
 
 RESTART_AFTER: Seconds = 8.0
-"""Until the scheduler starts the next attempt."""
+"""The delay before the next attempt starts."""
 START_TAKES: Seconds = 14.0
-"""Until the first step of an attempt: imports, NCCL, loading the checkpoint."""
+"""The time before the first step of an attempt: imports, NCCL, loading the checkpoint."""
 SLOW_START_TAKES: Seconds = 32.0
-"""The same for an attempt that recompiles: its W&B run appears this late."""
+"""The same for an attempt that recompiles. Its W&B run appears as late."""
 KILL_SWITCH_EXIT: Seconds = 20.0
-"""An array task that starts under a kill switch exits after this long."""
+"""An array task that starts while the kill switch exists exits after this time."""
 AGAIN_AFTER: Seconds = 90.0
-"""Until a finished run is submitted again."""
+"""The delay before a finished run is submitted again."""
 KEEP = 3
-"""Checkpoints that a run keeps: each new one removes the oldest."""
+"""The number of checkpoints that a run keeps: each new one removes the oldest."""
 BURST_LINES = 1_000
-"""Lines a second while a library floods the log with warnings."""
+"""Lines per second while a library floods the log with warnings."""
 
 
 class Switches(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ class TrainingLoop:
         Without a scheduler the next attempt starts by itself."""
 
     def kill(self, message: str, wait: Seconds) -> None:
-        """The scheduler kills the attempt's processes. The next attempt starts after `wait` at the earliest."""
+        """Kill the attempt's processes with this message in the log. The next attempt starts after `wait`."""
         self._kill_request = (message, wait)
 
     def signal(self) -> None:
@@ -145,7 +145,7 @@ class TrainingLoop:
         self._is_slow_start = fault == "restart" and (self._is_slow_start or self.phase == "down")
 
     def _next_phase(self, at: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
-        """The current phase or step is done; begin the next."""
+        """End the current phase or step, and begin the next."""
         match self.phase:
             case "training":
                 yield from self._finish_step(at, switches, fault)
@@ -213,22 +213,22 @@ class TrainingLoop:
             self._wait("training", self._random_step_time())
 
     def _crash(self, message: str, *, silent: bool = False) -> Iterator[Effect]:
-        """The process ends without saving; an unfinished checkpoint stays torn."""
+        """End the processes without a save."""
         rank = self._random.randrange(self.trainer.gpus)
         yield LogWritten(f"\n[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n")
         yield LogWritten(f"srun: error: {self.trainer.run.nodes[-1]}: task {rank}: Exited with exit code 1\n")
         yield from self._end("down", RESTART_AFTER, 1, silent=silent)
 
     def _end(self, phase: Phase, wait: Seconds, exit_code: int, *, silent: bool = False) -> Iterator[Effect]:
-        """End the attempt's processes; an unfinished checkpoint stays torn."""
+        """End the attempt's processes. An unfinished checkpoint stays torn."""
         self._is_nan = False
         self._wait(phase, wait)
         yield AttemptEnded(exit_code, silent)
 
     def _start(self, at: Instant, switches: Switches, *, held: bool) -> Iterator[Effect]:
-        """Start the next attempt, unless its node is broken or a kill switch prevents it.
+        """Start the next attempt, unless its node is broken (`held`) or a kill switch prevents it.
 
-        A scheduler starts attempts whether the kill switch is there or not: each one exits at once.
+        A scheduler ignores the kill switch: each attempt starts and exits at once.
         """
         start: tuple[int, int] | None = None
         if not held and self.next_attempt is not None:

@@ -1,4 +1,4 @@
-"""The files of one run, in a directory of this machine: its logs, checkpoints and switches."""
+"""The files of one run in a local directory: logs, checkpoints and switches."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ SLOWDOWN_C = 87
 INLET_C = 27.0
 DEGREES_PER_WATT = 0.056
 INERTIA: Seconds = 22.0
-"""Time constant: two thirds of a temperature change happen in it."""
+"""The time constant: two thirds of a temperature change happen in this time."""
 BLOCKED_FAN = 1.75
-"""How much worse the hot GPU cools."""
+"""The factor by which a hot GPU cools worse."""
 
 UTILIZATION: dict[Work, float] = {"idle": 0.0, "training": 98.5, "saving": 12.0, "starting": 20.0, "hung": 100.0}
 POWER: dict[Work, float] = {"idle": 72.0, "training": 655.0, "saving": 190.0, "starting": 125.0, "hung": 148.0}
@@ -152,7 +152,7 @@ class Node:
     def __init__(self, name: str, started: Instant, workloads: Iterable[Workload], seed: int) -> None:
         self.name = name
         self.skew: Seconds = 0.0
-        """Its clock minus ours."""
+        """The node's clock minus ours."""
         self._random = Random(f"{seed} {name}")
         self._drift = self._random.uniform(-0.03, 0.03)
         self.boot_time = started - self._random.uniform(3, 90) * DAY

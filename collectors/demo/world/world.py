@@ -10,10 +10,10 @@ from random import Random
 from msgspec.structs import replace
 
 from collectors.demo.model.effects import AttemptEnded, Effect
-from collectors.demo.model.inventory import GPUS, NODES, TB, TRAINERS, rooted
+from collectors.demo.model.inventory import GPUS, NODES, TB, TRAINERS, relocated
 from collectors.demo.model.metrics import MetricGenerator, loss_jumps
 from collectors.demo.slurm.initial_queue import initial_queue
-from collectors.demo.slurm.jobs import Drain
+from collectors.demo.slurm.jobs import DrainedNode
 from collectors.demo.stories import Incident, Schedule
 from collectors.demo.training.loop import Phase, RunFault, TrainingLoop
 from collectors.demo.wandb import WandbServer
@@ -35,23 +35,23 @@ RUN_FAULTS: tuple[RunFault, ...] = ("hang", "nan", "burst", "spike", "restart")
 """Stories that make the run itself fail or behave badly."""
 
 BACKLOG = 60
-"""Steps in the logs at the start: a screen full."""
+"""The number of steps in the logs at the start: a full screen."""
 
 FSX_TOTAL, FSX_OTHERS = 400 * TB, 231 * TB
 FSX_A_DAY = 30 * TB
-"""What other users write in a day. They delete it every night."""
+"""The bytes that other users write in a day. They delete them every night."""
 FSX_OURS, FSX_ALLOWED = 38 * TB, 80 * TB
-"""Our usage of it besides checkpoints, and our quota."""
+"""Our usage besides checkpoints, and our quota."""
 FILES_OURS, FILES_ALLOWED = 14_380_211, 40_000_000
 HOME_TOTAL, HOME_USED = 50 * TB, 31 * TB
 FSX_INODES, HOME_INODES = 1_200_000_000, 400_000_000
 FILLED = 0.996
-"""How full a disk becomes in its story. Not 1: on a full disk every job would die."""
+"""The fill level of a disk at the end of its story. Not 1: on a full disk every job would fail."""
 FILLS_IN: Seconds = 80.0
 DAY: Seconds = 86_400.0
 LOST = f"gres/gpu count reported lower than configured ({GPUS - 1} < {GPUS})"
 CLOCKS = (437.0, -95.0)
-"""How far the clock of a node is off, in seconds, in turn."""
+"""The clock offsets of the stories in seconds, in turn."""
 
 
 class World:
@@ -62,7 +62,7 @@ class World:
         self.elapsed: Seconds = 0.0
         self.schedule = schedule
         self.incidents: tuple[Incident, ...] = ()
-        trainers = tuple(replace(trainer, run=rooted(trainer.run, directory)) for trainer in TRAINERS)
+        trainers = tuple(replace(trainer, run=relocated(trainer.run, directory)) for trainer in TRAINERS)
         generators = (MetricGenerator(trainer, seed, loss_jumps(trainer)) for trainer in trainers)
         loops = (TrainingLoop(generator.trainer, seed, generator) for generator in generators)
         self.loops = {loop.trainer.run.name: loop for loop in loops}
@@ -178,7 +178,7 @@ class World:
                 node.gpus[incident.gpu].is_hot = not ends
             case "lost" if incident.gpu is not None and not ends:
                 node.gpus[incident.gpu].is_lost = True
-                self.queue.drains.setdefault(incident.node, Drain(LOST, "slurm", now))
+                self.queue.drains.setdefault(incident.node, DrainedNode(LOST, "slurm", now))
             case "reboot" if ends:
                 node.boot_time = now
                 for gpu in node.gpus:

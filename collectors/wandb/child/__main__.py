@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
-from collectors.wandb.child.errors import failed, is_fatal, keep_small, last_status
+from collectors.wandb.child.errors import is_fatal, keep_small, last_status, request_failed
 from collectors.wandb.wire import (
     AnyAnswer,
     AnyRequest,
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from collectors.wandb.child.sdk import Sdk
 
 ANSWER_TIMEOUT: Seconds = 22.0
-"""After this time the child answers in place of the SDK, and ends: the SDK waits for some answers for ever. The parent
-waits longer, because it does not know the reason. The first argument overrides it."""
+"""After this time the child answers in place of the SDK, and ends: the SDK waits for some answers forever. The parent
+waits longer, because it does not know the reason. The first command line argument overrides this time."""
 
 SDK_TIMEOUT_SHARE = 0.9
-"""The SDK's timeout of one HTTP request, as a part of it: then the SDK can give up and continue."""
+"""The SDK's timeout of one HTTP request, as a share of ANSWER_TIMEOUT: the SDK can then fail and continue."""
 
 CHECK_EVERY: Seconds = 1.0
-"""How often the parent and the deadline are checked."""
+"""The interval between two checks of the parent and of the deadline."""
 
 MAX_DIRECTORY_LENGTH = 50
 """The longest directory: the path of wandb-core's socket is 55 characters longer, and macOS allows 104."""
@@ -132,10 +132,10 @@ class Child:
     def _failed(self, pending: PendingRequest, error: Exception) -> RequestFailed:
         """The error as an answer; for a timeout, the log of wandb-core may have the server's status."""
         key = os.environ.get("WANDB_API_KEY") or (self._sdk.key if self._sdk is not None else None)
-        answer = failed(pending.id, error, key=key)
+        answer = request_failed(pending.id, error, key=key)
         if answer.kind != "slow":
             return answer
-        return failed(pending.id, error, key=key, status=last_status(self._directory, pending.at))
+        return request_failed(pending.id, error, key=key, status=last_status(self._directory, pending.at))
 
     def _started_sdk(self) -> Sdk:
         """The SDK, imported with the first request. Its process is reported first, because the SDK may hang."""
@@ -182,7 +182,7 @@ class Child:
                         try:
                             self._queue.put(decode_request(line))
                         except msgspec.DecodeError as error:
-                            self.send(RequestFailed(kind="sdk", words=f"cannot read the request: {error}"))
+                            self.send(RequestFailed(kind="sdk", message=f"cannot read the request: {error}"))
                 with self._lock:
                     pending = self._pending
                 if pending is not None and time.monotonic() - pending.started >= self._timeout:

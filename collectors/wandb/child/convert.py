@@ -31,7 +31,7 @@ DEEPEST = 4
 """The maximum depth of nested mappings."""
 
 
-def shown(value: object, limit: int = NAME_LENGTH) -> str | None:
+def safe_text(value: object, limit: int = NAME_LENGTH) -> str | None:
     """A text of the server, safe to show; None for anything else."""
     return (_cleaned(value[: 4 * limit], limit) or None) if isinstance(value, str) else None
 
@@ -59,7 +59,7 @@ def number(value: object) -> float | None:
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # only an int overflows
 
 
-def whole(value: object) -> int | None:
+def integer(value: object) -> int | None:
     """A counter of the server."""
     found = number(value)
     return int(found) if found is not None and math.isfinite(found) else None
@@ -68,25 +68,25 @@ def whole(value: object) -> int | None:
 def read_run(run: Any, spec: WandbSpec, start: Mapping[str, Any]) -> WandbRun:
     """A listed run. `start` is the result of `read_start`."""
     summary = _mapping(getattr(run, "summary_metrics", None))
-    step = whole(summary.get("_step"))
+    step = integer(summary.get("_step"))
     tags = getattr(run, "tags", None)
     return WandbRun(
         entity=str(run.entity),
         project=str(run.project),
         id=str(run.id),
-        name=shown(run.name) or str(run.id),
-        state=shown(run.state, 40) or "unknown",
-        group=shown(getattr(run, "group", None)),
-        url=shown(run.url, 1_000),
+        name=safe_text(run.name) or str(run.id),
+        state=safe_text(run.state, 40) or "unknown",
+        group=safe_text(getattr(run, "group", None)),
+        url=safe_text(run.url, 1_000),
         created_at=instant(getattr(run, "created_at", None)),
         heartbeat_at=instant(getattr(run, "heartbeat_at", None)),
         logged_at=number(summary.get("_timestamp")),
-        step=step if step is not None else whole(_mapping(getattr(run, "history_keys", None)).get("lastStep")),
-        lines=whole(getattr(run, "history_line_count", None)),
-        tags=tuple(filter(None, map(shown, tags[:TAGS_AT_MOST] if isinstance(tags, list | tuple) else ()))),
-        user=shown(getattr(getattr(run, "user", None), "username", None)),
-        host=shown(start.get("host")),
-        commit=shown(getattr(run, "commit", None)) or shown(_mapping(start.get("git")).get("commit")),
+        step=step if step is not None else integer(_mapping(getattr(run, "history_keys", None)).get("lastStep")),
+        lines=integer(getattr(run, "history_line_count", None)),
+        tags=tuple(filter(None, map(safe_text, tags[:TAGS_AT_MOST] if isinstance(tags, list | tuple) else ()))),
+        user=safe_text(getattr(getattr(run, "user", None), "username", None)),
+        host=safe_text(start.get("host")),
+        commit=safe_text(getattr(run, "commit", None)) or safe_text(_mapping(start.get("git")).get("commit")),
         summary=read_summary(summary, spec.charts),
         config=read_config(_mapping(getattr(run, "config", None))),
     )
@@ -104,8 +104,8 @@ def read_summary(summary: Mapping[str, Any], charts: Iterable[str] = ()) -> dict
         wanted |= {*metric_names.choose((), [name for name, _ in leaves]), *metric_names.STEPS}
     leaves.sort(key=lambda leaf: leaf[0] not in wanted)  # stable: the others keep the server's order
     for name, value in leaves:
-        key, found = shown(name), number(value)
-        latest = found if found is not None else shown(value, VALUE_LENGTH)
+        key, found = safe_text(name), number(value)
+        latest = found if found is not None else safe_text(value, VALUE_LENGTH)
         if key is not None and latest is not None and not name.startswith("_") and len(values) < NAMES_AT_MOST:
             values[key] = latest
     return values
@@ -115,7 +115,7 @@ def read_config(config: Mapping[str, Any]) -> dict[str, str]:
     """The settings as short texts. The value of a name such as `api_key` is always masked."""
     settings: dict[str, str] = {}
     for name, value in _leaves(config):
-        key = shown(name)
+        key = safe_text(name)
         if key is None or name.startswith("_") or len(settings) >= NAMES_AT_MOST:
             continue
         if isinstance(value, str) and value and is_secret(name.replace("/", ".").rsplit(".", 1)[-1], as_flag=False):
@@ -125,7 +125,7 @@ def read_config(config: Mapping[str, Any]) -> dict[str, str]:
             text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         except (TypeError, ValueError, RecursionError):
             text = type(value).__name__
-        settings[key] = shown(text, VALUE_LENGTH) or ""
+        settings[key] = safe_text(text, VALUE_LENGTH) or ""
     return settings
 
 
@@ -182,9 +182,9 @@ def read_metadata(request: ReadMetadata, file: object) -> RunMetadata:
     return RunMetadata(
         id=request.id,
         path=request.path,
-        host=shown(content.get("host")),
-        user=shown(content.get("username")),
-        commit=shown(_mapping(content.get("git")).get("commit")),
+        host=safe_text(content.get("host")),
+        user=safe_text(content.get("username")),
+        commit=safe_text(_mapping(content.get("git")).get("commit")),
     )
 
 

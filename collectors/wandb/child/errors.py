@@ -53,18 +53,18 @@ LOGIN = "log in with `wandb login`, or set WANDB_API_KEY"
 HINTS: dict[FailureKind, str] = {
     "key": LOGIN,
     "unauthorized": "is this the key of an account of this server? " + LOGIN,
-    "forbidden": "is this the key of an account that may read the project? its team's admin can say",
+    "forbidden": "is this the key of an account that may read the project? ask the admin of its team",
     "absent": "are entity, project and run right, and may this account see them?",
-    "unreachable": "can this machine reach it? WANDB_BASE_URL says where a server of your own is",
+    "unreachable": "can this machine reach it? WANDB_BASE_URL sets the address of a private server",
 }
 SENTENCES: dict[FailureKind, str] = {
-    "busy": "W&B asks for fewer requests{code}",
-    "server": "W&B's server fails{code}",
-    "slow": "W&B does not answer in time{code}",
+    "busy": "W&B limits the request rate{code}",
+    "server": "W&B's server failed{code}",
+    "slow": "W&B did not answer in time{code}",
     "unreachable": "W&B cannot be reached: {message}",
-    "unauthorized": "W&B refuses the key{code}: {message}",
-    "forbidden": "W&B does not let this account see it{code}: {message}",
-    "key": "no key for W&B: {message}",
+    "unauthorized": "W&B rejects the API key{code}: {message}",
+    "forbidden": "this W&B account has no access{code}: {message}",
+    "key": "no API key for W&B: {message}",
 }
 """The message for the operator. Other kinds show W&B's message alone."""
 
@@ -88,10 +88,12 @@ class LogLine(msgspec.Struct):
     status: int | None = None
 
 
-def failed(number: int, error: BaseException, *, key: str | None = None, status: int | None = None) -> RequestFailed:
+def request_failed(
+    number: int, error: BaseException, *, key: str | None = None, status: int | None = None
+) -> RequestFailed:
     """The error of the request with this id. `status`: the server's status, if it is known from elsewhere."""
     if is_fatal(error):
-        return RequestFailed(id=number, kind="sdk", words="wandb-core, the SDK's own process, has ended")
+        return RequestFailed(id=number, kind="sdk", message="wandb-core, the SDK's own process, has ended")
     # The server's own message if there is one: the SDK wraps it in a longer one.
     answers = (getattr(getattr(one, "response", None), "message", "") for one in _chain(error))
     message = next((text for text in answers if isinstance(text, str) and text), str(error) or type(error).__name__)
@@ -103,7 +105,7 @@ def failed(number: int, error: BaseException, *, key: str | None = None, status:
     line = scrub(clean(last_state(line), MESSAGE_LENGTH)).strip()
     hint = getattr(error, "hint", None) or HINTS.get(kind)
     text = SENTENCES.get(kind, "{message}").format(code=f" ({status})" if status else "", message=line)
-    return RequestFailed(id=number, kind=kind, words=text, hint=hint)
+    return RequestFailed(id=number, kind=kind, message=text, hint=hint)
 
 
 def is_fatal(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
-from collectors.wandb.child.convert import DEEPEST, shown, whole
+from collectors.wandb.child.convert import DEEPEST, integer, safe_text
 from trainmon.lib import clean
 from trainmon.model import Sample
 
@@ -45,7 +45,7 @@ def _sample(key: str, value: Mapping[str, Any]) -> Sample | None:
     captions = value.get("captions")
     caption = captions[0] if _is_filled(captions) else value.get("caption")
     kind, path = KINDS.get(str(value["_type"])), first.get("path")
-    if kind is None or not isinstance(path, str) or not is_tame(path):
+    if kind is None or not isinstance(path, str) or not is_safe_path(path):
         return None
     step = STEP.search(path)
     notes = [f"the first of {len(files):,}"] if files is not None and len(files) > 1 else []
@@ -53,14 +53,14 @@ def _sample(key: str, value: Mapping[str, Any]) -> Sample | None:
         is_gif = path.lower().endswith(".gif")
         notes.append("a video: its first frame is shown" if is_gif else "a video: it cannot be drawn here")
     return Sample(
-        key=shown(key) or "?",
+        key=safe_text(key) or "?",
         kind=kind,
         file=path,
         step=int(step[1]) if step else None,
-        bytes=whole(first.get("size")),
-        width=whole(first.get("width")),
-        height=whole(first.get("height")),
-        caption=shown(caption if caption is not None else first.get("caption")),
+        bytes=integer(first.get("size")),
+        width=integer(first.get("width")),
+        height=integer(first.get("height")),
+        caption=safe_text(caption if caption is not None else first.get("caption")),
         note="; ".join(notes) or None,
     )
 
@@ -69,7 +69,7 @@ def _is_filled(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list) and len(value) > 0
 
 
-def is_tame(path: str) -> bool:
+def is_safe_path(path: str) -> bool:
     """Whether a file's name is safe to show, and stays below the run's own files."""
     parts = PurePosixPath(path)
     return clean(path) == path != "" and not parts.is_absolute() and ".." not in parts.parts and "\\" not in path

@@ -23,10 +23,10 @@ from collectors.wandb.child.convert import (
     read_points,
     read_run,
     read_start,
-    shown,
+    safe_text,
 )
 from collectors.wandb.child.errors import NotFound, UnusableAnswer
-from collectors.wandb.child.media import is_tame, read_samples
+from collectors.wandb.child.media import is_safe_path, read_samples
 from collectors.wandb.wire import (  # fmt: skip
     AnyAnswer,
     AnyRequest,
@@ -111,8 +111,8 @@ class Sdk:
                     file.unlink()
             case ReadViewer(id=number):
                 viewer: Any = self._login("").viewer
-                user, entity = (shown(getattr(viewer, name, None)) for name in ("username", "entity"))
-                teams = tuple(filter(None, map(shown, viewer.teams[:TEAMS_AT_MOST])))
+                user, entity = (safe_text(getattr(viewer, name, None)) for name in ("username", "entity"))
+                teams = tuple(filter(None, map(safe_text, viewer.teams[:TEAMS_AT_MOST])))
                 return Viewer(id=number, user=user, entity=entity, teams=teams)
             case FetchFile(id=number, path=path, file=name, directory=directory):
                 downloaded = self._download(path, name, FILE_AT_MOST)
@@ -150,7 +150,7 @@ class Sdk:
 
     def _download(self, path: str, name: str, at_most: int) -> Path:
         """Download a file of a run into our own directory: two requests."""
-        if not is_tame(name):
+        if not is_safe_path(name):
             raise NotFound(f"{clean(name)} is not a valid file name")
         found = next(iter(self._run_at(path).files(names=[name], per_page=1)), None)
         if found is None:

@@ -43,7 +43,7 @@ for line in sys.stdin:
     elif how == "long":
         say(**{"is": "facts"}, id=asked["id"], path="x", host="h" * 1_000_000)
     elif how == "busy":
-        say(**{"is": "failed"}, id=asked["id"], kind="busy", words="too many", hint="wait")
+        say(**{"is": "failed"}, id=asked["id"], kind="busy", message="too many", hint="wait")
     elif how == "other":
         say(**{"is": "facts"}, id=asked["id"] + 1, path="x")
     else:
@@ -62,7 +62,7 @@ class Scripted:
         self.folder = folder
 
     def ask(self, how: str) -> RunMetadata:
-        return self.client.ask(ReadMetadata(id=0, path=how), RunMetadata)
+        return self.client.query(ReadMetadata(id=0, path=how), RunMetadata)
 
     def fails(self, how: str) -> WandbError:
         with pytest.raises(WandbError) as caught:
@@ -155,7 +155,7 @@ def test_a_child_that_talks_nonsense_is_replaced(tmp_path: Path, how: str) -> No
 
 def test_an_answer_of_another_kind_is_none(tmp_path: Path) -> None:
     with scripted(tmp_path) as made, pytest.raises(WandbError, match="answered RunMetadata to ReadConsole"):
-        made.client.ask(ReadConsole(id=0, path="x"), ConsoleLines)
+        made.client.query(ReadConsole(id=0, path="x"), ConsoleLines)
 
 
 @pytest.mark.parametrize("how", ["hang", "deaf"])
@@ -176,5 +176,5 @@ def test_the_end_waits_for_no_answer(tmp_path: Path, how: str) -> None:
 def test_a_program_that_is_not_there_is_told() -> None:
     client = ChildClient({}, ["/no/such/python"])
     with pytest.raises(WandbError, match=r"the W&B child cannot be started: .*No such file"):
-        client.ask(ReadMetadata(id=0, path="x"), RunMetadata)
+        client.query(ReadMetadata(id=0, path="x"), RunMetadata)
     client.close()

@@ -96,7 +96,7 @@ class FakeWandb:
         self.began += 1
         return self
 
-    def ask(self, asked: AnyRequest, wanted: type[Any]) -> Any:
+    def query(self, asked: AnyRequest, wanted: type[Any]) -> Any:
         self.asked.append(asked)
         self.clock.at += self.takes
         if type(asked) in self.trouble:
@@ -422,14 +422,14 @@ def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
 @pytest.mark.parametrize("kind", ["absent", "forbidden"])
 def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: ErrorKind) -> None:
     watched = Watched(a_run("one", project="team/no"), a_run("two"))
-    real = watched.wandb.ask
+    real = watched.wandb.query
 
-    def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
+    def query(asked: AnyRequest, wanted: type[Any]) -> Any:
         if isinstance(asked, ListRuns) and asked.spec.project == "team/no":
             raise WandbError("no such project", kind=kind, hint="is its name right?")
         return real(asked, wanted)
 
-    watched.wandb.ask = ask  # type: ignore[method-assign]
+    watched.wandb.query = query  # type: ignore[method-assign]
     watched.pass_(30)
     last = {source.name: source for source in watched.told(SourceChanged)}
     assert (last["wandb:one"].error, last["wandb:one"].hint) == ("no such project", "is its name right?")
@@ -438,14 +438,14 @@ def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: E
 
 def test_a_fault_of_ours_is_the_trouble_of_one_run() -> None:
     watched = Watched(a_run("one", project="team/odd"), a_run("two"))
-    real = watched.wandb.ask
+    real = watched.wandb.query
 
-    def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
+    def query(asked: AnyRequest, wanted: type[Any]) -> Any:
         if isinstance(asked, ListRuns) and asked.spec.project == "team/odd":
             raise ZeroDivisionError("division by zero")
         return real(asked, wanted)
 
-    watched.wandb.ask = ask  # type: ignore[method-assign]
+    watched.wandb.query = query  # type: ignore[method-assign]
     watched.pass_(30)
     last = {source.name: source for source in watched.told(SourceChanged)}
     assert last["wandb:one"].error == "ZeroDivisionError: division by zero"
@@ -561,14 +561,14 @@ def test_a_sample_that_is_gone_keeps_no_other_from_being_saved(tmp_path: Path) -
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": tuple(replace(IMAGE, key=key, file=f"{key}.png") for key in "abc")}
     watched.pass_(10)
-    real, said = watched.wandb.ask, list[str]()
+    real, said = watched.wandb.query, list[str]()
 
-    def ask(asked: AnyRequest, wanted: type[Any]) -> Any:
+    def query(asked: AnyRequest, wanted: type[Any]) -> Any:
         if isinstance(asked, FetchFile) and asked.file == "b.png":
             raise WandbError("it has no such file", kind="absent")
         return real(asked, wanted)
 
-    watched.wandb.ask = ask  # type: ignore[method-assign]
+    watched.wandb.query = query  # type: ignore[method-assign]
     watched.watcher.save_samples("llm", str(tmp_path), said.append)
     watched.pass_(10)
     assert said == [f"saved 2 of 3 samples of llm in {tmp_path}; failed: b: it has no such file"]

@@ -146,7 +146,7 @@ def test_a_server_that_refuses_is_an_error_of_the_source_until_it_does_no_more(
 ) -> None:
     with watching(environ_of(server, tmp_path)) as made:
         made.until(made.is_well)
-        for status, words in ((429, "fewer requests"), (401, "refuses the key")):
+        for status, words in ((429, "limits the request rate"), (401, "rejects the API key")):
             server.answer_with(status)
             made.until(partial(made.fails, words))
             assert made.source.retry_at is not None

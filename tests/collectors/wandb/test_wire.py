@@ -55,7 +55,7 @@ def test_a_point_that_is_nan_stays_nan() -> None:
 
 
 def test_every_answer_is_one_line() -> None:
-    told = encode(RequestFailed(id=1, kind="server", words="two\nlines"))
+    told = encode(RequestFailed(id=1, kind="server", message="two\nlines"))
     assert told.count(b"\n") == 1
     assert told.endswith(b"\n")
 

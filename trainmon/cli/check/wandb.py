@@ -41,14 +41,14 @@ def check_wandb(
 
 def _query(asking: WandbClient, login: Credentials, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
     try:
-        viewer = asking.ask(ReadViewer(id=0), Viewer)
+        viewer = asking.query(ReadViewer(id=0), Viewer)
         teams = [team for team in viewer.teams if team != viewer.user]
         more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
         of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""
         yield Row("ok", "W&B", "server", f"{login.server} answers {viewer.user or 'a service account'}{of}")
         for run, spec in wanted:
             try:
-                runs = asking.ask(ListRuns(id=0, spec=spec), RunList).runs
+                runs = asking.query(ListRuns(id=0, spec=spec), RunList).runs
             except WandbError as failure:
                 if failure.kind in COMMON:
                     raise

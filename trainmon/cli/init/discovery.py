@@ -114,7 +114,7 @@ def query_wandb(
     account = Account(found.server, found.location)
     try:
         with contextlib.closing(client()) as asking:
-            viewer = asking.ask(ReadViewer(id=0), Viewer)
+            viewer = asking.query(ReadViewer(id=0), Viewer)
     except WandbError:
         return account  # `check` reports the error
     return account._replace(user=viewer.user, entity=viewer.entity, teams=viewer.teams)

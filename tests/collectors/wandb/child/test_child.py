@@ -223,10 +223,10 @@ def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbSer
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (429, "busy", "W&B asks for fewer requests (429)"),
-        (500, "server", "W&B's server fails (500)"),
-        (401, "unauthorized", "W&B refuses the key (401): user is not logged in"),
-        (403, "forbidden", "W&B does not let this account see it (403): permission denied"),
+        (429, "busy", "W&B limits the request rate (429)"),
+        (500, "server", "W&B's server failed (500)"),
+        (401, "unauthorized", "W&B rejects the API key (401): user is not logged in"),
+        (403, "forbidden", "this W&B account has no access (403): permission denied"),
     ],
 )
 def test_a_servers_refusal_is_told_in_words(
@@ -234,7 +234,7 @@ def test_a_servers_refusal_is_told_in_words(
 ) -> None:
     server.answer_with(status)
     told = child.refused(ListRuns(id=18, spec=VIDEO))
-    assert (told.kind, told.words) == (kind, words)
+    assert (told.kind, told.message) == (kind, words)
     assert len(server.requests) <= 2, "of what is tried again, one more"
     server.well()
     child.expect(RunList, ListRuns(id=19, spec=VIDEO))
@@ -242,10 +242,10 @@ def test_a_servers_refusal_is_told_in_words(
 
 def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, child: Asking) -> None:
     told = child.refused(ListRuns(id=20, spec=WandbSpec(project="tester/none-such", group="final")))
-    assert (told.kind, told.words) == ("absent", "Could not find project none-such")
+    assert (told.kind, told.message) == ("absent", "Could not find project none-such")
     assert told.hint == "are entity, project and run right, and may this account see them?"
     told = child.refused(ReadHistory(id=21, path="tester/video/none", keys=("loss",)))
-    assert (told.kind, told.words) == ("absent", "there is no run tester/video/none")
+    assert (told.kind, told.message) == ("absent", "there is no run tester/video/none")
 
 
 def test_what_cannot_be_read_is_said_and_the_next_request_is_answered(child: Asking) -> None:

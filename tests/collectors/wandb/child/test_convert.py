@@ -21,7 +21,7 @@ from collectors.wandb.child.convert import (
     read_run,
     read_start,
     read_summary,
-    shown,
+    safe_text,
 )
 from trainmon.model import WandbSpec
 
@@ -51,10 +51,10 @@ def test_words_for_nan_and_infinity_are_numbers_and_other_words_are_none() -> No
 
 
 def test_text_is_cleaned_and_its_secrets_masked_before_it_is_cut() -> None:
-    assert shown("\x1b[31mfinal\x1b[0m\x07 run") == "final run"
-    assert shown("x" * 190 + " hf_" + "a" * 30) == "x" * 190 + " hf_***"
-    assert shown("x" * 500) == "x" * 200
-    assert (shown(""), shown(None), shown(3)) == (None, None, None)
+    assert safe_text("\x1b[31mfinal\x1b[0m\x07 run") == "final run"
+    assert safe_text("x" * 190 + " hf_" + "a" * 30) == "x" * 190 + " hf_***"
+    assert safe_text("x" * 500) == "x" * 200
+    assert (safe_text(""), safe_text(None), safe_text(3)) == (None, None, None)
 
 
 def test_a_summary_has_numbers_and_short_texts_those_within_mappings_by_their_path() -> None:

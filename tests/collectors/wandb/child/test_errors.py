@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from collectors.wandb.child.errors import NotFound, failed, is_fatal
+from collectors.wandb.child.errors import NotFound, is_fatal, request_failed
 
 
 class Told(Exception):
@@ -20,21 +20,21 @@ class Told(Exception):
 @pytest.mark.parametrize(
     ("message", "status", "kind", "words"),
     [
-        ("user is not logged in", 401, "unauthorized", "W&B refuses the key (401): user is not logged in"),
-        ("permission denied", 403, "forbidden", "W&B does not let this account see it (403): permission denied"),
-        ("permission denied", 0, "forbidden", "W&B does not let this account see it: permission denied"),
+        ("user is not logged in", 401, "unauthorized", "W&B rejects the API key (401): user is not logged in"),
+        ("permission denied", 403, "forbidden", "this W&B account has no access (403): permission denied"),
+        ("permission denied", 0, "forbidden", "this W&B account has no access: permission denied"),
         (
             "API key cannot start or end with whitespace", 0, "key",
-            "no key for W&B: API key cannot start or end with whitespace",
+            "no API key for W&B: API key cannot start or end with whitespace",
         ),
         ("run not found", 404, "absent", "run not found"),
         (
             "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: HTTP 429: rate limit exceeded", 0,
-            "busy", "W&B asks for fewer requests (429)",
+            "busy", "W&B limits the request rate (429)",
         ),
         (
             "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: HTTP 502: <html>", 0,
-            "server", "W&B's server fails (502)",
+            "server", "W&B's server failed (502)",
         ),
         (
             "POST http://w/graphql giving up after 2 attempt(s)\nwhile retrying: dial tcp: lookup w: no such host", 0,
@@ -46,50 +46,50 @@ class Told(Exception):
         ),
         (
             "Failed to execute API request: the service process is busy and did not respond in time.", 0, "slow",
-            "W&B does not answer in time",
+            "W&B did not answer in time",
         ),
-        ("upstream took too long", 504, "slow", "W&B does not answer in time (504)"),
+        ("upstream took too long", 504, "slow", "W&B did not answer in time (504)"),
         ("Could not find project timeout", 0, "absent", "Could not find project timeout"),
         ("Cannot query field \"x\" on type \"Run\".", 400, "sdk", 'Cannot query field "x" on type "Run".'),
     ],
 )  # fmt: skip
 def test_the_status_decides_and_else_the_words(message: str, status: int, kind: str, words: str) -> None:
-    told = failed(7, Told(message, status))
-    assert (told.id, told.kind, told.words) == (7, kind, words)
+    told = request_failed(7, Told(message, status))
+    assert (told.id, told.kind, told.message) == (7, kind, words)
 
 
 def test_what_came_from_another_error_is_told_by_that_one() -> None:
     error = RuntimeError("Failed to verify credentials with http://w: user is not logged in")
     error.__cause__ = Told("user is not logged in", 401)
-    told = failed(1, error)
-    assert (told.kind, told.words) == ("unauthorized", "W&B refuses the key (401): user is not logged in")
+    told = request_failed(1, error)
+    assert (told.kind, told.message) == ("unauthorized", "W&B rejects the API key (401): user is not logged in")
 
 
 def test_an_error_of_our_own_says_what_it_says() -> None:
-    told = failed(1, NotFound("team/video/ab12 has no file a.png, or has not uploaded it yet"))
+    told = request_failed(1, NotFound("team/video/ab12 has no file a.png, or has not uploaded it yet"))
     assert told.kind == "absent"
-    assert told.words == "team/video/ab12 has no file a.png, or has not uploaded it yet"
+    assert told.message == "team/video/ab12 has no file a.png, or has not uploaded it yet"
 
 
 def test_a_directory_that_may_not_be_written_to_is_no_refusal_of_w_and_b() -> None:
-    told = failed(1, PermissionError(13, "Permission denied", "/samples"))
-    assert (told.kind, told.words) == ("sdk", "[Errno 13] Permission denied: '/samples'")
+    told = request_failed(1, PermissionError(13, "Permission denied", "/samples"))
+    assert (told.kind, told.message) == ("sdk", "[Errno 13] Permission denied: '/samples'")
 
 
 def test_the_key_and_control_characters_are_in_no_words() -> None:
-    told = failed(1, ValueError("odd \x1b[31mkey 0123456789secret"), key="0123456789secret")
-    assert told.words == "odd key ***"
+    told = request_failed(1, ValueError("odd \x1b[31mkey 0123456789secret"), key="0123456789secret")
+    assert told.message == "odd key ***"
 
 
 def test_words_are_short() -> None:
-    assert len(failed(1, ValueError("x" * 10_000)).words) == 300
+    assert len(request_failed(1, ValueError("x" * 10_000)).message) == 300
 
 
 def test_a_status_that_is_known_otherwise_decides_where_the_error_has_none() -> None:
     silent = TimeoutError("no answer in time: timeout")
-    assert failed(1, silent).kind == "slow"
-    assert failed(1, silent, status=429).kind == "busy"
-    assert failed(1, Told("gone", 404), status=429).kind == "absent"
+    assert request_failed(1, silent).kind == "slow"
+    assert request_failed(1, silent, status=429).kind == "busy"
+    assert request_failed(1, Told("gone", 404), status=429).kind == "absent"
 
 
 def test_an_sdk_without_its_own_process_is_of_no_use() -> None:
@@ -99,4 +99,4 @@ def test_an_sdk_without_its_own_process_is_of_no_use() -> None:
 
 
 def test_a_key_of_blanks_is_no_word_to_mask() -> None:
-    assert failed(1, Told("two words"), key=" ").words == "two words"
+    assert request_failed(1, Told("two words"), key=" ").message == "two words"

@@ -152,7 +152,7 @@ def test_an_answer_that_does_not_come_is_told_and_where_the_sdk_waits_for_ever_t
         server.hang()
         other.say(encode(ReadConsole(id=2, path="tester/video/ab12")))
         told = one.refused(LIST)
-        assert (told.kind, told.words) == ("slow", "W&B does not answer in time")
+        assert (told.kind, told.message) == ("slow", "W&B did not answer in time")
         overdue = other.hear()
         assert isinstance(overdue, RequestFailed)
         assert (overdue.id, overdue.kind) == (2, "slow")
@@ -168,7 +168,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
         server.requests.clear()
         server.answer_with(429, retry_after=60)
         told = child.refused(LIST)
-        assert (told.kind, told.words) == ("busy", "W&B asks for fewer requests (429)")
+        assert (told.kind, told.message) == ("busy", "W&B limits the request rate (429)")
         assert len(server.requests) == 1
 
 
@@ -178,7 +178,7 @@ def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbSer
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)
         told = child.refused(LIST)
-        assert (told.kind, told.words) == ("sdk", "wandb-core, the SDK's own process, has ended")
+        assert (told.kind, told.message) == ("sdk", "wandb-core, the SDK's own process, has ended")
         child.process.wait(40)
         assert not child.directory.exists()
 

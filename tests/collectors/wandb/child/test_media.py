@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.wandb.child.media import SAMPLES_AT_MOST, is_tame, read_samples
+from collectors.wandb.child.media import SAMPLES_AT_MOST, is_safe_path, read_samples
 from trainmon.model import Sample
 
 
@@ -79,4 +79,4 @@ def test_samples_are_bounded() -> None:
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "a/../../b", "", "a\x1b[2Jb.png", "a\\..\\b", "..", "a\nb"])
 def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
-    assert not is_tame(name)
+    assert not is_safe_path(name)

@@ -84,5 +84,5 @@ def test_a_server_that_does_not_answer_is_told_once(checked: Checked) -> None:
     checked.server.answer_with(401)
     key, server = checked.rows(a_run("llm"), a_run("two"))
     assert (key.mark, server.mark, server.what) == ("ok", "bad", "server")
-    assert "refuses the key" in server.text
+    assert "rejects the API key" in server.text
     assert server.fix
