@@ -89,7 +89,7 @@ def test_several_runs_are_counted_and_those_alive_come_first() -> None:
     assert lines[0] == "b: alive"
 
 
-def test_open_alerts_are_told_the_worst_first_and_counted() -> None:
+def test_open_alerts_are_reported_the_worst_first_and_counted() -> None:
     alerts = [
         alert(1),
         alert(2, severity="critical", summary="n2 is gone", acknowledged_by="ann"),
@@ -117,7 +117,7 @@ def test_many_of_anything_are_counted_and_not_listed() -> None:
     assert "and 297 disks with more free space" in lines
 
 
-def test_what_is_not_seen_is_said() -> None:
+def test_what_is_not_seen_is_reported() -> None:
     unseen = source("node:gpu-002", "down", seen_at=NOW - 300, error="no answer in 10 s")
     _, lines = compose(state(run(), nodes=(node("gpu-001"),), unseen=(unseen,)), NOW, ())
     assert lines[-1] == "not seen for 5m: node:gpu-002 (no answer in 10 s)"
@@ -130,7 +130,7 @@ def test_gpus_of_a_silent_node_do_not_count_as_healthy() -> None:
     assert "GPUs: 8 of 16 healthy on 2 nodes, 1 node not seen" in compose(one, NOW, ())[1]
 
 
-def test_a_disk_that_hangs_or_fills_by_inodes_is_said() -> None:
+def test_a_disk_that_hangs_or_fills_by_inodes_is_reported() -> None:
     hung = disk("/fsx", 10**12, state="hung", error="statvfs does not return")
     small = disk("/scratch", 50 * 10**12, inodes_full_at=NOW + DAY / 2)
     _, lines = compose(state(disks=(hung, small)), NOW, ())

@@ -35,7 +35,7 @@ def test_a_healthy_loop_is_well() -> None:
         ({"leadership": Leadership(holder="other")}, "this program does not notify people: another one does"),
     ],
 )
-def test_each_part_of_the_loop_that_fails_is_told(changes: dict[str, Any], why: str) -> None:
+def test_each_part_of_the_loop_that_fails_is_reported(changes: dict[str, Any], why: str) -> None:
     assert unwell(replace(WELL, **changes), NOW) == why
 
 

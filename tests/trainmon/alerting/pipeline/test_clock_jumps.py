@@ -24,7 +24,7 @@ NOW = 1_750_000_000.0
         (300.0, 300.0, "this program was suspended for 5m"),
     ],
 )
-def test_what_lay_between_two_looks(wall: float, steady: float, why: str | None) -> None:
+def test_what_lay_between_two_evaluations(wall: float, steady: float, why: str | None) -> None:
     jump = find_jump(Moment(NOW, 50.0), Moment(NOW + wall, 50.0 + steady))
     assert (None if jump is None else jump.why) == why
 

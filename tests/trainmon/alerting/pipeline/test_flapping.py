@@ -48,7 +48,7 @@ def test_what_flaps_is_stable_again_when_the_share_is_small() -> None:
     assert flapping(still, NOW + 10 * SLOT) == {HOT.key: False}
 
 
-def test_another_episode_of_what_flaps_inherits_who_was_told() -> None:
+def test_another_episode_of_what_flaps_inherits_who_was_notified() -> None:
     before = replace(episodes([1])[0], flapping=True, notified_on=("phone",), notified_as="warning")
     newest = replace(episodes([0])[0], phase="firing", resolved_at=None)
     others = episodes([3, 5, 7])
@@ -72,7 +72,7 @@ def test_what_a_hold_has_stood_counts_after_an_outage(stood: float, outage: floa
     assert NOW - again.pending_since == counts
 
 
-def test_what_recovers_when_nobody_looks_is_firing_again() -> None:
+def test_what_recovers_when_nothing_is_evaluated_is_firing_again() -> None:
     recovering = replace(HOT, phase="recovering", clear_since=NOW - 50)
     assert after_outage(recovering, 60, NOW).phase == "firing"
 

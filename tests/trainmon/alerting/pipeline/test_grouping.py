@@ -67,7 +67,7 @@ def test_one_that_is_ripe_takes_its_group_along() -> None:
     assert len(subjects(group_alerts([due("gpu:n1/0"), waiting], GroupTimers(), NOW))[0]) == 2
 
 
-def test_a_group_that_grows_is_told_seldomer_and_anew_after_a_quiet_time() -> None:
+def test_a_group_that_grows_is_reported_less_often_and_again_after_a_quiet_time() -> None:
     timers, sent = GroupTimers(), []
     for second in range(0, 4_000, 5):
         at = NOW + second if second < 2_000 else NOW + second + 1_000
@@ -79,7 +79,7 @@ def test_a_group_that_grows_is_told_seldomer_and_anew_after_a_quiet_time() -> No
     assert sent[:5] == [0, 5, 20, 80, 380]
 
 
-def test_what_is_told_in_one_message_has_one_key_whatever_its_order() -> None:
+def test_what_is_reported_in_one_message_has_one_key_whatever_its_order() -> None:
     dues = [due("gpu:n1/0"), due("gpu:n1/1")]
     (one,), (other,) = (
         group_alerts(dues, GroupTimers(), NOW).notices,

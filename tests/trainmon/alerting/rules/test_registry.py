@@ -58,7 +58,7 @@ def test_no_rule_raises_on_a_run_of_which_hardly_anything_is_known(verdict: Verd
     assert looked == 2 * len(SPARSE) * len(QUEUES)
 
 
-def test_of_a_run_that_was_just_named_nothing_is_said() -> None:
+def test_of_a_run_that_was_just_named_nothing_is_reported() -> None:
     assert everything(State(at=NOW, runs={"llm": Run(spec=SPEC)})) == []
 
 

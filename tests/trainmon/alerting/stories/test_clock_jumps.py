@@ -39,7 +39,7 @@ Jump = Callable[[Story], None]
 
 @JUMPS
 @pytest.mark.parametrize("hold", [0.0, 30.0])
-def test_a_gpu_lost_after_a_jump_is_told_with_the_sample_that_shows_it(jump: Jump, hold: float) -> None:
+def test_a_gpu_lost_after_a_jump_is_reported_with_the_sample_that_shows_it(jump: Jump, hold: float) -> None:
     with Cluster(3, [GpuLost(for_=hold)]) as story:
         story.talk(60)
         jump(story)
@@ -49,7 +49,7 @@ def test_a_gpu_lost_after_a_jump_is_told_with_the_sample_that_shows_it(jump: Jum
 
 
 @JUMPS
-def test_a_fault_with_no_hold_is_told_at_once_after_a_jump(jump: Jump) -> None:
+def test_a_fault_with_no_hold_is_reported_at_once_after_a_jump(jump: Jump) -> None:
     with Story(rule("node-drained")) as story:
         story.at(60)
         jump(story)

@@ -23,7 +23,7 @@ def test_eight_hot_gpus_of_a_node_are_one_message_and_one_end() -> None:
         story.at(500).well().at(600).expect("resolve", *gpus(1))
 
 
-def test_a_gpu_that_gets_hot_after_its_neighbours_were_told_is_told_soon_after() -> None:
+def test_a_gpu_that_gets_hot_after_its_neighbours_were_reported_is_reported_soon_after() -> None:
     with Story(rule("gpu-hot")) as story:
         story.at(10).wrong("gpu-hot", gpus(1)[0]).at(11).expect("fire", gpus(1)[0])
         story.wrong("gpu-hot", gpus(1)[1]).at(13).expect_nothing_else().at(16).expect("fire", gpus(1)[1])
@@ -60,7 +60,7 @@ def test_ten_thousand_findings_at_once_are_a_few_messages_and_every_one_is_count
             story.expected.add(notice.key)
 
 
-def test_a_storm_that_goes_on_is_told_together_every_half_minute_and_nothing_of_it_is_dropped() -> None:
+def test_a_storm_that_goes_on_is_reported_together_every_half_minute_and_nothing_of_it_is_dropped() -> None:
     rules = [rule(f"rule-{index}") for index in range(20)]
     with Story(*rules) as story:
         for second in range(600):
@@ -72,7 +72,7 @@ def test_a_storm_that_goes_on_is_told_together_every_half_minute_and_nothing_of_
             story.expected.add(notice.key)
 
 
-def test_a_node_that_goes_down_hides_its_gpus_and_they_are_told_when_it_is_back_and_they_are_not() -> None:
+def test_a_node_that_goes_down_hides_its_gpus_and_they_are_reported_when_it_is_back_and_they_are_not() -> None:
     with Story(rule("node-unreachable"), rule("gpu-hot")) as story:
         story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
         story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100)
@@ -109,7 +109,7 @@ def test_a_dead_run_hides_its_pace_and_its_idle_gpus_and_not_those_of_another_ru
         story.expect("fire", gpus(2)[0])
 
 
-def test_one_that_was_told_and_is_hidden_later_is_over_where_it_was_told() -> None:
+def test_one_that_was_reported_and_is_hidden_later_is_over_where_it_was_reported() -> None:
     with Story(rule("run-dead"), rule("gpu-idle")) as story:
         story.at(10).wrong("gpu-idle", gpus(1)[0], run="llm").at(11).expect("fire", gpus(1)[0])
         story.at(100).wrong("run-dead", RUN).at(101).expect("fire", RUN)
@@ -138,7 +138,7 @@ def test_a_cluster_that_is_cut_off_is_one_message_and_not_one_a_node() -> None:
         story.speak(*nodes).well().at(600).expect("resolve", "cluster:prod")
 
 
-def test_what_comes_and_goes_is_told_as_that_once_until_it_is_stable() -> None:
+def test_what_comes_and_goes_is_reported_as_that_once_until_it_is_stable() -> None:
     with Story(rule("infiniband-flapping", keep_firing_for=0)) as story:
         story.at(5)
         for minute in range(60):
@@ -164,7 +164,7 @@ def test_thousands_of_happenings_that_are_found_again_are_no_long_look() -> None
         story.expected |= {one.key for one in story.new()}
 
 
-def test_what_comes_and_goes_and_then_stays_is_told_as_firing() -> None:
+def test_what_comes_and_goes_and_then_stays_is_reported_as_firing() -> None:
     with Story(rule("gpu-slowdown", keep_firing_for=0)) as story:
         story.at(5)
         for minute in range(6):
@@ -200,7 +200,7 @@ def test_what_flaps_and_is_acknowledged_stays_so_when_it_comes_back() -> None:
         story.at(20 * 120 + 1_500, tick=5).expect("resolve", RUN, on=["mail"])
 
 
-def test_what_began_to_flap_under_a_mute_is_told_when_the_mute_ends() -> None:
+def test_what_began_to_flap_under_a_mute_is_reported_when_the_mute_ends() -> None:
     with Story(rule("run-hung", keep_firing_for=0)) as story:
         story.at(5).mute(900, run="llm")
         for minute in range(10):
@@ -227,7 +227,7 @@ def test_each_death_wakes_somebody_however_often_it_comes_and_a_mild_one_may_fla
         story.at(900).well().at(905).expect("resolve", RUN)
 
 
-def test_a_mild_one_that_flaps_and_gets_worse_is_told_at_once() -> None:
+def test_a_mild_one_that_flaps_and_gets_worse_is_reported_at_once() -> None:
     with Story(rule("run-dead", keep_firing_for=0, may_flap=False), phone("warning")) as story:
         story.at(5)
         for minute in range(6):
@@ -274,7 +274,7 @@ def test_a_message_never_tells_of_one_alert_twice(size: int) -> None:
             story.expected.add(notice.key)
 
 
-def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
+def test_what_recovers_as_what_hid_it_ends_is_not_reported_to_have_fired() -> None:
     with Story(rule("node-unreachable", keep_firing_for=60), rule("gpu-hot", keep_firing_for=300)) as story:
         story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
         story.at(20).wrong("gpu-hot", gpus(1)[3]).at(100).well().at(170).expect("resolve", "node:gpu-001")
@@ -282,7 +282,7 @@ def test_what_recovers_as_what_hid_it_ends_is_not_told_to_have_fired() -> None:
         assert story.alert("gpu-hot").ended == "over"
 
 
-def test_what_recovers_as_what_hid_it_ends_and_is_then_not_seen_is_told() -> None:
+def test_what_recovers_as_what_hid_it_ends_and_is_then_not_seen_is_reported() -> None:
     with Story(rule("gpu-lost", keep_firing_for=300), rule("node-unreachable", keep_firing_for=0)) as story:
         story.at(10).wrong("node-unreachable", "node:gpu-001", sources=()).at(11).expect("fire", "node:gpu-001")
         story.at(20).wrong("gpu-lost", gpus(1)[3]).at(100).well().at(110).expect("resolve", "node:gpu-001")
@@ -297,7 +297,7 @@ def test_a_dead_run_does_not_hide_that_its_node_is_gone() -> None:
         story.expect("fire", "node:gpu-001")
 
 
-def test_a_second_node_that_dies_soon_after_the_first_is_told_at_once_and_so_is_the_eighth() -> None:
+def test_a_second_node_that_dies_soon_after_the_first_is_reported_at_once_and_so_is_the_eighth() -> None:
     with Story(rule("node-unreachable")) as story:
         for number in range(8):
             at = 10 + 6 * number

@@ -38,7 +38,7 @@ MAIL = Channel(name="mail", type="apprise", state="ok")
 QUIET = HeartbeatSpec(every=None, test_every=None, start=False)
 
 
-def test_a_queue_that_fails_is_told_after_a_while_and_one_that_restarts_is_not() -> None:
+def test_a_queue_that_fails_is_reported_after_a_while_and_one_that_restarts_is_not() -> None:
     with Story(SourceDown(), SourceLate(), sources=("slurm:prod", "node:gpu-001")) as story:
         story.at(10).fail("slurm:prod", "slurmctld does not answer").at(200).speak("slurm:prod").at(600)
         story.fail("slurm:prod", "slurmctld does not answer").at(930)
@@ -69,7 +69,7 @@ def test_when_nothing_at_all_answers_that_is_the_one_thing_told() -> None:
         story.speak(*names).well().at(1_200).expect("resolve", "self")
 
 
-def test_a_channel_that_refuses_is_told_by_the_others_at_once() -> None:
+def test_a_channel_that_refuses_is_reported_by_the_others_at_once() -> None:
     with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
         story.hear(ChannelsChanged((PHONE, MAIL))).at(10)
         broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10, waiting=2)
@@ -79,7 +79,7 @@ def test_a_channel_that_refuses_is_told_by_the_others_at_once() -> None:
         story.hear(ChannelsChanged((PHONE,))).at(100).expect("resolve", "channel:phone", on=["mail"])
 
 
-def test_a_channel_that_is_tried_again_is_told_after_five_minutes_and_its_outbox_is_not_told_too() -> None:
+def test_a_channel_that_is_tried_again_is_reported_after_five_minutes_and_its_outbox_is_not_reported_too() -> None:
     with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
         late = replace(PHONE, state="retrying", words="no route", since=BEGIN + 10, waiting=1, oldest_at=BEGIN + 10)
         story.hear(ChannelsChanged((late, MAIL))).at(300).expect_nothing_else()
@@ -89,7 +89,7 @@ def test_a_channel_that_is_tried_again_is_told_after_five_minutes_and_its_outbox
 
 
 @pytest.mark.parametrize("later", [0.0, 600.0])
-def test_that_messages_are_overdue_is_told_at_once_by_every_other_channel(later: float) -> None:
+def test_that_messages_are_overdue_is_reported_at_once_by_every_other_channel(later: float) -> None:
     pager = Route(channel="pager", severity="critical", rules=("run-dead",), after=later)
     with Story(ChannelFailing(), rule("run-dead"), phone(), mail(), pager) as story:
         late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
@@ -97,7 +97,7 @@ def test_that_messages_are_overdue_is_told_at_once_by_every_other_channel(later:
         story.hear(ChannelsChanged((PHONE,))).at(200).expect("resolve", "channel:phone", on=["mail", "pager"])
 
 
-def test_with_a_fallback_it_is_told_that_a_channel_fails_and_others_as_usual() -> None:
+def test_with_a_fallback_it_is_reported_that_a_channel_fails_and_others_as_usual() -> None:
     pager = Route(channel="pager", severity="critical")
     with Story(ChannelFailing(), OutboxOld(), phone(), pager, mail(fallback=True)) as story:
         broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10)
@@ -107,7 +107,7 @@ def test_with_a_fallback_it_is_told_that_a_channel_fails_and_others_as_usual() -
         story.expect("resolve", "channel:phone", on=["mail"])
 
 
-def test_an_only_channel_is_not_told_at_once_that_it_is_late() -> None:
+def test_an_only_channel_is_not_reported_at_once_that_it_is_late() -> None:
     with Story(ChannelFailing(), phone()) as story:
         late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
         story.hear(ChannelsChanged((late,))).at(300).expect_nothing_else()
@@ -123,7 +123,7 @@ def test_when_no_channel_works_that_is_code_red_on_all_of_them() -> None:
         assert unwell(story.state, story.clock.wall) == "every channel refuses its notifications"
 
 
-def test_a_ledger_that_cannot_be_written_is_told_and_starves_the_dead_mans_switch() -> None:
+def test_a_ledger_that_cannot_be_written_is_reported_and_starves_the_dead_mans_switch() -> None:
     with Story(LedgerStuck()) as story:
         story.at(10).hear(LedgerTrouble("the disk is full")).at(22).expect("fire", "self")
         assert unwell(story.state, story.clock.wall) == "the ledger cannot be written: the disk is full"
@@ -178,7 +178,7 @@ def test_a_heartbeat_waits_for_nobody_who_never_answers() -> None:
         story.expect("heartbeat")
 
 
-def test_the_beginning_and_the_end_of_watching_are_told() -> None:
+def test_the_beginning_and_the_end_of_watching_are_reported() -> None:
     spec = HeartbeatSpec(every=None, test_every=None, switch=False, host="bastion1")
     with Story(phone(), heartbeat=spec) as story:
         story.at(30)
@@ -213,7 +213,7 @@ def test_the_weekly_test_that_somebody_acknowledges_is_over_in_silence() -> None
         story.at(13 * DAY, tick=29)
 
 
-def test_a_test_that_nobody_answers_within_a_day_is_told() -> None:
+def test_a_test_that_nobody_answers_within_a_day_is_reported() -> None:
     spec = HeartbeatSpec(every=None, start=False)
     with Story(UnansweredTest(), phone(), mail(), heartbeat=spec) as story:
         story.order("test").at(10)
@@ -241,7 +241,7 @@ def test_a_finding_since_no_time_at_all_is_found_since_now() -> None:
         story.expect("fire", "disk:a:/")
 
 
-def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
+def test_a_look_that_fails_forgets_nothing_that_it_was_reported() -> None:
     with Story(rule("run-dead")) as story:
         story.hear(LeadershipChanged(Leadership(holder="other"))).at(10)
         story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled()))
@@ -250,7 +250,7 @@ def test_a_look_that_fails_forgets_nothing_that_it_was_told() -> None:
         story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")
 
 
-def test_a_test_that_is_asked_anew_is_not_answered() -> None:
+def test_a_test_that_is_asked_again_is_not_answered() -> None:
     spec = HeartbeatSpec(every=None, test_every=7 * DAY, start=False)
     with Story(UnansweredTest(), heartbeat=spec) as story:
         story.at(10).order("test").at(12).expect("test")

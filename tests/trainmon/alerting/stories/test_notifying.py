@@ -24,25 +24,25 @@ def test_code_red_goes_everywhere() -> None:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone", "mail"])
 
 
-def test_an_information_that_no_channel_is_told_of_says_why() -> None:
+def test_an_information_that_no_channel_is_reported_of_says_why() -> None:
     with Story(rule("restarted"), phone(), mail()) as story:
         story.at(10).wrong("restarted", RUN, "info", event=True).at(20)
         assert story.why_not_told(story.alert("restarted")) == "no channel wants it"
 
 
-def test_a_channel_of_one_run_is_not_told_of_another() -> None:
+def test_a_channel_of_one_run_is_not_reported_of_another() -> None:
     with Story(rule("run-dead"), rule("disk-full"), phone(runs=("llm",)), mail(runs=("video",))) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
         story.at(20).wrong("disk-full", DISK).at(21).expect("fire", DISK, on=["phone", "mail"])
 
 
-def test_a_channel_of_some_rules_is_told_of_these() -> None:
+def test_a_channel_of_some_rules_is_reported_of_these() -> None:
     with Story(rule("run-dead"), rule("disk-full"), phone(), mail(rules=("disk-full",))) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
         story.at(20).wrong("disk-full", DISK).at(21).expect("fire", DISK, on=["phone", "mail"])
 
 
-def test_a_fallback_is_told_nothing_by_itself() -> None:
+def test_a_fallback_is_reported_nothing_by_itself() -> None:
     with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
 
@@ -53,14 +53,14 @@ def stood_in(story: Story, *, kind: str = "fire") -> Story:
     return story.hear(Delivered((story.alert("run-dead").id,), delivery)).at(story.elapsed + 1)
 
 
-def test_a_fallback_that_has_stood_in_is_told_that_it_is_over_and_not_that_it_goes_on() -> None:
+def test_a_fallback_that_has_stood_in_is_reported_that_it_is_over_and_not_that_it_goes_on() -> None:
     with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
         stood_in(story).at(4 * HOUR + 40, tick=20).expect("repeat", RUN, on=["phone"])
         story.well().at(5 * HOUR, tick=20).expect("resolve", RUN, on=["phone", "mail"])
 
 
-def test_a_fallback_that_has_stood_in_is_told_that_somebody_has_taken_it() -> None:
+def test_a_fallback_that_has_stood_in_is_reported_that_somebody_has_taken_it() -> None:
     with Story(rule("run-dead"), phone(), mail(fallback=True)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
         alert = stood_in(story).alert("run-dead")
@@ -102,12 +102,12 @@ def test_one_that_is_acknowledged_is_not_escalated_and_not_repeated() -> None:
         story.expect_nothing_else().well().at(12 * HOUR + 100).expect("resolve", RUN, on=["mail"])
 
 
-def test_a_channel_that_is_only_for_what_nobody_took_is_told_later_and_alone() -> None:
+def test_a_channel_that_is_only_for_what_nobody_took_is_reported_later_and_alone() -> None:
     with Story(rule("run-dead"), phone(after=600)) as story:
         story.at(10).wrong("run-dead", RUN).at(609).expect_nothing_else().at(612).expect("escalate", RUN, on=["phone"])
 
 
-def test_code_red_that_nobody_takes_is_told_again_every_four_hours_and_a_warning_is_not() -> None:
+def test_code_red_that_nobody_takes_is_reported_again_every_four_hours_and_a_warning_is_not() -> None:
     with Story(rule("run-dead"), rule("disk-full"), mail()) as story:
         story.at(10).wrong("run-dead", RUN).wrong("disk-full", DISK, "warning").at(11)
         story.expect("fire", RUN)
@@ -179,7 +179,7 @@ def test_what_began_and_ended_under_a_mute_is_never_told() -> None:
         assert story.alert("disk-full").ended == "over"
 
 
-def test_what_was_told_before_the_mute_and_ended_under_it_is_over_when_the_mute_is() -> None:
+def test_what_was_reported_before_the_mute_and_ended_under_it_is_over_when_the_mute_is() -> None:
     with Story(rule("disk-full")) as story:
         story.at(10).wrong("disk-full", DISK).at(11).expect("fire", DISK)
         story.at(20).mute(HOUR, rule="disk-full").at(500).well().at(HOUR, tick=10).expect_nothing_else()
@@ -202,7 +202,7 @@ def test_a_mute_by_rule_subject_run_or_node_mutes_these_and_no_others(parts: dic
         story.expect("fire", DISK)
 
 
-def test_maintenance_silences_the_cluster_for_its_time_and_what_is_still_wrong_is_told_then() -> None:
+def test_maintenance_silences_the_cluster_for_its_time_and_what_is_still_wrong_is_reported_then() -> None:
     window = Silence(
         id="w", until=BEGIN + 2 * HOUR, by="the config", why="new switch", made_at=BEGIN + HOUR, window=True
     )
@@ -215,7 +215,7 @@ def test_maintenance_silences_the_cluster_for_its_time_and_what_is_still_wrong_i
         assert not story.state.silences
 
 
-def test_what_was_told_before_the_mute_and_still_fires_after_it_is_told_again() -> None:
+def test_what_was_reported_before_the_mute_and_still_fires_after_it_is_reported_again() -> None:
     with Story(rule("disk-full"), rule("run-dead"), mail(), phone(after=600)) as story:
         story.at(10).wrong("disk-full", DISK).wrong("run-dead", RUN).at(11)
         story.expect("fire", DISK)
@@ -225,7 +225,7 @@ def test_what_was_told_before_the_mute_and_still_fires_after_it_is_told_again() 
         story.at(HOUR + 700, tick=10).expect("escalate", DISK, on=["phone"])
 
 
-def test_channels_that_left_the_config_are_told_nothing_and_new_ones_with_the_repeat() -> None:
+def test_channels_that_left_the_config_are_reported_nothing_and_new_ones_with_the_repeat() -> None:
     with Story(rule("run-dead"), phone()) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone"])
         story.alerting.reconfigure(story.rules, Routing(routes=(mail(),), group_wait=0.0))
@@ -247,27 +247,27 @@ def test_what_gets_critical_after_its_only_channel_left_the_config_still_escalat
         story.at(1_000).wrong("disk-full", DISK, "critical").at(1_700).expect("escalate", DISK, on=["phone"])
 
 
-def test_what_recovers_as_its_mute_ends_is_not_told_to_have_fired() -> None:
+def test_what_recovers_as_its_mute_ends_is_not_reported_to_have_fired() -> None:
     with Story(rule("disk-full", keep_firing_for=300)) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR - 100, tick=10)
         story.well().at(2 * HOUR, tick=10)
         assert story.alert("disk-full").ended == "over"
 
 
-def test_what_recovers_as_its_mute_ends_and_is_found_again_is_told() -> None:
+def test_what_recovers_as_its_mute_ends_and_is_found_again_is_reported() -> None:
     with Story(rule("disk-full", keep_firing_for=300)) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR - 100, tick=10)
         story.well().at(HOUR + 60, tick=10).expect_nothing_else()
         story.wrong("disk-full", DISK).at(HOUR + 80).expect("fire", DISK)
 
 
-def test_what_was_told_and_recovers_as_its_mute_ends_is_over_where_it_was_told() -> None:
+def test_what_was_reported_and_recovers_as_its_mute_ends_is_over_where_it_was_reported() -> None:
     with Story(rule("disk-full", keep_firing_for=300)) as story:
         story.at(10).wrong("disk-full", DISK).at(11).expect("fire", DISK)
         story.mute(HOUR, subject=DISK).at(HOUR - 100, tick=10).well().at(2 * HOUR, tick=10).expect("resolve", DISK)
 
 
-def test_an_acknowledged_alert_that_gets_worse_is_told_and_escalates_from_then_on() -> None:
+def test_an_acknowledged_alert_that_gets_worse_is_reported_and_escalates_from_then_on() -> None:
     with Story(rule("disk-full"), mail(), phone(after=600)) as story:
         story.at(10).wrong("disk-full", DISK, "warning").at(11).expect("fire", DISK, on=["mail"])
         story.order("ack", story.alert("disk-full").id).at(HOUR, tick=10)
@@ -284,7 +284,7 @@ def test_what_was_acknowledged_as_critical_is_still_so_when_it_gets_better_and_c
         assert story.alert("disk-full").acknowledged_by == "ann"
 
 
-def test_a_route_with_after_counts_anew_for_what_was_over_and_fires_again() -> None:
+def test_a_route_with_after_counts_again_for_what_was_over_and_fires_again() -> None:
     with Story(rule("run-dead"), mail(), phone(after=600)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["mail"])
         story.at(500).well().at(600).expect("resolve", RUN, on=["mail"])
@@ -292,7 +292,7 @@ def test_a_route_with_after_counts_anew_for_what_was_over_and_fires_again() -> N
         story.at(2_490, tick=10).expect_nothing_else().at(2_520).expect("escalate", RUN, on=["phone"])
 
 
-def test_what_was_acknowledged_under_its_mute_is_not_told_when_the_mute_ends() -> None:
+def test_what_was_acknowledged_under_its_mute_is_not_reported_when_the_mute_ends() -> None:
     with Story(rule("disk-full")) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(30)
         story.order("ack", story.alert("disk-full").id).at(2 * HOUR, tick=10)

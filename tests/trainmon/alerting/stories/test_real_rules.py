@@ -114,7 +114,7 @@ def test_when_all_nodes_are_gone_the_monitor_says_that_it_is_blind() -> None:
         story.expected |= {notice.key for notice in story.new()}
 
 
-def test_an_xid_79_is_told_with_its_code() -> None:
+def test_an_xid_79_is_reported_with_its_code() -> None:
     with Cluster(3) as story:
         story.talk(120)
         text = "NVRM: Xid (PCI:0000:4f:00): 79, GPU has fallen off the bus."
@@ -126,7 +126,7 @@ def test_an_xid_79_is_told_with_its_code() -> None:
         story.expected |= {one.key for one in story.new()}
 
 
-def test_a_loss_that_is_no_number_is_told() -> None:
+def test_a_loss_that_is_no_number_is_reported() -> None:
     with Cluster(2) as story:
         spec = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", nodes=tuple(story.nodes))
         story.hear(RunsChanged((spec,))).talk(4)

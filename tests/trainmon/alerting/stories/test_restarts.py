@@ -23,7 +23,7 @@ def test_a_killed_daemon_that_comes_back_goes_on_with_the_same_episode_and_tells
         story.expect_nothing_else().well().at(700).expect("resolve", RUN)
 
 
-def test_what_was_found_and_not_written_down_is_told_after_the_crash() -> None:
+def test_what_was_found_and_not_written_down_is_reported_after_the_crash() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10)
         story.kept.is_stuck = True
@@ -33,14 +33,14 @@ def test_what_was_found_and_not_written_down_is_told_after_the_crash() -> None:
         assert story.alert("run-dead").id == name, "the same happening has the same id, and its notice the same key"
 
 
-def test_something_that_happened_before_the_restart_and_is_still_news_is_not_told_again() -> None:
+def test_something_that_happened_before_the_restart_and_is_still_news_is_not_reported_again() -> None:
     with Story(rule("finished")) as story:
         story.at(10).wrong("finished", RUN, "info", event=True, since=5).at(11).expect("event", RUN)
         story.well().at(20).restart(down_for=30).at(60).wrong("finished", RUN, "info", event=True, since=5).at(600)
         assert len(story.state.alerts) == 1
 
 
-def test_what_ended_while_nobody_looked_is_over_where_it_was_told() -> None:
+def test_what_ended_while_nobody_looked_is_over_where_it_was_reported() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         story.well().restart(down_for=3 * 86_400).at(3 * 86_400 + 90).expect("resolve", RUN)
@@ -62,7 +62,7 @@ def test_a_hold_goes_on_where_it_stood_after_an_outage(stood: int) -> None:
         story.at(fires_at - 20, tick=10).expect_nothing_else().at(fires_at + 40, tick=5).expect("fire", HOT)
 
 
-def test_a_hold_begins_anew_after_a_long_outage() -> None:
+def test_a_hold_begins_again_after_a_long_outage() -> None:
     with Story(rule("gpu-hot", for_=3_600), rule("gpu-idle", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(3_400, tick=10).wrong("gpu-idle", "gpu:gpu-001/4").at(3_500, tick=10)
         story.restart(down_for=4_000)
@@ -94,7 +94,7 @@ def test_an_acknowledgement_and_a_mute_survive_a_restart() -> None:
         assert story.alert("disk-full").muted_why == "known"
 
 
-def test_a_repeat_counts_from_when_it_was_told_and_not_from_the_restart() -> None:
+def test_a_repeat_counts_from_when_it_was_reported_and_not_from_the_restart() -> None:
     with Story(rule("run-dead"), mail()) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         story.at(3 * HOUR, tick=20).restart(down_for=60).at(4 * HOUR + 60, tick=20).expect("repeat", RUN)
@@ -206,7 +206,7 @@ def test_with_nobody_on_duty_alerts_are_judged_and_shown_and_told_when_somebody_
         story.expect_nothing_else().hear(LeadershipChanged(Leadership(holder="us"))).at(80).expect("fire", RUN)
 
 
-def test_a_ledger_that_does_not_say_what_was_told_is_waited_for_ten_seconds_and_no_longer() -> None:
+def test_a_ledger_that_does_not_say_what_was_reported_is_waited_for_ten_seconds_and_no_longer() -> None:
     with Story(rule("run-dead")) as story:
         story.hear(LeadershipChanged(Leadership(holder="other"))).at(5).wrong("run-dead", RUN)
         story.hear(LeadershipChanged(Leadership(holder="us"))).at(14).expect_nothing_else().at(17).expect("fire", RUN)

@@ -237,7 +237,7 @@ def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_di
         assert notice.alerts[0].advice.startswith("U removes the kill switch: trainmon-tui unkill llm; then ")
 
 
-def test_a_loss_that_rises_and_stays_is_not_told_to_be_over() -> None:
+def test_a_loss_that_rises_and_stays_is_not_reported_to_be_over() -> None:
     with Training() as story:
         story.live(1_200)
         story.rise = 5.0
@@ -249,7 +249,7 @@ def test_a_loss_that_rises_and_stays_is_not_told_to_be_over() -> None:
         story.live(5_800).expect("resolve", "run:llm")
 
 
-def test_who_wants_to_know_all_is_told_once_who_stopped_it() -> None:
+def test_who_wants_to_know_all_is_reported_once_who_stopped_it() -> None:
     with Training(phone("info")) as story:
         story.live(600).end("CANCELLED", cancelled_by="ann").live(1_500)
         notice = story.expect("fire", "run:llm")

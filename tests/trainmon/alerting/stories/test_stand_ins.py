@@ -57,7 +57,7 @@ def test_a_login_host_that_is_slow_to_log_in_is_no_fault() -> None:
         assert not story.state.alerts
 
 
-def test_what_the_login_host_itself_must_not_read_is_told() -> None:
+def test_what_the_login_host_itself_must_not_read_is_reported() -> None:
     with Site() as story:
         story.read("login1", 100, **FORBIDDEN).expect("fire", "disk:login1:/fsx")
         story.read("login1", 300, **WELL).expect("resolve", "disk:login1:/fsx")

@@ -7,7 +7,7 @@ from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
 HOT = "gpu:gpu-001/3"
 
 
-def test_what_lasts_is_told_once_and_so_is_its_end() -> None:
+def test_what_lasts_is_reported_once_and_so_is_its_end() -> None:
     with Story(rule("gpu-hot", for_=300)) as story:
         story.at(10).wrong("gpu-hot", HOT)
         story.at(309).expect_nothing_else()
@@ -27,7 +27,7 @@ def test_a_blip_says_nothing() -> None:
         story.at(640).expect("fire", HOT)
 
 
-def test_a_fault_with_no_hold_is_told_with_the_look_that_finds_it() -> None:
+def test_a_fault_with_no_hold_is_reported_with_the_look_that_finds_it() -> None:
     with Story(rule("gpu-lost")) as story:
         story.at(10).wrong("gpu-lost", HOT).at(11).expect("fire", HOT)
 
@@ -86,7 +86,7 @@ def test_a_node_that_left_the_config_is_no_longer_watched_which_is_said_as_such(
         assert story.alert("gpu-hot").ended == "no longer watched"
 
 
-def test_something_that_happened_is_told_once_and_is_never_over() -> None:
+def test_something_that_happened_is_reported_once_and_is_never_over() -> None:
     with Story(rule("restarted")) as story:
         story.at(10).wrong("restarted", "run:llm", "info", event=True, since=5).at(11).expect("event", "run:llm")
         story.at(600).well().at(2_000, tick=10).expect_nothing_else()
@@ -94,7 +94,7 @@ def test_something_that_happened_is_told_once_and_is_never_over() -> None:
         story.wrong("restarted", "run:llm", "info", event=True, since=2_009).at(2_020).expect("event", "run:llm")
 
 
-def test_what_gets_worse_is_told_at_once_and_what_gets_better_is_not() -> None:
+def test_what_gets_worse_is_reported_at_once_and_what_gets_better_is_not() -> None:
     with Story(rule("disk-full"), phone(), mail()) as story:
         story.at(10).wrong("disk-full", "disk:login1:/fsx", "warning").at(14).expect("fire", on=["mail"])
         story.at(100).wrong("disk-full", "disk:login1:/fsx", "critical").at(101)
@@ -104,14 +104,14 @@ def test_what_gets_worse_is_told_at_once_and_what_gets_better_is_not() -> None:
         story.well().at(600).expect("resolve", on=["phone", "mail"])
 
 
-def test_one_that_was_critical_long_ago_is_told_when_it_is_so_again() -> None:
+def test_one_that_was_critical_long_ago_is_reported_when_it_is_so_again() -> None:
     with Story(rule("disk-full")) as story:
         story.at(10).wrong("disk-full", "disk:login1:/fsx").at(11).expect("fire")
         story.at(100).wrong("disk-full", "disk:login1:/fsx", "warning").at(3_000, tick=10)
         story.wrong("disk-full", "disk:login1:/fsx").at(3_002).expect("worse")
 
 
-def test_a_rule_that_raises_is_told_and_resolves_nothing() -> None:
+def test_a_rule_that_raises_is_reported_and_resolves_nothing() -> None:
     with Story(rule("gpu-hot"), rule("rule-raised", for_=10)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.broken.append("gpu-hot")

@@ -33,7 +33,7 @@ def test_a_disk_that_will_be_full(hours: float | None, severity: str | None) -> 
     assert [finding.severity for finding in found.values()] == ([] if severity is None else [severity])
 
 
-def test_what_is_told_of_a_forecast() -> None:
+def test_what_is_reported_of_a_forecast() -> None:
     finding = Scene().saves(saved()).foretold(forecast(20)).only(FORECAST)
     assert finding.summary == "login1:/fsx is full in 20h, assuming nothing is deleted; read 0s ago"
     assert finding.evidence == ("1d of history, R² 0.97, between 20h and 1d 6h", "55T may still be written")
@@ -47,7 +47,7 @@ def test_what_is_told_of_a_forecast() -> None:
         ("stopped", 4, "deletions seem to have stopped"),
     ],
 )
-def test_what_a_forecast_rests_on_is_said(basis: Basis, cycles: int, says: str) -> None:
+def test_what_a_forecast_rests_on_is_reported(basis: Basis, cycles: int, says: str) -> None:
     assert says in Scene().foretold(forecast(3, basis=basis, cycles=cycles)).only(FORECAST).summary
 
 
@@ -63,7 +63,7 @@ def test_a_quota_that_will_be_used_up() -> None:
     assert finding.summary.startswith("login1:/fsx has no bytes of its quota left in 3h")
 
 
-def test_too_little_history_tells_nothing_and_resolves_nothing() -> None:
+def test_too_little_history_reports_nothing_and_resolves_nothing() -> None:
     finding = Scene().foretold(forecast(3)).only(FORECAST)
     for young in (None, forecast(3, span=2 * HOUR), forecast(None, basis="cycles", cycles=2)):
         scene = Scene().foretold(young)
@@ -138,7 +138,7 @@ def test_one_that_is_overdue_is_due_now() -> None:
     assert "(931G), due now, does not fit" in room(TB // 2, at=NOW - 9000).only(FIT).summary
 
 
-def test_without_a_rhythm_the_time_is_not_told() -> None:
+def test_without_a_rhythm_the_time_is_not_reported() -> None:
     assert "(931G) does not fit" in room(TB // 2, every=None).only(FIT).summary
 
 
@@ -198,7 +198,7 @@ def test_checkpoints_that_are_not_listed_yet_resolve_nothing() -> None:
     assert room(TB // 2).lost("node:login1").why_unknown(FIT, finding) is not None
 
 
-def test_how_many_fit_is_told_for_the_disk_that_holds_them() -> None:
+def test_how_many_fit_is_reported_for_the_disk_that_holds_them() -> None:
     scene = Scene().saves(saved()).tell("login1", sample(), sample("/"))
     disks, runs = scene.state.disks, list(scene.state.runs.values())
     assert checkpoints_that_fit(disks["login1:/fsx"], disks, runs) == 60

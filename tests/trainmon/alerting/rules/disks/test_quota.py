@@ -26,7 +26,7 @@ def test_a_quota_that_is_nearly_used(used: float, severity: str | None) -> None:
     assert [finding.severity for finding in found.values()] == ([] if severity is None else [severity])
 
 
-def test_what_is_told_of_a_quota() -> None:
+def test_what_is_reported_of_a_quota() -> None:
     scene = Scene().allowed(mine(9.1), Allowance(whose="group lab", used_bytes=TB, used_inodes=7)).after(60.0)
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx user me"

@@ -45,7 +45,7 @@ def test_little_that_is_left(share: float, severity: str | None) -> None:
     assert list(found) in ([], ["disk:login1:/fsx"])
 
 
-def test_what_is_told_of_a_full_disk() -> None:
+def test_what_is_reported_of_a_full_disk() -> None:
     finding = nearly_full().saves(saved(bytes_=10**10)).after(5.0).only(FULL)
     assert finding.summary == ("login1:/fsx has 47G left of 931G: 5.0%, 5 checkpoints of 9.3G fit; read 5s ago")
     assert finding.evidence == (
@@ -169,7 +169,7 @@ def test_few_inodes(total: int | None, free: int | None, severity: str | None) -
     assert [finding.severity for finding in found.values()] == ([] if severity is None else [severity])
 
 
-def test_what_is_told_of_few_inodes() -> None:
+def test_what_is_reported_of_few_inodes() -> None:
     scene = Scene().tell("login1", sample(total_inodes=10**6, free_inodes=40_000))
     finding = scene.only(INODES)
     assert finding.summary == "login1:/fsx has 40,000 inodes left of 1,000,000: 4.0%; read 0s ago"
@@ -198,7 +198,7 @@ def test_a_mount_that_hangs_is_critical_where_a_run_writes() -> None:
     assert hung(Scene(), "login1").only(HUNG).severity == "warning"
 
 
-def test_an_error_is_told_as_it_is() -> None:
+def test_an_error_is_reported_as_it_is() -> None:
     finding = hung(Scene(), "n1", state="error", error="Stale file handle").only(HUNG)
     assert finding.summary == "n1:/fsx cannot be read: Stale file handle; last tried 0s ago"
 

@@ -70,7 +70,7 @@ def test_errors_that_come_while_it_is_watched_are_critical_for_a_day() -> None:
     assert only(scene.found(ECC)).severity == "warning"
 
 
-def test_errors_that_are_no_longer_told_are_not_resolved() -> None:
+def test_errors_that_are_no_longer_reported_are_not_resolved() -> None:
     scene = Scene().say("n1", facts(NOW, ecc_uncorrected=1))
     finding = only(scene.found(ECC))
     scene.say("n1", facts(NOW, ecc_uncorrected=None))

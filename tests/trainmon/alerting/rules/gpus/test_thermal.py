@@ -78,7 +78,7 @@ def test_a_minute_in_which_this_program_stood_still_proves_nothing() -> None:
     assert only(scene.found(HOT)).fires_at_once
 
 
-def test_heat_that_slows_a_gpu_is_told_with_its_time() -> None:
+def test_heat_that_slows_a_gpu_is_reported_with_its_time() -> None:
     finding = only(heated((-2, -2, -2, -2, -2), temperature_c=88, mask=HW_THERMAL | HW_SLOWDOWN).found(HOT))
     assert finding.severity == "critical"
     assert finding.summary.endswith("a margin of -2 °C; heat has slowed it down for 2m")
@@ -89,13 +89,13 @@ def test_a_thermal_bit_alone_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(("degrees", "severity"), [(84, None), (85, "warning"), (90, "critical")])
-def test_degrees_count_only_where_no_margin_is_told(degrees: int, severity: str | None) -> None:
+def test_degrees_count_only_where_no_margin_is_reported(degrees: int, severity: str | None) -> None:
     found = heated((None, None), temperature_c=degrees).found(HOT)
     assert [finding.severity for finding in found.values()] == ([severity] if severity else [])
     assert heated((25, 25), temperature_c=degrees).found(HOT) == {}
 
 
-def test_hot_memory_counts_where_no_margin_is_told() -> None:
+def test_hot_memory_counts_where_no_margin_is_reported() -> None:
     scene = Scene().say("n1", facts(NOW, temperature_margin_c=None), samples(NOW, memory_temperature_c=95))
     assert "memory 95 °C" in only(scene.found(HOT)).summary
     scene.say("n1", samples(NOW, memory_temperature_c=94))
@@ -128,7 +128,7 @@ def test_numbers_that_come_every_five_minutes_are_no_older_than_that() -> None:
     assert scene.reduce().found(HOT) == {}
 
 
-def test_a_gpu_that_no_longer_tells_its_heat_is_not_resolved() -> None:
+def test_a_gpu_that_no_longer_reports_its_heat_is_not_resolved() -> None:
     scene = heated((0, 0))
     finding = only(scene.found(HOT))
     scene.say("n1", facts(scene.now, temperature_margin_c=None), samples(scene.now, temperature_c=None))
@@ -160,7 +160,7 @@ def test_eight_cool_gpus_that_crawl_under_a_power_brake_are_critical() -> None:
     assert scene.found(SLOW) == {}
 
 
-def test_a_hardware_slowdown_without_heat_is_told_by_itself() -> None:
+def test_a_hardware_slowdown_without_heat_is_reported_by_itself() -> None:
     scene = Scene().say("n1", samples(NOW, sm_clock_mhz=1_100, throttle_mask=HW_SLOWDOWN))
     assert only(scene.found(SLOW)).severity == "warning"
     assert scene.found(HOT) == {}

@@ -54,7 +54,7 @@ def with_verdict(scene: Scene, verdict: Any, why: str = "as the test says") -> S
 
 
 @pytest.mark.parametrize(("used", "severity"), [(79_500, None), (80_000, "info"), (81_300, "warning")])
-def test_the_last_of_its_memory_is_told(used: int, severity: str | None) -> None:
+def test_the_last_of_its_memory_is_reported(used: int, severity: str | None) -> None:
     found = Scene().runs().say("n1", samples(NOW, memory_used_mib=used)).found(FULL)
     assert [finding.severity for finding in found.values()] == ([severity] if severity else [])
 
@@ -84,14 +84,14 @@ def test_busy_gpus_say_nothing() -> None:
     assert Scene().runs().found(UNUSED) == {}
 
 
-def test_an_idle_gpu_inside_a_run_that_trains_is_told() -> None:
+def test_an_idle_gpu_inside_a_run_that_trains_is_reported() -> None:
     finding = only(idle().found(UNUSED))
     assert (finding.severity, finding.run, UNUSED.for_) == ("warning", "llm", 600.0)
     assert finding.summary == "GPU 3 of n1 is idle (0 %, 120 W) while llm trains; it holds 70,000 MiB"
     assert finding.evidence[-1] == "pid 7: python train.py"
 
 
-def test_a_gpu_that_was_let_go_in_this_job_is_told_too() -> None:
+def test_a_gpu_that_was_let_go_in_this_job_is_reported_too() -> None:
     scene = idle(**IDLE).say("n1", facts(NOW + 4, processes=()))
     assert "it has released its memory" in only(scene.found(UNUSED)).summary
 
@@ -115,7 +115,7 @@ def test_where_the_job_has_not_all_gpus_of_its_nodes_one_that_was_never_used_may
     assert never_used(gpus).found(UNUSED) == {}
 
 
-def test_a_rank_that_died_at_its_start_is_told_where_the_job_has_all_gpus_of_its_nodes() -> None:
+def test_a_rank_that_died_at_its_start_is_reported_where_the_job_has_all_gpus_of_its_nodes() -> None:
     finding = only(never_used(16).found(UNUSED))
     assert finding.summary.endswith("while llm trains; it is allocated to the job and holds no memory")
     other = Process(pid=9, user="lea", memory_mib=70_000, command="sleep")
@@ -190,7 +190,7 @@ def left(state: str = "IDLE", *flags: str, memory: int = 40_000, processes: tupl
     return scene.say("n1", GpuFactsAll(1, NOW, told, 8), GpuSamples(1, NOW, rows))
 
 
-def test_what_an_ended_job_left_on_an_idle_node_is_told_with_its_owner() -> None:
+def test_what_an_ended_job_left_on_an_idle_node_is_reported_with_its_owner() -> None:
     finding = only(left().found(LEFT))
     assert (finding.severity, finding.sources) == ("warning", ("node:n1", "slurm:prod"))
     assert finding.summary == "GPU 3 of n1 holds 40,000 MiB, by 1 process, although Slurm has no job there"
@@ -215,7 +215,7 @@ def test_where_slurm_does_not_say_that_no_job_is_there_nothing_is_left_over(stat
     assert left(state, *flags).found(LEFT) == {}
 
 
-def test_where_nobody_tells_of_jobs_nothing_is_left_over() -> None:
+def test_where_nobody_reports_jobs_nothing_is_left_over() -> None:
     assert Scene("n1").found(LEFT) == {}
 
 
@@ -233,7 +233,7 @@ def test_a_run_by_hand_beside_the_scheduler_is_no_left_over() -> None:
     assert with_verdict(scene, "healthy").found(LEFT) == {}
 
 
-def test_without_slurm_the_runs_of_the_config_tell() -> None:
+def test_without_slurm_the_runs_of_the_config_decide() -> None:
     scene = Scene("n1").reduce(RunsChanged((replace(SPEC, nodes=("n1",)),)))
     assert with_verdict(scene, "healthy").found(LEFT) == {}
     found = with_verdict(scene, "stopped").found(LEFT)

@@ -21,7 +21,7 @@ def only(found: dict[str, Finding]) -> Finding:
     return next(iter(found.values()))
 
 
-def test_without_an_xid_nothing_is_said() -> None:
+def test_without_an_xid_nothing_is_reported() -> None:
     assert Scene().found(RULE) == {}
 
 
@@ -35,7 +35,7 @@ def test_an_xid_of_the_hardware_is_critical_and_names_the_code() -> None:
 
 
 @pytest.mark.parametrize("code", [13, 31, 94])
-def test_an_xid_of_a_program_is_told_once_as_evidence(code: int) -> None:
+def test_an_xid_of_a_program_is_reported_once_as_evidence(code: int) -> None:
     finding = only(told(code).found(RULE))
     assert (finding.severity, finding.event, finding.evidence) == ("warning", True, (f"Xid {code}, reported by NVML",))
 
@@ -46,7 +46,7 @@ def test_an_xid_of_somebody_elses_program_is_an_information() -> None:
 
 
 @pytest.mark.parametrize("code", [43, 45, 63])
-def test_what_is_never_a_cause_alone_is_not_told(code: int) -> None:
+def test_what_is_never_a_cause_alone_is_not_reported(code: int) -> None:
     assert told(code).found(RULE) == {}
 
 
@@ -62,7 +62,7 @@ def test_of_154_the_text_decides() -> None:
     assert told(154, "GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)").found(RULE) == {}
 
 
-def test_a_recovery_that_the_driver_tells_ends_the_fault() -> None:
+def test_a_recovery_that_the_driver_reports_ends_the_fault() -> None:
     scene = told(119)
     assert only(scene.found(RULE)).severity == "critical"
     scene.after(60.0)
@@ -120,7 +120,7 @@ def test_a_program_that_faults_again_and_again_is_one_episode() -> None:
     assert only(scene.found(RULE)).since == scene.now
 
 
-def test_an_xid_that_a_new_connection_tells_again_is_no_new_one() -> None:
+def test_an_xid_that_a_new_connection_reports_again_is_no_new_one() -> None:
     scene = told(79)
     at = scene.now
     scene.after(60.0).say("n1", Xid(1, at, 79, index=3, text="GPU has fallen off the bus."))

@@ -77,7 +77,7 @@ def test_a_node_that_is_not_wanted_now_is_no_fault() -> None:
     assert scene.why_unknown(AWAY, finding) is None
 
 
-def test_a_connection_that_stands_and_says_nothing_is_told_after_two_minutes() -> None:
+def test_a_connection_that_is_open_and_sends_nothing_is_reported_after_two_minutes() -> None:
     scene = Scene().silent(60.0)
     assert scene.state.sources["node:n1"].health == "late"
     assert scene.found(AWAY) == {}
@@ -113,7 +113,7 @@ def test_a_node_that_slurm_has_switched_off_is_no_fault_unless_a_run_is_on_it() 
     assert only(scene.lost().found(AWAY)).severity == "critical"
 
 
-def test_a_run_that_waits_anew_is_named_and_is_not_on_the_node() -> None:
+def test_a_run_that_waits_again_is_named_and_is_not_on_the_node() -> None:
     scene = Scene().runs(job(state="PENDING", started_at=None, nodes=())).silent(90.0).lost()
     run = replace(scene.state.runs["llm"], verdict="queued")
     scene.state = replace(scene.state, runs={"llm": run})
@@ -136,7 +136,7 @@ def rebooted(scene: Scene) -> Scene:
     return scene.say("n1", Hello(1, scene.now, "n1", probe="nvml", boot_time=scene.now - 40))
 
 
-def test_a_node_that_came_up_anew_is_told_once() -> None:
+def test_a_node_that_came_up_again_is_reported_once() -> None:
     scene = rebooted(Scene().runs())
     finding = only(scene.found(REBOOTED))
     assert (finding.severity, finding.event, finding.since) == ("critical", True, NOW + 260)
@@ -155,7 +155,7 @@ def test_a_node_of_no_run_that_rebooted_is_a_warning() -> None:
     assert only(rebooted(Scene()).found(REBOOTED)).severity == "warning"
 
 
-def test_a_clock_that_is_set_anew_is_no_reboot() -> None:
+def test_a_clock_that_is_set_again_is_no_reboot() -> None:
     scene = Scene().after(300.0)
     ahead = scene.now + 3_600.0
     scene.say("n1", Hello(1, ahead, "n1", probe="nvml", boot_time=NOW - 90_000 + 3_600.0))
@@ -174,7 +174,7 @@ def skewed(*names: str, by: float, of: tuple[str, ...] = ("n1", "n2", "n3", "n4"
     return scene
 
 
-def test_a_clock_that_is_off_is_told() -> None:
+def test_a_clock_that_is_off_is_reported() -> None:
     finding = only(skewed("n1", by=-7.5).found(SKEW))
     assert (finding.severity, finding.summary) == ("warning", "the clock of n1 is 7.5 s behind ours")
     assert only(skewed("n1", by=30.0).found(SKEW)).summary == "the clock of n1 is 30.0 s ahead of ours"

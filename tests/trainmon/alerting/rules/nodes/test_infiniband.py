@@ -51,7 +51,7 @@ def test_a_port_that_was_never_up_and_is_on_nearly_all_others_is_one() -> None:
     assert few.found(DOWN) == {}
 
 
-def test_an_adapter_that_is_gone_is_told_and_over_only_when_it_is_back() -> None:
+def test_an_adapter_that_is_gone_is_reported_and_over_only_when_it_is_back() -> None:
     scene = Scene().say("n1", host(NOW, infiniband=port()["infiniband"][:1]))
     finding = only(scene.found(DOWN))
     assert "is gone" in finding.summary
@@ -142,12 +142,12 @@ def test_some_errors_are_usual_and_many_a_warning() -> None:
     )
 
 
-def test_a_port_that_fell_and_erred_is_told_once() -> None:
+def test_a_port_that_fell_and_erred_is_reported_once() -> None:
     scene = fell(Scene().after(60.0), 1, errors=50_000)
     assert len(list(FLAPPING.check(scene.state, scene.now))) == 1
 
 
-def test_a_port_that_is_no_longer_told_is_not_resolved() -> None:
+def test_a_port_that_is_no_longer_reported_is_not_resolved() -> None:
     scene = fell(Scene().after(60.0), 1)
     finding = only(scene.found(FLAPPING))
     scene.after(900.0).say("n1", host(scene.now, infiniband=()))

@@ -51,7 +51,7 @@ def test_hosts_with_memory_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(("share", "severity"), [(0.94, None), (0.955, "warning"), (0.985, "critical")])
-def test_nearly_full_memory_is_told(share: float, severity: str | None) -> None:
+def test_nearly_full_memory_is_reported(share: float, severity: str | None) -> None:
     found = Scene().runs().say("n1", host(NOW, memory_used_mib=round(share * TOTAL))).found(FULL)
     assert [finding.severity for finding in found.values()] == ([severity] if severity else [])
 
@@ -71,7 +71,7 @@ def test_full_memory_says_how_much_is_left_and_is_over_only_when_that_is_seen() 
 # ---- leaks -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_memory_that_grows_without_a_break_is_told_with_its_end() -> None:
+def test_a_memory_that_grows_without_a_break_is_reported_with_its_end() -> None:
     scene = used(lambda hours: 1_000_000 + 150_000 * hours)
     finding = only(scene.found(LEAK))
     assert (finding.severity, finding.run) == ("warning", "llm")
@@ -128,7 +128,7 @@ def killed(scene: Scene, count: int) -> Scene:
     return scene.say("n1", host(scene.now, oom_kills=count))
 
 
-def test_a_process_that_the_kernel_ended_is_told_once() -> None:
+def test_a_process_that_the_kernel_ended_is_reported_once() -> None:
     scene = killed(Scene().runs().after(60.0), 1)
     killed(scene.after(30.0), 3)
     finding = only(scene.found(OOM))
@@ -146,7 +146,7 @@ def test_a_later_kill_is_another_episode() -> None:
     assert "killed 1 process on n1" in finding.summary
 
 
-def test_kills_of_before_and_a_counter_that_begins_anew_are_none() -> None:
+def test_kills_of_before_and_a_counter_that_begins_again_are_none() -> None:
     scene = Scene("n1")
     scene.state = type(scene.state)()
     assert killed(scene, 17).found(OOM) == {}

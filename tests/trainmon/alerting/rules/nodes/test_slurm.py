@@ -93,7 +93,7 @@ def test_a_node_that_we_drained_ourselves_is_an_information() -> None:
     assert only(scene.found(DRAINED)).person
 
 
-def test_a_node_that_nobody_watches_is_not_told() -> None:
+def test_a_node_that_nobody_watches_is_not_reported() -> None:
     scene = Scene().runs().scheduler(slurm("n1"), slurm("n2"), slurm("far", "DOWN"))
     assert scene.found(DRAINED) == {}
 
@@ -134,7 +134,7 @@ def with_spares(*idle: str, wanted: int = 2) -> Scene:
     return Scene().runs().scheduler(*nodes, spares=wanted)
 
 
-def test_too_few_healthy_spares_are_told() -> None:
+def test_too_few_healthy_spares_are_reported() -> None:
     finding = only(with_spares("n3").found(SPARES), "cluster:prod")
     assert (finding.severity, finding.sources) == ("warning", ("slurm:prod",))
     assert finding.summary == "prod has 1 healthy spare node, 2 are wanted; 1 drained"
@@ -155,7 +155,7 @@ def test_an_idle_node_with_a_lost_gpu_is_no_healthy_spare() -> None:
     assert list(scene.found(SPARES)) == ["cluster:prod"]
 
 
-def test_spares_that_are_not_told_are_not_enough() -> None:
+def test_spares_that_are_not_reported_are_not_enough() -> None:
     scene = with_spares("n3")
     finding = only(scene.found(SPARES), "cluster:prod")
     down(scene)

@@ -36,7 +36,7 @@ def test_what_has_no_switch_is_signalled_and_cancelled() -> None:
     assert advice.ends(alone) == "end its processes on its nodes"
 
 
-def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_anew() -> None:
+def test_a_job_that_runs_is_requeued_and_one_that_has_ended_is_queued_again() -> None:
     for seen, words in (
         (state(job()), "R requeues its job: trainmon-tui requeue llm"),
         (state(job(requeue=False)), "N queues another: trainmon-tui queue llm"),

@@ -72,7 +72,7 @@ def test_a_checkpoint_that_is_in_time_or_on_its_way_says_nothing(known: Checkpoi
     assert found(CheckpointOverdue(), state(job(started_at=NOW - 7_200), checkpoints=known)) is None
 
 
-def test_a_job_that_trains_for_hours_without_any_checkpoint_is_told() -> None:
+def test_a_job_that_trains_for_hours_without_any_checkpoint_is_reported() -> None:
     assert said(CheckpointOverdue(), state(job(), checkpoints=checkpoints())).startswith(
         "llm has trained for 11h 6m in job 88, and has no checkpoint; 12,880 steps are at risk"
     )

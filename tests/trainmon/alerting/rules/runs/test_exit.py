@@ -196,7 +196,7 @@ def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> N
     assert found(EndedEarly(), state(job())) is None
 
 
-def test_a_run_that_has_reached_its_target_is_told_once_with_its_loss() -> None:
+def test_a_run_that_has_reached_its_target_is_reported_once_with_its_loss() -> None:
     progress = replace(PROGRESS, step=20_000, at=NOW - 120)
     done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
     finding = found(Finished(), done)
@@ -297,7 +297,7 @@ def test_accounting_that_knows_better_is_believed_over_what_looked_like_a_person
     assert folded(replace(seen, jobs={better.key: better}), NOW + 30).runs["llm"].verdict == "dead"
 
 
-def test_a_person_who_was_named_before_this_program_began_anew_is_believed() -> None:
+def test_a_person_who_was_named_before_this_program_began_again_is_believed() -> None:
     stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch is armed since 15m by ann")
     finding = found(RunStopped(), stopped)
     assert finding is not None
@@ -311,7 +311,7 @@ def test_a_person_who_was_named_before_this_program_began_anew_is_believed() -> 
     assert found(RunDead(), another) is not None, "that is another end"
 
 
-def test_an_event_keeps_the_time_at_which_it_was_told_first() -> None:
+def test_an_event_keeps_the_time_at_which_it_was_reported_first() -> None:
     progress = replace(PROGRESS, step=20_000, at=NOW - 120)
     done = state(verdict="finished", why="reached step 20,000 of 20,000", progress=progress)
     finding = found(Finished(), done)

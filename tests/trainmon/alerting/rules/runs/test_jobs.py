@@ -110,7 +110,7 @@ SOON = state(
 )
 
 
-def test_a_job_that_ends_before_it_could_save_is_told_with_what_would_be_lost() -> None:
+def test_a_job_that_ends_before_it_could_save_is_reported_with_what_would_be_lost() -> None:
     finding = found(TimeLimitNear(), SOON)
     assert finding is not None
     assert finding.severity == "warning"

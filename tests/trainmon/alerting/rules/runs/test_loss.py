@@ -95,7 +95,7 @@ def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
     assert found(LossNan(), before).severity == "critical", "its log may be behind"  # type: ignore[union-attr]
 
 
-def test_a_spike_of_a_trainer_that_logs_rarely_is_told_when_the_next_step_is_as_bad() -> None:
+def test_a_spike_of_a_trainer_that_logs_rarely_is_reported_when_the_next_step_is_as_bad() -> None:
     seen, at = stepped(usual(), 80, line(80, loss=9.1))
     assert found(LossSpike(), seen, at + 600) is None
     seen, at = stepped(seen, 81, line(81, loss=9.0))
@@ -187,7 +187,7 @@ def test_a_spike_names_the_usual_band_and_is_over_when_the_loss_is_back() -> Non
     assert LossSpike().for_ > 60, "a step that comes back at once says nothing"
 
 
-def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_log_tells() -> None:
+def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_log_shows_it() -> None:
     seen, at = stepped(usual(), 80, line(80, loss=2.05))
     assert found(LossSpike(), seen, at) is None
     trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)

@@ -117,7 +117,7 @@ def test_a_run_of_which_no_step_was_ever_seen_may_have_a_log_that_is_not_underst
     assert "[[log_format]]" not in found(RunStalled(), STALLED).advice  # type: ignore[union-attr]
 
 
-def test_a_hang_that_began_as_a_warning_is_told() -> None:
+def test_a_hang_that_began_as_a_warning_is_reported() -> None:
     """First its GPUs draw the power of work, then they spin."""
     quiet = changed(STALLED, progress=replace(PROGRESS, at=NOW - 1_200))
     warning = found(RunStalled(), with_gpus(quiet, 98, 650.0, NOW))
@@ -181,7 +181,7 @@ def test_a_healthy_run_has_no_finding_at_all() -> None:
     assert [one for rule in RUNS for one in rule().check(state(job(ends_at=NOW + 90_000)), NOW)] == []
 
 
-def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_tells_of_the_run() -> None:
+def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_shows_the_run() -> None:
     crashed = "torch.OutOfMemoryError: CUDA out of memory."
     alone = replace(SPEC, job=None, nodes=())
     seen = after(watched(alone), [lines(NOW + 5, "loading", crashed)], NOW + 5)
