@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule, ago, is_answering
+from trainmon.alerting.rules.disks import DISKS
 from trainmon.alerting.rules.evaluate import raised
 from trainmon.alerting.rules.monitoring import (
     CHANNEL,
@@ -17,7 +18,7 @@ from trainmon.alerting.rules.monitoring import (
     SourceLate,
     UnansweredTest,
 )
-from trainmon.alerting.rules.registry import DISKS, RULES
+from trainmon.alerting.rules.registry import RULES
 
 __all__ = [
     "CHANNEL",

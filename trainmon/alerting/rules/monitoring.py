@@ -300,6 +300,13 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
         return "the newer test is not acknowledged yet either" if is_waiting else None
 
 
+MONITORING: tuple[type[Rule], ...] = (
+    MonitorBlind, ClusterUnreachable, SourceLate, SourceDown, ChannelFailing, OutboxOld, LedgerStuck, RuleRaised,
+    ClockJumped, UnansweredTest,
+)  # fmt: skip
+"""Every rule about the monitor, in the order of help and documents."""
+
+
 def _is_unanswered(alert: Alert) -> bool:
     return alert.rule == TEST and alert.is_open and alert.acknowledged_by is None
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.disks.errors import DiskHung, DiskReadOnly
 from trainmon.alerting.rules.disks.forecast import CheckpointsDoNotFit, DiskForecast
 from trainmon.alerting.rules.disks.quota import QuotaUsed
 from trainmon.alerting.rules.disks.usage import DiskFull, InodesFull
 
-__all__ = ["CheckpointsDoNotFit", "DiskForecast", "DiskFull", "DiskHung", "DiskReadOnly", "InodesFull", "QuotaUsed"]
+DISKS: tuple[type[Rule], ...] = (
+    DiskFull, InodesFull, QuotaUsed, DiskForecast, CheckpointsDoNotFit, DiskHung, DiskReadOnly,
+)  # fmt: skip
+"""Every disk rule, in the order of help and documents."""
+
+__all__ = ["DISKS", "DiskFull", "DiskHung", "DiskReadOnly", "InodesFull"]

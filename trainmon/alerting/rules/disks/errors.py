@@ -7,7 +7,7 @@ from posixpath import dirname
 from shlex import quote
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.disks.shared import (
+from trainmon.alerting.rules.disks.base import (
     DiskRule,
     Volume,
     age,

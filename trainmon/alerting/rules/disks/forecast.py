@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, ago
-from trainmon.alerting.rules.disks.shared import DiskRule, Volume, age, writable_volumes
+from trainmon.alerting.rules.disks.base import DiskRule, Volume, age, writable_volumes
 from trainmon.analysis.disks import DAY, ENOUGH, Fit, Save, fit, is_shared, saved_on
 from trainmon.lib import Instant, counted, size
 from trainmon.model import Alert, Disk, Finding, Forecast, Run, State

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, Size, ago, is_answering, why_silent
-from trainmon.alerting.rules.disks.shared import DiskRule
+from trainmon.alerting.rules.disks.base import DiskRule
 from trainmon.analysis.disks import EXPIRED, largest
 from trainmon.lib import Instant, clean, size
 from trainmon.model import Alert, Allowance, Finding, Quota, Severity, State

@@ -8,7 +8,7 @@ from shlex import quote
 from msgspec.structs import replace
 
 from trainmon.alerting.rules.base import Duration, Share, Size
-from trainmon.alerting.rules.disks.shared import DiskRule, Volume, age, runs_on, writable_volumes
+from trainmon.alerting.rules.disks.base import DiskRule, Volume, age, runs_on, writable_volumes
 from trainmon.analysis.disks import largest
 from trainmon.lib import Instant, counted, size
 from trainmon.model import Alert, Disk, Finding, Severity, State

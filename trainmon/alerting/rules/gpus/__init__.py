@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.gpus.faults import EccUncorrected, GpuLost, RowRemap, XidSeen
 from trainmon.alerting.rules.gpus.missing import GpuMissing
 from trainmon.alerting.rules.gpus.thermal import GpuHot, GpuSlowdown, PowerBrake
 from trainmon.alerting.rules.gpus.utilization import GpuIdle, GpuLeftover, GpuMemoryFull
 
-__all__ = [
-    "EccUncorrected",
-    "GpuHot",
-    "GpuIdle",
-    "GpuLeftover",
-    "GpuLost",
-    "GpuMemoryFull",
-    "GpuMissing",
-    "GpuSlowdown",
-    "PowerBrake",
-    "RowRemap",
-    "XidSeen",
-]
+GPUS: tuple[type[Rule], ...] = (
+    GpuHot, GpuSlowdown, PowerBrake, EccUncorrected, RowRemap, XidSeen, GpuLost, GpuMissing, GpuMemoryFull, GpuIdle,
+    GpuLeftover,
+)  # fmt: skip
+"""Every GPU rule, in the order of help and documents."""
+
+__all__ = ["GPUS", "GpuLost", "GpuMissing"]

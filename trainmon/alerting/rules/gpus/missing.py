@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, is_answering, why_silent
 from trainmon.alerting.rules.gpus.faults import MISMATCH, NEW, gpus_expected
+from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, answering_nodes, why_node_unknown
 from trainmon.alerting.rules.runs import LIVING
-from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, answering_nodes, why_node_unknown
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, Node, SchedulerNode, Severity, State
 

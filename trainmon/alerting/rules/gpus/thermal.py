@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, GpuRule, RunsByNode, gpu_finding, lasted, sampled_gpus
+from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, gpu_finding, lasted, sampled_gpus
 from trainmon.lib import Instant
 from trainmon.model import Finding, Gpu, Node, NodeHistory, State
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, is_answering
-from trainmon.alerting.rules.visibility import (
+from trainmon.alerting.rules.hardware import (
     AWAY,
     GpuRule,
     RunsByNode,

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
 from trainmon.alerting.rules.nodes.infiniband import InfinibandDown, InfinibandFlapping
 from trainmon.alerting.rules.nodes.memory import MemoryFull, MemoryLeak, OomKill
 from trainmon.alerting.rules.nodes.slurm import NodeDrained, SparesFew
 
-__all__ = [
-    "ClockSkew",
-    "InfinibandDown",
-    "InfinibandFlapping",
-    "MemoryFull",
-    "MemoryLeak",
-    "NodeDrained",
-    "NodeRebooted",
-    "NodeUnreachable",
-    "OomKill",
-    "SparesFew",
-]
+NODES: tuple[type[Rule], ...] = (
+    NodeUnreachable, NodeRebooted, ClockSkew, MemoryFull, MemoryLeak, OomKill, InfinibandDown, InfinibandFlapping,
+    NodeDrained, SparesFew,
+)  # fmt: skip
+"""Every node rule, in the order of help and documents."""
+
+__all__ = ["NODES", "NodeUnreachable"]

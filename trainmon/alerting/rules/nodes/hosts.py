@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.visibility import (
+from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     NodeRule,
     RunsByNode,

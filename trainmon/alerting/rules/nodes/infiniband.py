@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, ago
-from trainmon.alerting.rules.visibility import EXCLUDE, NodeRule, RunsByNode, answering_nodes, node_finding
+from trainmon.alerting.rules.hardware import EXCLUDE, NodeRule, RunsByNode, answering_nodes, node_finding
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, Node, NodeHistory, State
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, Share, ago
-from trainmon.alerting.rules.visibility import NodeRule, RunsByNode, answering_nodes, is_fresh, node_finding
+from trainmon.alerting.rules.hardware import NodeRule, RunsByNode, answering_nodes, is_fresh, node_finding
 from trainmon.analysis.nodes import BUCKETS, leak
 from trainmon.lib import Instant, counted
 from trainmon.model import FAULT_GAP, Alert, Finding, Node, NodeHistory, State

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.alerting.rules.base import Duration, ago, is_answering, why_silent
+from trainmon.alerting.rules.hardware import NodeRule, RunsByNode
 from trainmon.alerting.rules.nodes.hosts import PLANNED
-from trainmon.alerting.rules.visibility import NodeRule, RunsByNode
 from trainmon.analysis.nodes import spares
 from trainmon.lib import Instant, counted
 from trainmon.model import Alert, Finding, SchedulerNode, Severity, State

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainmon.alerting.rules.base import Rule
 from trainmon.alerting.rules.runs.base import LIVING
 from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
 from trainmon.alerting.rules.runs.crash_loop import Restarted
@@ -13,31 +14,12 @@ from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgno
 from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
 from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
 
-__all__ = [
-    "LIVING",
-    "CheckpointOverdue",
-    "CheckpointPointer",
-    "CheckpointTorn",
-    "DataStall",
-    "EndedEarly",
-    "Finished",
-    "KillSwitchLeft",
-    "LogUnread",
-    "LossNan",
-    "LossScaleFloor",
-    "LossSpike",
-    "NoJobQueued",
-    "NotScheduled",
-    "Restarted",
-    "RunDead",
-    "RunHung",
-    "RunStalled",
-    "RunStopped",
-    "SaveSwitchIgnored",
-    "SkippedSteps",
-    "SlowThroughput",
-    "Straggler",
-    "TimeLimitNear",
-    "WandbHeartbeatLost",
-    "WandbSeveralActive",
-]
+RUNS: tuple[type[Rule], ...] = (
+    RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall, LogUnread,
+    LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
+    WandbSeveralActive, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue, CheckpointTorn,
+    CheckpointPointer,
+)  # fmt: skip
+"""Every run rule, in the order of help and documents."""
+
+__all__ = ["LIVING", "RUNS"]

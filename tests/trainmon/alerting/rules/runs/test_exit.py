@@ -30,7 +30,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     watched,
     without,
 )
-from trainmon.alerting.rules.registry import RUNS
+from trainmon.alerting.rules.runs import RUNS
 from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.analysis.runs import RunContext, judge
