@@ -1,4 +1,4 @@
-"""The nouns of acting: what a person asks for, the plan that answers, the action, and what became of it."""
+"""Actions: the request of a person, the plan, the action, and its record."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Verb = Literal[
 
 
 class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person wants, and of what: captured when the key was pressed."""
+    """What a person requests, captured when the key was pressed."""
 
     verb: Verb
     subjects: tuple[str, ...]
     """Names of runs, keys of jobs (`prod/88_3`), or names of nodes for `exclude`."""
     requested_at: Instant
     why: str = ""
-    """The person's own words, written into switch files and the ledger."""
+    """The reason in the person's own words. It is written into switch files and the ledger."""
     count: int = 1
-    """Of `queue`: how many more."""
+    """For `queue`: how many more jobs."""
     signal: str = "USR1"
-    """Of `signal`."""
+    """For `signal`."""
     switch: str | None = None
-    """Of `unkill` and `unsave`: the path of the switch that was chosen."""
+    """For `unkill` and `unsave`: the path of the chosen switch."""
     is_exact: bool = False
-    """Of the same: that nothing but the switch of that name is meant. The key U means whatever is armed."""
+    """For the same: only the switch of that name is meant. The key U means every armed switch."""
     run: str | None = None
-    """Of `exclude`: the run whose waiting jobs are meant; null for all that are ours."""
+    """For `exclude`: the run whose waiting jobs are meant; null for all jobs of ours."""
 
 
 class Execute(msgspec.Struct, frozen=True, tag="execute"):
@@ -39,13 +39,13 @@ class Execute(msgspec.Struct, frozen=True, tag="execute"):
 
     argv: tuple[str, ...]
     login_shell: bool = False
-    """Whether it needs the environment of a login (modules): sbatch hands it on to the job."""
+    """Whether it needs the environment of a login shell (modules): sbatch passes it on to the job."""
     shown: str = ""
-    """How a person would write it; shlex's quoting of argv when empty."""
+    """The command as a person would write it; if empty, argv quoted by shlex."""
 
 
 class CreateFile(msgspec.Struct, frozen=True, tag="drop"):
-    """Create a switch file, atomically and never over one that is there."""
+    """Create a switch file atomically. It never replaces a file."""
 
     path: str
     text: str
@@ -53,64 +53,64 @@ class CreateFile(msgspec.Struct, frozen=True, tag="drop"):
 
 
 class RemoveFile(msgspec.Struct, frozen=True, tag="remove"):
-    """Remove a switch file, if it is still the one that was seen."""
+    """Remove a switch file, if it is still the file that was observed."""
 
     path: str
     armed_at: Instant | None = None
-    """Its time of change as the node's clock has it, when it was seen."""
+    """Its mtime by the node's clock, when it was observed."""
     mark: str = ""
-    """By which it is known again: its inode, size, time of change and owner, as its host printed them."""
+    """Its identity: inode, size, mtime and owner, as its host printed them."""
 
 
 Operation = Execute | CreateFile | RemoveFile
 
 
 class JobChain(msgspec.Struct, frozen=True):
-    """The jobs of a run that wait and run: one that was queued meanwhile would run beside the one that is queued."""
+    """The waiting and running jobs of a run. If another job was queued meanwhile, two would train at once."""
 
     name: str
-    """Of its jobs."""
+    """The name of its jobs."""
     user: str | None
-    """Whose they must be; null for anybody's."""
+    """Their owner; null for any user."""
     numbers: tuple[str, ...]
-    """Of each, or of its array."""
+    """The number of each job, or of its array."""
     users: tuple[str, ...] = ()
-    """Whose queue is read; empty for one's own."""
+    """The users whose queue is read; empty for one's own."""
 
 
 class Expected(msgspec.Struct, frozen=True, kw_only=True):
-    """What must still hold when the action is done; otherwise it is aborted, in words."""
+    """What must still hold when the action runs. Otherwise it is aborted with the reason."""
 
     id: str | None = None
-    """The job's."""
+    """The id of the job."""
     submitted_at: Instant | None = None
-    """With its id this is that job and no other: numbers are used again, and a controller may lose its memory."""
+    """Identifies the job together with its id: Slurm reuses ids, and a controller may lose its state."""
     stages: tuple[str, ...] = ()
-    """The stages of life in which it may be (see job.Stage)."""
+    """The stages in which the job may be (see job.Stage)."""
     user: str | None = None
     restarts: int | None = None
     switch_absent: str | None = None
-    """A path at which there must be no file: requeueing under an armed kill switch burns the attempt."""
+    """A path that must not exist: a job that is requeued under an armed kill switch ends at once."""
     excluded: tuple[str, ...] | None = None
-    """The nodes that it keeps off: a new list replaces the one that is there."""
+    """The excluded nodes of the job: a new list replaces the old one."""
     undrained: str | None = None
-    """A node that nobody has drained: another's reason is not to be written over."""
+    """A node that must not be drained: the reason of another person must not be overwritten."""
     chain: JobChain | None = None
     needs_slurm: bool = True
-    """Whether it is left undone while the scheduler is silent. A switch file needs none."""
+    """Whether it needs an answer of the scheduler. A switch file does not."""
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to do, complete: shown, written down, done, told."""
+    """One action with everything that is shown, recorded and run."""
 
     id: str
     """Twelve hexadecimal digits; also written into the switch file."""
     verb: Verb
     subject: str
-    """The row it was asked for: a run's name, a job's key, a node's name."""
+    """The row for which it was requested: the name of a run, the key of a job or the name of a node."""
     cluster: str
     host: str
-    """Where it is done."""
+    """The host where it runs."""
     operation: Operation = msgspec.field(name="deed")
     title: str
     """`Requeue job 88_3 of video-2b`."""
@@ -118,19 +118,19 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None = None
     """The job's key as captured."""
     facts: tuple[tuple[str, str], ...] = ()
-    """What a person must know before: label and words."""
+    """What a person must know before: label and text."""
     consequences: tuple[str, ...] = ()
-    """What will happen next, in sentences."""
+    """What happens next, in sentences."""
     warnings: tuple[str, ...] = ()
     expected: Expected = Expected()
     keep_log: str | None = None
-    """A log whose tail is copied to the ledger first, as `host:path`: a requeue may truncate it."""
+    """A log as `host:path`. Its tail is copied to the ledger first, because a requeue may truncate it."""
     keep_errors: str | None = None
-    """The same of the job's standard error, where that is another file: the traceback is there."""
+    """The same for the standard error of the job, if that is another file: it has the traceback."""
     step: int | None = None
-    """The run's step when it was asked."""
+    """The step of the run at the request."""
     checkpoint: int | None = None
-    """Its last committed step then."""
+    """The last committed step at the request."""
     who: str = ""
     from_host: str = ""
     why: str = ""
@@ -138,7 +138,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why not, and the way out."""
+    """Why an action is not possible, and how to fix that."""
 
     subject: str
     why: str
@@ -146,48 +146,48 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to an Ask: what would be done, what is refused, and what must be typed to go on."""
+    """The answer to a request: what would be done, what is refused, and what must be typed to confirm."""
 
     request: ActionRequest
     actions: tuple[Action, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     typed: str | None = None
-    """What a person must type first: the job's id, where much is at stake."""
+    """What a person must type to confirm a dangerous action: the id of the job."""
     because: str = ""
     """Why that must be typed."""
     choices: tuple[tuple[str, str], ...] = ()
-    """Of `unkill` and `unsave` with several armed switches: path and words; one must be chosen, by a new Ask."""
+    """For `unkill` and `unsave` with several armed switches: path and text. A new request chooses one."""
 
 
 Status = Literal["asked", "done", "failed", "refused", "unknown"]
-"""asked: written down, not yet known to be done. done: the act itself is over; its stages tell what followed.
-unknown: we stopped in the middle, and what can be seen now does not tell."""
+"""asked: recorded, result not known yet. done: the operation is complete; the milestones show what followed.
+unknown: this program stopped in the middle, and the result cannot be determined."""
 
 
 class Milestone(msgspec.Struct, frozen=True):
-    """One thing that is expected to follow: `the file is taken`, and when it did."""
+    """One expected effect, such as `the file is taken`, and when it happened."""
 
     name: str
     at: Instant | None = None
     missed: str | None = None
-    """Why it does not follow any more, or is overdue, in a sentence."""
+    """Why it will not happen, or is overdue, in a sentence."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """An action and what became of it: a row of the ledger."""
+    """An action and its result: a row of the ledger."""
 
     action: Action
     status: Status = "asked"
     written_at: Instant | None = None
-    """When it was written down, just before it was done; the plan may have been looked at for long."""
+    """When it was recorded, just before it ran. The plan may have been open for long before."""
     done_at: Instant | None = None
     outcome: str = ""
-    """In a sentence; what the command printed, where it said something."""
+    """The result in a sentence; the output of the command, if there is any."""
     made: str | None = None
-    """Of `queue`: the number of the job that it made."""
+    """For `queue`: the id of the new job."""
     marks: tuple[Milestone, ...] = ()
     settled_at: Instant | None = None
-    """When nothing more was to be expected; null while it is watched."""
+    """When its effects were complete; null while they are watched."""
     note: str | None = None
     """What went wrong beside it: `not recorded in the ledger: the ledger does not answer`."""
 

@@ -1,4 +1,4 @@
-"""Alerts: what a rule finds, the alert that it becomes, silences, and what the ledger remembers."""
+"""Alerts: the finding of a rule, the alert, silences, and what the ledger stores of them."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ class Finding(Problem, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one notice on one channel."""
+    """The delivery of one notice on one channel."""
 
     channel: str
     kind: str
     """The notice's kind."""
     state: Literal["waiting", "sending", "sent", "retrying", "dead", "merged", "stopped"]
-    """dead: given up (the channel is broken). merged: told as part of a later message. stopped: no longer true,
+    """dead: given up (the channel is broken). merged: sent as part of a later message. stopped: no longer true,
     or delivered by another channel."""
     at: Instant
-    """When that state began; of `sent`, when the channel said that it took it."""
+    """When that state began; for `sent`, when the channel accepted it."""
     words: str | None = None
-    """What the channel said, or what went wrong."""
+    """The answer of the channel, or the error."""
 
 
 ALERT_FIELDS = {
@@ -104,13 +104,13 @@ class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
     found_at: Instant
     """When it was last found."""
     pending_since: Instant | None = None
-    """Since when its hold runs: it was found at every look since then."""
+    """Since when every evaluation found it: `for` counts from here."""
     fired_at: Instant | None = None
     clear_since: Instant | None = None
-    """Of a recovering one: since when it is no longer found."""
+    """For a recovering alert: since when it is no longer found."""
     resolved_at: Instant | None = None
     ended: str | None = None
-    """How it ended: `over`, or `no longer watched` where its subject went, which resolves nothing."""
+    """How it ended: `over`, or `no longer watched` if its subject disappeared, which resolves nothing."""
     acknowledged_by: str | None = None
     acknowledged_at: Instant | None = None
     acknowledged: Severity | None = None
@@ -129,14 +129,14 @@ class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
     notified_on: tuple[str, ...] = ()
     """The channels that were notified of its start, and not yet of its end."""
     notices: int = 0
-    """How many notices of it were written: the next one's number, of which its key is made."""
+    """How many notices of it were written. The key of the next notice contains this number."""
     repeats: int = 0
     escalated: int = 0
-    """How many further channels it was taken to."""
+    """How many further channels it was escalated to."""
     token: str = ""
-    """What a phone must say to acknowledge it: random, of this episode alone. Never shown."""
+    """The random secret with which a phone acknowledges this episode. It is never shown."""
     delivery: tuple[Delivery, ...] = ()
-    """The newest of each channel."""
+    """The latest delivery of each channel."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -152,7 +152,7 @@ class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """What is not told for a while; it is still shown. Every part that is given must match."""
+    """Suppresses notifications of matching alerts; they are still shown. Every part that is set must match."""
 
     id: str
     rule: str | None = None
@@ -164,13 +164,13 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     made_at: Instant
     ended_at: Instant | None = None
-    """When a person took it back early."""
+    """When a person ended it early."""
     window: bool = False
     """Whether it is a maintenance window of the config."""
 
 
 class AlertRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says of alerts, from a key, a command, a phone or another machine."""
+    """A request of a person about alerts, by a key, a command, a phone or another machine."""
 
     verb: Literal["ack", "unack", "mute", "unmute", "test"]
     at: Instant
@@ -178,7 +178,7 @@ class AlertRequest(msgspec.Struct, frozen=True, kw_only=True):
     alert: str | None = None
     """The id of the alert, or of the silence for `unmute`."""
     token: str | None = None
-    """What came with it from outside; must then be the alert's own."""
+    """The secret of a request from outside. It must be the token of the alert."""
     silence: Silence | None = None
     why: str = ""
     via: str = "key"
@@ -186,16 +186,16 @@ class AlertRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger remembers of alerts as a program starts, or takes over."""
+    """What the ledger stores of alerts, for a program that starts or takes over."""
 
     alerts: tuple[Alert, ...] = ()
-    """Those that are open, and those that ended within a day."""
+    """Open alerts, and those that ended within a day."""
     silences: tuple[Silence, ...] = ()
     requests_until: int = 0
     memory: Mapping[str, str] = {}
     at: Instant | None = None
-    """When anything was last written down: how long nobody looked."""
+    """When the ledger was last written: no alert was evaluated since."""
 
 
 KEPT_RESOLVED: Seconds = 86_400.0
-"""How long one that is over stays in the State."""
+"""How long a resolved alert stays in the State."""

@@ -1,4 +1,4 @@
-"""The nouns of the scheduler: jobs, its word on nodes, and what is known of a cluster as a whole."""
+"""The scheduler: jobs, its view of nodes, and facts about a cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 
 Stage = Literal["waiting", "running", "ended", "unknown"]
-"""Where a job is in its life. A word that no version of Slurm documents is `unknown`, never `ended`."""
+"""The stage of a job. A state that no version of Slurm documents is `unknown`, never `ended`."""
 
 STAGES: dict[str, Stage] = {
     **dict.fromkeys((
@@ -26,7 +26,7 @@ STAGES: dict[str, Stage] = {
         "PREEMPTED", "RECONFIG_FAIL", "REVOKED", "TIMEOUT",
     ), "ended"),
 }  # fmt: skip
-"""Slurm's words, 20.02 to 25 (squeue(1), JOB STATE CODES)."""
+"""The states of Slurm 20.02 to 25 (squeue(1), JOB STATE CODES)."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,11 +34,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: str
     id: str
-    """As squeue writes it: `88`, `88_3`, or `88_[4-10%1]` for the elements that still wait."""
+    """As squeue writes it: `88`, `88_3`, or `88_[4-10%1]` for the tasks that still wait."""
     number: int
-    """Slurm's own number of this record (%A); that of `88_3` is another than 88."""
+    """Slurm's number of this record (%A). The number of `88_3` is not 88."""
     array: int | None = None
-    """The number that the whole array goes by."""
+    """The number of the whole array."""
     tasks: str | None = None
     """Of an array: `3`, or `4-10%1`."""
     components: tuple[int, ...] = ()
@@ -46,29 +46,29 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     user: str = ""
     state: str = "UNKNOWN"
-    """Slurm's word, such as RUNNING; of CANCELLED without who did it, which is `cancelled_by`."""
+    """Slurm's state, such as RUNNING. For CANCELLED, `cancelled_by` says who did it."""
     reason: str | None = None
-    """Slurm's word on why it waits or why it ended; null for None."""
+    """Slurm's reason why it waits or ended; null for None."""
     partition: str | None = None
     account: str | None = None
     qos: str | None = None
     nodes: tuple[str, ...] = ()
     node_count: int | None = None
     priority: int | None = None
-    """0 is a held job."""
+    """A held job has 0."""
     submitted_at: Instant | None = None
     started_at: Instant | None = None
     starts_at: Instant | None = None
-    """Of a waiting job: when it may start at the earliest, or is expected to."""
+    """For a waiting job: its earliest or expected start."""
     ends_at: Instant | None = None
-    """Of a running job, when its time limit ends it; of one that has ended, when that was."""
+    """For a running job: when its time limit ends it. For an ended job: when it ended."""
     time_limit_s: Seconds | None = None
     """Null also for UNLIMITED."""
     dependency: str | None = None
     """As squeue writes it: `afterany:88(unfulfilled)`."""
     workdir: str | None = None
 
-    # What only `scontrol show job` and accounting say; null until they were asked.
+    # Only `scontrol show job` and accounting know these; null until they were queried.
     detail_at: Instant | None = None
     restarts: int | None = None
     requeue: bool | None = None
@@ -79,21 +79,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str | None = None
     comment: str | None = None
     excluded: tuple[str, ...] = ()
-    """The nodes that it keeps off."""
+    """Its excluded nodes."""
     excluded_in_part: tuple[str, ...] = ()
-    """Of a heterogeneous job: nodes that only some of its components keep off."""
+    """For a heterogeneous job: nodes that only some of its components exclude."""
     gpus: int | None = None
-    """How many it holds, on all its nodes together; null also where Slurm does not count GPUs."""
+    """The GPUs on all its nodes together; null also if Slurm does not count GPUs."""
     exit_code: str | None = None
     """`code:signal`, as Slurm writes it."""
     cancelled_by: str | None = None
 
     gone_at: Instant | None = None
-    """Since when squeue no longer lists it; what is said here is then the last that was known."""
+    """Since when squeue no longer lists it. The other fields are then the last known values."""
 
     @property
     def key(self) -> str:
-        """Its name in State.jobs; stays the same while the waiting elements of its array become fewer."""
+        """Its key in State.jobs. It stays the same while fewer tasks of its array wait."""
         return f"{self.cluster}/{self.array}_[]" if self.is_waiting_array else f"{self.cluster}/{self.id}"
 
     @property
@@ -102,16 +102,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def target(self) -> str:
-        """What a command of Slurm takes for exactly this record: `88_[4-10]`, without the limit."""
+        """The argument of Slurm commands for exactly this record: `88_[4-10]`, without the limit."""
         return self.id.partition("%")[0] + "]" if "%" in self.id else self.id
 
     def has_number(self, number: str) -> bool:
-        """Whether Slurm counts it, or one of its components, under this number."""
+        """Whether it, or one of its components, has this number."""
         return number in map(str, (self.number, *self.components))
 
     @property
     def step_target(self) -> str:
-        """What squeue takes for the steps of the whole job: each component has its own."""
+        """The argument of squeue for the steps of the whole job: each component has its own steps."""
         return ",".join(map(str, self.components)) or self.target
 
     @property
@@ -120,12 +120,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def elements(self) -> int:
-        """How many jobs this record stands for: 7 for `88_[4-10%1]`."""
+        """How many tasks this record stands for: 7 for `88_[4-10%1]`."""
         return count_tasks(self.tasks) if self.is_waiting_array and self.tasks else 1
 
 
 def count_tasks(tasks: str) -> int:
-    """How many elements an expression such as `2-10:2,15%1` names; at least 1, as Slurm cuts long ones with `...`."""
+    """The number of tasks in an expression such as `2-10:2,15%1`; at least 1, as Slurm cuts long ones with `...`."""
     total = 0
     for part in tasks.partition("%")[0].split(","):
         first, _, rest = part.partition("-")
@@ -138,14 +138,14 @@ def count_tasks(tasks: str) -> int:
 
 
 class SchedulerNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler says of a node."""
+    """A node as the scheduler sees it."""
 
     name: str
     cluster: str
     state: str
-    """The base word in upper case, without flags: IDLE, MIXED, ALLOCATED, DOWN …"""
+    """The base state in upper case, without flags: IDLE, MIXED, ALLOCATED, DOWN …"""
     flags: tuple[str, ...] = ()
-    """DRAIN, NOT_RESPONDING, MAINT …, from the suffixes or the words after `+`."""
+    """DRAIN, NOT_RESPONDING, MAINT …, from the suffixes or what follows a `+`."""
     reason: str | None = None
     reason_by: str | None = None
     reason_at: Instant | None = None
@@ -159,7 +159,7 @@ class SchedulerNode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_usable(self) -> bool:
-        """Whether jobs may be put there now or after those that run: not drained, down, failing or in maintenance."""
+        """Whether jobs can be scheduled there: it is not drained, down, failing or in maintenance."""
         return self.state in {"IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED"} and not UNUSABLE & set(self.flags)
 
     @property
@@ -191,28 +191,28 @@ UNUSABLE = frozenset({
 
 
 ME = "me"
-"""In a list of users: the one that Slurm's commands run as on the login host, whatever the name here is."""
+"""In a list of users: the user that runs Slurm commands on the login host, whatever the local user name is."""
 
 
 def by_name(users: Iterable[str], me: str | None) -> tuple[str, ...]:
-    """Users as Slurm takes them, once we know who we are there."""
+    """Users by their names in Slurm, once our name there is known."""
     return tuple(me if user == ME and me else user for user in users)
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a cluster as a whole."""
+    """Facts about a cluster as a whole."""
 
     name: str
     login: str
     """The host where its commands run and its shared files are read."""
     spares: int = 0
-    """Healthy idle nodes wanted."""
+    """How many healthy idle nodes are wanted."""
     users: tuple[str, ...] = ()
-    """Whose jobs are watched; empty: one's own."""
+    """The users whose jobs are watched; empty: one's own."""
     me: str | None = None
-    """Who we are there."""
+    """Our user name there."""
     may_operate: bool | None = None
-    """Whether we are an operator or administrator of its Slurm, who may drain nodes and touch others' jobs."""
+    """Whether we are an operator or administrator of its Slurm: they may drain nodes and change the jobs of others."""
     accounting: bool | None = None
     """Whether sacct answers; false is a fact, not an error."""
     slurm: str | None = None

@@ -1,4 +1,4 @@
-"""Sources, nodes and GPUs: the latest numbers, and what is remembered of a node. All of it is bounded."""
+"""Sources, nodes and GPUs: the latest numbers, and the bounded history of a node."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that a login asks. The answer never becomes part of any value."""
+    """A prompt of a login. The answer is never stored in any value."""
 
     id: int
     host: str
     title: str
-    """What asks, such as: Password, Passphrase for ~/.ssh/id_ed25519, Duo two-factor."""
+    """What is requested, such as: Password, Passphrase for ~/.ssh/id_ed25519, Duo two-factor."""
     instructions: str = ""
     fields: tuple[tuple[str, bool], ...] = ()
-    """(text, echo) for each answer wanted."""
+    """(text, echo) for each answer."""
 
 
 class Gpu(GpuFacts, frozen=True, kw_only=True, gc=False):
@@ -67,11 +67,11 @@ class Gpu(GpuFacts, frozen=True, kw_only=True, gc=False):
 
 
 class GpuAverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One GPU over the last minutes: a mean in which what is new weighs most. One sample says little of a GPU."""
+    """Moving averages of one GPU over the last minutes: a single sample says little about a GPU."""
 
     index: int
     since: Instant
-    """Since when it is followed without a gap."""
+    """Since when there are samples without a gap."""
     at: Instant
     utilization_pct: float | None = None
     power_w: float | None = None
@@ -111,11 +111,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_state: str | None = None
     scheduler_reason: str | None = None
     paces: tuple[GpuAverage, ...] = ()
-    """Its GPUs over the last minutes."""
+    """The moving averages of its GPUs."""
 
 
 class Growth(NamedTuple):
-    """A counter grew from `first` to `last`, at most a minute, by so much."""
+    """The growth of a counter between `first` and `last`, which are at most a minute apart."""
 
     first: Instant
     last: Instant
@@ -123,78 +123,77 @@ class Growth(NamedTuple):
 
 
 class Counter(msgspec.Struct, frozen=True, gc=False):
-    """A counter that should not grow. One that fell was set anew (a reboot, a driver loaded), and is counted from
-    there."""
+    """A counter that should not grow. If it falls, it was reset (reboot, driver reload) and counts from there."""
 
     value: int
     grown: tuple[Growth, ...] = ()
     """The newest last, at most GROWTHS."""
 
     def since(self, at: Instant) -> int:
-        """How much it grew since then."""
+        """The growth since `at`."""
         return sum(growth.by for growth in self.grown if growth.last >= at)
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
-    """One fault code of one GPU, from its first to its last of a burst: no more than FAULT_GAP apart."""
+    """A burst of one fault code on one GPU: faults that are at most FAULT_GAP apart."""
 
     code: int
     index: int | None
-    """The GPU; null for an NVSwitch, or where the driver does not say."""
+    """The GPU; null for an NVSwitch, or if the driver does not name it."""
     first_at: Instant
     last_at: Instant
     count: int = 1
     text: str | None = None
-    """What the kernel log said with the last; null where only NVML told it."""
+    """The text of the last one in the kernel log; null if only NVML reported it."""
     is_switch: bool = False
     """Whether it is an SXid."""
 
 
 class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one node, what its readings told one after another."""
+    """What successive readings of a node show together: growth, faults, reboots, trends."""
 
     counters: Mapping[str, Counter] = {}
     """By name: `oom_kills`, `ecc 3`, `link_downed mlx5_0/1`, `errors mlx5_0/1`."""
     faults: tuple[Fault, ...] = ()
     """The newest last, at most FAULTS."""
     booted_at: Instant | None = None
-    """When it booted last, by our clock, and by its own: a clock that is set anew moves only one of them."""
+    """Its last boot by our clock, and by its own: setting a clock moves only one of them."""
     boot_time: Instant | None = None
     rebooted_at: Instant | None = None
-    """When it booted while we watched: the boot before was another."""
+    """When it rebooted while we watched."""
     links: tuple[str, ...] = ()
-    """InfiniBand ports that were ACTIVE once: one that never was is no fault."""
+    """InfiniBand ports that were ACTIVE at some time. A port that never was is no fault."""
     gpus_most: int = 0
-    """The most GPUs that it ever listed."""
+    """The highest number of GPUs that it ever listed."""
     margins: Mapping[int, tuple[tuple[Instant, int], ...]] = {}
-    """By GPU, its recent margins: those below WARM, without a break, the newest last."""
+    """By GPU: its recent margins below WARM, without a gap, the newest last."""
     slowed: Mapping[tuple[int, str], Instant] = {}
-    """Since when a GPU is slowed down for a reason: (3, hw_thermal)."""
+    """By GPU and reason, such as (3, hw_thermal): since when it is throttled."""
     emptied: Mapping[int, Instant] = {}
-    """By GPU, when the last of its memory was let go."""
+    """By GPU: when its memory became empty."""
     floors: tuple[tuple[Instant, int], ...] = ()
-    """Of each FLOOR_EVERY seconds the least memory (MiB) that was in use, the newest last, at most FLOORS."""
+    """The least memory in use (MiB) in each FLOOR_EVERY seconds, the newest last, at most FLOORS."""
 
 
 GROWTHS = 16
 
 SAME_GROWTH = 60.0
-"""Growth within so many seconds is one entry: a port that errs all the time is seen for a quarter of an hour."""
+"""Growth within this many seconds is one entry: constant errors of a port fill a quarter of an hour."""
 
 FAULTS = 64
 
 FAULT_GAP = 600.0
-"""A fault that comes again within ten minutes is the same burst; nvidia_gpu_exporter looks back as far."""
+"""A fault that repeats within ten minutes belongs to the same burst; nvidia_gpu_exporter looks back as far."""
 
 WARM = 15
-"""Degrees of margin from which on margins are remembered: a GPU that is well costs nothing."""
+"""Margins up to this many degrees are recorded. A healthy GPU costs nothing."""
 
 MARGINS = 16
 
 FLOOR_EVERY = 600.0
 
 FLOORS = 37
-"""Six hours, and the ten minutes that are not over."""
+"""Six hours, and the current ten minutes."""
 
 LATE_AFTER = 3.0
 """Periods without data after which a source is late and its numbers are dimmed."""

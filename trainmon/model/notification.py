@@ -1,4 +1,4 @@
-"""Notifications: what is sent, by which channels, and what became of it."""
+"""Notifications: notices, channels, routes and deliveries."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ NoticeKind = Literal[
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to be told: what, why now, and by which channels. Written down before anything is sent."""
+    """A message to people: what, why now, and on which channels. It is stored before anything is sent."""
 
     key: str
     """Stable: the same happening makes the same key, after a crash and on another machine. With the channel, the
     dedup key of the outbox; what a receiver is given to recognise a second copy."""
     kind: NoticeKind
     reason: str
-    """Why it is told now, in a few words: `fired`, `still firing after 4h, not acknowledged`."""
+    """Why it is sent now: `fired`, `still firing after 4h, not acknowledged`."""
     severity: Severity
     at: Instant
     channels: tuple[str, ...]
     """The names of the channels; a row of the outbox each."""
     group: str = ""
-    """What belongs together: one message for eight GPUs of a node."""
+    """Notices with the same group are combined: one message for eight GPUs of a node."""
     alerts: tuple[Alert, ...] = ()
-    """As they were at `at`; of very many the worst."""
+    """The alerts at the time `at`; if there are very many, the most severe."""
     more: int = 0
-    """How many further alerts it stands for; `lines` then counts them all by rule."""
+    """How many further alerts it includes; `lines` then counts all of them by rule."""
     run: str | None = None
     title: str = ""
-    """Of a notice that is about no alert (heartbeat, test, goodbye): its title and its lines."""
+    """Title and lines of a notice without alerts (heartbeat, test, goodbye)."""
     lines: tuple[str, ...] = ()
     link: str | None = None
-    """The page where its run is seen."""
+    """The web page of its run."""
     expires_at: Instant | None = None
-    """After this it is no longer worth sending (an old heartbeat); null for what must arrive."""
+    """When it becomes useless (an old heartbeat); null if it must arrive."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,44 +72,44 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     type: str
     target: str = ""
-    """Where it goes, masked."""
+    """Its destination, masked."""
     severity: Severity = "warning"
     """The least that it is told."""
     state: Literal["ok", "retrying", "broken", "unknown"] = "unknown"
     """unknown: nothing was sent by it yet."""
     words: str | None = None
-    """What went wrong last, in a sentence."""
+    """The last error, in a sentence."""
     sent_at: Instant | None = None
     since: Instant | None = None
     """Since when it fails."""
     waiting: int = 0
     oldest_at: Instant | None = None
-    """When the oldest that waits was written."""
+    """When the oldest waiting notification was queued."""
     overdue: int = 0
     """Messages that it should have delivered by now: other channels deliver them in its place."""
     sent: int = 0
     failed: int = 0
     note: str | None = None
-    """What is good to know of it: receipts that are not followed, a topic that can be guessed."""
+    """A hint about it, such as a topic that can be guessed."""
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """What one channel is told."""
+    """Which notices one channel receives."""
 
     channel: str
     severity: Severity = "warning"
     """The least."""
     after: Seconds = 0.0
-    """Only what nobody has acknowledged for this long: the next in an escalation."""
+    """Only alerts that were not acknowledged for this long: a step of an escalation."""
     runs: tuple[str, ...] = ()
-    """Only of these runs, and of what is of no run; all without any."""
+    """Only alerts of these runs, and alerts without a run; empty: all."""
     rules: tuple[str, ...] = ()
-    """Only by these rules."""
+    """Only alerts of these rules; empty: all."""
     resolved: bool = True
-    """Whether it is told that something is over."""
+    """Whether it receives notices of resolved alerts."""
     heartbeat: bool = True
     fallback: bool = False
-    """Told only what another channel could not deliver."""
+    """Whether it receives only what another channel could not deliver."""
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):

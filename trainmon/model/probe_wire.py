@@ -1,4 +1,4 @@
-"""What one line of a probe says. The wire between a node and us, version 1: NDJSON, one tagged object a line.
+"""The wire format between a probe and this program, version 1: NDJSON, one tagged object per line.
 
 The probe (collectors/probe/agent.py) prints them, `DECODER` reads them. Times are the node's own clock. A field that
 a driver or kernel refuses is null, never 0. Samples that come every period are arrays, to keep a line in one packet.
@@ -24,7 +24,7 @@ class Reading(msgspec.Struct, frozen=True, tag_field="k", gc=False):
 
 
 class Hello(Reading, frozen=True, tag="hello", gc=False):
-    """The first line: who answers, and how it looks at its GPUs."""
+    """The first line: the host, and how its GPUs are read."""
 
     host: str
     python: str | None = None
@@ -36,13 +36,13 @@ class Hello(Reading, frozen=True, tag="hello", gc=False):
     kernel_log: bool = False
     """Whether the kernel log can be read there; if not, Xids come from NVML events alone."""
     confined: bool = False
-    """Whether it looks from a container or a job's cgroup, where it may be shown some of the GPUs only, or none."""
+    """Whether the probe runs in a container or in a job's cgroup, where it may see only some GPUs, or none."""
     note: str | None = None
     """A sentence for the node's row, such as why the fallback is used."""
 
 
 class GpuSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The fast numbers of one GPU. `error` is null when it answers; else the driver's own words."""
+    """The fast numbers of one GPU. `error` is null while it answers, else the message of the driver."""
 
     index: int
     error: str | None = None
@@ -71,7 +71,7 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     memory_mib: int | None = None
     command: str | None = None
     caught: int | None = None
-    """The signals that it catches: the mask SigCgt of /proc/PID/status, where bit n - 1 is signal n."""
+    """The signals that it catches: SigCgt of /proc/PID/status, where bit n - 1 is signal n."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +93,7 @@ class GpuFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):
-    """The slow facts of all GPUs, and how many the driver or PCI say there should be."""
+    """The slow facts of all GPUs, and the number that the driver or PCI expects."""
 
     g: tuple[GpuFacts, ...]
     expected: int | None = None
@@ -109,7 +109,7 @@ class Xid(Reading, frozen=True, tag="xid", gc=False):
 
 
 class InfinibandPort(msgspec.Struct, frozen=True, gc=False):
-    """One port, as `mlx5_0/1`; `state` is the kernel's word, such as ACTIVE. Counters since the driver loaded."""
+    """One port, as `mlx5_0/1`; `state` is the kernel's state, such as ACTIVE. Counters since the driver loaded."""
 
     port: str
     state: str | None = None
@@ -169,7 +169,7 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     """Of the dropped lines, the last that looked like step lines; older than `lines`."""
     dropped: int = 0
     seen: int = 0
-    """Lines that went by since the last chunk, the dropped ones included."""
+    """Lines since the last chunk, including the dropped ones."""
     partial: str | None = None
     """The unfinished last line, such as a progress bar; null when there is none."""
     restarted: Literal["truncated", "replaced", "newer"] | None = None
@@ -177,11 +177,11 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
 
 
 class SwitchSample(msgspec.Struct, frozen=True, gc=False):
-    """A switch file: whether it exists, since when, whose, and what is written in it (at most 500 bytes)."""
+    """A switch file: whether it exists, its mtime, its owner, and its text (at most 500 bytes)."""
 
     path: str
     exists: bool | None = None
-    """Null when it cannot be told (a hung mount, no permission)."""
+    """Null if that is unknown (a hung mount, no permission)."""
     mtime: float | None = None
     owner: str | None = None
     text: str | None = None
@@ -195,7 +195,7 @@ class SwitchSamples(Reading, frozen=True, tag="switch", gc=False):
 
 
 class FileGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Files of one checkpoint whose names differ in numbers alone: 512 shards are one line, not 512."""
+    """Files of one checkpoint whose names differ only in numbers: 512 shards are one line, not 512."""
 
     pattern: str
     """The path below the checkpoint, each run of digits as `#`: `__#_#.distcp`, `optimizer/rank_#.pt`. A directory
@@ -206,9 +206,9 @@ class FileGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The earliest mtime among them, and the latest."""
     newest: float
     example: str = ""
-    """One of them with its numbers, by name the greatest: `model-00003-of-00004.safetensors`."""
+    """The last of them by name: `model-00003-of-00004.safetensors`."""
     folders: int = 1
-    """How many directories they lie in: of `pp#/.metadata` as many as of `pp#/__#_#.distcp` when all are whole."""
+    """How many directories contain them: as many for `pp#/.metadata` as for `pp#/__#_#.distcp` if all are complete."""
 
 
 class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):
@@ -218,27 +218,27 @@ class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):
     kind: Literal["dir", "file", "link", "other"] = "dir"
     mtime: float = 0.0
     bytes: int | None = None
-    """Of all that is in it; of a file its size."""
+    """The size of the file, or of everything in the directory."""
     target: str | None = None
-    """What a link points to."""
+    """The target of a link."""
     groups: tuple[FileGroup, ...] = ()
-    """What is in a directory, to a depth of eight."""
+    """The content of a directory, to a depth of eight."""
     text: str | None = None
-    """What a small pointer file says (at most 500 bytes): `latest`, `latest.txt` and their like."""
+    """The text of a small pointer file (at most 500 bytes), such as `latest` or `latest.txt`."""
     error: str | None = None
     cut: bool = False
     """Whether not all of it could be listed in time."""
 
 
 class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
-    """A checkpoint directory: said when it changes, and every slow tick while something in it does. Untrusted names."""
+    """A checkpoint directory: sent when it changes, and every slow tick while something in it changes. Untrusted names."""
 
     path: str
     entries: tuple[CheckpointEntry, ...] = ()
     error: str | None = None
-    """Why it cannot be listed: it is not there, or may not be read."""
+    """Why it cannot be listed: it does not exist, or is not readable."""
     left_out: int = 0
-    """Entries that were not looked into: the oldest of too many, or those that time did not suffice for."""
+    """How many entries were not examined: the oldest of too many, or those after the time limit."""
     took_s: float = 0.0
 
 
@@ -274,7 +274,7 @@ class LogSpec(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a probe is asked to watch: paths and periods, never a secret. Sent again whenever it changes."""
+    """What a probe watches: paths and periods, never a secret. It is sent again whenever it changes."""
 
     period: float = 2.0
     slow: float = 30.0
@@ -299,7 +299,7 @@ THROTTLE: dict[int, str] = {
     0x80: "hw_power_brake",
     0x100: "display",
 }
-"""NVML's clock event reasons (nvml.h, nvmlClocksEventReason*), in nvidia-smi's words."""
+"""NVML's clock event reasons (nvml.h, nvmlClocksEventReason*), named as in nvidia-smi."""
 
 
 def throttle_names(mask: int | None) -> tuple[str, ...]:

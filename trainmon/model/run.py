@@ -27,11 +27,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant | None = None
     """When new lines last came, by our clock."""
     checked_at: Instant | None = None
-    """When the file was last looked at."""
+    """When the file was last read."""
     began_at: Instant | None = None
     """When this file was first read."""
     pause_s: Seconds = 0.0
-    """The longest that this file was seen not to grow between two lines."""
+    """The longest observed pause between two lines of this file."""
     size: int | None = None
     lines: tuple[str, ...] = ()
     """At most LOG_LINES. Line i has the number first + i, which never repeats for this run."""
@@ -42,11 +42,11 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     lines_per_s: float | None = None
     error: str | None = None
     resync: bool = False
-    """Set when its reader starts anew: the next lines begin with some that were read before."""
+    """Whether its reader has restarted: the next lines repeat some that were read before."""
 
 
 WANDB = "wandb"
-"""The host of a log that is W&B's console log; its source is `wandb:<name of the run>`."""
+"""The host of a console log in W&B. Its source is `wandb:<name of the run>`."""
 
 LOG_LINES = 2_000
 """Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB."""
@@ -57,26 +57,26 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     host: str | None = None
-    """Where it was seen like this."""
+    """The host that observed it."""
     exists: bool | None = None
     armed_at: Instant | None = None
     by: str | None = None
     why: str | None = None
     taken_at: Instant | None = None
-    """When a file that was there was seen gone (a trainer removes the save switch as it takes it)."""
+    """When the file disappeared: a trainer removes the save switch when it obeys."""
     error: str | None = None
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The nameless progress bar that is taken for training's, known by its total; evaluation draws such bars too."""
+    """The nameless progress bar of the training, identified by its total. Evaluation draws such bars, too."""
 
     total: int | None
     confirmed: bool = False
-    """Whether a loss came while it was followed."""
+    """Whether a loss was printed while it was followed."""
     rival: int | None = None
-    """The total of another bar that is drawn now."""
+    """The total of another bar that is drawn at the moment."""
     rival_losses: int = 0
-    """How many losses came while the rival was drawn and the followed bar was not."""
+    """How many losses were printed while the rival was drawn and the followed bar was not."""
 
 
 class TrainingMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,50 +102,50 @@ class Progress(TrainingMetrics, frozen=True, kw_only=True):
     """A run's training progress as its log shows it. Each field keeps its last known value."""
 
     skipped_in_row: int = 0
-    """How many iterations were skipped since the last that was taken."""
+    """How many iterations were skipped since the last real step."""
     skipping_since: Instant | None = None
-    """Since when no step was taken: every iteration was skipped, and no loss is printed."""
+    """Since when every iteration was skipped, without a loss."""
     at: Instant | None = None
     """When the step last advanced, by our clock."""
     cadence_s: Seconds | None = None
-    """The run's own usual time between step lines that advance: a median of the recent ones."""
+    """The usual time between advancing step lines: the median of `intervals`."""
     format: str | None = None
     """The name of the log format that counts the steps."""
     doing: Literal["train", "eval", "save"] = "train"
-    """What the log said last that it is busy with, since `doing_at`."""
+    """The current activity, by the last line about it."""
     doing_at: Instant | None = None
-    """When it said so last."""
+    """When that line was logged."""
     busy_since: Instant | None = None
     """Since when it evaluates or saves; null while it trains."""
     evals: tuple[Seconds, ...] = ()
-    """How long its recent evaluations took, and its recent saves, as its log shows them."""
+    """The durations of recent evaluations and saves, by the log."""
     saves: tuple[Seconds, ...] = ()
     intervals: tuple[Seconds, ...] = ()
-    """The recent times between step lines that advance; `cadence_s` is their median."""
+    """The recent times between advancing step lines."""
     together: int = 0
-    """Step lines that came at once at `at`: they share the time since the one before."""
+    """How many step lines arrived together at `at`: they share the time since the line before."""
     said: tuple[str, ...] = ()
-    """The fields that were said of the current step: a rank that repeats the line changes none of them."""
+    """The fields that the log printed for the current step: the same line from another rank changes none of them."""
     borrowed: tuple[str, ...] = ()
-    """The fields that W&B tells, because the log does not. Where W&B counts the steps, too, `format` is WANDB."""
+    """The fields that come from W&B, because the log lacks them. If the steps do, too, `format` is WANDB."""
     bar: Bar | None = None
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as the config names it, or as one of our jobs shows it; its nodes and log may come from its job."""
+    """A run of the config, or one found by a job of ours. Its nodes and log may come from its job."""
 
     name: str
     cluster: str
     job: str | None = None
     """Its Slurm job name."""
     user: str | None = None
-    """Whose jobs are meant; null: those of anybody who is watched. See job_matching.owner_of."""
+    """The owner of its jobs; null: any watched user. See job_matching.owner_of."""
     found: bool = False
-    """Whether it is in no config: one of our own jobs that was running."""
+    """Whether it was found by a running job of ours, and is not in the config."""
     only: str | None = None
-    """The one job that it is, by id, where several of ours ran at once under one name."""
+    """The id of its only job, if several of our jobs ran under one name."""
     without: tuple[str, ...] = ()
-    """Jobs of its name that are runs of their own, by id."""
+    """The ids of jobs with its name that are separate runs."""
     script: str | None = None
     """The batch script that submits it."""
     log: str | None = None
@@ -160,68 +160,68 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """How fast a run is, minute by minute, and how fast it usually is."""
+    """The throughput of a run, per minute and usually."""
 
     measure: str = ""
-    """What is measured: `tokens/s`, `samples/s`, `steps/s`."""
+    """The unit: `tokens/s`, `samples/s` or `steps/s`."""
     said_at: Instant | None = None
-    """When a line last said it; counted steps need none."""
+    """When a line last printed it; counted steps need no such line."""
     nodes: int = 0
-    """On how many nodes: on others it has another pace."""
+    """The number of nodes. With another number, measuring starts again."""
     warm_at: Instant | None = None
-    """From when on it counts: the first minutes of an attempt compile, and fill caches."""
+    """When measuring starts: the first minutes of an attempt compile and fill caches."""
     read_at: Instant | None = None
-    """When the last step that was taken in was taken."""
+    """The time of the last step that was included."""
     since: Instant | None = None
-    """When the minute that is being read began, and at which step."""
+    """The start of the current minute, and its step."""
     step: int | None = None
     readings: tuple[float, ...] = ()
-    """Of the minute that is being read."""
+    """The values within the current minute."""
     recent: tuple[float, ...] = ()
     """Medians of the last minutes, at most RECENT_MINUTES."""
     closed_at: Instant | None = None
-    """When the last of them ended."""
+    """When the last minute ended."""
     usual: tuple[float, ...] = ()
-    """Medians of a day's minutes, at most MINUTES; without those in `slow`."""
+    """Medians of the minutes of a day, at most MINUTES, without those in `slow`."""
     slow: tuple[float, ...] = ()
-    """The minutes since it has been plainly slower than usual. After SLOW_AT_MOST of them, that is its usual."""
+    """The minutes since it has been clearly slower than usual. After SLOW_AT_MOST of them, they become the usual."""
     usual_rate: float | None = None
-    """The median of `usual`; null while too little is known."""
+    """The median of `usual`; null while there are too few."""
 
 
 class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered of one run."""
+    """The memory of one run between two States."""
 
     throughput: Throughput = Throughput()
     step: int | None = None
-    """The step that was taken in last."""
+    """The last step that was included, and its time."""
     at: Instant | None = None
     cadence_s: Seconds | None = None
-    """Its usual interval before that step: one that comes after a long silence widens it."""
+    """Its usual interval before that step: a step after a long silence widens it."""
     losses: tuple[float, ...] = ()
     """The recent losses of its log, for their usual band."""
     trouble: LossTrouble | None = None
-    """What was odd about them last."""
+    """Their last anomaly."""
     scale_peak: float | None = None
-    """The highest loss scale of this attempt: a constant 1 (bf16) is no floor that was reached."""
+    """The highest loss scale of this attempt: a constant 1 (bf16) has not fallen to a floor."""
     overflows: int = 0
-    """Lines that told of a skipped step, since the last step that they do not belong to: they say no step."""
+    """Lines about a skipped step since the last counted step. Such lines contain no step."""
     skipped_in_row: int = 0
-    """How many steps in a row were skipped, by such lines."""
+    """How many steps in a row were skipped, by those lines."""
     back_at: Instant | None = None
-    """When its steps last went back, and from where: it was restarted from a checkpoint."""
+    """When its steps last went back, and from which step: it was restarted from a checkpoint."""
     back_from: int | None = None
     stopped: str | None = None
-    """Where it stood when a person had ended it: the step, and the job. While it stands there, it is stopped."""
+    """Its position (step and job) when a person ended it. It counts as stopped while the position stays."""
     stopped_by: str = ""
-    """Who ended it, and how: the switch is taken back, and what was asked for here is forgotten after an hour."""
+    """Who ended it, and how. This outlives the switch file, and the action, which is dropped after an hour."""
     read_to: int = 0
-    """The number of the log's line that is read next."""
+    """The number of the next log line."""
     exiting_at: Instant | None = None
-    """When its log last said that it ends by itself, and in which line."""
+    """When its log last announced its end, and that line."""
     exiting: str = ""
     floor_at: Instant | None = None
-    """When its log last said that its loss scale cannot sink further, and in which line."""
+    """When its log last reported the minimum loss scale, and that line."""
     floor: str = ""
 
 
@@ -230,7 +230,7 @@ RECENT_MINUTES = 10
 MINUTES = 1_440
 
 SLOW_AT_MOST = 720
-"""Half a day: a pace that lasts so long is no trouble any more, but another training."""
+"""Half a day: a throughput that lasts this long is the new usual one."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -245,18 +245,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     save: Switch | None = None
     eta_at: Instant | None = None
     jobs: tuple[str, ...] = ()
-    """The keys of its jobs: those that run, those that wait in their order, those that ended with the newest first."""
+    """The keys of its jobs: running, then waiting in queue order, then ended with the newest first."""
     queued_behind: int | None = None
-    """How many jobs wait behind the one that runs, array elements counted; null when the queue is not known."""
+    """How many jobs wait behind the running one, including array tasks; null if the queue is not known."""
     checkpoints: Checkpoints | None = None
     listing: CheckpointListing | None = None
-    """What the probe last said of its checkpoint directory."""
+    """The last listing of its checkpoint directory."""
     wandb: Wandb | None = None
     memory: RunMemory = RunMemory()
 
     @property
     def job(self) -> str | None:
-        """The key of the job that trains now, else of the next, else of the last."""
+        """The key of the running job, else of the next, else of the last."""
         return self.jobs[0] if self.jobs else None
 
     @property

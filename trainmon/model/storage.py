@@ -11,17 +11,17 @@ from trainmon.model.probe_wire import DiskSample
 
 
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user, group, project or fileset may use of a filesystem, and uses. A limit that is null is none."""
+    """The quota of one user, group, project or fileset on a filesystem, and its use. A null limit means no limit."""
 
     whose: str
     """`user me`, `group lab`, `fileset scratch`."""
     filesystem: str | None = None
-    """As the command calls it, where it does: a mount point, a device, a name."""
+    """The name that the command prints, if any: a mount point, a device, a name."""
     used_bytes: int | None = None
     soft_bytes: int | None = None
     hard_bytes: int | None = None
     bytes_grace: str | None = None
-    """While more than the soft limit is used: how long writes still succeed, as the command says it; `expired`."""
+    """While the soft limit is exceeded: how long writes still succeed, as the command prints it, or `expired`."""
     used_inodes: int | None = None
     soft_inodes: int | None = None
     hard_inodes: int | None = None
@@ -39,23 +39,23 @@ class Allowance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """What a quota command said of one watched path."""
+    """The answer of a quota command about one watched path."""
 
     cluster: str
     host: str
-    """Where it was asked."""
+    """The host where the command ran."""
     path: str
     at: Instant
     allowances: tuple[Allowance, ...] = ()
-    """None at all: no quota is set there."""
+    """Empty if no quota is set there."""
     trouble: str | None = None
-    """What the command complains of while it answers: a server that is away."""
+    """A problem that the command reports with its answer, such as a server that is down."""
     source: str = ""
     """The name of its source in State.sources."""
 
     @property
     def left_bytes(self) -> int | None:
-        """What may still be written, by the tightest of them."""
+        """What may still be written, by the strictest allowance."""
         return min((n for one in self.allowances if (n := one.left_bytes) is not None), default=None)
 
     @property
@@ -68,33 +68,33 @@ def left(used: int | None, limit: int | None) -> int | None:
 
 
 Basis = Literal["cycles", "stopped", "nothing-deleted"]
-"""cycles: what is written is deleted again, and what remains after each deletion was looked at. stopped: the deletions
-that there were have stopped. nothing-deleted: none were seen, and none are assumed."""
+"""cycles: files are written and deleted again; the forecast uses what remains after each deletion. stopped: there were
+deletions, and they have stopped. nothing-deleted: no deletion was observed, and none is assumed."""
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """When nothing is left, and how far that can be believed."""
+    """When the disk or quota is full, and how reliable that is."""
 
     full_at: Instant | None = None
-    """Null where nothing grows."""
+    """Null if the use does not grow."""
     basis: Basis = "nothing-deleted"
     span: Seconds = 0.0
-    """How much history it rests on."""
+    """The length of the history that it uses."""
     earliest: Instant | None = None
     latest: Instant | None = None
-    """Half of all pairs of points say a time between these; null where they say never."""
+    """Half of all pairs of points give a time between these; null means never."""
     fit: float = 0.0
     """How much of the change is growth along one line: R², 0 to 1."""
     cycles: int = 0
-    """Deletions that were seen."""
+    """The number of observed deletions."""
     per_day: float | None = None
     """Growth per day; negative when it shrinks."""
     of: Literal["disk", "quota"] = "disk"
-    """Whether it is the disk that is full then, or the quota used up."""
+    """Whether the disk or the quota is full then."""
 
     @property
     def description(self) -> str:
-        """What it assumes, in a few words."""
+        """Its assumption, in a few words."""
         if self.basis == "cycles":
             return f"after {self.cycles} deletions seen, what remains after each grows"
         return "deletions seem to have stopped" if self.basis == "stopped" else "assuming nothing is deleted"
@@ -107,21 +107,21 @@ class Disk(DiskSample, frozen=True, kw_only=True):
     cluster: str
     at: Instant
     writable_at: Instant | None = None
-    """When it was last seen writable; one that is read-only since has been remounted."""
+    """When it was last writable. If it is read-only since then, it was remounted."""
     lag: Seconds = 0.0
-    """How old its statistics may be besides: a change is not judged finer than that."""
+    """How old its statistics may be. Shorter changes are ignored."""
     quota: Quota | None = None
-    """What the quota command of its path said last."""
+    """The last answer of the quota command for its path."""
     usable_free_bytes: int | None = None
     """Free bytes until the configured `usable` share of the disk is used; equal to free_bytes without one."""
     bytes_per_day: float | None = None
     """Growth of the used bytes over the recorded history (≥ 10 min of it), negative when shrinking."""
     inodes_per_day: float | None = None
     full_at: Instant | None = None
-    """When nothing may be written any more: of the disk or its quota, what comes first."""
+    """When no more bytes can be written: the disk or its quota is full, whichever comes first."""
     inodes_full_at: Instant | None = None
     forecast: Forecast | None = None
-    """What `full_at` rests on."""
+    """The forecast behind `full_at`."""
     inodes_forecast: Forecast | None = None
 
     @property
@@ -130,7 +130,7 @@ class Disk(DiskSample, frozen=True, kw_only=True):
 
     @property
     def left_bytes(self) -> int | None:
-        """What may still be written: the least of its usable share, its quota, and what is free."""
+        """What may still be written: the least of its usable share, its quota and its free space."""
         quota = None if self.quota is None else self.quota.left_bytes
         return min((n for n in (self.usable_free_bytes, quota) if n is not None), default=None)
 
@@ -141,25 +141,25 @@ class Disk(DiskSample, frozen=True, kw_only=True):
 
 
 CheckpointState = Literal["writing", "committed", "superseded", "torn"]
-"""writing: its trainer is at it. committed: whole, and the newest of that kind. superseded: whole, and older than that.
-torn: not whole, and nobody writes it any more."""
+"""writing: the trainer writes it. committed: complete, and the newest complete one. superseded: complete, and older.
+torn: incomplete, and no process writes it any more."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint as its directory's listing shows it; nothing in it is ever opened."""
+    """One checkpoint as the listing of its directory shows it. Its files are never opened."""
 
     step: int | None
-    """Null where its name says none (`last.ckpt`, `release`)."""
+    """Null if its name contains none (`last.ckpt`, `release`)."""
     state: CheckpointState
     path: str
     layout: str
-    """Whose: megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax, idefics."""
+    """megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax or idefics."""
     bytes: int | None = None
     at: Instant | None = None
-    """When it was committed, by our clock; of one that is not, when last something was written."""
+    """When it was committed, by our clock; if it is incomplete, when it was last written."""
     began_at: Instant | None = None
     why: str = ""
-    """Why it is in this state, in a few words: `no metadata.json yet`."""
+    """Why it is in this state: `no metadata.json yet`."""
 
     @property
     def is_whole(self) -> bool:
@@ -167,7 +167,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkpoint directory of a run, and what was learnt from it."""
+    """The checkpoint directory of a run: its checkpoints, and how its saves usually are."""
 
     path: str
     host: str
@@ -176,20 +176,20 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     """Why it cannot be listed."""
     note: str | None = None
-    """What was left out: a directory too large or too slow to list in time."""
+    """What the listing lacks, such as directories that were too large or too slow to list in time."""
     list: tuple[Checkpoint, ...] = ()
     """Newest first, by step."""
     resumes: str | None = None
-    """The path of what the trainer would resume from, by its own rule (its pointer, or its newest)."""
+    """The path of the checkpoint from which the trainer would resume, by its own rule: its pointer, or its newest."""
     problem: str | None = None
-    """What is wrong with that, in a sentence: a pointer to nothing, or no committed checkpoint at all."""
+    """The problem with that, in a sentence: a pointer to nothing, or no committed checkpoint at all."""
     save_s: Seconds | None = None
-    """How long a save usually takes: a median over those here."""
+    """How long a save usually takes: the median."""
     every_s: Seconds | None = None
-    """How often one is committed: a median."""
+    """The usual time between two commits: the median."""
     every_steps: int | None = None
     bytes: int | None = None
-    """How large one usually is."""
+    """The usual size of a checkpoint."""
 
     @property
     def committed(self) -> Checkpoint | None:
@@ -201,14 +201,14 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def share(self) -> float | None:
-        """Saving as a share of the training's time: BLOOM's 40 s every 3 h are 0.0037."""
+        """The share of the training time that saves take: 40 s every 3 h (BLOOM) are 0.0037."""
         return self.save_s / self.every_s if self.save_s is not None and self.every_s else None
 
     def at_risk(self, step: int | None) -> int | None:
-        """How many steps would be lost now: those since the last committed one; all of them where there is none."""
+        """How many steps a crash would lose now: those since the last committed checkpoint, or all if there is none."""
         committed = self.committed
         if step is None or (self.error is not None and (committed is not None or self.problem is None)):
-            return None  # it cannot be looked at; one that is not there holds nothing
+            return None  # it cannot be listed; a missing directory has no checkpoints
         if committed is None:
             return step
         return None if committed.step is None else max(0, step - committed.step)

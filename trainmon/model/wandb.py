@@ -18,7 +18,7 @@ LossState = Literal["fine", "nan", "spike"]
 
 
 class WandbSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run is found in W&B: its project, and one of group, id, display name or tags."""
+    """Where a run is in W&B: its project, and its group, id, display name or tags."""
 
     project: str
     """`entity/project`."""
@@ -28,23 +28,23 @@ class WandbSpec(msgspec.Struct, frozen=True, kw_only=True):
     display: str | None = None
     """A regular expression, searched in the display name."""
     tags: tuple[str, ...] = ()
-    """All of them."""
+    """A run must have all of these tags."""
     restart_grace: Seconds = 900.0
-    """W&B is initialised that late after a restart."""
+    """The longest usual time from a restart until W&B is initialised."""
     charts: tuple[str, ...] = ()
-    """The metrics to chart; empty: those with the common names."""
+    """The metrics to chart; empty: metrics with common names."""
     console: bool = False
     """Whether its console log is the run's log."""
 
     @property
     def description(self) -> str:
-        """What is looked for, as a person says it: `team/project, group video-2b-final`."""
+        """The query in words: `team/project, group video-2b-final`."""
         how = (("group", self.group), ("run", self.run), ("display name", self.display), ("tags", ", ".join(self.tags)))
         return ", ".join((self.project, *(f"{word} {value}" for word, value in how if value)))
 
 
 class WandbRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of W&B, as its server last told: one attempt of ours."""
+    """One W&B run as its server last reported it: one attempt of our run."""
 
     entity: str
     project: str
@@ -52,7 +52,7 @@ class WandbRun(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     """Its display name."""
     state: str
-    """The server's word: running, finished, failed, crashed, killed, pending, preempting, preempted."""
+    """The state on the server: running, finished, failed, crashed, killed, pending, preempting, preempted."""
     group: str | None = None
     url: str | None = None
     created_at: Instant | None = None
@@ -60,7 +60,7 @@ class WandbRun(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     """W&B's own counter `_step`, which is not always the trainer's."""
     logged_at: Instant | None = None
-    """When its last row was logged, by the run's own clock (`_timestamp`): it may beat, and log nothing any more."""
+    """When its last row was logged, by the run's clock (`_timestamp`). A run may send heartbeats and log nothing."""
     lines: int | None = None
     """Rows of its history."""
     tags: tuple[str, ...] = ()
@@ -68,22 +68,22 @@ class WandbRun(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     commit: str | None = None
     summary: Mapping[str, float | str] = {}
-    """The latest value of each metric, nan and infinities among them; at most 300."""
+    """The latest value of each metric, including nan and infinity; at most 300."""
     config: Mapping[str, str] = {}
-    """Its settings, each in a few words; at most 300."""
+    """Its settings, each as a short text; at most 300."""
 
     @property
     def path(self) -> str:
-        """Its name in the whole world: `entity/project/id`."""
+        """Its unique path: `entity/project/id`."""
         return f"{self.entity}/{self.project}/{self.id}"
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """An image, or a video, that a run logged: the newest of its metric."""
+    """The newest image or video of one metric of a run."""
 
     key: str
     kind: str
-    """image, video, table, or another of W&B's words."""
+    """image, video, table, or another type of W&B."""
     file: str
     """Its path among the run's files: `media/images/val_120_ab12.png`."""
     step: int | None = None
@@ -94,74 +94,75 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
     """For a video: that its first frame is shown, or why none is."""
     kept: str | None = None
-    """Where it lies on this machine, once it was fetched."""
+    """Its path on this machine, once it was fetched."""
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """A heartbeat of one run. Its server's clock may not be ours: one that is seen to move is as old as that look."""
+    """A heartbeat of one run. The server's clock may differ from ours, so the age of a heartbeat whose arrival we
+    observed counts from then."""
 
     at: Instant
-    """By its server's clock."""
+    """Its time by the server's clock."""
     seen_at: Instant
-    """When it was first seen, by ours."""
+    """When we first observed it, by our clock."""
     moved: bool = False
-    """Whether it moved on from an earlier one that was seen, too."""
+    """Whether we also observed an earlier one."""
 
 
 class LossTrouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What was odd about the loss last: no number, or outside of its usual band."""
+    """The last anomaly of the loss: not finite, or above its usual band."""
 
     state: LossState
     key: str
     value: float
     step: float
-    """Of a spike its highest point, of what is no number the first."""
+    """The highest point of a spike, or the first value that is not finite."""
     at: Instant
     """When it was noticed, by our clock."""
     low: float | None = None
     high: float | None = None
-    """Of a spike: between these the loss usually was."""
+    """For a spike: the usual band."""
     after: int = 0
-    """Points that have come since, back in the band."""
+    """How many points have followed within the band."""
 
 
 class Wandb(msgspec.Struct, frozen=True, kw_only=True):
-    """All that W&B tells of one run of ours."""
+    """Everything that W&B reports about one of our runs."""
 
     looked_at: Instant | None = None
     """When its server last answered, by our clock."""
     runs: tuple[WandbRun, ...] = ()
     """The newest first, at most RUNS_AT_MOST."""
     active: tuple[str, ...] = ()
-    """The ids of those that are believed to run now, the newest first."""
+    """The ids of the runs that are probably alive, the newest first."""
     phase: GroupPhase = "none"
     since: Instant | None = None
-    """Since when it is in this phase, by our clock; of overdue: since when none is active."""
+    """The start of this phase, by our clock; for overdue: since when none is active."""
     why: str = ""
-    """What the phase means, in a sentence; of several active runs it names them."""
+    """The reason for the phase, in a sentence; it names several active runs."""
     keys: tuple[str, ...] = ()
-    """The metrics that are charted, the loss first."""
+    """The charted metrics, the loss first."""
     points: int = 0
-    """Points of its curves that have come since the start: it changes when a chart has something new to show."""
+    """How many points its curves have received: a chart is redrawn when this changes."""
     recent: tuple[float, ...] = ()
     """The last values of the loss, at most RECENT_LOSSES, for its usual band."""
     loss_state: LossState = "fine"
     loss_why: str = ""
     """Such as: `spike: 9.1 at step 1,200, usually 2.1 to 2.4`."""
     trouble: LossTrouble | None = None
-    """What the two are made from."""
+    """The anomaly behind both."""
     stepped_at: Instant | None = None
     """When its step last advanced, by our clock."""
     samples: tuple[Sample, ...] = ()
     """The newest sample of each metric that has some."""
     beats: Mapping[str, Beat] = {}
-    """The heartbeats of those that W&B says are running, by id."""
+    """By id: the heartbeats of the runs that W&B reports as running."""
     attempts: tuple[str, ...] = ()
-    """Ids in the order in which they trained, the last first: a run that was resumed comes again."""
+    """Ids in the order in which they trained, the latest first."""
 
     @property
     def current(self) -> WandbRun | None:
-        """The active run, else the one that trained last: a newer one may have come and gone before it."""
+        """The active run, else the one that trained last."""
         known = {run.id: run for run in self.runs}
         trained = (known[name] for name in (*self.active, *self.attempts) if name in known)
         return next(trained, self.runs[0] if self.runs else None)
@@ -183,9 +184,9 @@ RECENT_LOSSES = 200
 
 
 class Points(msgspec.Struct, frozen=True):
-    """A piece of one curve, oldest first: the three are of one length. A value may be nan or infinite.
+    """A piece of one curve, oldest first; all three have the same length. A value may be nan or infinite.
 
-    Where there are many, arrays of doubles: 100,000 floats in a tuple are 3 MB, and are copied one by one.
+    Many points are arrays of doubles: 100,000 floats in a tuple are 3 MB, and are copied one by one.
     """
 
     steps: Sequence[float]
@@ -195,8 +196,8 @@ class Points(msgspec.Struct, frozen=True):
 
 
 class Curve(msgspec.Struct, frozen=True):
-    """One metric of one attempt from its point number `start` on. Where `epoch` is another than before, points were
-    dropped or rewritten in the meantime: forget what was read, and ask again from 0."""
+    """One metric of one attempt, from point number `start` on. If `epoch` has changed, points were dropped or
+    rewritten: discard what was read, and read again from 0."""
 
     epoch: int
     start: int
