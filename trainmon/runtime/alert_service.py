@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -50,8 +50,14 @@ WINDOWS_EVERY: Seconds = 6 * 3_600.0
 """Recurring maintenance windows are computed some days ahead, this often."""
 
 
-def watched_rules(settings: Settings) -> tuple[Rule, ...]:
-    """The rules that are enabled."""
+class Sources(NamedTuple):
+    """What alerting needs of the collectors."""
+
+    poll_soon: Callable[[str], None]
+    curve: ReadCurve
+
+
+def enabled_rules(settings: Settings) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules_of(settings.rules) if rule.enabled)
 
 
@@ -63,27 +69,27 @@ def routing(settings: Settings, now: Instant) -> Routing:
 def caveats(settings: Settings) -> Iterator[str]:
     """Warnings about these settings, one sentence each."""
     if not settings.notify:
-        yield "nobody is told of anything: the config has no [[notify]]"
+        yield "nobody is notified: the config has no [[notify]]"
     elif len(settings.notify) == 1:
-        (one,) = settings.notify
-        yield f"one channel only ({one.label}): when it fails, nobody hears of it; add one that shares nothing with it"
+        one = settings.notify[0].label
+        yield f"only one channel ({one}): when it fails, nobody is notified; add one that does not depend on it"
     if settings.heartbeat.ping is None:
-        yield "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
+        yield "no dead-man's switch: when this machine or this program dies, nobody is notified; set [heartbeat] ping"
 
 
-def senses(settings: Settings) -> Settings:
+def connection_settings(settings: Settings) -> Settings:
     """The settings whose change needs new connections, not only a reload of the alerts."""
     plain = Settings()
     return replace(settings, rules=plain.rules, notify=plain.notify, alerts=plain.alerts, maintenance=plain.maintenance)
 
 
-def judging(settings: Settings, clock: Clock) -> AlertManager:
+def evaluator(settings: Settings, clock: Clock) -> AlertManager:
     """An AlertManager that evaluates alerts and notifies nobody."""
-    return AlertManager(watched_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
+    return AlertManager(enabled_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
 
 
 def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
-    """Submit what the ledger remembers of alerts and channels."""
+    """Submit the alerts and channels that the ledger holds."""
     try:
         found = alerts_now(directory, now)
     except LedgerStuck as error:
@@ -119,10 +125,8 @@ class AlertService:
         ledger: Ledger,
         submit: Callable[[Event], None],
         clock: Clock,
-        *,
         program: Program,
-        hurry: Callable[[str], None],
-        curve: ReadCurve,
+        sources: Sources,
     ) -> None:
         now = clock.now()
         self._settings = settings
@@ -131,20 +135,18 @@ class AlertService:
         self._ledger = ledger
         self._program = program
         self._directory = ledger.file.parent
-        self._pictures = PlotRenderer(curve, clock, cache=self._directory / FONTS)
+        self._plots = PlotRenderer(sources.curve, clock, cache=self._directory / FONTS)
         self._ping = ping_address(settings) if program != "dashboard" else None
         self._deadman: DeadMansSwitch | None = None
         self._is_daemon = program == "alerts-only"
         self._create_service()
         self.alerting = AlertManager(
-            watched_rules(settings),
+            enabled_rules(settings),
             routing(settings, now),
             self,
-            heartbeat=heartbeat_of(
-                settings.heartbeat, start=program == "alerts-only", host=clean(socket.gethostname(), 60)
-            ),
+            heartbeat=heartbeat_of(settings.heartbeat, start=self._is_daemon, host=clean(socket.gethostname(), 60)),
             clock=clock,
-            poll_soon=hurry,
+            poll_soon=sources.poll_soon,
             is_apart=program == "once",
         )
         self._windows_at = now
@@ -167,14 +169,14 @@ class AlertService:
         self._listeners = self._make_listeners(made)
         self.notifications = self._make_service(made, self._submit)
 
-    def _make_service(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
+    def _make_service(self, made: Sequence[Sender], submit: Callable[[Event], None]) -> NotificationService:
         return NotificationService(
             self._ledger,
-            tuple(made),
+            made,
             submit,
             self._clock,
             routes=routes_of(self._settings.notify),
-            attach=self._pictures,
+            attach=self._plots,
             program=self._program,
         )
 
@@ -191,7 +193,7 @@ class AlertService:
             listener.start()
 
     def stop(self, flush: Seconds) -> None:
-        """Send what waits, for at most so long; the rest waits in the ledger."""
+        """Send what waits, for at most this long; the rest waits in the ledger."""
         for listener in self._listeners:
             listener.stop()
         self.notifications.stop(flush)
@@ -203,10 +205,6 @@ class AlertService:
         self.alerting.announce_stop(why)
         if self._deadman is not None:
             self._deadman.farewell(f"stopped: {why}")
-
-    def trouble(self, words: str | None) -> None:
-        """Publish what is wrong with this program itself; None when nothing is."""
-        self.notifications.report_trouble(words)
 
     def order(self, order: AlertRequest) -> None:
         """Have the leader carry out the request of a person."""
@@ -229,7 +227,7 @@ class AlertService:
 
     def _apply(self, settings: Settings) -> None:
         now = self._windows_at = self._clock.now()
-        self.alerting.reconfigure(watched_rules(settings), routing(settings, now))
+        self.alerting.reconfigure(enabled_rules(settings), routing(settings, now))
 
     def sign_of_life(self, state: State) -> None:
         """Ping the dead-man's switch once."""
@@ -258,9 +256,9 @@ class AlertService:
             self._deadman.stop(0.0)
             self._deadman = None
 
-    def seen(self, state: State) -> None:
+    def observe(self, state: State) -> None:
         """Handle each new State, on the engine's thread."""
-        self._pictures.observe(state)
+        self._plots.observe(state)
         self._feed_deadman(state)
         if state.evaluated_at is None or state.evaluated_at == self._evaluated_at:
             return

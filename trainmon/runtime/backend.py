@@ -1,4 +1,4 @@
-"""What the dashboard and the other commands hold: the Backend without what feeds it."""
+"""Implements Backend, which the dashboard and the other commands use, without collectors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trainmon.transport.shell import Shell
 
 
 class DashboardBackend:
-    """What the dashboard and the other commands hold: an engine, what feeds it, what acts, and what is written down."""
+    """An engine, its ledger and the executor of actions. Subclasses add what feeds the engine."""
 
     def __init__(self, engine: Engine, ledger: Ledger | None = None) -> None:
         self.engine = engine
@@ -50,7 +50,7 @@ class DashboardBackend:
             self._ledger.stop()
 
     def rest(self) -> None:
-        """Begin nothing more; what is being done has a moment to end, while its connection is still there."""
+        """Start no more actions; a running one has a moment to end before its connection is closed."""
         if self._performer is not None:
             self._performer.stop()
             self._performer = None
@@ -65,17 +65,17 @@ class DashboardBackend:
         return self.engine.curve(path, key, epoch, start)
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        """W&B is not asked."""
+        """There is no W&B collector."""
         reply(f"{run} has no samples")
 
     def refresh(self) -> None:
-        """Nothing waits to be looked at again."""
+        """There are no collectors."""
 
     def login(self, source: str) -> None:
-        """Nothing asks for a login."""
+        """There are no logins."""
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
-        """Nothing was asked."""
+        """There are no prompts."""
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan of an action needs, and hand the plan to reply; see Executor."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from trainmon.alerting.notify.base import Retry, Sender
 from trainmon.alerting.notify.channels.apprise.sender import Apprise, later, pages
@@ -39,25 +38,13 @@ from trainmon.model import Channel, Event
 
 log = logging.getLogger(__name__)
 
-GUESSABLE = (
-    "its topic can be guessed, and whoever guesses it reads along: take one of chance, such as `openssl rand -hex 12`"
-)
+GUESSABLE = "its topic is easy to guess, and everybody who knows it can read along: use `openssl rand -hex 12`"
 NO_BUTTON = (
-    "it logs in, and its Acknowledge button does not: it works only where the server lets everybody write to the "
-    "reply topic, or with a reply_token"
+    "it logs in, and its Acknowledge button does not: set reply_token, or let everybody write to the reply topic"
 )
 
 CHECK_TIMEOUT: Seconds = 15.0
 """How long apprise's child may take to check one address."""
-
-
-class Parts(NamedTuple):
-    """What all senders share."""
-
-    clock: Clock
-    memory: Memory
-    directory: Path | None
-    """Where the ledger is."""
 
 
 def senders(
@@ -75,20 +62,17 @@ def senders(
 
     Raises: ConfigError: when a secret is missing or not valid; it lists all of them.
     """
-    parts = Parts(clock or SystemClock(), Memory(state_directory), state_directory)
     made: list[Sender] = []
     problems: list[str] = []
     for number, entry in enumerate(settings, 1):
         read = _Secrets(environ)
-        sender = FACTORIES[type(entry.own)](entry, entry.own, read, parts)
+        sender = _make(entry, read, clock or SystemClock(), state_directory)
         if ask and not read.problems and isinstance(sender, Apprise):
             try:
-                refusal = sender.refused(CHECK_TIMEOUT)
-            except Retry as error:  # the machine is too busy to say: its messages will
+                if refusal := sender.refused(CHECK_TIMEOUT):
+                    read.problems.append(f'"url": {refusal}')
+            except Retry as error:  # the machine is too busy now: the first message will show it
                 log.warning("apprise cannot check %s now: %s", sender.health.name, error.message)
-                refusal = None
-            if refusal:
-                read.problems.append(f'"url": {refusal}')
         problems += [f"[[notify]] #{number} ({quoted(entry.label)[1:-1]}): {words}" for words in read.problems]
         if not read.problems:
             made.append(sender)
@@ -117,7 +101,7 @@ def unfit(sender: Sender, timeout: Seconds) -> str | None:
 
 
 class _Secrets:
-    """Reads the secrets of one channel and collects what is wrong with them."""
+    """Reads the secrets of one channel and collects their errors."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
@@ -137,14 +121,37 @@ class _Secrets:
         return None if written is None else self(name, written)
 
 
-def _ntfy(entry: NotifySettings, own: NtfySettings, read: _Secrets, parts: Parts) -> Sender:
+def _make(entry: NotifySettings, read: _Secrets, clock: Clock, directory: Path | None) -> Sender:
+    """The sender of each type of channel."""
+    match entry.own:
+        case NtfySettings() as own:
+            return _ntfy(entry, own, read, clock, directory)
+        case WebhookSettings() as own:
+            url = read("url", own.url, address_error)
+            headers = {name: read(f"headers.{name}", text) for name, text in own.headers.items()}
+            return Webhook(_health(entry, host_of(url)), url=url, headers=headers, clock=clock)
+        case HealthchecksSettings() as own:
+            url = read("url", own.url, address_error)
+            known = partial(_open_critical_alerts, directory, entry.label, clock) if directory is not None else None
+            return Healthchecks(_health(entry, host_of(url)), ping=Ping(entry.label, url, clock), known=known)
+        case CommandSettings() as own:
+            return Command(_health(entry, own.command[0]), argv=own.command)
+        case AppriseSettings() as own:
+            url = read("url", own.url, apprise_url_error)
+            notes = (later(url), pages(url) if entry.heartbeat else None)
+            return Apprise(_health(entry, f"{url.partition('://')[0]}://***", *notes), url=url, pictures=own.pictures)
+        case DesktopSettings():
+            return Desktop(_health(entry, "this machine", missing()))
+
+
+def _ntfy(entry: NotifySettings, own: NtfySettings, read: _Secrets, clock: Clock, directory: Path | None) -> Ntfy:
     server = read("server", own.server, address_error).rstrip("/")
     topic = read("topic", own.topic, topic_error)
     login = login_of(read.maybe("token", own.token), own.user, read.maybe("password", own.password))
     reply_login = login_of(read.maybe("reply_token", own.reply_token), None, None)
     reply_topic = None
     if own.acknowledge and own.reply_topic is None:
-        reply_topic = parts.memory.topic(server, topic)
+        reply_topic = Memory(directory).topic(server, topic)
     elif own.acknowledge and own.reply_topic is not None:
         reply_topic = read("reply_topic", own.reply_topic, topic_error)
     host, notes = host_of(server), []
@@ -161,22 +168,8 @@ def _ntfy(entry: NotifySettings, own: NtfySettings, read: _Secrets, parts: Parts
         reply_topic=reply_topic,
         reply_login=reply_login,
         pictures=own.pictures,
-        clock=parts.clock,
+        clock=clock,
     )
-
-
-def _webhook(entry: NotifySettings, own: WebhookSettings, read: _Secrets, parts: Parts) -> Sender:
-    url = read("url", own.url, address_error)
-    headers = {name: read(f"headers.{name}", text) for name, text in own.headers.items()}
-    return Webhook(_health(entry, host_of(url)), url=url, headers=headers, clock=parts.clock)
-
-
-def _healthchecks(entry: NotifySettings, own: HealthchecksSettings, read: _Secrets, parts: Parts) -> Sender:
-    url = read("url", own.url, address_error)
-    known = None
-    if parts.directory is not None:
-        known = partial(_open_critical_alerts, parts.directory, entry.label, parts.clock)
-    return Healthchecks(_health(entry, host_of(url)), ping=Ping(entry.label, url, parts.clock), known=known)
 
 
 def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
@@ -186,33 +179,8 @@ def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozen
     except LedgerStuck as error:
         log.warning("the ledger cannot say which alerts %s was notified of: %s", channel, error.message)
         return None
-    notified = (alert for alert in alerts if channel in alert.notified_on and alert.severity == "critical")
-    return frozenset(alert.id for alert in notified if alert.is_open and not alert.event)
-
-
-def _command(entry: NotifySettings, own: CommandSettings, read: _Secrets, parts: Parts) -> Sender:
-    return Command(_health(entry, own.command[0]), argv=own.command)
-
-
-def _apprise(entry: NotifySettings, own: AppriseSettings, read: _Secrets, parts: Parts) -> Sender:
-    url = read("url", own.url, apprise_url_error)
-    notes = (later(url), pages(url) if entry.heartbeat else None)
-    return Apprise(_health(entry, f"{url.partition('://')[0]}://***", *notes), url=url, pictures=own.pictures)
-
-
-def _desktop(entry: NotifySettings, own: DesktopSettings, read: _Secrets, parts: Parts) -> Sender:
-    return Desktop(_health(entry, "this machine", missing()))
-
-
-FACTORIES: Mapping[type, Callable[[NotifySettings, Any, _Secrets, Parts], Sender]] = {
-    NtfySettings: _ntfy,
-    WebhookSettings: _webhook,
-    HealthchecksSettings: _healthchecks,
-    CommandSettings: _command,
-    AppriseSettings: _apprise,
-    DesktopSettings: _desktop,
-}
-"""What makes the sender of each type of channel."""
+    notified = (one for one in alerts if channel in one.notified_on and one.severity == "critical" and one.is_open)
+    return frozenset(one.id for one in notified if not one.event)
 
 
 def _health(entry: NotifySettings, target: str, *notes: str | None) -> Channel:

@@ -15,18 +15,20 @@ from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import SystemClock
-from trainmon.model import AlertRequest, Event, LedgerTrouble
+from trainmon.model import AlertRequest, LedgerTrouble
 from trainmon.runtime.backend import DashboardBackend
 
 
 class DemoMonitor(DashboardBackend):
-    """A simulated cluster, through the same engine, rules and delivery; a story may be put first. What is done there is
-    kept in a ledger of its own, which goes with it; what is told goes to channels that are simulated, too."""
+    """A simulated cluster with the same engine, rules and delivery, and optionally a story. It has a temporary ledger
+    and simulated channels."""
 
     def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
         self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
-        ledger = Ledger(Path(self._kept.name), lambda words: self.engine.submit(LedgerTrouble(words)))
-        self._notifications = NotificationService(ledger, channels(), self._say, routes=ROUTES, program="demo")
+        ledger = Ledger(Path(self._kept.name), lambda trouble: self.engine.submit(LedgerTrouble(trouble)))
+        self._notifications = NotificationService(
+            ledger, channels(), lambda event: self.engine.submit(event), routes=ROUTES, program="demo"
+        )
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self._notifications)
         super().__init__(
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
@@ -50,9 +52,6 @@ class DemoMonitor(DashboardBackend):
 
     def order(self, order: AlertRequest) -> None:
         self._notifications.request(order)
-
-    def _say(self, event: Event) -> None:
-        self.engine.submit(event)
 
     def refresh(self) -> None:
         self._demo.refresh()

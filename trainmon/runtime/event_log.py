@@ -8,11 +8,12 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from trainmon.lib import clean, scrub
 from trainmon.model import Alert, State
-from trainmon.runtime.logfile import Background
+from trainmon.runtime.logfile import BackgroundHandler
 
 PLAIN = re.compile(r"[\w.:/@%+,-]+")
 VALUE_AT_MOST = 500
@@ -22,26 +23,27 @@ PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 STDERR = 2
 
 AT_MOST = 40
-"""Lines that one look may add: ten thousand findings at once are told as a number."""
+"""The most lines of one evaluation: of ten thousand findings at once the rest is counted."""
 
-told = logging.getLogger("trainmon.daemon")
+events = logging.getLogger("trainmon.daemon")
+Value = TypeVar("Value")
 
 
-class Said(NamedTuple):
-    """A line: how bad, what happened, and of what."""
+class LogEvent(NamedTuple):
+    """One line of the log."""
 
     level: int
-    happening: str
+    event: str
     fields: Mapping[str, object]
 
 
-def say(happening: str, level: int = logging.INFO, **fields: object) -> None:
-    """Have a line written; never waits."""
-    told.log(level, happening, extra={"fields": fields})
+def log_event(event: str, level: int = logging.INFO, **fields: object) -> None:
+    """Write a line; never waits."""
+    events.log(level, event, extra={"fields": fields})
 
 
 class Structured(logging.Formatter):
-    """`time=… level=… event=… key=value …`; journald has times and levels of its own, and is told the level its way."""
+    """`time=… level=… event=… key=value …`. journald adds its own time, and gets the level as a prefix."""
 
     def __init__(self, *, journal: bool) -> None:
         super().__init__()
@@ -50,7 +52,7 @@ class Structured(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         level = record.levelname.lower()
         fields: dict[str, Any] = getattr(record, "fields", None) or {}
-        if record.name == told.name:
+        if record.name == events.name:
             pairs = {"event": record.getMessage(), **fields}
         else:
             pairs = {"event": "log", "logger": record.name, "thread": record.threadName, "message": record.getMessage()}
@@ -63,7 +65,7 @@ class Structured(logging.Formatter):
 
 
 def line(pairs: Mapping[str, object]) -> str:
-    """Pairs on one line; what others wrote into them ends no line and shows no secret."""
+    """Pairs on one line. Untrusted values end no line and show no secret."""
     return " ".join(f"{key}={_value(value)}" for key, value in pairs.items() if value is not None and value != "")
 
 
@@ -75,32 +77,18 @@ def _value(value: object) -> str:
     return text if PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
-class _Stderr:
-    """Standard error, written by a thread of its own: who reads it may have stopped reading."""
-
-    def write(self, text: bytes) -> None:
-        os.write(STDERR, text)
-
-    def close(self) -> None:
-        """It is not ours to close."""
-
-
 def log_to_stderr(level: int = logging.INFO, environ: Mapping[str, str] = os.environ) -> None:
-    """Send what is said, and all warnings, to standard error."""
-    keep_standard_streams()
-    handler = Background(_Stderr())
+    """Send events, and all warnings, to standard error. A thread writes it, because its reader may have stopped."""
+    # A closed standard stream stays taken: else the ledger's file would get its number, and the log be written there.
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    handler = BackgroundHandler(partial(os.write, STDERR))
     handler.setFormatter(Structured(journal=is_journal(environ)))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    told.setLevel(level)
-
-
-def keep_standard_streams() -> None:
-    """What is closed of them stays taken: else the ledger's file would get the number, and the log be written there."""
-    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= STDERR:
-        os.set_inheritable(descriptor, True)
-    os.close(descriptor)
+    events.setLevel(level)
 
 
 def is_journal(environ: Mapping[str, str]) -> bool:
@@ -112,82 +100,61 @@ def is_journal(environ: Mapping[str, str]) -> bool:
 # ---- what changed ----------------------------------------------------------------------------------------------------
 
 
-def changes(before: State, after: State) -> Iterator[Said]:
-    """A line for each thing that is worth one."""
+def changes(before: State, after: State) -> Iterator[LogEvent]:
+    """The events between two States."""
     found = list(_all_changes(before, after))
     yield from found[:AT_MOST]
     if len(found) > AT_MOST:
-        yield Said(logging.WARNING, "more", {"lines": len(found) - AT_MOST})
+        yield _event("more", is_bad=True, lines=len(found) - AT_MOST)
 
 
-def _all_changes(before: State, after: State) -> Iterator[Said]:
-    if after.leadership != before.leadership and (after.leadership.holder, after.leadership.where) != (
-        before.leadership.holder,
-        before.leadership.where,
-    ):
-        yield Said(logging.INFO, "duty", {"holder": after.leadership.holder, "where": after.leadership.where})
+def _event(event: str, *, is_bad: object = False, **fields: object) -> LogEvent:
+    return LogEvent(logging.WARNING if is_bad else logging.INFO, event, fields)
+
+
+def _all_changes(before: State, after: State) -> Iterator[LogEvent]:
+    if (after.leadership.holder, after.leadership.where) != (before.leadership.holder, before.leadership.where):
+        yield _event("duty", holder=after.leadership.holder, where=after.leadership.where)
     if after.ledger != before.ledger:
-        yield Said(
-            logging.WARNING if after.ledger else logging.INFO, "ledger", {"words": after.ledger or "works again"}
-        )
+        yield _event("ledger", is_bad=after.ledger, words=after.ledger or "works again")
     if after.clock_jumped_at != before.clock_jumped_at and after.clock_jumped_at is not None:
-        yield Said(logging.WARNING, "clock", {"words": "the machine slept or its clock jumped: older ages are ignored"})
-    yield from _sources(before, after)
-    yield from _alerts(before, after)
-    yield from _channels(before, after)
-
-
-def _sources(before: State, after: State) -> Iterator[Said]:
-    if before.sources is after.sources:
-        return
-    for name, source in after.sources.items():
-        was = before.sources.get(name)
-        if was is None or was.health != source.health or (source.error and was.error != source.error):
-            is_new = was is None and source.health == "late"  # it was not asked yet
-            level = logging.WARNING if source.health in ("late", "down") and not is_new else logging.INFO
-            yield Said(level, "source", {"source": name, "health": source.health, "error": source.error})
+        yield _event("clock", is_bad=True, words="the machine slept or its clock jumped: older ages are ignored")
+    for name, old, source in _changed(before.sources, after.sources):
+        if old is None or old.health != source.health or (source.error and old.error != source.error):
+            is_new = old is None and source.health == "late"  # it was not polled yet
+            is_bad = source.health in ("late", "down") and not is_new
+            yield _event("source", is_bad=is_bad, source=name, health=source.health, error=source.error)
     for name in before.sources.keys() - after.sources.keys():
-        yield Said(logging.INFO, "source", {"source": name, "health": "no longer watched"})
+        yield _event("source", source=name, health="no longer watched")
+    for _, was, alert in _changed(before.alerts, after.alerts):
+        yield from _alert_changes(was, alert)
+    for name, known, channel in _changed(before.channels, after.channels):
+        if known is None or known.state != channel.state:
+            fields = {"type": channel.type, "target": channel.target, "state": channel.state, "words": channel.words}
+            yield _event("channel", is_bad=channel.state in ("retrying", "broken"), channel=name, **fields)
 
 
-def _alerts(before: State, after: State) -> Iterator[Said]:
-    if before.alerts is after.alerts:
-        return
-    for name, alert in after.alerts.items():
-        was = before.alerts.get(name)
-        if was is alert:
-            continue
-        yield from _alert(was, alert)
-        known = (was or alert).delivery  # what became of one from before our start was told then
-        for made in alert.delivery:
-            if made not in known:
-                level = logging.WARNING if made.state in ("retrying", "dead") else logging.INFO
-                fields = {"alert": alert.id, "channel": made.channel, "kind": made.kind, "words": made.words}
-                yield Said(level, made.state, fields)
+def _changed(before: Mapping[str, Value], after: Mapping[str, Value]) -> Iterator[tuple[str, Value | None, Value]]:
+    if before is not after:
+        pairs = ((name, before.get(name), new) for name, new in after.items())
+        yield from ((name, old, new) for name, old, new in pairs if old is not new)
 
 
-def _alert(was: Alert | None, alert: Alert) -> Iterator[Said]:
+def _alert_changes(was: Alert | None, alert: Alert) -> Iterator[LogEvent]:
     about = {"alert": alert.id, "rule": alert.rule, "subject": alert.subject, "severity": alert.severity}
+    is_past = was is None and alert.phase == "resolved"  # it had ended before this program began
     if was is None or was.phase != alert.phase:
-        if was is None and alert.phase == "resolved":
-            return  # it was so before we began
-        level = logging.WARNING if alert.phase == "firing" and alert.severity != "info" else logging.INFO
         words = alert.ended if alert.phase == "resolved" else alert.summary
-        yield Said(level, alert.phase, {**about, "summary": words})
+        if not is_past:
+            is_bad = alert.phase == "firing" and alert.severity != "info"
+            yield _event(alert.phase, is_bad=is_bad, **about, summary=words)
     elif was.severity != alert.severity:
-        yield Said(logging.WARNING, "severity", {**about, "summary": alert.summary})
+        yield _event("severity", is_bad=True, **about, summary=alert.summary)
     if was is not None and alert.data != was.data:
-        yield Said(logging.INFO, "data", {**about, "data": alert.data, "why": alert.data_why})
-    if alert.acknowledged_by and (was is None or was.acknowledged_by != alert.acknowledged_by):
-        yield Said(logging.INFO, "acknowledged", {**about, "by": alert.acknowledged_by})
-
-
-def _channels(before: State, after: State) -> Iterator[Said]:
-    if before.channels is after.channels:
-        return
-    for name, channel in after.channels.items():
-        was = before.channels.get(name)
-        if was is None or was.state != channel.state:
-            level = logging.WARNING if channel.state in ("retrying", "broken") else logging.INFO
-            fields = {"channel": name, "type": channel.type, "target": channel.target, "state": channel.state}
-            yield Said(level, "channel", {**fields, "words": channel.words})
+        yield _event("data", **about, data=alert.data, why=alert.data_why)
+    if not is_past and alert.acknowledged_by and (was is None or was.acknowledged_by != alert.acknowledged_by):
+        yield _event("acknowledged", **about, by=alert.acknowledged_by)
+    for delivery in alert.delivery:
+        if was is not None and delivery not in was.delivery:  # an earlier program logged what came before our start
+            fields = {"channel": delivery.channel, "kind": delivery.kind, "words": delivery.words}
+            yield _event(delivery.state, is_bad=delivery.state in ("retrying", "dead"), alert=alert.id, **fields)

@@ -1,6 +1,6 @@
-"""Our own log: tracebacks and warnings, in a small file of the user's, because the screen belongs to the dashboard.
+"""Our own log: tracebacks and warnings in a small file of the user, because the dashboard owns the screen.
 
-A thread writes it: who warns of a dead disk must not wait for that disk.
+A thread writes it: a thread that warns about a dead disk must not wait for that disk.
 """
 
 from __future__ import annotations
@@ -10,30 +10,29 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from trainmon.lib import Seconds, find_state_directory, scrub
 
 BYTES_AT_MOST = 1_000_000
 
 WAITING_AT_MOST = 1_000
-"""Warnings that wait for the disk; what comes beyond is lost, and counted."""
+"""How many lines wait for the disk; more are lost, and counted."""
 
 FLUSH: Seconds = 1.0
 """How long the end of the program waits for the disk."""
 
 
 class _Scrubbed(logging.Formatter):
-    """Tokens and passwords in what others wrote into an error never reach the file."""
+    """Masks tokens and passwords that an error may hold."""
 
     def format(self, record: logging.LogRecord) -> str:
         return scrub(super().format(record))
 
 
-class _Private:
-    """A file that only its user can read, and its predecessor of the same size."""
+class _PrivateFile:
+    """A file that only its user can read, and the previous one of the same size."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -46,29 +45,18 @@ class _Private:
     def write(self, line: bytes) -> None:
         if self._size + len(line) > BYTES_AT_MOST:
             self._file.replace(f"{self._file}.1")
-            self.close()
+            os.close(self._descriptor)
             self._open()
         os.write(self._descriptor, line)
         self._size += len(line)
 
-    def close(self) -> None:
-        os.close(self._descriptor)
 
+class BackgroundHandler(logging.Handler):
+    """Gives lines to a thread that writes them; `write` may hang. It waits for the thread only at the end."""
 
-class Sink(Protocol):
-    """Where lines end up; it may hang."""
-
-    def write(self, line: bytes) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class Background(logging.Handler):
-    """Hands lines to the thread that writes them; never waits for it, but for a moment at the end."""
-
-    def __init__(self, to: Path | Sink) -> None:
+    def __init__(self, write: Callable[[bytes], object]) -> None:
         super().__init__()
-        self._file: Sink = _Private(to) if isinstance(to, Path) else to
+        self._write = write
         self._lines: queue.Queue[bytes | threading.Event | None] = queue.Queue(WAITING_AT_MOST)
         self._lost = 0
         threading.Thread(target=self._run, name="log", daemon=True).start()
@@ -85,7 +73,7 @@ class Background(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until what was said by now is in the file, at most FLUSH. Called by logging at the end, too."""
+        """Wait until all lines so far are written, at most FLUSH. logging also calls it at the end."""
         written = threading.Event()
         try:
             self._lines.put_nowait(written)
@@ -94,7 +82,7 @@ class Background(logging.Handler):
         written.wait(FLUSH)
 
     def close(self) -> None:
-        """Let the thread end once it has written what it has."""
+        """End the thread after the lines that wait."""
         with contextlib.suppress(queue.Full):  # it hangs, and ends with the program
             self._lines.put_nowait(None)
         super().close()
@@ -105,24 +93,19 @@ class Background(logging.Handler):
                 line.set()
                 continue
             try:
-                self._file.write(line)
+                self._write(line)
             except OSError:
-                self._lost += 1  # a full disk: there is no other place to say so
-        self._file.close()
-
-
-def log_file(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the log is: trainmon.log in the state directory."""
-    return find_state_directory(environ).path / "trainmon.log"
+                self._lost += 1  # a full disk: there is no other place to report it
 
 
 def log_to_file(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Send all warnings to the file, and none to the terminal. None when there can be no file: then nothing is kept."""
-    file = log_file(environ)
+    """Send all warnings to trainmon.log in the state directory, and none to the terminal. None when there can be no
+    file: then nothing is kept."""
+    file = find_state_directory(environ).path / "trainmon.log"
     root = logging.getLogger()
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        handler: logging.Handler = Background(file)
+        handler = BackgroundHandler(_PrivateFile(file).write)
     except OSError:
         # A read-only home: the dashboard shows every error in its row anyway; only tracebacks are lost.
         root.addHandler(logging.NullHandler())

@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 
 from trainmon.lib import Seconds
 from trainmon.model import Prompt, PromptsChanged
 
 PATIENCE = 180.0
-"""Seconds a question waits for its answer; sshd's own LoginGraceTime is 120."""
+"""How many seconds a prompt waits for its answer; sshd's own LoginGraceTime is 120."""
 
 
 class Prompts:
-    """The queue of open questions. `ask` blocks its caller; answers are handed over and never kept."""
+    """The open prompts. `ask` blocks its caller; answers are passed on and never kept."""
 
     def __init__(self, submit: Callable[[PromptsChanged], None], *, patience: Seconds = PATIENCE) -> None:
         self._submit = submit
@@ -22,48 +23,44 @@ class Prompts:
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        self._open: dict[int, Prompt] = {}
-        self._waiting: dict[int, tuple[threading.Event, list[tuple[str, ...] | None]]] = {}
+        self._open: dict[int, tuple[Prompt, SimpleQueue[tuple[str, ...] | None]]] = {}
         self._closed = False
 
     def ask(
         self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
     ) -> tuple[str, ...] | None:
-        """Put a question to the person and wait. None when it was declined, or nobody answered in time."""
+        """Show a prompt and wait for its answers. None when it was declined, or nobody answered in time."""
         with self._turn:
-            number = next(self._numbers)
-            answered, box = threading.Event(), [None]  # type: tuple[threading.Event, list[tuple[str, ...] | None]]
+            number, replies = next(self._numbers), SimpleQueue[tuple[str, ...] | None]()
+            prompt = Prompt(id=number, host=host, title=title, instructions=instructions, fields=fields)
             with self._lock:
                 if self._closed:
                     return None
-                self._open[number] = Prompt(id=number, host=host, title=title, instructions=instructions, fields=fields)
-                self._waiting[number] = (answered, box)
-            self._tell()
-            answered.wait(self._patience)
-            with self._lock:
-                self._open.pop(number, None)
-                self._waiting.pop(number, None)
-            self._tell()
-            return box[0]
+                self._open[number] = (prompt, replies)
+            self._publish()
+            try:
+                return replies.get(timeout=self._patience)
+            except Empty:
+                return None
+            finally:
+                with self._lock:
+                    del self._open[number]
+                self._publish()
 
     def answer(self, number: int, answers: tuple[str, ...] | None) -> None:
-        """Hand over the answers to one question; None declines it. Unknown numbers are ignored: it has timed out."""
+        """Answer one prompt; None declines it. A prompt that has timed out ignores it."""
         with self._lock:
-            waiting = self._waiting.get(number)
-        if waiting is not None:
-            answered, box = waiting
-            box[0] = answers
-            answered.set()
+            if number in self._open:
+                self._open[number][1].put(answers)
 
     def close(self) -> None:
-        """Decline what is open and all that follows."""
+        """Decline the open prompts and all that follow."""
         with self._lock:
             self._closed = True
-            waiting = list(self._waiting.values())
-        for answered, _ in waiting:
-            answered.set()
+            for _, replies in self._open.values():
+                replies.put(None)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         with self._lock:
-            prompts = tuple(self._open.values())
+            prompts = tuple(prompt for prompt, _ in self._open.values())
         self._submit(PromptsChanged(prompts))

@@ -16,27 +16,27 @@ from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
 from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
-from trainmon.model import ActionChanged, AlertRequest, Curve, Event, LedgerTrouble, Record, RunsChanged
-from trainmon.runtime.alert_service import AlertService, Program, judging, recall, senses
+from trainmon.model import ActionChanged, AlertRequest, Event, LedgerTrouble, Record, RunsChanged
+from trainmon.runtime.alert_service import AlertService, Program, Sources, connection_settings, evaluator, recall
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.login_prompts import Prompts
 from trainmon.runtime.standby import Standby
 from trainmon.transport.shell import AskUser, Shell
 
 SAMPLES = "samples"
-"""Where, beside the ledger, a sample of each run is kept ready."""
+"""The directory beside the ledger for the newest sample of each run."""
 
 SOON: Seconds = 2.0
 PAUSE: Seconds = 0.05
 
 MOMENT: Seconds = 1.0
-"""For what waits to be sent when a person quits; the rest waits in the ledger for whoever watches next."""
+"""How long notifications may still be sent when a person quits; the rest waits in the ledger for the next program."""
 
 
 class Monitor(DashboardBackend):
-    """The hosts of the settings. With `prompts`, a person is there to answer what a login asks; with `keeps`, what is
-    done is written down, and what was open goes on to be followed. With a `program`, people are told of alerts, in that
-    one's name; without, they are judged by what the ledger remembers, and told to nobody."""
+    """Watches the hosts of the settings. With `prompts`, a person answers the prompts of logins. With `keeps`, actions
+    are written to the ledger, and open ones are still verified. With a `program`, people are notified of alerts in its
+    name; without, alerts are evaluated and nobody is notified."""
 
     def __init__(
         self,
@@ -52,26 +52,23 @@ class Monitor(DashboardBackend):
         read_only = read_only or settings.read_only
         clock = clock or SystemClock()
         self._settings = settings
-        self._begins_late = program == "once"
-        """Whether nothing is told, or remembered, before all has been seen: see `evaluate_once`."""
+        self._starts_late = program == "once"
+        """Whether alerts start only when every source was read once: see `evaluate_once`."""
         self._prompts = Prompts(self._say)
+        ask = self._prompts.ask if prompts else None
         ledger = ledger_of(settings, self._say) if keeps else None
-        self.telling: AlertService | None = None
+        self.alert_service: AlertService | None = None
         if program is not None and ledger is not None:
-            self.telling = self._telling(settings, ledger, clock, program, self._asking(prompts), ssh_config)
-        alerting = self.telling.alerting if self.telling is not None else judging(settings, clock)
+            self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
+        alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
         engine = Engine(clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
-        ask = self._asking(prompts)
         self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.perform(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
 
-    def _asking(self, prompts: bool) -> AskUser | None:
-        return self._prompts.ask if prompts else None
-
-    def _telling(
+    def _make_alert_service(
         self,
         settings: Settings,
         ledger: Ledger,
@@ -80,94 +77,83 @@ class Monitor(DashboardBackend):
         ask: AskUser | None,
         ssh_config: Path | None,
     ) -> AlertService:
-        """A dashboard leaves it to the daemon of another machine, where there is one."""
+        """A dashboard is the standby of the daemon of another machine, if there is one."""
+
+        def shell_of(host: str) -> Shell | None:
+            """The connection of a watched host; raises HostUnreachable when that is down."""
+            return self._supervisor.shell_of(host) if f"node:{host}" in self.engine.state.sources else None
+
+        sources = Sources(lambda source: self._supervisor.poll_soon(source), lambda path, key: self.curve(path, key))
         host = settings.daemon.host
         if program != "dashboard" or host is None or host in (local_hostname(), "localhost"):
-            return AlertService(
-                settings, ledger, self._say, clock, program=program, hurry=self._hurry, curve=self._curve
-            )
-        line = DaemonConnection(host, self._watched, ask, ssh_config)
-        return Standby(
-            settings, ledger, self._say, clock, host=host, line=line, program=program, hurry=self._hurry,
-            curve=self._curve,
-        )  # fmt: skip
-
-    def _watched(self, host: str) -> Shell | None:
-        """The connection of a watched host. Raises HostUnreachable where that is down."""
-        return self._supervisor.shell_of(host) if f"node:{host}" in self.engine.state.sources else None
+            return AlertService(settings, ledger, self._say, clock, program, sources)
+        connection = DaemonConnection(host, shell_of, ask, ssh_config)
+        return Standby(settings, ledger, self._say, clock, program, sources, host=host, connection=connection)
 
     def start(self) -> None:
         super().start()
-        if self.telling is not None:
-            self.engine.subscribe(self.telling.seen)
-            if not self._begins_late:
-                self.telling.start()
+        if self.alert_service is not None:
+            self.engine.subscribe(self.alert_service.observe)
+            if not self._starts_late:
+                self.alert_service.start()
         else:
             recall(find_state_directory(os.environ).path, self._say, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()
 
     def stop(self) -> None:
-        """Let go of everything; within seconds, whatever hangs."""
+        """Stop everything within seconds, whatever hangs."""
         self.leave(None, MOMENT)
 
     def leave(self, why: str | None, flush: Seconds) -> None:
-        """The same, after what waits was sent, for at most so long; with a `why`, people are told that nobody watches
+        """Send what waits, for at most this long, and stop everything. With a `why`, notify people that nobody watches
         from now on."""
         self._prompts.close()
         self.rest()
-        if self.telling is not None and flush > MOMENT:
-            self._settle()
-        if self.telling is not None and why is not None:
-            self.telling.goodbye(why)
+        if self.alert_service is not None and flush > MOMENT:
+            until = time.monotonic() + SOON  # a new alert waits a moment for others of its group
+            while self.is_about_to_notify(SOON) and time.monotonic() < until:
+                time.sleep(PAUSE)
+        if self.alert_service is not None and why is not None:
+            self.alert_service.goodbye(why)
         self._wandb.stop()
         self._supervisor.stop()
         self.engine.stop()
-        if self.telling is not None:
-            self.telling.stop(flush)
+        if self.alert_service is not None:
+            self.alert_service.stop(flush)
         super().stop()
 
-    def _settle(self) -> None:
-        """What has just begun to fire waits a moment for others of its kind: it is told before the end."""
-        until = time.monotonic() + SOON
-        while self.is_about_to_tell(SOON) and time.monotonic() < until:
-            time.sleep(PAUSE)
-
     def renew(self, settings: Settings) -> bool:
-        """Go by these settings, where that needs no new connections; False where it does, and nothing has changed.
-        Raises ConfigError."""
-        if self.telling is None or senses(settings) != senses(self._settings):
+        """Use these settings from now on. False, and nothing has changed, when that needs new connections.
+
+        Raises: ConfigError: when they are not valid.
+        """
+        if self.alert_service is None or connection_settings(settings) != connection_settings(self._settings):
             return False
-        self.telling.renew(settings)
+        self.alert_service.renew(settings)
         self._settings = settings
         return True
 
     def trouble(self, words: str | None) -> None:
-        if self.telling is not None:
-            self.telling.trouble(words)
+        if self.alert_service is not None:
+            self.alert_service.notifications.report_trouble(words)
 
-    def is_about_to_tell(self, within: Seconds) -> bool:
-        """Whether something waits for others of its kind before it is told, and for no longer than that."""
-        due = self.telling.alerting.due_in if self.telling is not None else None
+    def is_about_to_notify(self, within: Seconds) -> bool:
+        """Whether an alert waits for others of its group, and for no longer than that."""
+        due = self.alert_service.alerting.due_in if self.alert_service is not None else None
         return due is not None and due < within
 
     def order(self, order: AlertRequest) -> None:
-        if self.telling is not None:
-            self.telling.order(order)
+        if self.alert_service is not None:
+            self.alert_service.order(order)
         else:
             super().order(order)
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)
 
-    def _curve(self, path: str, key: str) -> Curve:
-        return self.engine.curve(path, key)
-
-    def _hurry(self, source: str) -> None:
-        self._supervisor.poll_soon(source)
-
     def _submit(self, event: Event) -> None:
-        """What the hosts and queues say; the runs that there are by their word are those of W&B, too."""
+        """Submit the events of hosts and queues; the W&B collector follows the same runs."""
         self.engine.submit(event)
         if isinstance(event, RunsChanged):
             self._wandb.follow(event.specs)
@@ -175,22 +161,22 @@ class Monitor(DashboardBackend):
     def refresh(self) -> None:
         self._supervisor.refresh()
         self._wandb.refresh()
-        if isinstance(self.telling, Standby):
-            self.telling.daemon.refresh()
+        if isinstance(self.alert_service, Standby):
+            self.alert_service.daemon.refresh()
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self._wandb.save_samples(run, directory, reply)
 
     def named_disks(self) -> frozenset[tuple[str, str]]:
-        """The hosts and paths of the disks that are looked at because the config names them."""
+        """The hosts and paths of the disks that the config names."""
         return self._supervisor.named_disks()
 
     def look_at_job(self, key: str) -> None:
         self._supervisor.poll_job(key)
 
     def login(self, source: str) -> None:
-        if isinstance(self.telling, Standby) and source == f"daemon:{self.telling.daemon.host}":
-            self.telling.daemon.login()
+        if isinstance(self.alert_service, Standby) and source == f"daemon:{self.alert_service.daemon.host}":
+            self.alert_service.daemon.login()
         else:
             self._supervisor.login(source)
 
@@ -202,7 +188,7 @@ log = logging.getLogger(__name__)
 
 
 def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapping[str, str] = os.environ) -> Ledger:
-    """The ledger, not started yet. What was still open when last written becomes part of the State as it starts."""
+    """The ledger, not started yet. When it starts, actions that are still open become part of the State."""
     found = find_state_directory(environ)
     if found.warning is not None:
         log.warning("%s", found.warning)

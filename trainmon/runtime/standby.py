@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -18,7 +18,6 @@ from collectors.daemon.collector import DaemonCollector
 from collectors.daemon.connection import DaemonConnection
 from trainmon.alerting.notify.base import Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.service import NotificationService
-from trainmon.alerting.notify.plots.render import ReadCurve
 from trainmon.config import Settings
 from trainmon.engine.snapshot import Status
 from trainmon.ledger.actions import storable
@@ -32,7 +31,6 @@ from trainmon.model import (
     AlertRequest,
     AlertRequested,
     AlertsReported,
-    Channel,
     ChannelsChanged,
     Event,
     Leadership,
@@ -40,11 +38,11 @@ from trainmon.model import (
     Notice,
     State,
 )
-from trainmon.runtime.alert_service import AlertService, Program
+from trainmon.runtime.alert_service import AlertService, Program, Sources
 
 log = logging.getLogger(__name__)
 
-LAST_LOOK: Seconds = 6.0
+LAST_CHECK: Seconds = 6.0
 """How long a message waits for the daemon's answer just before it is sent."""
 
 LATER: Seconds = 60.0
@@ -61,26 +59,25 @@ class Standby(AlertService):
         ledger: Ledger,
         submit: Callable[[Event], None],
         clock: Clock,
+        program: Program,
+        sources: Sources,
         *,
         host: str,
-        line: DaemonConnection,
-        program: Program,
-        hurry: Callable[[str], None],
-        curve: ReadCurve,
+        connection: DaemonConnection,
     ) -> None:
-        self._line = line
+        self._connection = connection
         self._is_open = False
         self._remainder: NotificationService | None = None
-        """Sends what only this machine knows, while the daemon notifies."""
+        """Sends notifications that only this machine knows of, while the daemon notifies."""
         self._why = ""
         self._generation = 0
         self._changing = threading.Lock()
         daemon = settings.daemon
         self.daemon = DaemonCollector(
-            host, daemon.command, daemon.every, line.shell, submit, clock,
+            host, daemon.command, daemon.every, connection.shell, submit, clock,
             on_active=self._stand_by, on_silent=self._take_over,
         )  # fmt: skip
-        super().__init__(settings, ledger, submit, clock, program=program, hurry=hurry, curve=curve)
+        super().__init__(settings, ledger, submit, clock, program, sources)
 
     def start(self) -> None:
         self.daemon.start()
@@ -91,12 +88,12 @@ class Standby(AlertService):
             self._stop_remainder(flush)
             if self._is_open:
                 super().stop(flush)
-        self._line.close()
+        self._connection.close()
 
-    def seen(self, state: State) -> None:
-        super().seen(state)
+    def observe(self, state: State) -> None:
+        super().observe(state)
         if (remainder := self._remainder) is not None:
-            remainder.tick(state)  # it leads on our ledger, and must be seen not to hang
+            remainder.tick(state)  # it leads on our ledger, so it must renew the lease
 
     def order(self, order: AlertRequest) -> None:
         """Send it to whoever evaluates the alerts now."""
@@ -132,15 +129,11 @@ class Standby(AlertService):
             now, words = self._clock.now(), f"{self.daemon.host} notifies"
             answer = self._ledger.transact(lambda kept: stop_waiting(kept, now, status, words), lambda: None)
             if not answer.done.wait(PATIENCE):
-                log.warning("what waits to be sent could not be stopped: the ledger does not answer")
-            elif answer.found:
-                self._send_remainder(int(str(answer.found)))
-
-    def _send_remainder(self, number: int) -> None:
-        """Send what happened while nobody watched there. This service gets nothing new."""
-        log.info("%d messages that %s does not know of are still sent", number, self.daemon.host)
-        self._remainder = super()._make_service(self._senders(self._settings), lambda event: None)
-        self._remainder.start()
+                log.warning("waiting notifications could not be stopped: the ledger does not answer")
+            elif answer.found:  # what happened while nobody watched there; this service gets nothing new
+                log.info("%d notifications that %s does not know of are still sent", answer.found, self.daemon.host)
+                self._remainder = super()._make_service(self._senders(self._settings), lambda event: None)
+                self._remainder.start()
 
     def _stop_remainder(self, flush: Seconds) -> None:
         if self._remainder is not None:
@@ -149,7 +142,7 @@ class Standby(AlertService):
 
     # ---- our notification service ----------------------------------------------------------------------------------
 
-    def _make_service(self, made: Iterable[Sender], submit: Callable[[Event], None]) -> NotificationService:
+    def _make_service(self, made: Sequence[Sender], submit: Callable[[Event], None]) -> NotificationService:
         self._generation += 1
         number = self._generation
 
@@ -170,18 +163,15 @@ class Standby(AlertService):
 
 
 class Fenced:
-    """A channel of ours that sends nothing while the daemon answers that it notifies."""
+    """A channel that sends nothing while the daemon answers that it notifies."""
 
     def __init__(self, sender: Sender, daemon: DaemonCollector) -> None:
+        self.health = sender.health
         self._sender = sender
         self._daemon = daemon
 
-    @property
-    def health(self) -> Channel:
-        return self._sender.health
-
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        if self._daemon.answers(LAST_LOOK):
+        if self._daemon.answers(LAST_CHECK):
             raise Retry(f"{self._daemon.host} notifies", LATER)
         return self._sender.send(message, timeout)
 
@@ -211,19 +201,18 @@ def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, w
 
 
 def is_ours(notice: Notice, still: Collection[str], status: Status) -> bool:
-    """Whether only this machine knows of it. The daemon finds what still fires; what is over, it has seen or not."""
+    """Whether only this machine knows of it. The daemon finds alerts that still fire; it may have missed others."""
     return any(
-        (alert.event or alert.id not in still) and not _is_of_our_view(alert) and not is_known(alert, status)
+        (alert.event or alert.id not in still)
+        and alert.rule not in OF_OUR_VIEW
+        and alert.subject.partition(":")[0] not in ("source", "channel", "rule", "self")
+        and not is_known(alert, status)
         for alert in notice.alerts
     )
 
 
-def _is_of_our_view(alert: Alert) -> bool:
-    return alert.rule in OF_OUR_VIEW or alert.subject.partition(":")[0] in ("source", "channel", "rule", "self")
-
-
 def is_known(alert: Alert, status: Status) -> bool:
-    """Whether the daemon has seen it: it fires there, or ended there after it began here."""
+    """Whether the daemon knows the alert: it fires there, or ended there after it began here."""
     same = [one for one in (*status.alerts, *status.ended) if one.key == alert.key]
     if alert.event:
         return any(abs(one.since - alert.since) < SAME for one in same)

@@ -16,12 +16,12 @@ from trainmon.lib import Seconds, clean
 log = logging.getLogger(__name__)
 
 STATUS_AT_MOST = 300
-OFTEN_ENOUGH = 4
-"""Signs of life within the time after which we count as dead: one may be late, and one be lost."""
+PER_TIMEOUT = 4
+"""How many watchdog messages fit into one timeout: one may be late, and one may be lost."""
 
 
 class Watchdog:
-    """The socket in $NOTIFY_SOCKET; without one, all of this does nothing."""
+    """The socket in $NOTIFY_SOCKET; without one, every method does nothing."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ, pid: int | None = None) -> None:
         path = environ.get("NOTIFY_SOCKET", "")
@@ -39,13 +39,12 @@ class Watchdog:
         self._send("READY=1", f"STATUS={self._kept(status)}")
 
     def say(self, status: str) -> None:
-        """One line of how it goes, where it changed."""
-        before = self._status
-        if self._kept(status) != before:
+        """Send one line about the state, if it changed."""
+        if self._status != self._kept(status):
             self._send(f"STATUS={self._status}")
 
     def feed(self, monotonic: Seconds) -> None:
-        """A look at everything was completed."""
+        """An evaluation of all rules was completed."""
         if self._every is not None and (self._fed_at is None or monotonic - self._fed_at >= self._every):
             self._fed_at = monotonic
             self._send("WATCHDOG=1")
@@ -74,11 +73,9 @@ class Watchdog:
 
 
 def every(environ: Mapping[str, str], pid: int) -> Seconds | None:
-    """How often a sign of life is wanted of this very process; None where nobody waits for one."""
-    for_whom = environ.get("WATCHDOG_PID")
-    if for_whom is not None and for_whom != str(pid):
-        return None
-    with contextlib.suppress(ValueError):
-        patience = int(environ.get("WATCHDOG_USEC", "")) / 1e6
-        return patience / OFTEN_ENOUGH if patience > 0 else None
-    return None
+    """How often this process must feed the watchdog; None when there is none."""
+    timeout = 0.0
+    if environ.get("WATCHDOG_PID", str(pid)) == str(pid):
+        with contextlib.suppress(ValueError):
+            timeout = int(environ.get("WATCHDOG_USEC", "")) / 1e6
+    return timeout / PER_TIMEOUT if timeout > 0 else None

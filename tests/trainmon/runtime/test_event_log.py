@@ -21,7 +21,7 @@ ALERT = Alert(
 
 
 def happened(before: State, after: State) -> list[str]:
-    return [said.happening for said in changes(before, after)]
+    return [event.event for event in changes(before, after)]
 
 
 def test_a_line_ends_where_it_ends_and_shows_no_secret() -> None:
@@ -93,10 +93,10 @@ def test_with_standard_streams_closed_no_file_gets_their_number(tmp_path: Path) 
     program = (
         "import logging, os\n"
         "for stream in range(3): os.close(stream)\n"
-        "from trainmon.runtime.event_log import log_to_stderr, say\n"
+        "from trainmon.runtime.event_log import log_event, log_to_stderr\n"
         "log_to_stderr()\n"
         "ledger = os.open('ledger', os.O_RDWR | os.O_CREAT)\n"
-        "say('start')\n"
+        "log_event('start')\n"
         "logging.shutdown()\n"
         "os._exit(0 if ledger > 2 and os.fstat(ledger).st_size == 0 else 1)\n"
     )

@@ -112,13 +112,13 @@ def no_way() -> Shell:
 def test_only_a_daemon_elsewhere_is_left_the_telling() -> None:
     for host, stands_by in (("bastion", True), (None, False), ("localhost", False)):
         with watching(settings(host)) as parts:
-            assert isinstance(parts.telling, Standby) is stands_by, host
+            assert isinstance(parts.alert_service, Standby) is stands_by, host
 
 
 def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_waits_when_it_is_back() -> None:
     with watching(settings("bastion")) as parts:
-        assert isinstance(parts.telling, Standby)
-        parts.telling.daemon._dial = no_way
+        assert isinstance(parts.alert_service, Standby)
+        parts.alert_service.daemon._dial = no_way
         parts.start()
         until(lambda: parts.engine.state.leadership.where == "bastion", "the daemon is asked")
         assert parts.engine.state.leadership.holder != "us"
@@ -129,7 +129,7 @@ def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_wai
 
         write("INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at) "
               "VALUES ('k', 'phone', 'waiting', 0, 1, 1, 1)")  # fmt: skip
-        parts.telling._stand_by(WATCHING)
+        parts.alert_service._stand_by(WATCHING)
         assert write("SELECT state, words FROM outbox") == [("stopped", "bastion notifies")]
 
 
@@ -139,10 +139,10 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
         type="command", name="keep", own=CommandSettings(command=("sh", "-c", f"cat >> {told}; echo >> {told}"))
     )
     with watching(settings("bastion", channel)) as parts:
-        assert isinstance(parts.telling, Standby)
+        assert isinstance(parts.alert_service, Standby)
         parts.start()
         until(lambda: parts.engine.state.leadership.where == "bastion", "the daemon is asked")
-        parts.telling.daemon.stop()
+        parts.alert_service.daemon.stop()
         now = parts.engine.clock.now()
         letters = [
             letter(now, "over0001", phase="resolved", resolved_at=now - 5.0),
@@ -151,11 +151,11 @@ def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(t
             letter(now, "ownview4", rule="node-unreachable", phase="resolved", resolved_at=now - 5.0),
         ]
         changes = AlertChanges(at=now, alerts=tuple(a for one in letters for a in one.alerts), notices=tuple(letters))
-        keep = parts.telling._ledger
+        keep = parts.alert_service._ledger
         answer = keep.transact(lambda kept: transaction(changes).write(kept, now), lambda: None)
         assert answer.done.wait(10.0)
 
-        parts.telling._stand_by(Status(version=1, at=now, ended=letters[2].alerts))
+        parts.alert_service._stand_by(Status(version=1, at=now, ended=letters[2].alerts))
         until(lambda: told.exists() and told.read_text().endswith("\n"), "it is told")
         until(lambda: ("over0001", "sent") in states(), "and marked")
 

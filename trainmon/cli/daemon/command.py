@@ -20,7 +20,7 @@ from trainmon.engine.snapshot import exit_status
 from trainmon.lib import ConfigError, Instant, Seconds
 from trainmon.model import State
 from trainmon.runtime.alert_service import caveats
-from trainmon.runtime.event_log import changes, log_to_stderr, say
+from trainmon.runtime.event_log import changes, log_event, log_to_stderr
 from trainmon.runtime.monitor import Monitor
 from trainmon.runtime.systemd import Watchdog
 
@@ -64,7 +64,7 @@ def forget_agent() -> None:
     (IdentityAgent) stays."""
     if os.environ.pop("SSH_AUTH_SOCK", ""):
         words = "SSH_AUTH_SOCK is not used: the agent ends with its login session"
-        say("agent", logging.WARNING, words=words, try_="trainmon-tui check --headless")
+        log_event("agent", logging.WARNING, words=words, try_="trainmon-tui check --headless")
 
 
 def status_line(state: State) -> str:
@@ -102,7 +102,7 @@ class Daemon:
             signal.signal(number, lambda number, frame: self._signals.put(number))
         names = ",".join(entry.label for entry in self._settings.notify)
         config, runs = str(self._file.absolute()) if self._file is not None else "none", len(self._settings.runs)
-        say("start", version=__version__, pid=os.getpid(), config=config, runs=runs, channels=names)
+        log_event("start", version=__version__, pid=os.getpid(), config=config, runs=runs, channels=names)
         self._say_caveats()
         self._start()
         while True:
@@ -120,13 +120,13 @@ class Daemon:
 
     def _say_caveats(self) -> None:
         for caveat in caveats(self._settings):
-            say("caveat", logging.WARNING, words=caveat)
+            log_event("caveat", logging.WARNING, words=caveat)
 
     def _received(self, state: State) -> None:
         """Log what changed in a new State, and report to systemd. On the engine's thread."""
         before, self._before = self._before, state
         for line in changes(before, state):
-            say(line.happening, line.level, **line.fields)
+            log_event(line.event, line.level, **line.fields)
         is_standby = state.leadership.holder in ("other", "daemon")  # it evaluates no rules
         if not is_standby and state.evaluated_at in (None, before.evaluated_at):
             return
@@ -158,14 +158,14 @@ class Daemon:
                 self._monitor.leave(None, FLUSH)
                 self._monitor = monitor
                 self._start()
-            say("config", result="loaded", sources="reconnected" if monitor is not None else "as before")
+            log_event("config", result="loaded", sources="reconnected" if monitor is not None else "as before")
             self._say_caveats()
         self._watchdog.ready(self._status(self._monitor.engine.state))
 
     def _refuse(self, problems: Sequence[str]) -> None:
         self._refused = f"config refused: {problems[0]}"
         for problem in problems:
-            say("config", logging.ERROR, words=problem, result="refused; the old one stays in use")
+            log_event("config", logging.ERROR, words=problem, result="refused; the old one stays in use")
         self._monitor.trouble(self._refused)
 
     def _status(self, state: State) -> str:
@@ -175,11 +175,11 @@ class Daemon:
         """Send queued notifications and end. A second Ctrl-C ends it at once. SIGTERM comes twice when Slurm cancels a
         job: to the job, and from its script."""
         why = None if number == HANDOVER else f"received {signal.Signals(number).name}"
-        say("stop", why=why or "the next job takes over")
+        log_event("stop", why=why or "the next job takes over")
         self._watchdog.stopping("sending queued notifications, then exiting")
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         self._monitor.leave(why, FLUSH)
-        say("stopped")
+        log_event("stopped")
         logging.shutdown()
         return 0
 
@@ -196,13 +196,13 @@ def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | N
     monitor.start()
     try:
         state = first_full_state(monitor, WAIT)
-        if monitor.telling is not None:
+        if monitor.alert_service is not None:
             # Only now: what has not been read yet resolves no alert, and no hold waits for it.
-            monitor.telling.start()
+            monitor.alert_service.start()
             state = evaluated(monitor, EVALUATION_TIMEOUT)
-            monitor.telling.sign_of_life(state)
+            monitor.alert_service.sign_of_life(state)
         for line in changes(before, state):
-            say(line.happening, line.level, **line.fields)
+            log_event(line.event, line.level, **line.fields)
     finally:
         monitor.leave(None, FLUSH)
         logging.shutdown()
@@ -221,7 +221,7 @@ def evaluated(monitor: Monitor, timeout: Seconds) -> State:
         times.add(state.evaluated_at)
         # Another program may send the notifications: its first evaluation is enough.
         is_elsewhere = state.leadership.holder != "us" and state.evaluated_at != first
-        if is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_tell(timeout)):
+        if is_elsewhere or (len(times) > EVALUATIONS and not monitor.is_about_to_notify(timeout)):
             done.set()
 
     cancel = monitor.subscribe(received)

@@ -14,8 +14,8 @@ from trainmon.cli.check.rows import Row
 from trainmon.config import Settings
 from trainmon.config.load import load
 
-ONE = "one channel only (phone): when it fails, nobody hears of it; add one that shares nothing with it"
-SWITCH = "no dead-man's switch: when this machine or this program dies, nobody is told; set [heartbeat] ping"
+ONE = "only one channel (phone): when it fails, nobody is notified; add one that does not depend on it"
+SWITCH = "no dead-man's switch: when this machine or this program dies, nobody is notified; set [heartbeat] ping"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def said(rows: list[Row]) -> list[tuple[str, str, str]]:
 
 def test_with_nothing_configured_it_is_said_who_is_told_nothing() -> None:
     assert said(list(check_channels(Settings(), test=True))) == [
-        ("note", "", "nobody is told of anything: the config has no [[notify]]"), ("note", "", SWITCH),
+        ("note", "", "nobody is notified: the config has no [[notify]]"), ("note", "", SWITCH),
     ]  # fmt: skip
 
 
