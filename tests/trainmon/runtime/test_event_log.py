@@ -37,8 +37,8 @@ def test_a_line_ends_where_it_ends_and_shows_no_secret() -> None:
 
 
 def test_journald_is_told_the_level_its_way() -> None:
-    record = daemon_log.told.makeRecord(
-        daemon_log.told.name, logging.WARNING, "", 0, "firing", (), None, extra={"fields": {"rule": "gpu-lost"}}
+    record = daemon_log.events.makeRecord(
+        daemon_log.events.name, logging.WARNING, "", 0, "firing", (), None, extra={"fields": {"rule": "gpu-lost"}}
     )
     assert Structured(journal=True).format(record) == "<4>event=firing rule=gpu-lost"
     assert Structured(journal=False).format(record).endswith(" level=warning event=firing rule=gpu-lost")

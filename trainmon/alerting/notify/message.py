@@ -1,4 +1,4 @@
-"""Notices in words: a title, and a body with what is known, what was tried and what to do. Pure."""
+"""Renders notices as a message: a title, and a body with the facts, the deliveries and the advice. Pure."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from typing import NamedTuple
 from trainmon.alerting.notify.base import Message
 from trainmon.alerting.rules import TEST, ago
 from trainmon.lib import Instant, Seconds, clean, counted, scrub, shorten
-from trainmon.model import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
+from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Severity
 
 TITLE_CELLS = 120
 LINE = 500
-"""Characters of one line: evidence may be a log's line of any length."""
+"""The most characters of one line: evidence may be a log line of any length."""
 BODY_BYTES = 60_000
-"""Of a message as a whole: mail and files take it. What a phone shows is cut further, by `fit`."""
+"""The limit of a body, for mail and files. `fit` cuts further what a phone shows."""
 SHORT_BYTES = 900
-"""A body of no more than that is told in no fewer words."""
+"""A body up to this size has no shorter forms."""
 ACKNOWLEDGED = 16
-"""Alerts that one button acknowledges."""
+"""How many alerts one button acknowledges."""
 LATE: Seconds = 120.0
-"""A message that comes so long after what it tells says so."""
+"""A message that is sent this long after its event says so."""
 MORE = "… there is more than fits here: trainmon-tui status"
 
-SAID: dict[Severity, str] = {"critical": "CODE RED", "warning": "WARNING", "info": "INFO"}
-BEFORE: dict[NoticeKind, str] = {
+LABELS: dict[Severity, str] = {"critical": "CODE RED", "warning": "WARNING", "info": "INFO"}
+PREFIXES: dict[NoticeKind, str] = {
     "repeat": "STILL ", "worse": "NOW ", "escalate": "UNACKNOWLEDGED ", "flapping": "FLAPPING ",
     "acknowledged": "ACKNOWLEDGED ",
 }  # fmt: skip
 
 
-class Room(NamedTuple):
-    """How much is told."""
+class Detail(NamedTuple):
+    """How detailed a body is."""
 
-    whole: int
-    """Alerts that are told with all they have. After an outage there may be thousands: of the others a line is told."""
+    full: int
+    """How many alerts are shown in full. After an outage there may be thousands: the others get one line."""
     lines: int
-    """Of these, so many; the rest is counted."""
+    """How many of the others; the rest is counted."""
     evidence: int
-    """Lines of it, the newest."""
-    line: int
-    """Characters of one of them."""
+    """How many lines of evidence, the newest."""
+    width: int
+    """How many characters of a line of evidence."""
 
 
-ROOMS = (Room(40, 400, 10, LINE), Room(10, 20, 4, 200), Room(3, 12, 2, 140), Room(1, 6, 1, 100))
-"""From all there is to what an SMS or a pager shows."""
+DETAILS = (Detail(40, 400, 10, LINE), Detail(10, 20, 4, 200), Detail(3, 12, 2, 140), Detail(1, 6, 1, 100))
+"""From everything to what an SMS or a pager shows."""
 
 
-class Story(NamedTuple):
-    """One alert as it was last, and what is told of it, oldest first."""
+class Entry(NamedTuple):
+    """One alert in its newest state, and the notices about it, oldest first."""
 
     alert: Alert
-    notices: tuple[Notice, ...]
+    notices: list[Notice]
 
     @property
     def is_over(self) -> bool:
@@ -62,161 +62,128 @@ class Story(NamedTuple):
 
 
 def render(notices: Sequence[Notice], now: Instant) -> Message:
-    """One message of these notices: each alert as it was last, with when everything happened."""
-    told = sorted(notices, key=lambda notice: notice.at)
-    stories = _stories(told)
-    plain = _newest([notice for notice in told if not notice.alerts])
-    body = fit(_body(told, stories, plain, ROOMS[0], now), BODY_BYTES, MORE)[0]
+    """One message of these notices: each alert in its newest state, with the time of each notice."""
+    notices = sorted(notices, key=lambda notice: notice.at)
+    newest: dict[str, Entry] = {}
+    for notice in notices:
+        for alert in notice.alerts:
+            newest[alert.id] = Entry(alert, newest[alert.id].notices if alert.id in newest else [])
+            newest[alert.id].notices.append(notice)
+    # What is open comes first, and of that the most severe.
+    entries = sorted(newest.values(), key=lambda entry: (entry.is_over, SEVERITIES.index(entry.alert.severity)))
+    plain = [notice for notice in notices if not notice.alerts]
+    beats = [notice for notice in plain if notice.kind == "heartbeat"]
+    plain = [notice for notice in plain if notice.kind != "heartbeat" or notice is beats[-1]]
+    # A resolution is an information. A critical alert that is over before its first notice wakes nobody.
+    severities = [notice.severity for notice in notices if notice.kind not in ("resolve", "acknowledged")]
+    severity: Severity = min(severities, key=SEVERITIES.index, default="info")
+    if entries and entries[0].is_over and severity == "critical":
+        severity = "warning"
+    digest = hashlib.sha256("\n".join(notice.key for notice in notices).encode()).hexdigest()[:24]
+    open_alerts = [entry.alert for entry in entries if not entry.is_over and not entry.alert.event]
+    tokens = [(one.id, one.token) for one in open_alerts if one.token and one.acknowledged_by is None]
+    body = fit(_body(notices, entries, plain, DETAILS[0], now), BODY_BYTES, MORE)[0]
     is_long = len(body.encode()) > SHORT_BYTES
     return Message(
-        key=_key(told),
-        severity=_severity(told, stories),
-        title=_title(stories, plain, told, now),
+        key=notices[0].key if len(notices) == 1 else f"several-{digest}",
+        severity=severity,
+        title=_title(entries, plain, notices, now),
         body=body,
-        shorter=tuple(_body(told, stories, plain, room, now) for room in ROOMS[1:]) if is_long else (),
-        notices=tuple(told),
-        at=told[-1].at,
-        acknowledge=tuple(_acknowledgeable(stories)),
-        link=next((notice.link for notice in told if notice.link), None),
+        shorter=tuple(_body(notices, entries, plain, detail, now) for detail in DETAILS[1:]) if is_long else (),
+        notices=tuple(notices),
+        at=notices[-1].at,
+        acknowledge=tuple(tokens[:ACKNOWLEDGED]),
+        link=next((notice.link for notice in notices if notice.link), None),
     )
 
 
-def _body(told: Sequence[Notice], stories: Sequence[Story], plain: Sequence[Notice], room: Room, now: Instant) -> str:
-    """What is wrong comes first: a locked phone shows no more than the first lines."""
-    blocks = ["\n".join(map(printable, notice.lines)) for notice in told if notice.alerts]
-    whole = stories[: room.whole]
-    blocks += [_block(story, last, room, now) for last, story in zip([None, *whole], whole, strict=False)]
-    if stories[room.whole :]:
-        blocks.append("\n".join(_in_short(stories[room.whole :], room, now)))
-    if more := sum(notice.more for notice in told):
+def _body(
+    notices: Sequence[Notice], entries: Sequence[Entry], plain: Sequence[Notice], detail: Detail, now: Instant
+) -> str:
+    """Problems come first: a locked phone shows only the first lines."""
+    blocks = ["\n".join(map(printable, notice.lines)) for notice in notices if notice.alerts]
+    full, others = entries[: detail.full], entries[detail.full :]
+    blocks += [_block(entry, last, detail, now) for last, entry in zip([None, *full], full, strict=False)]
+    lines = [
+        f"{moment(entry.notices[0].at)} {'resolved' if entry.is_over else entry.alert.severity}: "
+        f"{printable(entry.alert.summary)}"
+        for entry in others[: detail.lines]
+    ]
+    if others[detail.lines :]:
+        lines.append(f"… and {counted(len(others) - detail.lines, 'alert')} more: trainmon-tui status")
+    blocks.append("\n".join(lines))
+    if more := sum(notice.more for notice in notices):
         blocks.append(f"and {counted(more, 'alert')} more: trainmon-tui status")
-    blocks += [_plain(notice, now, alone=len(told) == 1) for notice in plain]
-    return "\n\n".join(block for block in blocks if block)
+    for notice in plain:  # its ages are those of when it was written
+        late = now - notice.at
+        title = [printable(notice.title)] if len(notices) > 1 else []
+        written = [f"written {moment(notice.at)}, sent {ago(late)} late"] if late >= LATE else []
+        blocks.append("\n".join([*title, *written, *map(printable, notice.lines)]))
+    return "\n\n".join(filter(None, blocks))
 
 
 def fitted(message: Message, limit: int, mark: str) -> tuple[str, bool]:
-    """The body in at most `limit` bytes, in as many words as go into that; and whether it is whole."""
-    for text in (message.body, *message.shorter):
-        is_whole = text is message.body
-        said = text if is_whole else f"{text}\n{mark}"
-        if len(said.encode()) <= limit:
-            return said, is_whole
+    """The longest form of the body in at most `limit` bytes, and whether it is the whole body."""
+    for text in (message.body, *(f"{shorter}\n{mark}" for shorter in message.shorter)):
+        if len(text.encode()) <= limit:
+            return text, text is message.body
     return fit((message.body, *message.shorter)[-1], limit, mark)
 
 
 def fit(text: str, limit: int, mark: str) -> tuple[str, bool]:
-    """The text in at most `limit` bytes of UTF-8, cut at a line and with a mark there; and whether it is whole."""
+    """The text in at most `limit` bytes of UTF-8, cut after a line with a mark; and whether it is the whole text."""
     if len(text.encode()) <= limit:
         return text, True
-    room = limit - len(mark.encode()) - 1
-    kept: list[str] = []
-    for line in text.split("\n"):
-        size = len(line.encode()) + 1
-        if size > room:
-            break
-        kept.append(line)
-        room -= size
-    if not kept:
-        kept = [text.encode()[: max(0, room)].decode(errors="ignore")]
-    return "\n".join([*kept, mark]), False
+    cut = text.encode()[: max(0, limit - len(mark.encode()) - 1)].decode(errors="ignore")
+    whole_lines = cut if text.startswith(f"{cut}\n") else cut.rpartition("\n")[0]
+    return f"{whole_lines or cut}\n{mark}", False
 
 
 def printable(text: str) -> str:
-    """What a stranger may have written, fit to leave this machine: no secrets, nothing that is not text."""
+    """Untrusted text that may leave this machine: without secrets and control characters."""
     return clean(scrub(text[: 8 * LINE]), LINE)
 
 
 def moment(at: Instant) -> str:
-    """When, as everybody reads it: phones and machines are in different places, so it is always UTC; and with its date,
-    for it may be read days later."""
+    """A time in UTC with its date: phones are in other time zones, and may show the message days later."""
     return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def is_good_news(message: Message) -> bool:
-    """Whether all that it tells is over: what is no longer watched is not, nor is what was over before it was told."""
+    """Whether all its alerts are over. An alert that is no longer watched is not over."""
     return bool(message.notices) and all(
         notice.kind == "resolve" and all(_is_well(alert) for alert in notice.alerts) for notice in message.notices
     )
 
 
 def _is_well(alert: Alert) -> bool:
-    return alert.ended in (None, "over")
-
-
-# ---- what is told of which alert -------------------------------------------------------------------------------------
-
-
-def _stories(notices: Sequence[Notice]) -> list[Story]:
-    """The alerts in the order in which a person wants to know: what is open first, and of that the worst."""
-    newest: dict[str, Alert] = {}
-    told: dict[str, list[Notice]] = {}
-    for notice in notices:
-        for alert in notice.alerts:
-            newest[alert.id] = alert
-            told.setdefault(alert.id, []).append(notice)
-    stories = [Story(alert, tuple(told[name])) for name, alert in newest.items()]
-    return sorted(stories, key=lambda story: (story.is_over, SEVERITIES.index(story.alert.severity)))
-
-
-def _newest(plain: Sequence[Notice]) -> list[Notice]:
-    """Of signs of life only the last is worth reading."""
-    beats = [notice for notice in plain if notice.kind == "heartbeat"]
-    return [notice for notice in plain if notice.kind != "heartbeat" or notice is beats[-1]]
-
-
-def _acknowledgeable(stories: Sequence[Story]) -> Iterator[tuple[str, str]]:
-    open_ones = (story.alert for story in stories if not story.is_over and not story.alert.event)
-    yield from [(one.id, one.token) for one in open_ones if one.token and one.acknowledged_by is None][:ACKNOWLEDGED]
-
-
-def _severity(notices: Sequence[Notice], stories: Sequence[Story]) -> Severity:
-    """The worst that is told; that something is over is an information, and what was over before it was told needs
-    nobody to get up."""
-    severities: list[Severity] = [
-        notice.severity for notice in notices if notice.kind not in ("resolve", "acknowledged")
-    ]
-    worst: Severity = min(severities, key=SEVERITIES.index, default="info")
-    is_past = bool(stories) and all(story.is_over for story in stories)
-    return "warning" if is_past and worst == "critical" else worst
-
-
-def _key(notices: Sequence[Notice]) -> str:
-    if len(notices) == 1:
-        return notices[0].key
-    return "several-" + hashlib.sha256("\n".join(notice.key for notice in notices).encode()).hexdigest()[:24]
+    return alert.ended in (None, "", "over")
 
 
 # ---- the title -------------------------------------------------------------------------------------------------------
 
 
-def _title(stories: Sequence[Story], plain: Sequence[Notice], notices: Sequence[Notice], now: Instant) -> str:
+def _title(entries: Sequence[Entry], plain: Sequence[Notice], notices: Sequence[Notice], now: Instant) -> str:
     late = f" [{ago(now - notices[0].at)} late]" if now - notices[0].at >= LATE else ""
     named = next((notice for notice in (*plain, *notices) if notice.title), None)
-    if named is not None and (not stories or len(notices) == 1):
-        said = "" if named.severity == "info" else f"{SAID[named.severity]} "
-        return _titled(said + printable(named.title), late)
-    if not stories:
-        return f"trainmon-tui: {notices[-1].kind}{late}"
-    first = stories[0]
-    more = len(stories) - 1 + len(plain) + sum(notice.more for notice in notices)
-    others = f" and {more:,} more" if more else ""
-    return _titled(f"{_said(first)} {name_of(first.alert)}", f"{others}{late}")
-
-
-def _titled(what: str, end: str) -> str:
-    """What is long gives way: how many more there are, and how late it is, is never cut."""
-    return shorten(what, TITLE_CELLS - len(end)) + end
-
-
-def _said(story: Story) -> str:
-    alert = story.alert
-    if story.is_over:
-        return "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
-    return BEFORE.get(story.notices[-1].kind, "") + SAID[alert.severity]
+    if named is not None and (not entries or len(notices) == 1):
+        label = "" if named.severity == "info" else f"{LABELS[named.severity]} "
+        title, end = f"{label}{printable(named.title)}", late
+    elif not entries:
+        title, end = f"trainmon-tui: {notices[-1].kind}", late
+    else:
+        first, alert = entries[0], entries[0].alert
+        more = len(entries) - 1 + len(plain) + sum(notice.more for notice in notices)
+        label = PREFIXES.get(first.notices[-1].kind, "") + LABELS[alert.severity]
+        if first.is_over:
+            label = "RESOLVED" if _is_well(alert) else printable(alert.ended or "").upper()
+        title, end = f"{label} {name_of(alert)}", (f" and {more:,} more" if more else "") + late
+    # How many more there are, and how late it is, is never cut.
+    return shorten(title, TITLE_CELLS - len(end)) + end
 
 
 def name_of(alert: Alert) -> str:
-    """`video-2b: gpu-hot gpu-001/3`: the run, what, and where."""
+    """`video-2b: gpu-hot gpu-001/3`: the run, the rule and the subject."""
     if alert.rule == TEST:
         return "test of trainmon-tui: please acknowledge it"
     kind, _, name = alert.subject.partition(":")
@@ -225,74 +192,46 @@ def name_of(alert: Alert) -> str:
     return printable(f"{run}{alert.rule}{subject}")
 
 
-# ---- the body --------------------------------------------------------------------------------------------------------
+# ---- one alert -------------------------------------------------------------------------------------------------------
 
 
-def _plain(notice: Notice, now: Instant, *, alone: bool) -> str:
-    """A notice that is about no alert; its ages are those of when it was written."""
-    title = [] if alone else [printable(notice.title)]
-    late = now - notice.at
-    written = [f"written {moment(notice.at)}, told {ago(late)} late"] if late >= LATE else []
-    return "\n".join([*title, *written, *map(printable, notice.lines)])
-
-
-def _block(story: Story, last: Story | None, room: Room, now: Instant) -> str:
-    """One alert. Of one like the `last` (the next GPU of a node) only what is different."""
-    alert = story.alert
-    is_like = last is not None and not story.is_over and last.alert.rule == alert.rule
-    said = {*_when(last, now)} if last is not None and is_like else set()
-    lines = [printable(alert.summary), *(line for line in _when(story, now) if line not in said)]
-    if not story.is_over:
+def _block(entry: Entry, last: Entry | None, detail: Detail, now: Instant) -> str:
+    """One alert in full. If it is like the `last` (the next GPU of a node), only what differs."""
+    alert = entry.alert
+    like = last if last is not None and not entry.is_over and last.alert.rule == alert.rule else None
+    known = {*_times(like, now)} if like is not None else set()
+    lines = [printable(alert.summary), *(line for line in _times(entry, now) if line not in known)]
+    if not entry.is_over:
         if alert.data != "ok":
-            lines.append(f"it cannot be seen now: {printable(alert.data_why or alert.data)}")
-        lines += [f"  | {shorten(printable(line), room.line)}" for line in alert.evidence[-room.evidence :]]
-    before = [_delivered(one) for one in alert.delivery if one.state not in ("waiting", "sending", "stopped")]
-    if before:
-        lines.append(f"told before: {'; '.join(before)}")
-    if not story.is_over:
-        is_told = last is not None and is_like and last.alert.advice == alert.advice
-        lines += [f"→ {printable(alert.advice)}"] if alert.advice and not is_told else []
-        lines += _keys(alert, in_short=is_like)
+            lines.append(f"it cannot be observed now: {printable(alert.data_why or alert.data)}")
+        lines += [f"  | {shorten(printable(line), detail.width)}" for line in alert.evidence[-detail.evidence :]]
+    sent = []
+    for one in alert.delivery:
+        words = f" ({printable(one.words)})" if one.words and one.state != "sent" else ""
+        if one.state not in ("waiting", "sending", "stopped"):
+            sent.append(f"{printable(one.channel)} {one.state} {moment(one.at)}{words}")
+    lines += [f"sent before: {'; '.join(sent)}"] if sent else []
+    if not entry.is_over:
+        if alert.advice and (like is None or like.alert.advice != alert.advice):
+            lines.append(f"→ {printable(alert.advice)}")
+        if alert.acknowledged_by is None and not alert.event:
+            lines.append(f"acknowledge: trainmon-tui ack {alert.id}" + ("" if like else " (a in pane 5)"))
+        if alert.rule != TEST and not alert.event and not like:
+            lines.append(f"mute: trainmon-tui mute {shlex.quote(printable(alert.subject))} --for 1h (m in pane 5)")
     return "\n".join(lines)
 
 
-def _when(story: Story, now: Instant) -> Iterator[str]:
-    alert = story.alert
-    word = "at" if alert.event else "since"
-    yield _over(alert, now) if story.is_over else f"{word} {moment(alert.since)} ({ago(now - alert.since)} ago)"
-    for notice in story.notices:
-        late = f", told {ago(now - notice.at)} late" if now - notice.at >= LATE else ""
+def _times(entry: Entry, now: Instant) -> Iterator[str]:
+    alert = entry.alert
+    if entry.is_over:
+        end = alert.resolved_at if alert.resolved_at is not None else now
+        over = f"over since {moment(end)}, after {ago(end - alert.since)}"
+        gone = f"{printable(alert.ended or '')} since {moment(end)}"
+        yield f"began {moment(alert.since)}; {over if _is_well(alert) else gone}"
+    else:
+        yield f"{'at' if alert.event else 'since'} {moment(alert.since)} ({ago(now - alert.since)} ago)"
+    for notice in entry.notices:
+        late = f", sent {ago(now - notice.at)} late" if now - notice.at >= LATE else ""
         yield f"{moment(notice.at)}{late}: {printable(notice.reason)}"
-    if alert.acknowledged_by and not story.is_over and story.notices[-1].kind != "acknowledged":
+    if alert.acknowledged_by and not entry.is_over and entry.notices[-1].kind != "acknowledged":
         yield f"acknowledged by {printable(alert.acknowledged_by)}"
-
-
-def _over(alert: Alert, now: Instant) -> str:
-    end = alert.resolved_at if alert.resolved_at is not None else now
-    began = f"began {moment(alert.since)}"
-    if alert.ended and alert.ended != "over":
-        return f"{began}; {printable(alert.ended)} since {moment(end)}"
-    return f"{began}; over since {moment(end)}, after {ago(end - alert.since)}"
-
-
-def _delivered(delivery: Delivery) -> str:
-    words = f" ({printable(delivery.words)})" if delivery.words and delivery.state != "sent" else ""
-    return f"{printable(delivery.channel)} {delivery.state} {moment(delivery.at)}{words}"
-
-
-def _keys(alert: Alert, *, in_short: bool) -> Iterator[str]:
-    """The commands and keys that are for every alert."""
-    if alert.event:
-        return
-    if alert.acknowledged_by is None:
-        yield f"acknowledge: trainmon-tui ack {alert.id}" + ("" if in_short else " (a in pane 5)")
-    if alert.rule != TEST and not in_short:
-        yield f"mute: trainmon-tui mute {shlex.quote(printable(alert.subject))} --for 1h (m in pane 5)"
-
-
-def _in_short(stories: Sequence[Story], room: Room, now: Instant) -> Iterator[str]:
-    for story in stories[: room.lines]:
-        said = "resolved" if story.is_over else story.alert.severity
-        yield f"{moment(story.notices[0].at)} {said}: {printable(story.alert.summary)}"
-    if stories[room.lines :]:
-        yield f"… and {counted(len(stories) - room.lines, 'alert')} more: trainmon-tui status"

@@ -16,7 +16,7 @@ since 2027-01-15 07:29:00 UTC (31m ago)
 2027-01-15 08:00:00 UTC: fired
   | step 12344 loss 2.31
   | step 12345 loss 2.30
-told before: phone sent 2027-01-15 07:43:20 UTC; mail dead 2027-01-15 07:43:20 UTC (550 no such user)
+sent before: phone sent 2027-01-15 07:43:20 UTC; mail dead 2027-01-15 07:43:20 UTC (550 no such user)
 → trainmon-tui requeue video-2b starts it again
 acknowledge: trainmon-tui ack k3v9x2ab (a in pane 5)
 mute: trainmon-tui mute run:video-2b --for 1h (m in pane 5)"""
@@ -99,9 +99,9 @@ def test_after_an_outage_one_message_tells_all_with_their_own_times() -> None:
     told = message(ended, other, fired, now=NOW)
     assert told.title == "CODE RED disk-full login:/fsx and 1 more [5h 33m late]"
     first, second = told.body.split("\n\n")
-    assert "2027-01-15 02:43:20 UTC, told 5h 16m late: fired" in first
-    assert "2027-01-15 02:26:40 UTC, told 5h 33m late: fired" in second
-    assert "2027-01-15 03:00:00 UTC, told 5h late: over for 1m" in second
+    assert "2027-01-15 02:43:20 UTC, sent 5h 16m late: fired" in first
+    assert "2027-01-15 02:26:40 UTC, sent 5h 33m late: fired" in second
+    assert "2027-01-15 03:00:00 UTC, sent 5h late: over for 1m" in second
     assert told.key.startswith("several-")
 
 
@@ -170,7 +170,7 @@ def test_the_regular_test_asks_to_be_acknowledged() -> None:
 
 def test_missing_data_is_told_with_its_reason() -> None:
     body = message(notice(alert(data="stale", data_why="node:gpu-001 does not answer"))).body
-    assert "it cannot be seen now: node:gpu-001 does not answer" in body
+    assert "it cannot be observed now: node:gpu-001 does not answer" in body
 
 
 def test_a_text_is_cut_at_a_line_and_says_so() -> None:
@@ -219,7 +219,7 @@ def test_what_is_wrong_comes_before_a_sign_of_life_that_was_late() -> None:
     assert told.title == "CODE RED video-2b: run-dead and 1 more [2h late]"
     assert told.body.startswith("no process of video-2b is left")
     assert told.body.endswith(
-        "video-2b alive: step 12,345\nwritten 2027-01-15 06:00:00 UTC, told 2h late\nvideo-2b: alive\n"
+        "video-2b alive: step 12,345\nwritten 2027-01-15 06:00:00 UTC, sent 2h late\nvideo-2b: alive\n"
         "  step 12,345, loss 2.314"
     )
 

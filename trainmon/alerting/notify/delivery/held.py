@@ -55,10 +55,8 @@ class QueuedNotification:
     @property
     def rank(self) -> tuple[int, Seconds]:
         """The most severe first; the summary of what another channel has delivered comes last."""
-        severity = (
-            len(SEVERITIES) if self.notification.delivered_by else SEVERITIES.index(self.notification.notice.severity)
-        )
-        return severity, self.since
+        one = self.notification
+        return len(SEVERITIES) if one.delivered_by else SEVERITIES.index(one.notice.severity), self.since
 
     @property
     def is_critical(self) -> bool:
@@ -105,9 +103,9 @@ class Outage:
             queued.has_failed = True
             queued.failing_since = began if queued.failing_since is None else queued.failing_since
 
-    def is_late(self, queued: QueuedNotification, mono: Seconds, asked_until: Seconds) -> bool:
+    def is_late(self, queued: QueuedNotification, mono: Seconds, retry_after_until: Seconds) -> bool:
         """Whether other channels should deliver it. A receiver's Retry-After counts as failing until it ends."""
         known = [at for at in (queued.failing_since, self.failing_since, self.trying_since) if at is not None]
         was_tried = queued.has_failed or mono - queued.added >= FIRST_TRY
         limit = CRITICAL_OVERDUE if queued.is_critical else OVERDUE
-        return was_tried and max(mono, asked_until) - min(known, default=mono) >= limit
+        return was_tried and max(mono, retry_after_until) - min(known, default=mono) >= limit

@@ -5,6 +5,7 @@ All times are those of the monotonic clock: a clock jump makes nothing late or o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -72,10 +73,10 @@ class SendQueue:
     def add(self, notification: Notification, mono: Seconds, waited: Seconds = 0.0) -> None:
         """Add one that has waited this long already, unless its notice is queued."""
         since = mono - max(0.0, waited)
-        tried = since if notification.attempts else None
-        self._queued.setdefault(
-            notification.notice.key, QueuedNotification(notification, mono, since, added=mono, failing_since=tried)
+        queued = QueuedNotification(
+            notification, mono, since, added=mono, failing_since=since if notification.attempts else None
         )
+        self._queued.setdefault(queued.key, queued)
 
     def forget(self, key: str) -> None:
         """Drop it if it was given up here: another channel has delivered it."""
@@ -84,12 +85,13 @@ class SendQueue:
 
     def clear(self) -> list[Notification]:
         """Remove and return all that are not being sent."""
-        notifications = [
-            queued.notification for queued in self._queued.values() if queued.notification.state != "leased"
-        ]
-        for notification in notifications:
-            del self._queued[notification.notice.key]
-        return notifications
+        return self._remove(lambda queued: queued.notification.state != "leased")
+
+    def _remove(self, is_gone: Callable[[QueuedNotification], object]) -> list[Notification]:
+        gone = [queued for queued in self._queued.values() if is_gone(queued)]
+        for queued in gone:
+            del self._queued[queued.key]
+        return [queued.notification for queued in gone]
 
     def hurry(self, mono: Seconds) -> None:
         """Retry all at once: a laptop woke up, or the network is back."""
@@ -99,14 +101,7 @@ class SendQueue:
 
     def expired(self, now: Instant) -> list[Notification]:
         """Remove and return those past their expiry."""
-        gone = [
-            queued.notification
-            for queued in self._queued.values()
-            if queued.notification.notice.expires_at is not None and queued.notification.notice.expires_at <= now
-        ]
-        for notification in gone:
-            del self._queued[notification.notice.key]
-        return gone
+        return self._remove(lambda queued: (queued.notification.notice.expires_at or math.inf) <= now)
 
     def pick(self, mono: Seconds, *, is_last: bool = False) -> MessageBatch | Seconds | None:
         """The batch to send now, or the seconds until there may be one. None: nothing waits. `is_last`: the program
@@ -137,23 +132,23 @@ class SendQueue:
 
     def _together(self, due: list[QueuedNotification], mono: Seconds, is_last: bool) -> list[QueuedNotification]:
         first, summary = due[0], self._summary()
-        if first.notification.notice.key in summary:
+        if first.key in summary:
             return list(summary.values())
         mixable = [queued for queued in due if not queued.is_alone and queued.key not in summary]
         late = [queued for queued in mixable if mono - queued.since > LATE]
-        if self._failed_together or first.is_alone:
-            chosen = [first]
-        elif is_last or len(mixable) > TOGETHER:
-            chosen = mixable
-        elif len(late) > 1 and first in late:
-            chosen = late
-        else:
-            chosen = [first]
+        chosen = [first]
+        if not self._failed_together and not first.is_alone:
+            if is_last or len(mixable) > TOGETHER:
+                chosen = mixable
+            elif first in late:
+                chosen = late
         # A resolution is never sent before the news of its alert: both go together.
         about = frozenset[str]().union(*(queued.alerts for queued in chosen))
         inside = {queued.key for queued in chosen}
-        same = [one for key, one in self._queued.items() if key not in inside and not about.isdisjoint(one.alerts)]
-        return [*chosen, *same]
+        return [
+            *chosen,
+            *(one for key, one in self._queued.items() if key not in inside and not about.isdisjoint(one.alerts)),
+        ]
 
     def _summary(self) -> dict[str, QueuedNotification]:
         """What another channel has delivered, and all else about the same alerts: one message."""
@@ -215,8 +210,7 @@ class SendQueue:
         given_up = [queued.notification for queued in batch.queued if not queued.is_given_up]
         for queued in batch.queued:
             queued.notification = replace(queued.notification, state="dead")
-            queued.is_given_up = True
-            queued.due = mono + REFUSED_PAUSE
+            queued.is_given_up, queued.due = True, mono + REFUSED_PAUSE
         return given_up
 
     def part(self, batch: MessageBatch, mono: Seconds) -> None:
@@ -261,20 +255,18 @@ class SendQueue:
         queued = self._queued.get(key)
         if queued is None or queued.is_given_up:
             return
-        if queued.is_passed_on or (queued.failing_since is not None and not queued.notification.is_stand_in):
-            queued.notification = replace(
-                queued.notification, delivered_by=tuple(dict.fromkeys((*queued.notification.delivered_by, channel)))
-            )
+        one = queued.notification
+        if queued.is_passed_on or (queued.failing_since is not None and not one.is_stand_in):
+            queued.notification = replace(one, delivered_by=tuple(dict.fromkeys((*one.delivered_by, channel))))
 
     def withdraw(self, is_needless: Callable[[Notification], bool]) -> list[Notification]:
         """Remove and return those that stand in for another channel and are no longer needed."""
-        waiting = [queued.notification for queued in self._queued.values() if queued.notification.is_stand_in]
-        gone = [
-            notification for notification in waiting if notification.state != "leased" and is_needless(notification)
-        ]
-        for notification in gone:
-            del self._queued[notification.notice.key]
-        return gone
+
+        def is_gone(queued: QueuedNotification) -> bool:
+            one = queued.notification
+            return one.is_stand_in and one.state != "leased" and is_needless(one)
+
+        return self._remove(is_gone)
 
     def _pause(self, tries: int) -> Seconds:
         return self.rng.uniform(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(tries - 1, 16)))
