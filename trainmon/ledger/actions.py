@@ -108,8 +108,10 @@ def read_open(connection: sqlite3.Connection, limit: int) -> list[Record]:
 
 
 def _records(connection: sqlite3.Connection, condition: str, *values: float) -> list[Record]:
-    query = f"SELECT id, record FROM actions WHERE {condition} ORDER BY asked_at DESC, rowid DESC LIMIT ?"
-    return decode_rows(connection.execute(query, values), Record, "action")[::-1]
+    rows = connection.execute(
+        f"SELECT id, record FROM actions WHERE {condition} ORDER BY asked_at DESC, rowid DESC LIMIT ?", values
+    )
+    return decode_rows(rows, Record, "action")[::-1]
 
 
 def decode_rows(rows: Iterable[tuple[object, str]], kind: type[Decoded], what: str) -> list[Decoded]:

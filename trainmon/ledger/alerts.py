@@ -87,8 +87,9 @@ def add_order(connection: sqlite3.Connection, order: AlertRequest) -> int:
 
 def read_orders(connection: sqlite3.Connection, after: int) -> list[tuple[int, AlertRequest]]:
     """The requests after that number, the oldest first."""
-    query = 'SELECT number, "order" FROM orders WHERE number > ? ORDER BY number LIMIT ?'
-    rows = connection.execute(query, (after, ORDERS_AT_ONCE)).fetchall()
+    rows = connection.execute(
+        'SELECT number, "order" FROM orders WHERE number > ? ORDER BY number LIMIT ?', (after, ORDERS_AT_ONCE)
+    )
     return [(row[0], order) for row in rows for order in decode_rows([row], AlertRequest, "request")]
 
 
@@ -117,8 +118,11 @@ def read_recalled(connection: sqlite3.Connection, now: Instant) -> Recalled:
 
 def read_history(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Happening]:
     """The newest `limit` lines of the history since then, the newest last."""
-    query = "SELECT at, alert_id, what, words FROM alert_history WHERE at >= ? ORDER BY number DESC LIMIT ?"
-    return [Happening(*row) for row in connection.execute(query, (since, limit))][::-1]
+    rows = connection.execute(
+        "SELECT at, alert_id, what, words FROM alert_history WHERE at >= ? ORDER BY number DESC LIMIT ?",
+        (since, limit),
+    )
+    return [Happening(*row) for row in rows][::-1]
 
 
 def prune_alerts(

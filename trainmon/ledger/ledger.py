@@ -1,4 +1,4 @@
-"""The ledger: actions, alerts and notifications in SQLite, written by a thread of its own.
+"""The ledger: actions, alerts and notifications in SQLite, written by its own thread.
 
 A hung disk never blocks a caller: the newest record of each action waits in memory and is written later.
 """
@@ -10,9 +10,8 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
 
-from trainmon.ledger.actions import KeptText, harmless, prune_actions, read_actions, read_open, read_texts, write_all
+from trainmon.ledger.actions import KeptText, harmless, prune_actions, read_open, write_all
 from trainmon.ledger.alerts import prune_alerts
 from trainmon.ledger.database import (
     NAME,
@@ -52,12 +51,10 @@ KEEP: Seconds = 90 * DAY
 PRUNE_EVERY: Seconds = 3_600.0
 OPEN_AT_MOST = 1_000
 
-Found = TypeVar("Found")
-
 
 class Ledger:
-    """One file in `directory`. Its thread calls `on_trouble` with what is wrong, or None when nothing is. It calls
-    `recalled` once with the open records, as soon as it can read them."""
+    """One file in `directory`. Its thread calls `on_trouble` with its error, or None when it works. It calls `recalled`
+    once with the open records, as soon as it can read them."""
 
     def __init__(
         self,
@@ -99,7 +96,7 @@ class Ledger:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what waits, at most a second."""
+        """Write what waits, for at most a second."""
         self._queue.stop()
         if self._thread.is_alive():
             self._thread.join(1.0)
@@ -124,18 +121,6 @@ class Ledger:
         kept = KeptText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=harmless(text))
         self._wait(self._queue.put(kept, urgent=True))
 
-    def actions(self, since: Instant, limit: int = OPEN_AT_MOST) -> list[Record]:
-        """The newest `limit` actions since then, the newest last. Raises LedgerStuck."""
-        return self._ask(lambda connection: read_actions(connection, since, limit), [])
-
-    def open_records(self) -> list[Record]:
-        """Those that were still watched when last written. Raises LedgerStuck."""
-        return self._ask(lambda connection: read_open(connection, OPEN_AT_MOST), [])
-
-    def texts(self, action_id: str) -> list[KeptText]:
-        """What was kept for an action. Raises LedgerStuck."""
-        return self._ask(lambda connection: read_texts(connection, action_id), [])
-
     def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
         """Run a transaction once; never blocks. The ledger's thread calls `then` when the answer is there. The caller
         handles a failure."""
@@ -149,16 +134,11 @@ class Ledger:
         """Run something beside the ledger's file on its thread; never blocks."""
         return self._queue.add("task", work, then)
 
-    def _ask(self, work: Callable[[sqlite3.Connection], Found], nothing: Found) -> Found:
-        found = self._wait(self._queue.add("read", work))
-        return nothing if found is None else cast(Found, found)
-
-    def _wait(self, answer: Answer) -> object:
+    def _wait(self, answer: Answer) -> None:
         if not answer.done.wait(self._patience):
             raise LedgerStuck(f"the ledger {self.file} did not answer in {self._patience:g} s")
         if answer.error is not None:
             raise LedgerStuck(answer.error)
-        return answer.found
 
     # ---- its own thread ---------------------------------------------------------------------------------------------
 

@@ -141,8 +141,8 @@ def read_overdue(connection: sqlite3.Connection, now: Instant, age: Seconds) -> 
 
 def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Notification]:
     """The newest `limit` notifications whose state changed since then, the newest last."""
-    query = f"{SELECT} WHERE outbox.changed_at >= ? ORDER BY outbox.id DESC LIMIT ?"
-    return _notifications(connection.execute(query, (since, limit)))[::-1]
+    rows = connection.execute(f"{SELECT} WHERE outbox.changed_at >= ? ORDER BY outbox.id DESC LIMIT ?", (since, limit))
+    return _notifications(rows)[::-1]
 
 
 class Counts(NamedTuple):

@@ -28,7 +28,7 @@ class Transaction:
         self._notices: dict[str, Notice] = {}
         self._history: deque[Happening] = deque(maxlen=HISTORY_AT_MOST)
         self._memory: dict[str, str] = {}
-        self._orders_until: int | None = None
+        self._requests_until: int | None = None
         self._extras: dict[Address, Extra] = {}
         self._marks: dict[Address, Mark] = {}
         self.duty: LeaderNote | None = None
@@ -39,15 +39,14 @@ class Transaction:
     def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
         """Add what one evaluation changed; return its notices that are new here."""
         new = tuple(notice for notice in changes.notices if notice.key not in self._notices)
-        self._at = changes.at
-        self._alerts |= {alert.id: alert for alert in changes.alerts}
-        self._silences |= {silence.id: silence for silence in changes.silences}
-        self._notices |= {notice.key: notice for notice in new}
-        self._history.extend(Happening(changes.at, *line) for line in changes.history)
-        self._memory |= changes.memory
-        if changes.requests_until is not None:
-            self._orders_until = changes.requests_until
-        _drop_oldest(self._notices, NOTICES_AT_MOST)
+        added = Transaction()
+        added._at = changes.at
+        added._alerts = {alert.id: alert for alert in changes.alerts}
+        added._silences = {silence.id: silence for silence in changes.silences}
+        added._notices = {notice.key: notice for notice in new}
+        added._history.extend(Happening(changes.at, *line) for line in changes.history)
+        added._memory, added._requests_until = dict(changes.memory), changes.requests_until
+        self.absorb(added)
         return new
 
     def add_extra(self, extra: Extra) -> bool:
@@ -64,15 +63,14 @@ class Transaction:
         _drop_oldest(self._marks, MARKS_AT_MOST)
 
     def absorb(self, newer: Transaction) -> None:
-        """Add what was collected while this one failed: the newest of each counts."""
+        """Add a newer transaction: the newest of each thing counts."""
         self._at = newer._at if newer._at is not None else self._at
         self._alerts |= newer._alerts
         self._silences |= newer._silences
         self._notices |= newer._notices
         self._history.extend(newer._history)
         self._memory |= newer._memory
-        if newer._orders_until is not None:
-            self._orders_until = newer._orders_until
+        self._requests_until = newer._requests_until if newer._requests_until is not None else self._requests_until
         self._extras |= newer._extras
         self._marks |= newer._marks
         self.duty = newer.duty or self.duty
@@ -98,7 +96,7 @@ class Transaction:
                 at=self._at,
                 alerts=tuple(self._alerts.values()),
                 silences=tuple(self._silences.values()),
-                requests_until=self._orders_until,
+                requests_until=self._requests_until,
                 memory=self._memory,
             )
             write_changes(connection, changes)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sqlite3
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec.structs import replace
 
+from trainmon.ledger.actions import KeptText, read_actions, read_open, read_texts
 from trainmon.ledger.alerts import Happening
 from trainmon.ledger.lease import LeaderNote
+from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import Extra, Mark
 from trainmon.ledger.transaction import Transaction
+from trainmon.lib import Instant
 from trainmon.model import Action, AlertChanges, Execute, Milestone, Record
 
 
@@ -66,3 +70,23 @@ def transaction(
         made.add_mark(mark)
     made.duty = duty
     return made
+
+
+def actions(ledger: Ledger, since: Instant, limit: int = 1_000) -> list[Record]:
+    """The newest actions since then, by the ledger's own thread."""
+    return found(ledger, lambda connection: read_actions(connection, since, limit))
+
+
+def open_records(ledger: Ledger) -> list[Record]:
+    return found(ledger, lambda connection: read_open(connection, 1_000))
+
+
+def texts(ledger: Ledger, action_id: str) -> list[KeptText]:
+    return found(ledger, lambda connection: read_texts(connection, action_id))
+
+
+def found(ledger: Ledger, read: Callable[[sqlite3.Connection], list[Any]]) -> list[Any]:
+    """What a query finds. Raises LedgerStuck."""
+    answer = ledger.read(read, lambda: None)
+    ledger._wait(answer)
+    return answer.found or []

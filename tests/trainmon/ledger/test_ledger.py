@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.end_to_end.product import QUICK
-from tests.trainmon.ledger.records import DONE, action, record
+from tests.trainmon.ledger.records import DONE, action, actions, open_records, record, texts
 from trainmon.ledger.actions import TEXT_AT_MOST
 from trainmon.ledger.ledger import KeptText, Ledger, LedgerStuck
 from trainmon.ledger.queue import WriteQueue
@@ -74,7 +74,7 @@ def test_what_was_written_is_on_the_disk_when_write_returns(tmp_path: Path) -> N
         assert plain(ledger.file, query) == [
             ("a1", "ana", "laptop", "requeue", "video-2b", "prod/88", "scontrol requeue Incomplete 88", "asked")
         ]
-        assert ledger.open_records() == [record()]
+        assert open_records(ledger) == [record()]
         assert troubles.empty()
     assert plain(ledger.file, "PRAGMA journal_mode") == [("wal",)]
 
@@ -88,7 +88,7 @@ def test_the_file_is_private(tmp_path: Path) -> None:
 
 def test_nothing_is_begun_before_there_is_something_to_write(tmp_path: Path) -> None:
     with opened(tmp_path / "state") as (ledger, troubles):
-        assert ledger.actions(0.0) == ledger.open_records() == []
+        assert actions(ledger, 0.0) == open_records(ledger) == []
         assert troubles.empty()
     assert list((tmp_path / "state").iterdir()) == []
 
@@ -105,10 +105,10 @@ def test_the_whole_record_comes_back_and_the_newest_word_counts(tmp_path: Path) 
         ledger.write(record())
         ledger.keep(record(**DONE))
         ledger.write(record("a2", at=1500.0))
-        assert ledger.actions(0.0) == [record(**DONE), record("a2", at=1500.0)]
-        assert ledger.actions(1200.0) == ledger.actions(0.0, limit=1) == [record("a2", at=1500.0)]
+        assert actions(ledger, 0.0) == [record(**DONE), record("a2", at=1500.0)]
+        assert actions(ledger, 1200.0) == actions(ledger, 0.0, limit=1) == [record("a2", at=1500.0)]
         ledger.write(record(settled_at=1010.0, **DONE))
-        assert ledger.open_records() == [record("a2", at=1500.0)]
+        assert open_records(ledger) == [record("a2", at=1500.0)]
 
 
 def test_a_program_that_knows_less_takes_nothing_back(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_a_program_that_knows_less_takes_nothing_back(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
         ledger.write(settled)
         ledger.write(record(**DONE))
-        assert ledger.actions(0.0) == [settled]
+        assert actions(ledger, 0.0) == [settled]
         ledger.write(record("a2", **DONE))
         ledger.write(record("a2", status="unknown", settled_at=1200.0))
         ledger.write(record("a2"))
-        assert ledger.open_records() == [record("a2", **DONE)]
+        assert open_records(ledger) == [record("a2", **DONE)]
         ledger.write(record("a3", status="unknown", settled_at=1200.0))
         ledger.write(record("a3", **DONE))
-        assert ledger.open_records() == [record("a2", **DONE), record("a3", **DONE)]
+        assert open_records(ledger) == [record("a2", **DONE), record("a3", **DONE)]
 
 
 def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_texts_are_kept_without_secrets_and_bounded(tmp_path: Path) -> None:
             "a1", "log", "login1", "/l/a\udc80.out", "x" * 500_000 + "\nHF_TOKEN=hf_0123456789\n\x1b[2Jend"
         )
         ledger.write(record())
-        (kept,) = ledger.texts("a1")
+        (kept,) = texts(ledger, "a1")
         assert (kept.path, kept.at, len(kept.text) <= TEXT_AT_MOST) == ("/l/a?.out", 2000.0, True)
         assert kept.text.endswith("\nHF_TOKEN=***\nend")
-        assert ledger.texts("a2") == []
+        assert texts(ledger, "a2") == []
 
 
 def test_a_path_that_is_no_utf8_is_written_all_the_same(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_a_path_that_is_no_utf8_is_written_all_the_same(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, _):
         ledger.write(odd)
         assert plain(ledger.file, "SELECT command FROM actions") == [("create '/fsx/a b'",)]
-        assert ledger.actions(0.0)[0].action.operation == CreateFile("/fsx/a? b", "kill")
+        assert actions(ledger, 0.0)[0].action.operation == CreateFile("/fsx/a? b", "kill")
 
 
 def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:
         ledger.write(record())
         ledger.write(record("a2", at=90_000.0))
     with opened(tmp_path, keep=86_400.0, clock=At(100_000.0)) as (ledger, _):
-        assert ledger.actions(0.0) == [record("a2", at=90_000.0)]
-        assert ledger.texts("a1") == []
+        assert actions(ledger, 0.0) == [record("a2", at=90_000.0)]
+        assert texts(ledger, "a1") == []
 
 
 class Stuck(sqlite3.Connection):
@@ -196,7 +196,7 @@ def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None
             ledger.keep(record(f"b{number}"))
         ledger.keep(record(**DONE))
         with pytest.raises(LedgerStuck):
-            ledger.actions(0.0)
+            actions(ledger, 0.0)
         assert time.monotonic() - started < 5.0
         Stuck.hung.clear()
         Stuck.go.set()
@@ -236,10 +236,10 @@ def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_p
         with pytest.raises(LedgerStuck, match="its disk is full"):
             ledger.write(large)
         assert troubles.get(timeout=40) == f"the ledger {ledger.file}: its disk is full"
-        assert ledger.actions(0.0) == [record()]
+        assert actions(ledger, 0.0) == [record()]
         Full.pages = 10_000
         assert troubles.get(timeout=40) is None
-        assert ledger.actions(0.0) == [record(), large]
+        assert actions(ledger, 0.0) == [record(), large]
     Full.pages = 36
 
 
@@ -252,7 +252,7 @@ def test_a_directory_that_cannot_be_made_is_told_once_and_tried_again(tmp_path: 
             ledger.write(record("a2"))
         (tmp_path / "state").unlink()
         assert troubles.get(timeout=40) is None
-        assert ledger.actions(0.0) == [record(), record("a2")]
+        assert actions(ledger, 0.0) == [record(), record("a2")]
 
 
 def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
@@ -262,11 +262,11 @@ def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
             f"the ledger {ledger.file}: it is no ledger, or damaged; move it away, and a new one is begun"
         )
         with pytest.raises(LedgerStuck, match="damaged"):
-            ledger.actions(0.0)
+            actions(ledger, 0.0)
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record())
         assert troubles.get(timeout=40) is None
-        assert ledger.actions(0.0) == [record()]
+        assert actions(ledger, 0.0) == [record()]
 
 
 def test_a_file_that_is_overwritten_in_place_is_told_at_the_next_word_and_not_after_the_next_start(
@@ -274,7 +274,7 @@ def test_a_file_that_is_overwritten_in_place_is_told_at_the_next_word_and_not_af
 ) -> None:
     with opened(tmp_path) as (ledger, troubles):
         ledger.write(record())
-        assert ledger.actions(0.0) == [record()]
+        assert actions(ledger, 0.0) == [record()]
         ledger.file.write_bytes(b"no ledger at all, for once" * 1000)
         with pytest.raises(LedgerStuck, match="damaged"):
             ledger.write(record("a2"))
@@ -282,7 +282,7 @@ def test_a_file_that_is_overwritten_in_place_is_told_at_the_next_word_and_not_af
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record("a3"))
         assert troubles.get(timeout=40) is None
-        assert ledger.actions(0.0) == [record("a2"), record("a3")]
+        assert actions(ledger, 0.0) == [record("a2"), record("a3")]
 
 
 def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
@@ -320,7 +320,7 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
             f"{ledger.file} was made by a newer trainmon-tui (its version 7, this one knows 2): nothing is written "
             "down (use the newer program here as well, or another XDG_STATE_HOME)"
         )
-        assert ledger.actions(0.0) == [record()]
+        assert actions(ledger, 0.0) == [record()]
         with pytest.raises(LedgerStuck, match="newer trainmon-tui"):
             ledger.write(record("a2"))
     assert plain(ledger.file, "SELECT id FROM actions") == [("a1",)]
@@ -334,7 +334,7 @@ def test_a_record_that_this_version_cannot_read_hides_no_other(tmp_path: Path) -
         with connection:
             connection.execute("UPDATE actions SET record = replace(record, 'requeue', 'teleport') WHERE id = 'a1'")
         connection.close()
-        assert ledger.actions(0.0) == [record("a2")]
+        assert actions(ledger, 0.0) == [record("a2")]
 
 
 def test_another_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> None:
@@ -389,19 +389,19 @@ def test_a_text_is_on_the_disk_when_its_writing_returns(tmp_path: Path) -> None:
 
 def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
     mail = WriteQueue()
-    texts = [KeptText(action_id=f"a{n}", kind="log", host="h", path="/l", at=0.0, text="") for n in range(40)]
-    mail.put(texts[0])
+    many = [KeptText(action_id=f"a{n}", kind="log", host="h", path="/l", at=0.0, text="") for n in range(40)]
+    mail.put(many[0])
     failed = mail.take(None)
-    mail.put(texts[1])
+    mail.put(many[1])
     mail.put_back(failed)
-    assert list(mail.take(None).texts) == texts[:2]
-    for text in texts[:31]:
+    assert list(mail.take(None).texts) == many[:2]
+    for text in many[:31]:
         mail.put(text)
     failed = mail.take(None)
-    mail.put(texts[31])
-    mail.put(texts[32])
+    mail.put(many[31])
+    mail.put(many[32])
     mail.put_back(failed)
-    assert list(mail.take(None).texts) == texts[1:33], "the oldest go where there is no room"
+    assert list(mail.take(None).texts) == many[1:33], "the oldest go where there is no room"
 
 
 def test_a_ledger_where_nothing_may_be_made_is_read_all_the_same(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.trainmon.ledger.contents import contents, restored
-from tests.trainmon.ledger.records import record
+from tests.trainmon.ledger.records import actions, open_records, record
 from tests.trainmon.ledger.test_ledger import At, opened
 from trainmon.ledger.schema import VERSION
 
@@ -55,11 +55,10 @@ def test_a_ledger_of_an_earlier_version_is_read_whole(script: Path, tmp_path: Pa
         before = {table: (names, rows(connection, table, names)) for table, names in columns(connection).items()}
 
     with opened(tmp_path, clock=At(at)) as (ledger, troubles):
-        open_records = [one.action.id for one in ledger.open_records()]
-        assert open_records == expected["actions that are watched"]
+        assert [one.action.id for one in open_records(ledger)] == expected["actions that are watched"]
         found = contents(tmp_path, at)
         ledger.write(record("later", at=at))
-        assert ledger.actions(at)[-1].action.id == "later"
+        assert actions(ledger, at)[-1].action.id == "later"
         assert troubles.empty()
 
     assert list(lost(expected, found, "ledger")) == []

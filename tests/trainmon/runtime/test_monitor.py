@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 from pathlib import Path
 
-from tests.trainmon.ledger.records import record
+from tests.trainmon.ledger.records import actions, record
 from trainmon.config import LedgerSettings, Settings
 from trainmon.model import ActionChanged, Event, LedgerTrouble
 from trainmon.runtime.monitor import ledger_of
@@ -22,7 +22,7 @@ def test_what_was_open_is_submitted_and_what_is_old_goes(tmp_path: Path) -> None
     second = ledger_of(Settings(), events.put, environ)
     second.start()
     assert events.get(timeout=40) == ActionChanged(record())
-    assert second.actions(0.0) == []
+    assert actions(second, 0.0) == []
     second.stop()
 
 

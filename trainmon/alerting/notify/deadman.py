@@ -13,13 +13,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from msgspec.structs import replace
-
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.healthchecks import Ping, Signal
-from trainmon.alerting.notify.channels.http import host_of
 from trainmon.lib import Clock, Seconds, SystemClock, clean
-from trainmon.model import Channel
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +57,7 @@ class DeadMansSwitch:
         self._timeout = timeout
         self._pause = pause
         self._ping = Ping(NAME, url, self._clock)
-        self.channel = Channel(name=NAME, type="healthchecks", target=host_of(url))
-        """Its own health."""
+        self._is_failing = False
         self._waiting: deque[tuple[Signal, str]] = deque(maxlen=32)
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -130,20 +125,13 @@ class DeadMansSwitch:
         for number in range(TRIES):
             try:
                 self._ping(signal, text, self._timeout)
-            except Broken as error:
-                self._note_failure(error.message, "broken")
-                return
-            except Retry as error:
-                self._note_failure(error.message, "retrying")
-                if number + 1 < TRIES and self._stopping.wait(self._pause * (number + 1)):
+            except (Broken, Retry) as error:
+                if not self._is_failing:
+                    log.warning("the dead-man's switch cannot be fed: %s", error.message)
+                self._is_failing = True
+                is_last = isinstance(error, Broken) or number + 1 == TRIES
+                if is_last or self._stopping.wait(self._pause * (number + 1)):
                     return
             else:
-                now, sent = self._clock.now(), self.channel.sent + 1
-                self.channel = replace(self.channel, state="ok", words=None, since=None, sent_at=now, sent=sent)
+                self._is_failing = False
                 return
-
-    def _note_failure(self, words: str, state: str) -> None:
-        if self.channel.since is None:
-            log.warning("the dead-man's switch cannot be fed: %s", words)
-        since, failed = self.channel.since or self._clock.now(), self.channel.failed + 1
-        self.channel = replace(self.channel, state=state, words=words, since=since, failed=failed)

@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 SEND_TIMEOUT: Seconds = 30.0
 LONGEST_TIMEOUT: Seconds = 110.0
 """A receiver that answers late may have accepted the message. Each retry sends a copy, so the next try waits longer."""
-SHORT = 4_000
 
 Render = Callable[[Sequence[Notice], Instant], Message]
 Attach = Callable[[tuple[Notice, ...]], tuple[Attachment, ...]]
@@ -110,7 +109,7 @@ def in_short(notices: Sequence[Notice], now: Instant) -> Message:
         key=notices[0].key,
         severity=severity,
         title=f"{severity}: {lines[0] if len(lines) == 1 else f'{len(lines)} alerts'}",
-        body="\n".join(lines)[:SHORT],
+        body="\n".join(lines)[:4_000],
         notices=tuple(notices),
         at=now,
     )
