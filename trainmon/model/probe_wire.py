@@ -231,7 +231,7 @@ class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
-    """A checkpoint directory: sent when it changes, and every slow tick while something in it changes. Untrusted names."""
+    """A checkpoint directory: sent when it changes, and every slow tick while its content changes. Untrusted names."""
 
     path: str
     entries: tuple[CheckpointEntry, ...] = ()
