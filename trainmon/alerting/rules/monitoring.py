@@ -249,7 +249,7 @@ class RuleRaised(MonitorRule, frozen=True, kw_only=True):
 
 
 class ClockJumped(MonitorRule, frozen=True, kw_only=True):
-    """The clock jumped, or this program slept: nothing was watched in that time."""
+    """The clock jumped, or this program was suspended: nothing was watched in that time."""
 
     name = "clock-jumped"
     origin = "our choice"

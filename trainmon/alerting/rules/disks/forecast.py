@@ -39,9 +39,9 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     keep_firing_for: Duration = 600.0
     """How long the condition must be gone before the alert resolves."""
     warn: Duration = 86_400.0
-    """It is a warning if the disk is full within this time."""
+    """Warning if the disk is full within this time."""
     critical: Duration = 14_400.0
-    """It is critical if the disk is full within this time."""
+    """Critical if the disk is full within this time."""
     history: Duration = 28_800.0
     """The minimum history for a forecast."""
     fit: Share = 0.9

@@ -24,9 +24,9 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
     keep_firing_for: Duration = 300.0
     """How long the condition must be gone before the alert resolves."""
     warn: Share = 0.90
-    """The share of the hard limit from which on it is a warning."""
+    """Warning at this share of the hard limit, or more."""
     critical: Share = 0.97
-    """The share of the hard limit from which on it is critical."""
+    """Critical at this share of the hard limit, or more."""
     checkpoints: int = 20
     """No alert while this many of the largest recent checkpoint fit."""
     little: Size = 100_000_000_000

@@ -29,8 +29,8 @@ def severity_of(share: float | None, warn: float, critical: float) -> Severity |
 
 
 class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Little of a disk is left, of what may be used (`usable`). A small share of a large disk may still be plenty, so
-    the space must also be less than a few of the largest checkpoints that are saved there."""
+    """A disk is nearly full, of what may be used (`usable`). A small share of a large disk may still be enough, so the
+    free space must also be less than a few of the largest checkpoints that are saved there."""
 
     name = "disk-full"
     origin = "10 % and 3 %: node_exporter's mixin and awesome-prometheus-alerts; two samples"
@@ -41,9 +41,9 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How long the condition must be gone before the alert resolves: checkpoints that come and go cross a threshold
     again and again."""
     warn: Share = 0.10
-    """The free share from which on it is a warning."""
+    """Warning below this free share."""
     critical: Share = 0.03
-    """The free share from which on it is critical."""
+    """Critical below this free share."""
     checkpoints: int = 20
     """No alert while this many of the largest recent checkpoint fit: 5 % of 9.8 PB is fine."""
     little: Size = 100_000_000_000
@@ -93,7 +93,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Few more files can be created, whatever the free bytes."""
+    """A filesystem is nearly out of inodes: soon no file can be created, even if bytes are free."""
 
     name = "inodes-full"
     origin = "5 % and 3 %: node_exporter's mixin; two samples"
@@ -103,9 +103,9 @@ class InodesFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True
     keep_firing_for: Duration = 300.0
     """How long the condition must be gone before the alert resolves."""
     warn: Share = 0.05
-    """The free share from which on it is a warning."""
+    """Warning below this free share."""
     critical: Share = 0.03
-    """The free share from which on it is critical."""
+    """Critical below this free share."""
     plenty: int = 10_000_000
     """No alert while this many files can still be created."""
 

@@ -34,11 +34,11 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
     critical_for: Duration = 60.0
     """How long a critical margin must last, or `for` if that is shorter."""
     temperature_c: int = 85
-    """For a GPU without a margin: the temperature from which on it is hot."""
+    """For a GPU without a margin: it is hot at this temperature or above."""
     critical_temperature_c: int = 90
     """The same for critical."""
     memory_temperature_c: int = 95
-    """For a GPU without a margin: the memory temperature from which on it is hot."""
+    """For a GPU without a margin: it is hot at this memory temperature or above."""
     absolute: bool = False
     """Use degrees even if the GPU reports a margin."""
 

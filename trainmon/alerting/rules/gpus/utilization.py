@@ -46,9 +46,9 @@ class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
     for_: Duration = 300.0
     """How long the condition must hold before the alert fires."""
     full: Share = 0.98
-    """The share from which on it is an info."""
+    """Info at this share in use, or more."""
     warning: Share = 0.995
-    """The share from which on it is a warning."""
+    """Warning at this share in use, or more."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
@@ -171,7 +171,7 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires: longer than an epilog, and than two polls of Slurm's
     nodes."""
     memory_mib: int = EMPTY_MIB
-    """Memory in use without a job, from which on it is a leftover."""
+    """The memory in use without a job that counts as a leftover."""
     process_mib: int = 300
     """The same for the memory of one process. Monitoring processes use less."""
 

@@ -28,8 +28,7 @@ LATE_LOG: Seconds = 30.0
 
 
 class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
-    """A node does not answer. A node that admits people only while they have a job there is not a fault if they have
-    none."""
+    """A node does not answer. A node that accepts logins only during a job is not a fault while there is none."""
 
     name = "node-unreachable"
     origin = "our choice: a lost connection is dialled again within seconds, so a minute is long"
@@ -139,7 +138,7 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
     """The clock of a node differs from ours. If most nodes differ by the same amount, our clock is wrong."""
 
     name = "clock-skew"
-    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be told from a slow packet"
+    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be distinguished from a slow packet"
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""

@@ -79,11 +79,11 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
     sticky: Duration = 600.0
     """How long after the last event the port counts as healthy again."""
     falls: int = 2
-    """This many times down within `within` are critical for a run. Once is a warning."""
+    """Critical for a run after the port went down this many times within `within`. Once is a warning."""
     within: Duration = 300.0
     """The window for `falls`."""
     errors: int = 1000
-    """This many errors (symbols, receive errors, recoveries, integrity) within `sticky` are a warning."""
+    """Warning at this many errors (symbol, receive, link recovery, integrity) within `sticky`."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs, begin = RunsByNode(state), now - self.sticky

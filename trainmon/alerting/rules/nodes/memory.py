@@ -39,9 +39,9 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires."""
     full: Share = 0.95
-    """The share from which on it is a warning."""
+    """Warning at this share in use, or more."""
     critical: Share = 0.98
-    """The share from which on it is critical."""
+    """Critical at this share in use, or more."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)

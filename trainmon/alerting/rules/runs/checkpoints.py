@@ -35,7 +35,7 @@ class CheckpointRule(RunRule, frozen=True, kw_only=True):
 
 
 class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
-    """The run trains, but has committed no checkpoint for longer than it ever takes."""
+    """The run trains, but has committed no checkpoint for longer than its usual interval."""
 
     name: ClassVar[str] = "checkpoint-overdue"
     origin: ClassVar[str] = "twice its own interval; BLOOM lost 7 h with sparse saves, then saved every 3 h"

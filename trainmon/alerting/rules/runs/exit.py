@@ -36,8 +36,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
     requeued: Duration = 900.0
     """How long after its last step a job that Slurm has requeued may wait. Slurm itself makes it wait two minutes."""
     attempts: int = 3
-    """This many attempts that fail in a row, or that start and make no step, are critical, even if the next has
-    started."""
+    """Critical after this many attempts in a row that failed, or made no step, even if the next one has started."""
     attempts_within: Duration = 21_600.0
     """The attempts are counted within this time."""
     settled: Duration = 1_800.0

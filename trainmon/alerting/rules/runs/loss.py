@@ -50,7 +50,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "KempnerForge ends a run after several bad steps in a row; a loss scaler skips single ones"
 
     steps: int = 3
-    """This many bad steps in a row fire. Fewer fire if they last for a minute."""
+    """The alert fires after this many bad steps in a row, or if fewer last for a minute."""
     for_: Duration = 0.0
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ class SkippedSteps(MetricRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "Megatron's loss scale starts at 2^32 and skips about 16 iterations until it fits"
 
     steps: int = 20
-    """This many skipped iterations in a row."""
+    """The alert fires after this many skipped iterations in a row."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         progress = run.progress

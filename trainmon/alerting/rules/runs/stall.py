@@ -106,7 +106,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
     text: ClassVar[str] = "has stalled"
 
     at_work: Duration = 3_600.0
-    """While its GPUs draw the power of real work, it is only a warning for this long: its log may not mention an
+    """For this long it is only a warning while its GPUs draw the power of real work: its log may not mention an
     evaluation."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:

@@ -44,7 +44,7 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
 
 
 class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
-    """The kill switch is still armed: the next attempt would end at once, or the running one does not obey."""
+    """The kill switch is still armed: the next attempt would end at once, or the running one ignores it."""
 
     name: ClassVar[str] = "kill-switch-left"
     origin: ClassVar[str] = "IDEFICS and BLOOM: a forgotten kill switch ends one array task after the other"
@@ -53,7 +53,7 @@ class KillSwitchLeft(SwitchRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
     may just have ended."""
     after: Duration = 900.0
-    """How long after it was armed. A trainer may take minutes to save and exit."""
+    """The alert fires this long after the switch was armed. A trainer may take minutes to save and exit."""
 
     def switch(self, run: Run) -> Switch | None:
         return run.kill
@@ -93,7 +93,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires: a trainer does not read it during an evaluation, which
     may just have ended."""
     untaken: Duration = 600.0
-    """How long it may remain: this long, or ten usual step intervals of the run if that is longer."""
+    """How long the switch may remain: this long, or ten usual step intervals of the run if that is longer."""
     unsaved: Duration = COMMIT_AT_LEAST
     """How long a checkpoint may take afterwards: this long, or twice the usual save time if that is longer."""
 

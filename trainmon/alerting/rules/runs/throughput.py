@@ -28,7 +28,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     drop: Share = 0.2
-    """How much slower than usual."""
+    """The alert fires if the run is this much slower than usual."""
     minutes: int = 5
     """The median of this many minutes is compared, at most 10."""
     for_: Duration = 600.0
