@@ -80,11 +80,11 @@ def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator
                     yield replace(reading, d=own), is_stand_in
         case SwitchSamples(s=switches):
             for is_stand_in in (False, True):
-                seen = tuple(
+                own_switches = tuple(
                     s for s in switches if s.path in spec.switches and (s.path in stand_in.switches) is is_stand_in
                 )
-                if seen:
-                    yield replace(reading, s=seen), is_stand_in
+                if own_switches:
+                    yield replace(reading, s=own_switches), is_stand_in
         case LogChunk(id=name):
             if any(log.id == name for log in spec.logs):
                 yield reading, any(log.id == name for log in stand_in.logs)

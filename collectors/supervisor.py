@@ -43,7 +43,7 @@ JOB_ENDED = "its job ended"
 
 
 class Supervisor:
-    """Runs the collectors of the settings. `ask` puts login questions to a person; None: nobody can be asked."""
+    """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Supervisor:
 
     def named_disks(self) -> frozenset[tuple[str, str]]:
         """The configured paths that hosts read for themselves, each with its host; from any thread. Readings of a
-        stand-in may be discarded, so nobody can wait for them."""
+        stand-in may be discarded, so nothing can wait for them."""
         named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
         return frozenset((host, path) for host, path in self._own_disks() if path in named)
 

@@ -43,7 +43,7 @@ LOADER = (
     "p=s.read(int(s.readline())).split();"
     "exec(binascii.a2b_base64(p[0]))"
 )
-"""Reads exactly the code, not one byte of the specs after it: a buffer of 1 byte makes read(n) ask for n at once."""
+"""Reads exactly the code, and no byte of the specs after it: with a 1-byte buffer, read(n) requests n bytes at once."""
 
 NO_PYTHON = ""
 """The interpreter name that selects the fallback script: for a Python that fails at its start (broken, before 3.6)."""
@@ -57,7 +57,7 @@ SHELL = (
 """Becomes Python if there is one, else runs the fallback script. A test run of Python would cost a start."""
 
 NAME = re.compile(r"(?:def|class)\s+(\w+)|(\w+)\s*=[^=]|(?:from [\w.]+ )?import (\w+)$", re.MULTILINE)
-WORD = re.compile(r"\w+")
+IDENTIFIER = re.compile(r"\w+")
 STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
 """The imports that stdlib_stubs.py replaces: the only changed lines of pynvml."""
 
@@ -144,11 +144,11 @@ def pruned_pynvml(users: Iterable[str]) -> str:
             kept.add(number)
         decorated = []
     wanted = {name for text in users for found in USED.findall(text) for name in found if name}
-    wanted.update(word for number in kept for word in WORD.findall(blocks[number]))
+    wanted.update(name for number in kept for name in IDENTIFIER.findall(blocks[number]))
     while wanted:
         name = wanted.pop()
         for number in set(defined.get(name, ())) - kept:
             kept.add(number)
-            wanted.update(word for word in WORD.findall(blocks[number]) if word in defined)
+            wanted.update(one for one in IDENTIFIER.findall(blocks[number]) if one in defined)
     text = "".join(blocks[number] for number in sorted(kept))
     return STUBBED.sub(r"from collectors.probe.stdlib_stubs import \1", text)

@@ -1,6 +1,6 @@
 """The host itself: load, memory, users, and error counters, from /proc and /sys.
 
-`root` is / except in tests. Reading InfiniBand counters asks the adapter's firmware, so it is an operation of its own.
+`root` is / except in tests. Reading InfiniBand counters queries the adapter's firmware, so it is a separate operation.
 """
 
 import os
@@ -48,7 +48,7 @@ def field(text: str, name: str) -> "int | None":
 
 
 class Host:
-    """What /proc and /sys say about this machine."""
+    """The numbers of this machine, from /proc and /sys."""
 
     def __init__(self, spec: "Mapping[str, Any]", root: str = "/") -> None:
         self.root = root

@@ -23,5 +23,5 @@ class string:  # noqa: N801 the name that pynvml uses
 
 
 def wraps(function: "Callable[..., Any]") -> "Callable[[Callable[..., Any]], Callable[..., Any]]":
-    """A decorator's decorator that leaves the wrapper as it is: nothing asks for its name."""
+    """A decorator's decorator that leaves the wrapper as it is: nothing uses its name."""
     return lambda wrapper: wrapper

@@ -26,7 +26,7 @@ PARTS = {
     "nvml": "gpu", "gpu": "gpu", "processes": "gpu", "xid": "gpu", "smi": "gpu",
     "host": "host", "network": "host", "infiniband": "host",
 }  # fmt: skip
-"""The first word of an operation's name → the part of the probe to which it belongs. Others are their own part."""
+"""By the start of an operation's name: its part of the probe. Other operations are parts of their own."""
 
 TITLES = {"nvml": "NVML", "gpu": "NVML", "smi": "nvidia-smi", "xid": "the Xid events"}
 
@@ -183,7 +183,7 @@ class Worker:
                     self.add(self.trouble(name, None))
 
     def report_stuck(self, now: float, slow: bool) -> None:
-        """A row for every stuck operation, in each round: without it, the last data would look current."""
+        """Add a row for every stuck operation in each round: without it, the last data would appear current."""
         for name, (since, why) in self.stuck.items():
             text = "no answer for %d s" % (now - since) if why == "hung" else "reading it crashes"
             if slow:

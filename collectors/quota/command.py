@@ -75,7 +75,7 @@ def run_query(query: QuotaQuery, shell: Shell, clock: Clock, source: str, time_l
 
 
 def _error(query: QuotaQuery, host: str, done: Completed, error: TrainmonError, limit: Seconds) -> TrainmonError:
-    """The error for an unusable answer: an exit status says more than a parse error."""
+    """The error for unusable output. An exit status explains more than a parse error."""
     name = query.command[0]
     if done.status == NOT_FOUND:
         return CommandFailed(f"there is no {name} on {host}", hint="set its absolute path")

@@ -15,7 +15,7 @@ HURRY_FOR: Seconds = 60.0
 MIN_REFRESH: Seconds = 5.0
 """Between two polls that a person requests."""
 IDLE_INTERVAL: Seconds = 300.0
-"""Between two polls while nobody has a job."""
+"""Between two polls while there are no jobs."""
 MAX_INTERVAL: Seconds = 600.0
 SLOW_ANSWER: Seconds = 3.0
 """A controller that needs longer for an answer is busy."""

@@ -48,12 +48,12 @@ def has_complained(stderr: str) -> bool:
 
 
 def is_without_configuration(stderr: str) -> bool:
-    """Whether its configuration was not found: there is no Slurm, or a login's environment says where it is."""
+    """Whether its configuration was not found: there is no Slurm, or only a login's environment has its path."""
     return NO_CONFIGURATION.search(stderr) is not None
 
 
 def is_without_accounting(stderr: str) -> bool:
-    """Whether sacct says that this cluster has no accounting, which is not an error."""
+    """Whether this cluster has no accounting, which is not an error."""
     return NO_ACCOUNTING.search(stderr) is not None
 
 

@@ -71,12 +71,12 @@ REASON_BY = re.compile(r"\s*\[(?P<who>[^\[\]@]*)@(?P<when>[^\[\]@]*)\]$")
 def read_state(text: str) -> tuple[str, tuple[str, ...]]:
     """`drained*` → IDLE with DRAIN and NOT_RESPONDING; `DOWN*+DRAIN` → DOWN with the same. Unknown names stay."""
     first, *others = text.strip().upper().split("+") if not text.endswith("+") else [text.strip().upper()]
-    word, suffixes = _without_suffixes(first)
-    word = SHORT.get(word, word)
-    base, *flags = BOTH.get(word, (word,))
+    name, suffixes = _split_suffixes(first)
+    name = SHORT.get(name, name)
+    base, *flags = BOTH.get(name, (name,))
     flags += [SUFFIXES[suffix] for suffix in suffixes]
     for other in others:
-        flag, suffixes = _without_suffixes(other)
+        flag, suffixes = _split_suffixes(other)
         flags += [FLAGS.get(flag, flag), *(SUFFIXES[suffix] for suffix in suffixes)]
     return base, tuple(dict.fromkeys(flag for flag in flags if flag))
 
@@ -85,9 +85,9 @@ FLAGS = {"MAINT": "MAINTENANCE", "DRAINED": "DRAIN", "DRAINING": "DRAIN", "POWER
 """Flags in scontrol's older spelling."""
 
 
-def _without_suffixes(word: str) -> tuple[str, str]:
-    bare = word.rstrip("".join(SUFFIXES))
-    return bare, word[len(bare) :]
+def _split_suffixes(name: str) -> tuple[str, str]:
+    bare = name.rstrip("".join(SUFFIXES))
+    return bare, name[len(bare) :]
 
 
 def read_nodes(text: str, cluster: str) -> tuple[SchedulerNode, ...]:

@@ -57,7 +57,7 @@ REASONS: dict[str, str] = {
     "launch failure limit exceeded requeued held": "held: it failed to launch too often",
     "user env retrieval failed requeued held": "held: its user's environment could not be read",
 }
-"""Slurm's reasons (squeue(1), JOB REASON CODES; job_state_reason.c); of limits see LIMIT; others stay as they are."""
+"""Slurm's reasons (squeue(1), JOB REASON CODES; job_state_reason.c). Limits: see LIMIT. Unknown ones are unchanged."""
 
 PERMANENT = frozenset({
     "AccountNotAllowed", "BadConstraints", "BurstBufferOperation", "DeadLine", "DependencyNeverSatisfied",
@@ -66,17 +66,17 @@ PERMANENT = frozenset({
     "job requeued in held state", "launch failed requeued held", "launch failure limit exceeded requeued held",
     "user env retrieval failed requeued held",
 })  # fmt: skip
-"""Reasons that do not pass by waiting; see is_permanent."""
+"""Reasons that waiting does not resolve; see is_permanent."""
 
-LIMIT = re.compile(r"(?P<whose>Assoc|QOS|Max\w+PerAccount)")
-"""What a limit's reason begins with; there are some 150 (AssocGrpGRES, QOSMaxJobsPerUserLimit, MaxGRESPerAccount)."""
+LIMIT = re.compile(r"(?P<owner>Assoc|QOS|Max\w+PerAccount)")
+"""The start of a limit's reason. There are about 150 (AssocGrpGRES, QOSMaxJobsPerUserLimit, MaxGRESPerAccount)."""
 
 BEYOND = re.compile(r"(?:Assoc|QOS)Max\w*Per(?:Job|Node)(?:Limit)?|QOSMin\w+")
-"""Limits that this one job exceeds, whatever else runs."""
+"""Limits that this job alone exceeds."""
 
 
 def is_permanent(reason: str | None) -> bool:
-    """Whether the reason does not pass by waiting: somebody must act."""
+    """Whether waiting does not help: a person must act."""
     return reason is not None and (reason in PERMANENT or BEYOND.fullmatch(reason) is not None)
 
 
@@ -100,28 +100,28 @@ def waiting_reason(job: Job, now: Instant) -> str:
         return f"starts in {duration(begins)}" if begins > 0 else "may start at any moment"
     if reason == "Dependency" and job.dependency:
         return dependency_text(job.dependency) or REASONS[reason]
-    words = REASONS.get(reason)
-    if words is None:
+    text = REASONS.get(reason)
+    if text is None:
         name, _, rest = reason.partition(",")
-        words = f"{REASONS[name]}:{rest}" if name in REASONS and rest else _limit(reason)
+        text = f"{REASONS[name]}:{rest}" if name in REASONS and rest else _limit(reason)
     if job.starts_at is not None and job.starts_at > now and reason in {"Priority", "Resources"}:
-        words += f"; expected in {duration(job.starts_at - now)}"
-    return words
+        text += f"; expected in {duration(job.starts_at - now)}"
+    return text
 
 
 def _limit(reason: str) -> str:
-    """A limit in plain English: it is reached, which may pass, or this one job exceeds it."""
+    """A limit in plain English: it is reached, which may pass, or this job alone exceeds it."""
     if not reason:
         return "waits"
     found = LIMIT.match(reason)
     if found is None:
         return reason
-    whose = "QOS" if found["whose"] == "QOS" else "account"
+    owner = "QOS" if found["owner"] == "QOS" else "account"
     if reason.startswith("QOSMin"):
-        return f"it requests less than its {whose} requires ({reason})"
+        return f"it requests less than its {owner} requires ({reason})"
     if BEYOND.fullmatch(reason):
-        return f"it requests more than its {whose} allows one job ({reason})"
-    return f"a limit of its {whose} is reached ({reason})"
+        return f"it requests more than its {owner} allows one job ({reason})"
+    return f"a limit of its {owner} is reached ({reason})"
 
 
 def dependency_text(dependency: str) -> str:
@@ -155,10 +155,10 @@ def end_reason(job: Job) -> str:
     """How a job ended: `its script failed (exit 1)`, `cancelled by ana`."""
     if job.state == "CANCELLED":
         return f"cancelled by {job.cancelled_by}" if job.cancelled_by else "cancelled"
-    words = ENDS.get(job.state, job.state)
+    text = ENDS.get(job.state, job.state)
     code, _, number = (job.exit_code or "").partition(":")
     if job.state == "FAILED" and number not in ("", "0"):
-        return f"{words} (signal {number})"
+        return f"{text} (signal {number})"
     if job.state == "FAILED" and code not in ("", "0"):
-        return f"{words} (exit {code})"
-    return words
+        return f"{text} (exit {code})"
+    return text

@@ -59,7 +59,7 @@ class Lines:
 
     def __init__(self, keep: "Pattern[str] | None" = None) -> None:
         self.keep = keep
-        self.seen = 0
+        self.count = 0
         self._dropped = 0
         self._newest = []  # type: list[bytes]
         self._kept = []  # type: list[str]
@@ -75,7 +75,7 @@ class Lines:
 
     def skip(self, count: int) -> None:
         """Count unread lines. The line that is cut by this counts when it ends."""
-        self.seen += count
+        self.count += count
         self._dropped += count
         self.begin(inside=True)
         self._cut_lines = 1
@@ -94,7 +94,7 @@ class Lines:
         if not end:
             return b""
         if end.group() == b"\n":
-            self.seen += self._cut_lines
+            self.count += self._cut_lines
             self._dropped += self._cut_lines
         self._inside = False
         return data[end.end() :]
@@ -106,7 +106,7 @@ class Lines:
         self._rest = b""
 
     def _add(self, lines: "list[bytes]") -> None:
-        self.seen += len(lines)
+        self.count += len(lines)
         surplus = len(self._newest) + len(lines) - LINES
         if surplus > 0:
             self._drop((self._newest + lines)[:surplus])
@@ -132,11 +132,11 @@ class Lines:
     def take(self) -> "dict[str, Any]":
         """The chunk's fields, without empty ones. Resets the counts."""
         lines = []  # type: list[str]
-        room = CHUNK_BYTES
+        free_bytes = CHUNK_BYTES
         while self._newest:
             text = readable(self._newest[-1])
-            room -= wire_size(text)
-            if room < 0:
+            free_bytes -= wire_size(text)
+            if free_bytes < 0:
                 break
             lines.insert(0, text)
             self._newest.pop()
@@ -147,7 +147,7 @@ class Lines:
             "lines": lines,
             "kept": self._kept,
             "dropped": 0 if self.is_history else self._dropped,
-            "seen": self.seen,
+            "seen": self.count,
         }
-        self.seen, self._dropped, self._newest, self._kept, self.is_history = 0, 0, [], [], False
+        self.count, self._dropped, self._newest, self._kept, self.is_history = 0, 0, [], [], False
         return {name: value for name, value in taken.items() if value}

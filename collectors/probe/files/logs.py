@@ -39,7 +39,7 @@ class Matches:
 
     def newest(self) -> "tuple[bytes | None, bool]":
         """The newest regular file by modification time, then by name, and whether it is new to this follower."""
-        begun = self._monotonic()
+        started_at = self._monotonic()
         found = []
         for path in glob.glob(self.pattern) or [self.pattern]:
             try:
@@ -50,7 +50,7 @@ class Matches:
                 found.append((status.st_mtime_ns, path))
         found = sorted(found)[-MATCHES:]
         ended = self._monotonic()
-        self.due_at = ended + min(60.0, max(GLOB_EVERY, GLOB_SHARE * (ended - begun)))
+        self.due_at = ended + min(60.0, max(GLOB_EVERY, GLOB_SHARE * (ended - started_at)))
         if not found:
             return None, False
         names, newest = frozenset(path for _, path in found), found[-1][1]

@@ -36,15 +36,15 @@ def is_own(folder: str) -> bool:
         driver = os.path.basename(os.readlink(os.path.join(folder, "driver")))
     except OSError:
         driver = ""
-    return not any(word in driver for word in PASSTHROUGH) and not os.path.lexists(os.path.join(folder, "physfn"))
+    return not any(name in driver for name in PASSTHROUGH) and not os.path.lexists(os.path.join(folder, "physfn"))
 
 
 def has_all(root: str = "/") -> bool:
     """Whether this process sees all GPUs of the node: it is not in a container or a job's cgroup."""
-    return not any(word in read(os.path.join(root, "proc/self/cgroup")) for word in CONTAINERS)
+    return not any(name in read(os.path.join(root, "proc/self/cgroup")) for name in CONTAINERS)
 
 
 def driver_version(root: str = "/") -> "str | None":
     """The loaded kernel module's version, which is known even if NVML does not answer."""
     first_line = read(os.path.join(root, "proc/driver/nvidia/version")).partition("\n")[0]
-    return next((word for word in first_line.split() if word[:1].isdigit() and "." in word), None)
+    return next((part for part in first_line.split() if part[:1].isdigit() and "." in part), None)

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 class Processes:
-    """The GPU processes. An operation of its own looks up their names, which are kept."""
+    """The GPU processes. A separate operation looks up their names, which are kept."""
 
     def __init__(self, root: str = "/") -> None:
         self.root = root

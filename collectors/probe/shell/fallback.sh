@@ -1,10 +1,11 @@
-# The probe of a node that has no python3: the main numbers by nvidia-smi, /proc and df. POSIX sh with awk, df and dd.
+# The probe for a node without python3: the main numbers from nvidia-smi, /proc and df. POSIX sh with awk, df and dd.
 #
-# Run as  sh -c TEXT sh PERIOD PATH...  where TEXT is this file, PERIOD whole seconds, and every PATH a disk to report.
-# It prints the lines of trainmon/readings.py: hello, host, gpu, gpus, disk, trouble, bye. Log tails and switch files
-# are not read. Standard input is the lease: its end, or 60 s without a byte, ends everything that was started here.
-# Nothing is written to a disk. Whatever may hang (nvidia-smi, df) runs apart and is abandoned, never waited for.
-# TRAINMON_PCI (/sys/bus/pci/devices), TRAINMON_LEASE (60 s) and TRAINMON_PATIENCE (5 s, until a df counts as hung; four times that for nvidia-smi) may be set.
+# Run as  sh -c TEXT sh PERIOD PATH...  TEXT is this file, PERIOD is whole seconds, and every PATH is a disk.
+# It prints the lines of trainmon/model/probe_wire.py: hello, host, gpu, gpus, disk, trouble, bye. It does not read logs
+# or switch files. Standard input is the lease: its end, or 60 s without a byte, ends everything that was started here.
+# Nothing is written to a disk. What may hang (nvidia-smi, df) runs as a child that is abandoned and never waited for.
+# Settings: TRAINMON_PCI (/sys/bus/pci/devices), TRAINMON_LEASE (60 s), and TRAINMON_PATIENCE (5 s, after which a df
+# counts as hung; four times that for nvidia-smi).
 
 export LC_ALL=C PATH="$PATH:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 renice -n 19 -p $$ >/dev/null 2>&1
@@ -18,10 +19,10 @@ case $(date $clock) in *[!0-9.]*) clock=+%s ;; esac
 now() { date $clock; }
 reading() { printf '{"v":1,"t":%s,"k":"%s",%s}\n' "$(now)" "$1" "$2"; }
 
-# say LOOK ARGUMENT...: print what it prints in one piece, or lines of looks at the same time would mix.
-say() {
-    said=$("$@")
-    [ -z "$said" ] || printf '%s\n' "$said"
+# emit COMMAND ARGUMENT...: print its output in one piece: lines of commands that run at the same time must not mix.
+emit() {
+    output=$("$@")
+    [ -z "$output" ] || printf '%s\n' "$output"
 }
 
 # Shared awk: JSON strings of untrusted text; a number or null; the first line of a file.
@@ -38,7 +39,7 @@ function number(s) { return s ~ /^-?[0-9]+(\.[0-9]+)?$/ ? s : "null" }
 function first(file,   line) { if ((getline line < file) <= 0) line = ""; close(file); return line }
 '
 
-# end PID...: end these processes and all that they started.
+# end PID...: end these processes and all their children.
 end() {
     all=
     while [ $# -gt 0 ]; do
@@ -53,22 +54,22 @@ end() {
     kill $all 2>/dev/null
 }
 
-# boxed SECONDS COMPLAINT LOOK ARGUMENT...: look; one that takes too long is complained about every 10 s until it ends.
-boxed() {
-    limit=$1 complaint=$2
+# with_limit SECONDS REPORT COMMAND ARGUMENT...: emit the command; past its limit, emit the report every 10 s until it ends.
+with_limit() {
+    limit=$1 report=$2
     shift 2
-    say "$@" &
-    look=$!
+    emit "$@" &
+    command=$!
     (
         sleep "$limit"
-        while kill -0 $look; do
-            say $complaint
-            end $look
+        while kill -0 $command; do
+            emit $report
+            end $command
             sleep 10
         done
     ) 2>/dev/null &
     guard=$!
-    wait $look 2>/dev/null
+    wait $command 2>/dev/null
     end $guard
     wait $guard 2>/dev/null
 }
@@ -85,11 +86,11 @@ hello() {
         printf "{\"v\":1,\"t\":%s,\"k\":\"hello\",\"host\":%s,\"probe\":\"%s\",\"driver\":%s,\"boot_time\":%s,", t,
             plain(host), probe, driver == "" ? "null" : plain(driver), number(boot)
         printf "\"cpu_count\":%d,\"memory_total_mib\":%.0f,\"kernel_log\":false,", cpus, total[2] / 1024
-        print "\"note\":\"no usable python3: the main numbers only, no logs, switch files or checkpoints\"}"
+        print "\"note\":\"no usable python3: only the main numbers, no logs, switch files or checkpoints\"}"
     }'
 }
 
-look_host() {
+sample_host() {
     awk -v t="$(now)" "$json"'
     function sum(folder, names,   i, n, list, value, all) {
         n = split(names, list, " ")
@@ -128,12 +129,12 @@ look_host() {
     }' /sys/class/net/*/device /sys/class/infiniband/*/ports/*
 }
 
-look_disk() {
+sample_disk() {
     blocks=": does not exist"
     [ ! -e "$1" ] || blocks=$(df -P -k "$1" 2>&1)
     inodes=$(df -P -i "$1" 2>/dev/null)
     path=$1 blocks=$blocks inodes=$inodes awk -v t="$(now)" "$json"'
-    # From the right: a device or a mount point may have spaces in its name.
+    # Parsed from the right: the name of a device or a mount point may have spaces.
     function columns(table, found,   line, n, rows) {
         n = split(table, rows, "\n"); line = rows[n]
         if (n < 2 || !match(line, / -?[0-9]+ +-?[0-9]+ +-?[0-9]+ +([0-9]+%|-) +\//)) return 0
@@ -146,7 +147,7 @@ look_disk() {
         head = sprintf("{\"v\":1,\"t\":%s,\"k\":\"disk\",\"d\":[{\"path\":%s", t, text(ENVIRON["path"]))
         if (!columns(ENVIRON["blocks"], bytes)) {
             why = ENVIRON["blocks"]; sub(/^.*: /, "", why)
-            print head ",\"state\":\"error\",\"error\":" plain(why == "" ? "df says nothing" : why) "}]}"
+            print head ",\"state\":\"error\",\"error\":" plain(why == "" ? "df prints nothing" : why) "}]}"
             exit
         }
         mount = point
@@ -176,7 +177,7 @@ slow="index uuid name memory.total enforced.power.limit temperature.gpu.tlimit m
       ecc.errors.uncorrected.volatile.total ecc.errors.corrected.volatile.total remapped_rows.pending
       remapped_rows.failure"
 
-# Of these fields, those that this driver knows: one that it does not know fails the whole call.
+# The fields that this driver knows: one unknown field makes the whole call fail.
 known_fields() {
     list=
     for field in $1; do
@@ -187,10 +188,10 @@ known_fields() {
 
 smi() { nvidia-smi --query-gpu="$1" --format=csv,noheader,nounits $2 $3 2>&1; }
 
-# All GPUs in one call; if that fails, each by itself, because a single lost GPU can fail the call for all.
+# All GPUs in one call. If that fails, each GPU by itself: one lost GPU can make the call fail for all.
 rows() {
     answer=$(smi "$1")
-    # 14: the infoROM is corrupted, but the numbers are there.
+    # 14: the infoROM is corrupted, but the numbers are valid.
     case $? in 0 | 14) printf '%s\n' "$answer"; return ;; esac
     count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
     [ "$count" -gt 0 ] || { printf 'failed, %s\n' "$answer"; return; }
@@ -203,7 +204,7 @@ rows() {
     done
 }
 
-look_gpus() {
+sample_gpus() {
     rows "$2" | awk -F', *' -v kind="$1" -v fields="$2" -v t="$(now)" -v expected="$expected" "$json"'
     function cell(name) { return (name in at) && at[name] <= NF ? $(at[name]) : "" }
     function count(name) { return number(cell(name)) }
@@ -249,8 +250,8 @@ look_gpus() {
 
 hung_gpus() { reading trouble '"part":"gpu","text":"nvidia-smi does not answer"'; }
 
-# The NVIDIA GPUs on the PCI bus that are the host's: none of a virtual machine, and none where a container or a job's
-# cgroup may hide them.
+# The host's NVIDIA GPUs on the PCI bus, without those of virtual machines. 0 in a container or a job's cgroup, which may
+# hide GPUs.
 pci_gpus() {
     found=0
     for gpu in "${TRAINMON_PCI:-/sys/bus/pci/devices}"/*; do
@@ -265,7 +266,7 @@ pci_gpus() {
 
 watch_host() {
     while kill -0 $$ 2>/dev/null; do
-        say look_host
+        emit sample_host
         sleep "$period"
     done
 }
@@ -273,7 +274,7 @@ watch_host() {
 watch_disk() {
     disk=$1
     while kill -0 $$ 2>/dev/null; do
-        boxed "$patience" hung_disk look_disk "$disk"
+        with_limit "$patience" hung_disk sample_disk "$disk"
         sleep 10
     done
 }
@@ -286,30 +287,30 @@ watch_gpus() {
     [ "$expected" -gt 0 ] || expected=null
     ticks=0
     while kill -0 $$ 2>/dev/null; do
-        [ $((ticks % (30 / period + 1))) -eq 0 ] && boxed $((4 * patience)) hung_gpus look_gpus gpus "$slow"
-        boxed $((4 * patience)) hung_gpus look_gpus gpu "$fast"
+        [ $((ticks % (30 / period + 1))) -eq 0 ] && with_limit $((4 * patience)) hung_gpus sample_gpus gpus "$slow"
+        with_limit $((4 * patience)) hung_gpus sample_gpus gpu "$fast"
         ticks=$((ticks + 1))
         sleep "$period"
     done
 }
 
-hear() {
+renew_lease() {
     while [ "$(dd bs=4096 count=1 2>/dev/null | wc -c)" -gt 0 ]; do
         kill -USR1 $$ 2>/dev/null || exit
     done
     kill -TERM $$ 2>/dev/null
 }
 
-# The last word must not block either: the client may have stopped reading.
-leave() {
+# The last line must not block either: the client may have stopped reading.
+finish() {
     trap '' USR1 TERM HUP INT
     # shellcheck disable=SC2086
     end $jobs
     reading bye "\"why\":\"$1\"" &
-    word=$!
-    (sleep 1; kill $word) 2>/dev/null &
+    bye=$!
+    (sleep 1; kill $bye) 2>/dev/null &
     guard=$!
-    wait $word 2>/dev/null
+    wait $bye 2>/dev/null
     end $guard
     exit 0
 }
@@ -320,17 +321,17 @@ jobs=
 probe=sh
 command -v nvidia-smi >/dev/null 2>&1 && probe=nvidia-smi
 trap 'beat=1' USR1
-trap 'leave "standard input was closed"' TERM
-trap 'leave "told to end"' HUP INT
+trap 'finish "the client closed the connection"' TERM
+trap 'finish "ended by a signal"' HUP INT
 hello
 exec 3<&0 </dev/null
-hear <&3 3<&- &
+renew_lease <&3 3<&- &
 jobs=$!
 exec 3<&-
 watch_host &
 jobs="$jobs $!"
 expected=$(pci_gpus)
-[ "$expected" -eq 0 ] || say reading gpus "\"g\":[],\"expected\":$expected"
+[ "$expected" -eq 0 ] || emit reading gpus "\"g\":[],\"expected\":$expected"
 [ $probe = sh ] || { watch_gpus & jobs="$jobs $!"; }
 for path in "$@"; do
     watch_disk "$path" &
@@ -345,5 +346,5 @@ while :; do
     while kill -0 $nap 2>/dev/null; do wait $nap 2>/dev/null; done
     read_uptime
     [ -z "$beat" ] || last=$up beat=
-    [ $((up - last)) -lt "$lease" ] || leave "no sign of the client for $lease s"
+    [ $((up - last)) -lt "$lease" ] || finish "the client has been silent for $lease s"
 done

@@ -1,4 +1,4 @@
-# Read the first spec and make its period and its disks the arguments of the fallback script, which is appended here.
+# Reads the first spec, and makes its period and disks the arguments of the fallback script, which is appended here.
 while IFS= read -r line; do
     case $line in "{"*) break ;; esac
 done

@@ -152,7 +152,7 @@ def test_it_says_who_it_is_and_how_the_host_is(shell: str, start: Any):
     fallback = start(shell)
     hello = fallback.line()
     assert (hello.host, hello.probe, hello.python) == (os.uname().nodename, "sh", None)
-    assert hello.note == "no usable python3: the main numbers only, no logs, switch files or checkpoints"
+    assert hello.note == "no usable python3: only the main numbers, no logs, switch files or checkpoints"
     assert hello.cpu_count == os.cpu_count()
     assert abs(hello.t - time.time()) < 5
     host = fallback.first(readings.HostSample)
@@ -281,7 +281,7 @@ def test_the_end_of_standard_input_ends_everything(shell: str, start: Any):
     family = fallback.family()
     assert len(family) > 4
     fallback.process.stdin.close()
-    assert fallback.first(readings.Bye).why == "standard input was closed"
+    assert fallback.first(readings.Bye).why == "the client closed the connection"
     assert fallback.process.wait(timeout=40) == 0
     wait_until(lambda: not any(map(alive, family)))
     assert fallback.stderr() == ""
@@ -294,7 +294,7 @@ def test_silence_ends_it_and_a_byte_now_and_then_keeps_it(shell: str, start: Any
         fallback.first(readings.HostSample)
         fallback.beat()
     assert fallback.process.poll() is None
-    assert fallback.first(readings.Bye).why == "no sign of the client for 2 s"
+    assert fallback.first(readings.Bye).why == "the client has been silent for 2 s"
 
 
 def test_a_client_that_stopped_reading_cannot_keep_it(shell: str, start: Any):
