@@ -70,13 +70,13 @@ def run(argv: Sequence[str]) -> int:
 def route(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The command of a line, and its arguments. A sub-command wins over a host of the same name, and
     `--` before a name makes it a host: `trainmon-tui -- check`."""
-    words = iter(enumerate(argv))
-    for index, word in words:
-        if word in TAKES_A_VALUE:
-            next(words, None)
-        elif word in COMMANDS[1:]:
-            return word, [*argv[:index], *argv[index + 1 :]]
-        elif word == "--" or not word.startswith("-"):
+    arguments = iter(enumerate(argv))
+    for index, argument in arguments:
+        if argument in TAKES_A_VALUE:
+            next(arguments, None)
+        elif argument in COMMANDS[1:]:
+            return argument, [*argv[:index], *argv[index + 1 :]]
+        elif argument == "--" or not argument.startswith("-"):
             break
     return DASHBOARD, list(argv)
 

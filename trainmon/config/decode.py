@@ -20,10 +20,10 @@ COMPARED = ("name", "cluster", "login", "nodes", "pattern", "at", "from")
 
 def decode(raw: dict[str, object], file: str) -> tuple[Settings | None, list[str]]:
     """The settings of a raw config and the problems found in it. The settings are None when there is any problem."""
-    walk = _Walk()
-    values = walk.table(raw, Settings, where="", prefix="")
-    problems = walk.problems
-    if not walk.lost_values:
+    decoder = _Decoder()
+    values = decoder.table(raw, Settings, where="", prefix="")
+    problems = decoder.problems
+    if not decoder.lost_values:
         settings = msgspec.convert(values, Settings)
         problems = [*problems, *conflicts(settings)]
         if not problems:
@@ -31,7 +31,7 @@ def decode(raw: dict[str, object], file: str) -> tuple[Settings | None, list[str
     return None, [f"{file}: {problem}" for problem in problems]
 
 
-class _Walk:
+class _Decoder:
     """Walks over the raw tables and the structs that they should become, and collects the problems."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Walk:
                 values[new] = values.pop(old)
         for key, field in fields.items():
             if field.required and key not in raw:
-                self.lose(where, f"{quoted(prefix + key)} is missing")
+                self.report_lost(where, f"{quoted(prefix + key)} is missing")
             self.lost_values |= field.required and key not in values
         return values
 
@@ -70,7 +70,7 @@ class _Walk:
                 values[key] = value_type(type_).parse(value)
             except InvalidValue as wrong:
                 # The default replaces it, so that the tables can still be compared for other mistakes.
-                report = self.lose if key in COMPARED else self.problem
+                report = self.report_lost if key in COMPARED else self.problem
                 report(where, f"{quoted(prefix + key)} {wrong}")
         elif many:
             values[key] = list(self.tables(key, value, struct))
@@ -78,7 +78,7 @@ class _Walk:
             inner, prefix = (where, f"{prefix}{key}.") if where else (f"[{key}]", "")
             values[key] = self.table(value, struct, where=inner, prefix=prefix)
         else:
-            self.lose(where, f"{quoted(prefix + key)} must be a table, not {describe(value)}")
+            self.report_lost(where, f"{quoted(prefix + key)} must be a table, not {describe(value)}")
 
     def tables(self, key: str, value: object, struct: type[Table]) -> Iterable[dict[str, object]]:
         """The tables of a list, without those of an unknown type."""
@@ -86,7 +86,7 @@ class _Walk:
         if isinstance(value, list):
             items = {f"[[{key}]] #{number}": item for number, item in enumerate(value, 1)}
         if not all(isinstance(item, dict) for item in items.values()):
-            self.lose("", f"{quoted(key)} must be a table, [[{key}]], not {describe(value)}")
+            self.report_lost("", f"{quoted(key)} must be a table, [[{key}]], not {describe(value)}")
             return
         for location, item in items.items():
             assert isinstance(item, dict)
@@ -95,13 +95,13 @@ class _Walk:
             try:
                 values = self.table(item, struct, where=where, prefix="")
             except InvalidValue as wrong:
-                self.lose(where, f'"type" {wrong}')
+                self.report_lost(where, f'"type" {wrong}')
             else:
                 yield struct.pack(values)
 
     def problem(self, where: str, text: str) -> None:
         self.problems.append(f"{where}: {text}" if where else text)
 
-    def lose(self, where: str, text: str) -> None:
+    def report_lost(self, where: str, text: str) -> None:
         self.lost_values = True
         self.problem(where, text)

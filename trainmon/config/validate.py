@@ -124,8 +124,7 @@ def _runs(settings: Settings) -> Iterator[str]:
 
 
 def _maintenance(settings: Settings) -> Iterator[str]:
-    names = [rule.name for rule in RULES]
-    runs = [run.name for run in settings.runs]
+    rules, runs = [rule.name for rule in RULES], [run.name for run in settings.runs]
     for number, entry in enumerate(settings.maintenance, 1):
         where = f"[[maintenance]] #{number}" + (f" ({entry.name})" if entry.name else "")
         if entry.begin is None and entry.at is None:
@@ -133,8 +132,8 @@ def _maintenance(settings: Settings) -> Iterator[str]:
         elif entry.begin is not None and (entry.at is not None or entry.days):
             extra = "at" if entry.at is not None else "days"
             yield f'{where}: "from" is for a single window; remove "{extra}"'
-        if entry.rule is not None and entry.rule not in names:
-            yield f"{where}: no rule {quoted(entry.rule)}{did_you_mean(entry.rule, names)}"
+        if entry.rule is not None and entry.rule not in rules:
+            yield f"{where}: no rule {quoted(entry.rule)}{did_you_mean(entry.rule, rules)}"
         if entry.run is not None and entry.run not in runs and runs:
             yield f"{where}: no run {quoted(entry.run)}{did_you_mean(entry.run, runs)}"
 

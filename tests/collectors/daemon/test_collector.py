@@ -11,7 +11,7 @@ import pytest
 from collectors.daemon.collector import DaemonCollector
 from collectors.daemon.protocol import request_argv
 from tests.tui.states.alerts import ALERTS, SILENCES, alert, channel
-from trainmon.cli.alerts.status import LATELY
+from trainmon.cli.alerts.status import MAX_AGE
 from trainmon.engine.snapshot import alert_status
 from trainmon.lib import HostUnreachable, LoginNeeded
 from trainmon.model import (
@@ -74,7 +74,7 @@ class Bastion:
     def stopped(self, at: float) -> Completed:
         """Since then it does nothing; it wrote so 10 s before at the earliest."""
         looked = self.clock.passed - at
-        return Completed(3 if looked > LATELY else 1, self.status(looked=looked, words="it hangs"), b"")
+        return Completed(3 if looked > MAX_AGE else 1, self.status(looked=looked, words="it hangs"), b"")
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
         self.ran.append(tuple(argv))
@@ -196,7 +196,7 @@ def test_one_that_hangs_is_taken_over_from_within_a_minute(phase: int) -> None:
     stage.play(60)
 
     assert [who for _, who in stage.duties] == ["bastion", "us: it hangs"]
-    assert LATELY < stage.duties[1][0] - began <= 58.0
+    assert MAX_AGE < stage.duties[1][0] - began <= 58.0
 
 
 def test_a_daemon_that_is_started_again_within_its_grace_changes_nothing() -> None:

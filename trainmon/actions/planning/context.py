@@ -236,7 +236,7 @@ class PlanContext:
             needs_slurm=needs_slurm,
         )
 
-    def known(self, job: Job | None) -> Job:
+    def check_job(self, job: Job | None) -> Job:
         """The job, if its present state is known.
 
         Raises:
@@ -285,7 +285,7 @@ class PlanContext:
         source = self.slurm
         is_unknown = self.cluster in self.readback.errors or source is None or source.health in ("off", "down")
         if job is not None or is_unknown:
-            self.known(job or self.job)
+            self.check_job(job or self.job)
 
 
 def context_of(

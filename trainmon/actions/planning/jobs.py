@@ -26,7 +26,7 @@ ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after 30 s. It saves nothin
 
 def requeue(context: PlanContext) -> RowPlan:
     """End the running attempt; the same job waits and starts again."""
-    job = context.known(context.job)
+    job = context.check_job(context.job)
     context.check_unarmed("the next attempt would end at once")
     if job.stage == "waiting":
         why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
@@ -105,7 +105,7 @@ def split_location(file: str) -> tuple[str, str]:
 
 def cancel(context: PlanContext) -> RowPlan:
     """End a job for good."""
-    job = context.known(context.job)
+    job = context.check_job(context.job)
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended already: {end_reason(job)}")
     waits, nodes, because = job.stage == "waiting", job.node_count or len(job.nodes), ""
@@ -141,7 +141,7 @@ def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
 
 def hold(context: PlanContext) -> RowPlan:
     """Keep waiting jobs from starting; where none waits, keep the running job from restarting."""
-    context.known(context.job)
+    context.check_job(context.job)
     wanted = [job for job in context.waiting or context.jobs[:1] if job.stage != "ended"]
     if not wanted:
         raise context.refused(f"no job of {context.name} waits or runs")
@@ -167,7 +167,7 @@ def hold(context: PlanContext) -> RowPlan:
 
 def release(context: PlanContext) -> RowPlan:
     """Let held jobs start."""
-    context.known(context.job)
+    context.check_job(context.job)
     held = [job for job in context.jobs if job.stage != "ended" and job.gone_at is None and is_held(job)]
     if not held:
         one = f"job {context.jobs[0].id} is not held"
@@ -206,17 +206,17 @@ def signal(context: PlanContext) -> RowPlan:
             f"{clean(context.request.signal, 20)} is not a signal that a trainer can catch",
             f"one of {', '.join(NUMBERS)}; C cancels the job",
         )
-    job = context.known(context.job)
+    job = context.check_job(context.job)
     if job.stage == "waiting":
         raise context.refused(f"job {job.id} waits: none of its processes runs", "C cancels it")
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended: {end_reason(job)}")
     if job.key in context.readback.errors:
         raise context.refused(f"its steps could not be read: {context.readback.errors[job.key]}")
-    return _planned(context, job, name)
+    return _signal_plan(context, job, name)
 
 
-def _planned(context: PlanContext, job: Job, name: str) -> RowPlan:
+def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
     all_steps = context.readback.steps.get(job.key, ())
     steps = [step for step in all_steps if not step.rpartition(".")[2].startswith(NO_STEPS)]
     batch = not steps

@@ -159,7 +159,7 @@ def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
     jobs = context.jobs
     context.check_queue(jobs[0] if jobs else None)
     read = [job for job in jobs if job.key not in context.readback.errors]
-    actions = [_keep_off(context, job, names) for job in read if not set(names) <= set(job.excluded)]
+    actions = [_exclude_nodes(context, job, names) for job in read if not set(names) <= set(job.excluded)]
     if context.cluster_info is not None and context.cluster_info.may_operate:
         nodes = {**context.state.scheduler_nodes, **context.readback.nodes}
         actions += [_drain(context, name) for name in names if name not in nodes or not nodes[name].is_drained]
@@ -169,7 +169,7 @@ def _exclusion(context: PlanContext, names: list[str]) -> list[Action]:
     return actions
 
 
-def _keep_off(context: PlanContext, job: Job, names: list[str]) -> Action:
+def _exclude_nodes(context: PlanContext, job: Job, names: list[str]) -> Action:
     context = replace(context, run=next((run for run in context.state.runs.values() if job.key in run.jobs), None))
     already = (*job.excluded, *job.excluded_in_part)
     missing = [name for name in names if name not in job.excluded]

@@ -70,13 +70,13 @@ def command(verb: str) -> click.Command:
     """The command of a verb."""
     act = next(act for act in ACTS if act.verb == verb)
 
-    def callback(words: tuple[str, ...], **options: Any) -> int:
+    def callback(args: tuple[str, ...], **options: Any) -> int:
         from trainmon.cli.act.run import Options, run
 
-        return run(act.verb, words, Options(**options))
+        return run(act.verb, args, Options(**options))
 
     decorated: Callable[..., Any] = callback
-    subjects = click.argument("words", nargs=-1, required=True, metavar=act.subject)
+    subjects = click.argument("args", nargs=-1, required=True, metavar=act.subject)
     decorators: tuple[Decorator, ...] = (*COMMON, *reversed(act.options), subjects)
     for decorator in decorators:
         decorated = decorator(decorated)

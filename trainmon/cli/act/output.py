@@ -11,7 +11,7 @@ from trainmon.lib import Seconds, cell_width, clean
 from trainmon.model import Action, CreateFile, Execute, Plan, Record, Refusal, State
 from tui.style import DEAD, WARN
 
-LONG = 100_000
+MAX_LINE = 100_000
 """Characters of a line that are printed: a command is never cut."""
 
 KEYS = {
@@ -24,7 +24,7 @@ KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
 QUOTED = re.compile("(“[^”]*”)")
 """What a person wrote into a switch file: plan C is no key there."""
 
-TWICE = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
+KEY_AND_COMMAND = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 """A sentence that names the key and the command."""
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
@@ -33,7 +33,7 @@ CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
 CONFIRM: Seconds = 8.0
 """How long to wait for the first effect: a file that is there, a job that is held."""
 
-WORST = (1, 3, 4, 0)
+WORST_FIRST = (1, 3, 4, 0)
 """Exit statuses, the worst first."""
 
 
@@ -65,7 +65,7 @@ def refused(refusal: Refusal) -> Iterator[str]:
 
 def in_commands(sentence: str) -> str:
     """Where a sentence names a key of the dashboard, the command: `U takes it back` → `unkill takes it back`."""
-    sentence = TWICE.sub("", sentence)
+    sentence = KEY_AND_COMMAND.sub("", sentence)
     if "releas" in sentence:  # the one key that does two things
         sentence = sentence.replace("(H)", "(`release`)")
     parts = QUOTED.split(sentence)
@@ -92,7 +92,7 @@ def _action(action: Action) -> Iterator[str]:
 
 
 def _safe(text: str) -> str:
-    return clean(text, LONG)
+    return clean(text, MAX_LINE)
 
 
 # ---- progress --------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def follow(
             missing = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
             if missing:
                 print_line(line(None, action, f"still to come: {', '.join(missing)}"))
-    return next(code for code in WORST if code in codes)
+    return next(code for code in WORST_FIRST if code in codes)
 
 
 def _code(record: Record | None, wait: Seconds | None) -> int:

@@ -59,7 +59,7 @@ class Backend(Protocol):
     def act(self, actions: Sequence[Action]) -> None: ...
 
 
-def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
+def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:
     """Run it with the config's hosts; returns the exit status."""
     from trainmon.config import load_settings
     from trainmon.lib import find_state_directory
@@ -75,16 +75,16 @@ def run(verb: Verb, words: tuple[str, ...], options: Options) -> int:
     watcher = StateWatcher(backend.subscribe)
     try:
         wait_for_sources(watcher)
-        return carry_out(backend, watcher, verb, words, options)
+        return carry_out(backend, watcher, verb, args, options)
     finally:
         watcher.close()
         backend.stop()
 
 
-def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, words: tuple[str, ...], options: Options) -> int:
+def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, args: tuple[str, ...], options: Options) -> int:
     """Run it with a backend whose sources have answered."""
     try:
-        request = _request(watcher.state, verb, words, options)
+        request = _request(watcher.state, verb, args, options)
     except NotFound as error:
         print_error(str(error))
         slurms = [source for source in watcher.state.sources.values() if source.kind == "slurm"]
@@ -126,16 +126,14 @@ def have_answered(state: State) -> bool:
     return bool(sources) and all(has_answered(state, source) for source in sources)
 
 
-def _request(state: State, verb: Verb, words: tuple[str, ...], options: Options) -> ActionRequest:
+def _request(state: State, verb: Verb, args: tuple[str, ...], options: Options) -> ActionRequest:
     """The request of a command line.
 
     Raises:
-        NotFound: when a word names nothing.
+        NotFound: when an argument names nothing.
     """
-    signal = None
-    if verb == "signal":
-        words, signal = split_signal(words, state)
-    subjects = resolve(verb, words, state)
+    args, signal = split_signal(args, state) if verb == "signal" else (args, None)
+    subjects = resolve(verb, args, state)
     if options.run is not None:
         resolve("save", (options.run,), state)
     return ActionRequest(

@@ -10,7 +10,7 @@ from trainmon.config import did_you_mean, quoted
 from trainmon.lib import TrainmonError
 from trainmon.model import Job, State, Verb
 
-OF_JOBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
+JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
 """Verbs that also take jobs. A job that belongs to no run has no switches and no script."""
 
 JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(?:\+(?P<component>\d+))?")
@@ -25,54 +25,54 @@ class NotFound(TrainmonError):
     """An argument names no run, job or node, or more than one job."""
 
 
-def split_signal(words: tuple[str, ...], state: State) -> tuple[tuple[str, ...], str | None]:
+def split_signal(args: tuple[str, ...], state: State) -> tuple[tuple[str, ...], str | None]:
     """`video-2b USR1` → the runs, and the signal if the last argument is one.
 
     Raises:
         NotFound: when it looks like a signal, but is none.
     """
-    *before, last = words
+    *before, last = args
     name = last.removeprefix("SIG")
     if not before or last in state.runs or not LIKE_A_SIGNAL.fullmatch(name):
-        return words, None
+        return args, None
     if name in NUMBERS or f"SIG{name}" in signal.Signals.__members__:
         return tuple(before), name
     raise NotFound(f"no signal and no run is called {quoted(last)}{did_you_mean(name, list(NUMBERS))}", hint=SIGNALS)
 
 
-def resolve(verb: Verb, words: tuple[str, ...], state: State) -> tuple[str, ...]:
+def resolve(verb: Verb, args: tuple[str, ...], state: State) -> tuple[str, ...]:
     """The names of these rows in the State.
 
     Raises:
         NotFound: when an argument names nothing, or several jobs.
     """
     if verb != "exclude":
-        return tuple(dict.fromkeys(_run_or_job(verb, word, state) for word in words))
+        return tuple(dict.fromkeys(_run_or_job(verb, arg, state) for arg in args))
     known = [*state.nodes, *state.scheduler_nodes]
-    for word in words:
-        if word not in known and cluster_of(state, word) is None:
-            raise NotFound(f"no node {quoted(word)} is watched or known to Slurm{did_you_mean(word, known)}")
-    return tuple(dict.fromkeys(words))
+    for arg in args:
+        if arg not in known and cluster_of(state, arg) is None:
+            raise NotFound(f"no node {quoted(arg)} is watched or known to Slurm{did_you_mean(arg, known)}")
+    return tuple(dict.fromkeys(args))
 
 
-def _run_or_job(verb: Verb, word: str, state: State) -> str:
-    if word in state.runs:
-        return word
-    takes_jobs = verb in OF_JOBS
-    named = JOB.fullmatch(word)
+def _run_or_job(verb: Verb, arg: str, state: State) -> str:
+    if arg in state.runs:
+        return arg
+    takes_jobs = verb in JOB_VERBS
+    named = JOB.fullmatch(arg)
     if named is None:
         hint = _runs(state)
         if takes_jobs:
-            ids = ", ".join(job.id for job in _present([job for job in state.jobs.values() if job.name == word])[:8])
+            ids = ", ".join(job.id for job in _present([job for job in state.jobs.values() if job.name == arg])[:8])
             hint += "; a job is named by its id" + (f": {ids}" if ids else "")
         what = "run and no job" if takes_jobs else "run"
-        raise NotFound(f"no {what} {quoted(word)}{did_you_mean(word, list(state.runs))}", hint=hint)
-    job = _job(named["cluster"], named["id"], word, state)
+        raise NotFound(f"no {what} {quoted(arg)}{did_you_mean(arg, list(state.runs))}", hint=hint)
+    job = _job(named["cluster"], named["id"], arg, state)
     if named["component"] is not None and job in state.jobs and not state.jobs[job].components:
         raise NotFound(f"job {named['id']} is not heterogeneous: it has no component +{named['component']}")
     run = job if takes_jobs else next((run.name for run in state.runs.values() if job in run.jobs), None)
     if run is None:
-        raise NotFound(f"job {word} belongs to no run; {verb} needs a run", hint=_runs(state))
+        raise NotFound(f"job {arg} belongs to no run; {verb} needs a run", hint=_runs(state))
     return run
 
 
@@ -81,10 +81,10 @@ def _runs(state: State) -> str:
     return f"runs: {', '.join(names)}" if names else "no run is in the config, and none of your jobs is running"
 
 
-def _job(cluster: str | None, number: str, word: str, state: State) -> str:
+def _job(cluster: str | None, number: str, arg: str, state: State) -> str:
     """The key of the one job that is meant. If there is one Slurm, it may be a job that no queue lists."""
     if cluster is not None and cluster not in state.clusters:
-        raise NotFound(f"job {word}: no cluster {quoted(cluster)}{did_you_mean(cluster, state.clusters)}")
+        raise NotFound(f"job {arg}: no cluster {quoted(cluster)}{did_you_mean(cluster, state.clusters)}")
     jobs = [job for job in state.jobs.values() if cluster in (None, job.cluster)]
     exact = [job for job in jobs if number in (job.id, job.target, job.key.partition("/")[2])]
     found = _present(exact) or _present([job for job in jobs if str(job.array) == number])
@@ -92,12 +92,11 @@ def _job(cluster: str | None, number: str, word: str, state: State) -> str:
     found = found or _present([job for job in jobs if job.has_number(number)])
     if len(found) > 1:
         several = "is an array" if len({job.cluster for job in found}) == 1 else "is in several clusters"
-        raise NotFound(f"{word} {several}: name one of {', '.join(job.key for job in found[:8])}")
-    with_slurm = [name for name in state.clusters if f"slurm:{name}" in state.sources]
-    clusters = [cluster] if cluster is not None else with_slurm
+        raise NotFound(f"{arg} {several}: name one of {', '.join(job.key for job in found[:8])}")
+    clusters = [name for name in state.clusters if f"slurm:{name}" in state.sources] if cluster is None else [cluster]
     if found or len(clusters) == 1:
         return found[0].key if found else f"{clusters[0]}/{number}"
-    raise NotFound(f"no job {word} is in any queue", hint=f"name it with its cluster: CLUSTER/{number}")
+    raise NotFound(f"no job {arg} is in any queue", hint=f"name it with its cluster: CLUSTER/{number}")
 
 
 def _present(jobs: list[Job]) -> list[Job]:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from trainmon.lib import Instant, Seconds
     from trainmon.model import Alert
 
-LATELY: Seconds = 45.0
+MAX_AGE: Seconds = 45.0
 """A running monitor evaluates every second, and records it every ten. The dashboard of another machine polls every ten
 seconds, so it replaces a daemon that hangs within a minute."""
 
-LATELY_BY_CRON: Seconds = 15 * 60.0
+MAX_AGE_BY_CRON: Seconds = 15 * 60.0
 """A check of `--once` is current until two more are missing (`service cron`: every five minutes)."""
 
 UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
@@ -77,9 +77,9 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
     age = now - duty.note.last_tick_at
     if not duty.is_held and duty.note.program != "once":
         return f"no monitor runs: {duty.note.program or 'the last one'} ended; its last check was {ago(age)} ago"
-    if duty.is_held and age > LATELY:
+    if duty.is_held and age > MAX_AGE:
         return f"the last recorded check was {ago(age)} ago; the monitor hangs or cannot write: {UNWRITTEN}"
-    limit = LATELY_BY_CRON if duty.note.program == "once" else LATELY
+    limit = MAX_AGE_BY_CRON if duty.note.program == "once" else MAX_AGE
     return f"the last check was {ago(age)} ago" if age > limit else None
 
 
@@ -173,5 +173,5 @@ def _cells(alert: Alert, age: str) -> tuple[str, ...]:
 def _clock(at: Instant | None) -> str:
     if at is None:
         return "?"
-    form = "%H:%M:%S" if abs(time.time() - at) < 20 * 3_600 else "%Y-%m-%d %H:%M"
-    return time.strftime(form, time.localtime(at))
+    is_recent = abs(time.time() - at) < 20 * 3_600
+    return time.strftime("%H:%M:%S" if is_recent else "%Y-%m-%d %H:%M", time.localtime(at))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.quota.command import QuotaQuery, run_query
 from trainmon.cli.check.probe import ProbeOutput, run_probe
-from trainmon.cli.check.rows import Row, Tested, check_files
+from trainmon.cli.check.rows import FileTest, Row, check_files
 from trainmon.cli.check.slurm import SlurmCheck, check_slurm
 from trainmon.lib import (
     HostKeyRefused,
@@ -46,7 +46,7 @@ class HostCheck(NamedTuple):
     python: str
     spec: Spec | None
     """None: only Slurm is checked there."""
-    files: tuple[Tested, ...] = ()
+    files: tuple[FileTest, ...] = ()
     slurm: SlurmCheck | None = None
     ssh_config: Path | None = None
     quotas: tuple[QuotaQuery, ...] = ()

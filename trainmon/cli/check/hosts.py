@@ -18,7 +18,7 @@ from collectors.discovery import watch_plan
 from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
 from trainmon.cli.check.host import HostCheck, check_host
-from trainmon.cli.check.rows import Row, Tested, files_of
+from trainmon.cli.check.rows import FileTest, Row, files_of
 from trainmon.cli.check.slurm import SlurmCheck
 from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import ClusterSettings, Settings, run_specs
@@ -91,7 +91,7 @@ class ClusterCheck(NamedTuple):
             if host not in named:
                 yield self.task(host, specs[host], (), None)
 
-    def task(self, host: str, spec: Spec | None, files: tuple[Tested, ...], slurm: SlurmCheck | None) -> Task:
+    def task(self, host: str, spec: Spec | None, files: tuple[FileTest, ...], slurm: SlurmCheck | None) -> Task:
         is_here = is_local(self.cluster, host)
         python = sys.executable if is_here else self.cluster.python
         disks = [disk for disk in self.settings.disks if spec and disk.path in spec.disks]

@@ -24,7 +24,7 @@ class Row(NamedTuple):
 PATH_TIMEOUT: Seconds = 5.0
 
 
-class Tested(NamedTuple):
+class FileTest(NamedTuple):
     """A path, the flag of test(1) that it must pass, and the texts of both results."""
 
     path: str
@@ -34,43 +34,43 @@ class Tested(NamedTuple):
     fix: str
 
 
-def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[Tested]:
+def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTest]:
     """The checks of the runs' files, and of the paths whose disks are watched."""
     for path in shared:
-        yield Tested(path, "-r", "readable", "missing or not readable", "create it, or ask for read permission")
+        yield FileTest(path, "-r", "readable", "missing or not readable", "create it, or ask for read permission")
     for run in runs:
         if run.script is not None:
-            yield Tested(run.script, "-r", "readable", "missing or not readable", f"fix `script` of run {run.name}")
+            yield FileTest(run.script, "-r", "readable", "missing or not readable", f"fix `script` of run {run.name}")
         if run.checkpoints is not None:
             fix = "create it, or ask for permission to list and enter it"
-            yield Tested(run.checkpoints, "-d", "a directory", "missing or not a directory", fix)
-            yield Tested(run.checkpoints, "-r", "can be listed", "is not readable", fix)
-            yield Tested(run.checkpoints, "-x", "can be entered", "cannot be entered (no x permission)", fix)
+            yield FileTest(run.checkpoints, "-d", "a directory", "missing or not a directory", fix)
+            yield FileTest(run.checkpoints, "-r", "can be listed", "is not readable", fix)
+            yield FileTest(run.checkpoints, "-x", "can be entered", "cannot be entered (no x permission)", fix)
     folders = [dirname(path) or "/" for run in runs for path in (run.kill_switch, run.save_switch) if path is not None]
     for folder in dict.fromkeys(folders):
         fix = "create it, or ask for write permission: save and kill need it"
-        yield Tested(folder, "-w", "switch files can be created", "missing or not writable", fix)
+        yield FileTest(folder, "-w", "switch files can be created", "missing or not writable", fix)
 
 
-def tested(host: str, shell: Shell, wanted: Tested) -> Row:
+def run_test(host: str, shell: Shell, test: FileTest) -> Row:
     """One path on one host."""
     try:
-        done = shell.run(["test", wanted.flag, wanted.path], timeout=PATH_TIMEOUT)
+        done = shell.run(["test", test.flag, test.path], timeout=PATH_TIMEOUT)
     except TrainmonError as error:
-        return Row("bad", host, wanted.path, error.message, error.hint)
+        return Row("bad", host, test.path, error.message, error.hint)
     if done.status:
-        return Row("bad", host, wanted.path, wanted.bad, wanted.fix)
-    return Row("ok", host, wanted.path, wanted.good)
+        return Row("bad", host, test.path, test.bad, test.fix)
+    return Row("ok", host, test.path, test.good)
 
 
-def check_files(host: str, shell: Shell, wanted: Sequence[Tested]) -> Iterator[Row]:
+def check_files(host: str, shell: Shell, tests: Sequence[FileTest]) -> Iterator[Row]:
     """One row per path: the first check that fails, or the last one."""
-    paths: dict[str, list[Tested]] = {}
-    for one in wanted:
-        paths.setdefault(one.path, []).append(one)
+    paths: dict[str, list[FileTest]] = {}
+    for test in tests:
+        paths.setdefault(test.path, []).append(test)
     for tests in paths.values():
         for test in tests:
-            row = tested(host, shell, test)
+            row = run_test(host, shell, test)
             if row.mark == "bad":
                 break
         yield row

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, present
-from trainmon.cli.check.rows import Row, Tested, tested
+from trainmon.cli.check.rows import FileTest, Row, run_test
 from trainmon.lib import counted
 from trainmon.model import Job, RunSpec, by_name
 from trainmon.slurm import commands, errors, parse_jobs
@@ -123,5 +123,5 @@ def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
         yield Row("note", host, "log", f"job {job.id} writes none", "name the run's `log`")
     else:
         fix = f"its output must be on a disk that {host} sees; or name the run's `log`"
-        check = Tested(path, "-r", f"followed: what job {job.id} prints", "cannot be read", fix)
-        yield tested(host, client.shell, check)
+        check = FileTest(path, "-r", f"followed: what job {job.id} prints", "cannot be read", fix)
+        yield run_test(host, client.shell, check)

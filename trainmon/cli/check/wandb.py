@@ -27,28 +27,28 @@ def check_wandb(
     client: Callable[[], WandbClient] = ChildClient,
 ) -> list[Row]:
     """The rows of W&B; none when no run names a project. Nothing is started then."""
-    wanted = [(run, run.wandb) for run in runs if run.wandb is not None]
-    if not wanted:
+    watched = [(run, run.wandb) for run in runs if run.wandb is not None]
+    if not watched:
         return []
     found = login()
     if found.location is None:
         return [Row("bad", "W&B", "key", found.error, found.hint)]
     rows = [Row("ok", "W&B", "key", f"in {found.location}, for {found.server}")]
-    with contextlib.closing(client()) as asking:
-        rows += _query(asking, found, wanted)
+    with contextlib.closing(client()) as connection:
+        rows += _query(connection, found, watched)
     return rows
 
 
-def _query(asking: WandbClient, login: Credentials, wanted: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
+def _query(connection: WandbClient, login: Credentials, watched: Sequence[tuple[RunSpec, WandbSpec]]) -> Iterator[Row]:
     try:
-        viewer = asking.query(ReadViewer(id=0), Viewer)
+        viewer = connection.query(ReadViewer(id=0), Viewer)
         teams = [team for team in viewer.teams if team != viewer.user]
         more = f" and {len(teams) - SHOWN} more" if len(teams) > SHOWN else ""
         of = f", of {', '.join(teams[:SHOWN])}{more}" if teams else ""
         yield Row("ok", "W&B", "server", f"{login.server} answers {viewer.user or 'a service account'}{of}")
-        for run, spec in wanted:
+        for run, spec in watched:
             try:
-                runs = asking.query(ListRuns(id=0, spec=spec), RunList).runs
+                runs = connection.query(ListRuns(id=0, spec=spec), RunList).runs
             except WandbError as failure:
                 if failure.kind in COMMON:
                     raise

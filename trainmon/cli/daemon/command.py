@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainmon import __version__
-from trainmon.cli.snapshot.command import asked_for, first_full_state
+from trainmon.cli.snapshot.command import first_full_state, requested_sources
 from trainmon.config import Settings
 from trainmon.engine.snapshot import exit_status
 from trainmon.lib import ConfigError, Instant, Seconds
@@ -206,7 +206,7 @@ def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | N
     finally:
         monitor.leave(None, FLUSH)
         logging.shutdown()
-    return exit_status(state, asked_for(settings, hosts))
+    return exit_status(state, requested_sources(settings, hosts))
 
 
 def evaluated(monitor: Monitor, timeout: Seconds) -> State:

@@ -15,7 +15,7 @@ import click
 from trainmon.cli.options import hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
-    from trainmon.cli.init.discovery import Account, Found
+    from trainmon.cli.init.discovery import Account, SlurmReport
 
 LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
 """The usual names of login hosts."""
@@ -52,13 +52,13 @@ def command(
     from trainmon.config import FILE_NAME, why_not_trusted
 
     login = login or _login_of(hosts)
-    found = None if offline else _found(login, ssh_config)
+    found = None if offline else _query_slurm(login, ssh_config)
     if not hosts and not login and found is None:
         hosts = _prompt_for_hosts()
         login = _login_of(hosts)
-        found = _found(login, ssh_config) if login and not offline else None
+        found = _query_slurm(login, ssh_config) if login and not offline else None
     nodes = [host for host in hosts if host != login]
-    written = _valid(name, login, nodes, found, None if offline else _account())
+    written = _valid(name, login, nodes, found, None if offline else _query_wandb())
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0
@@ -94,7 +94,7 @@ def _prompt_for_hosts() -> tuple[str, ...]:
     return tuple(answer.split())
 
 
-def _found(login: str | None, ssh_config: Path | None) -> Found | None:
+def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | None:
     """What the Slurm of a host, or of this machine, reports; None where there is none."""
     from trainmon.cli.init.discovery import query_slurm
     from trainmon.cli.terminal import ask_on_terminal
@@ -112,7 +112,7 @@ def _found(login: str | None, ssh_config: Path | None) -> Found | None:
         return None
 
 
-def _account() -> Account | None:
+def _query_wandb() -> Account | None:
     """Whose W&B key is on this machine; None where there is none."""
     from collectors.wandb.login import find_credentials
     from trainmon.cli.init.discovery import query_wandb
@@ -124,7 +124,9 @@ def _account() -> Account | None:
     return query_wandb(lambda: login)
 
 
-def _valid(name: str, login: str | None, nodes: Sequence[str], found: Found | None, account: Account | None) -> str:
+def _valid(
+    name: str, login: str | None, nodes: Sequence[str], found: SlurmReport | None, account: Account | None
+) -> str:
     """The text of the config, after it was decoded: what init writes always loads."""
     import tomllib
 

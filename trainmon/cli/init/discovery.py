@@ -24,7 +24,7 @@ from trainmon.transport.shell import AskUser
 RUNS_AT_MOST = 20
 
 
-class Found(NamedTuple):
+class SlurmReport(NamedTuple):
     """What a Slurm reports."""
 
     me: str
@@ -42,7 +42,7 @@ class Found(NamedTuple):
         return f"Slurm {self.version or ''}: {counted(len(self.nodes), 'node')}, {names}; {listed}".replace(" :", ":")
 
 
-def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None) -> Found:
+def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None) -> SlurmReport:
     """Query the Slurm of a login host, or of this machine.
 
     Raises:
@@ -64,7 +64,7 @@ def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None)
         running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
         latest = {job.name: job for job in reversed(running)}
         detailed = [_detailed(client, job) for job in list(latest.values())[:RUNS_AT_MOST]]
-        return Found(me, version, nodes, tuple(job for job in detailed if job.batch))
+        return SlurmReport(me, version, nodes, tuple(job for job in detailed if job.batch))
 
 
 def _detailed(client: Client, job: Job) -> Job:
@@ -113,8 +113,8 @@ def query_wandb(
         return None
     account = Account(found.server, found.location)
     try:
-        with contextlib.closing(client()) as asking:
-            viewer = asking.query(ReadViewer(id=0), Viewer)
+        with contextlib.closing(client()) as connection:
+            viewer = connection.query(ReadViewer(id=0), Viewer)
     except WandbError:
         return account  # `check` reports the error
     return account._replace(user=viewer.user, entity=viewer.entity, teams=viewer.teams)

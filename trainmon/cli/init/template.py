@@ -11,7 +11,7 @@ from trainmon.cli.init.discovery import folded
 from trainmon.lib import clean, counted, shorten
 
 if TYPE_CHECKING:
-    from trainmon.cli.init.discovery import Account, Found
+    from trainmon.cli.init.discovery import Account, SlurmReport
     from trainmon.model import Job
 
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -122,7 +122,7 @@ def text(
     name: str,
     login: str | None,
     nodes: Sequence[str],
-    found: Found | None = None,
+    found: SlurmReport | None = None,
     account: Account | None = None,
 ) -> str:
     """A config for these hosts, with what Slurm and W&B reported."""

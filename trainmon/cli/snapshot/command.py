@@ -65,18 +65,18 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         state = next_evaluation(monitor)
     finally:
         monitor.stop()
-    asked = asked_for(settings, hosts)
+    requested = requested_sources(settings, hosts)
     if as_json:
-        click.echo(encode(state, state.at, asked))
+        click.echo(encode(state, state.at, requested))
     else:
         from trainmon.cli.snapshot.tables import lines
         from trainmon.cli.terminal import plain
 
-        click.echo(plain("\n".join(lines(state, asked))))
-    return exit_status(state, asked)
+        click.echo(plain("\n".join(lines(state, requested))))
+    return exit_status(state, requested)
 
 
-def asked_for(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] | None:
+def requested_sources(settings: Settings, hosts: Sequence[str] = ()) -> frozenset[str] | None:
     """The sources that the verdict is about; None: all of them.
 
     With hosts on the command line, these are the hosts: their login host and Slurm are watched too, but must not hide

@@ -29,10 +29,10 @@ SCHEDULER_NODES = ("SCHEDULER'S NODE", "STATE", "REASON", "BY", "SINCE")
 DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "QUOTA LEFT", "AGE", "TROUBLE")
 
 
-def lines(state: State, asked: Container[str] | None = None) -> Iterator[str]:
+def lines(state: State, requested: Container[str] | None = None) -> Iterator[str]:
     """All tables that have something to say, the alerts first. `asked`: as for `verdict`."""
     now = state.at
-    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, asked)}"
+    yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, requested)}"
     alerts = worst_first(one for one in state.alerts.values() if one.is_open)
     yield from _section(ALERTS, [_alert(one, state) for one in alerts[:ALERTS_AT_MOST]])
     if len(alerts) > ALERTS_AT_MOST:

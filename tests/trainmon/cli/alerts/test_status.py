@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.alerting.rules import RULES
 from trainmon.cli.alerts.requests import find_alert, unmatched
-from trainmon.cli.alerts.status import LATELY, LATELY_BY_CRON, code, contract, lines
+from trainmon.cli.alerts.status import MAX_AGE, MAX_AGE_BY_CRON, code, contract, lines
 from trainmon.engine.snapshot import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow
@@ -49,9 +49,9 @@ def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: 
         (known(replace(PENDING, rule="gpu-hot"), held=False, program="once"), 0),
         (known(held=False), 3),
         (known(LOST, held=False), 3),
-        (known(age=LATELY + 1), 3),
-        (known(held=False, program="once", age=LATELY + 1), 0),
-        (known(held=False, program="once", age=LATELY_BY_CRON + 1), 3),
+        (known(age=MAX_AGE + 1), 3),
+        (known(held=False, program="once", age=MAX_AGE + 1), 0),
+        (known(held=False, program="once", age=MAX_AGE_BY_CRON + 1), 3),
         (AlertsNow(), 3),
     ],
 )

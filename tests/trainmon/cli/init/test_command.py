@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainmon.cli.test_main import trainmon
-from trainmon.cli.init.discovery import Found
+from trainmon.cli.init.discovery import SlurmReport
 from trainmon.cli.init.template import text
 from trainmon.config import load as config
 from trainmon.model import SchedulerNode
@@ -76,4 +76,4 @@ def test_it_can_be_printed(tmp_path: Path) -> None:
 
 def test_a_slurm_of_one_node_has_one_node() -> None:
     alone = SchedulerNode(name="gpu-1", cluster="main", state="IDLE")
-    assert Found("me", "22.05.8", (alone,), ()).summary == "Slurm 22.05.8: 1 node, gpu-1; 1 IDLE"
+    assert SlurmReport("me", "22.05.8", (alone,), ()).summary == "Slurm 22.05.8: 1 node, gpu-1; 1 IDLE"

@@ -10,7 +10,7 @@ from collectors.wandb.child_process import ChildClient
 from collectors.wandb.login import find_credentials
 from tests.lab.wandb_asking import environ_of
 from tests.lab.wandb_server import WandbServer
-from trainmon.cli.init.discovery import Account, Found, query_wandb
+from trainmon.cli.init.discovery import Account, SlurmReport, query_wandb
 from trainmon.cli.init.template import text
 from trainmon.config import load as config
 from trainmon.model import Job
@@ -35,7 +35,7 @@ def test_without_a_key_nothing_is_asked(tmp_path: Path) -> None:
 
 def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:
     account = Account("wandb.ai", "~/.netrc", "ana", "vision", ("ana", "vision"))
-    written = text("main", "login1", [], Found("ana", "23.02", (), (JOB,)), account)
+    written = text("main", "login1", [], SlurmReport("ana", "23.02", (), (JOB,)), account)
     assert "# W&B: the key in ~/.netrc is ana's on wandb.ai; teams: vision\n" in written
     assert '[[run]]\nname = "llm"\n' in written
     file = tmp_path / "t.toml"

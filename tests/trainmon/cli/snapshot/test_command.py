@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
-from trainmon.cli.snapshot.command import are_read, asked_for, has_answered
+from trainmon.cli.snapshot.command import are_read, has_answered, requested_sources
 from trainmon.cli.snapshot.tables import lines
 from trainmon.cli.terminal import table
 from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings
@@ -175,7 +175,7 @@ def test_an_act_does_not_wait_for_wandb() -> None:
 def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
     run = RunSettings(name="r", wandb="team/video", group="g")
     alone = Settings(runs=(run,))
-    assert asked_for(alone) == {"wandb:r"}
+    assert requested_sources(alone) == {"wandb:r"}
     state = State(
         sources={
             f"node:{local_hostname()}": Source(
@@ -184,17 +184,17 @@ def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
             "wandb:r": Source(name="wandb:r", kind="wandb", cluster="local", health="down"),
         }
     )
-    assert (verdict(state, asked_for(alone)), verdict(state)) == ("blind", "warning")
-    assert asked_for(Settings(runs=(replace(run, log="/logs/r.log"),))) is None
-    assert asked_for(Settings(runs=(run, RunSettings(name="other")))) is None
-    assert asked_for(replace(alone, disks=(DiskSettings(path="/"),))) is None
-    assert asked_for(replace(alone, clusters=(ClusterSettings(nodes=("n1",)),))) is None
-    assert asked_for(Settings()) is None
+    assert (verdict(state, requested_sources(alone)), verdict(state)) == ("blind", "warning")
+    assert requested_sources(Settings(runs=(replace(run, log="/logs/r.log"),))) is None
+    assert requested_sources(Settings(runs=(run, RunSettings(name="other")))) is None
+    assert requested_sources(replace(alone, disks=(DiskSettings(path="/"),))) is None
+    assert requested_sources(replace(alone, clusters=(ClusterSettings(nodes=("n1",)),))) is None
+    assert requested_sources(Settings()) is None
 
 
 def test_a_host_that_is_asked_for_is_not_hidden_by_what_is_watched_beside_it() -> None:
     """Its login host and its Slurm answer: of the host itself nothing is seen."""
-    asked = asked_for(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
+    asked = requested_sources(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
     assert asked == {"node:n1"}
     down = Source(name="node:n1", kind="node", cluster="local", health="down")
     login = Source(name="node:login1", kind="node", cluster="local", health="ok", seen_at=1.0)
