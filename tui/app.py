@@ -1,4 +1,4 @@
-"""The dashboard: wiring only. States come in by one door, keys go out to the backend."""
+"""The dashboard app: wiring only. States come in by one message, keys go out to the backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from trainmon.lib import Clock, SystemClock, clean
-from trainmon.model import Prompt, Source, State
+from trainmon.model import Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals import CommandPalette, LoginPrompt, Pick
@@ -28,30 +28,30 @@ from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
 from tui.services.hangup import on_hang_up
 from tui.services.state_feed import StateFeed, wait_before_paint
-from tui.services.toasts import Called, Toasts
+from tui.services.toasts import ChannelNotification, Toasts
 from tui.style import DARK, THEMES, Ascii, defaults, fitting, wants_ascii
 from tui.views import Command, commands
 from tui.widgets import Link
 
 SILENT_AFTER = 15.0
-"""The engine publishes every second or so; when it has said nothing this long, the header must not look well."""
+"""The engine publishes about once a second. After this time without a State, the header says so."""
 
 
 QUIET = 1.0
-"""A question opens by itself only this long after the last key: what is being typed is not its answer."""
+"""A login prompt opens by itself only this long after the last key, so that nobody types into it by accident."""
 
 
 class Published(Message):
-    """A State waits in the mailbox."""
+    """A State waits in the feed."""
 
 
 class Dashboard(App[None], inherit_bindings=False):
-    """The face of one backend."""
+    """The terminal user interface of one backend."""
 
     TITLE = "trainmon"
     CSS_PATH = "trainmon.tcss"
     ENABLE_COMMAND_PALETTE = False
-    """Ours is another: Textual's finds letters anywhere, in a list that lags behind what is typed."""
+    """We have our own: Textual's matches letters anywhere, and its list lags behind the typed text."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
     ALLOW_SELECT = False
@@ -60,23 +60,23 @@ class Dashboard(App[None], inherit_bindings=False):
         super().__init__()
         self.backend = backend
         self.clock = clock or SystemClock()
-        self.acting = ActionService(self, backend, self.clock)
-        self.alarming = AlertActionService(self, backend, self.clock)
-        self.messages = Toasts(self)
+        self.actions = ActionService(self, backend, self.clock)
+        self.alert_actions = AlertActionService(self, backend, self.clock)
+        self.toasts = Toasts(self)
         self.shown: State | None = None
         self.main = MainScreen(backend)
         self.animation_level = "none"
         self._latest: State | None = None
-        self._mailbox = StateFeed(lambda: self.post_message(Published()))
+        self._feed = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
-        self._key_at, self._heard_at = -inf, self.clock.monotonic()
+        self._key_at, self._received_at = -inf, self.clock.monotonic()
         self._paint_planned = self._paused = False
-        self._asked: LoginPrompt | None = None
+        self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
         for theme in THEMES:
             self.register_theme(theme)
-        asked = os.environ.get("TEXTUAL_THEME", "")
-        self.theme = asked if asked in self.available_themes else DARK.name
+        theme_name = os.environ.get("TEXTUAL_THEME", "")
+        self.theme = theme_name if theme_name in self.available_themes else DARK.name
         if wants_ascii(os.environ):
             self._filters.append(Ascii())
 
@@ -94,27 +94,27 @@ class Dashboard(App[None], inherit_bindings=False):
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, self.exit, None, 128 + signal.SIGTERM)
             on_hang_up(lambda: loop.call_soon_threadsafe(self.exit, None, 128 + signal.SIGHUP))
-        self._cancel = self.backend.subscribe(self._mailbox.put)
+        self._cancel = self.backend.subscribe(self._feed.put)
         self.set_interval(5.0, self._notice_silence)
 
     def on_unmount(self) -> None:
         self._cancel()
 
     def on_published(self) -> None:
-        state = self._mailbox.collect()
+        state = self._feed.collect()
         if state is None:
             return
-        self._latest, self._heard_at = state, self.clock.monotonic()
-        self.acting.update(state)
-        self.alarming.update(state)
+        self._latest, self._received_at = state, self.clock.monotonic()
+        self.actions.update(state)
+        self.alert_actions.update(state)
         if not self._paused and not self._paint_planned:
-            wait = wait_before_paint(self._painted_at, self._key_at, self._heard_at)
+            wait = wait_before_paint(self._painted_at, self._key_at, self._received_at)
             if wait > 0:
                 self._paint_planned = True
                 self.set_timer(wait, self._paint)
             else:
                 self._paint()
-        if self._heard_at - self._key_at >= QUIET or self._asked is not None:
+        if self._received_at - self._key_at >= QUIET or self._prompt is not None:
             self.call_after_refresh(self._ask, state.prompts)
 
     def _paint(self) -> None:
@@ -123,11 +123,11 @@ class Dashboard(App[None], inherit_bindings=False):
             return
         self.shown, self._painted_at = self._latest, self.clock.monotonic()
         with self.batch_update():
-            for screen in self._in_sight():
+            for screen in self._visible_screens():
                 self.show_on(screen)
 
-    def _in_sight(self) -> list[StateScreen]:
-        """The screen, and those seen through modal ones over it."""
+    def _visible_screens(self) -> list[StateScreen]:
+        """The current screen, and those below its dialogs."""
         found = []
         for screen in reversed(self.screen_stack):
             if isinstance(screen, StateScreen):
@@ -143,76 +143,69 @@ class Dashboard(App[None], inherit_bindings=False):
             screen.show(self.shown)
 
     def _notice_silence(self) -> None:
-        silent = self.clock.monotonic() - self._heard_at
-        self._say(silent_for=silent if silent > SILENT_AFTER else None)
-
-    def _say(self, *, silent_for: float | None) -> None:
-        """Have the headers in sight say how the screen itself is; nothing is painted when it is the same."""
-        for screen in self._in_sight():
-            screen.header.paused, screen.header.silent_for = self._paused, silent_for
+        """Show in the visible headers whether the screen is paused and the engine silent."""
+        silent = self.clock.monotonic() - self._received_at
+        for screen in self._visible_screens():
+            screen.header.paused = self._paused
+            screen.header.silent_for = silent if silent > SILENT_AFTER else None
             screen.header.again()
 
     async def on_event(self, event: events.Event) -> None:
-        """A key or a click wants its answer now, not with the next second's paint."""
+        """Handle a key or a click at once: the next paint must not wait for the second to end."""
         if isinstance(event, events.Key | events.MouseDown):
             self._key_at = self.clock.monotonic()
-        if isinstance(event, events.Key) and not event.is_forwarded and await self._obeyed(event):
+        if isinstance(event, events.Key) and not event.is_forwarded and await self._run_binding(event):
             return
         await super().on_event(event)
 
-    async def _obeyed(self, event: events.Key) -> bool:
-        """Do what a key is bound to at once, before the next key is looked at.
+    async def _run_binding(self, event: events.Key) -> bool:
+        """Run a key's binding before the next key is handled.
 
-        Textual hands a key to what has the focus and hears of it again when it comes back unused: of keys that arrive
-        in one packet, `/` and a name, the name would go to the pane and not to the line that `/` opens.
+        Textual gives a key to the focused widget first, and gets it back when it is unused. When `/` and a name arrive
+        in one packet, the name would go to the pane, and not to the input that `/` opens.
         """
         if isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen):
             return False
         return await self._check_bindings(event.key)
 
-    # ---- questions of logins: one at a time ----
+    # ---- login prompts: one at a time ----
 
     def _ask(self, prompts: tuple[Prompt, ...]) -> None:
         ids = {prompt.id for prompt in prompts}
         self._answered &= ids
-        if self._asked is not None:
-            if self._asked.prompt.id not in ids:
-                self._asked.withdraw()
+        if self._prompt is not None:
+            if self._prompt.prompt.id not in ids:
+                self._prompt.withdraw()
             return
-        waiting = [prompt for prompt in prompts if prompt.id not in self._answered]
-        if waiting:
-            self._asked = LoginPrompt(waiting[0], len(waiting) - 1)
-            self.push_screen(self._asked, self._answer)
+        pending = [prompt for prompt in prompts if prompt.id not in self._answered]
+        if pending:
+            self._prompt = LoginPrompt(pending[0], len(pending) - 1)
+            self.push_screen(self._prompt, self._answer)
 
     def _answer(self, answers: tuple[str, ...] | None) -> None:
-        asked, self._asked = self._asked, None
-        if asked is None:
+        prompt, self._prompt = self._prompt, None
+        if prompt is None:
             return
-        self._answered.add(asked.prompt.id)
-        self.backend.answer(asked.prompt.id, answers)
+        self._answered.add(prompt.prompt.id)
+        self.backend.answer(prompt.prompt.id, answers)
         if self._latest is not None:
             self._ask(self._latest.prompts)
 
     def action_login(self) -> None:
-        """Log in to a host that waits for a person; with several, ask which."""
-        held = self._held()
+        """Log in to a host that needs an interactive login; with several, ask which."""
+        sources = [] if self._latest is None else self._latest.sources.values()
+        held = [source for source in sources if source.phase == "held"]
         if not held:
-            self.notify("no host waits for a login", timeout=3, markup=False)
+            self.notify("no host needs a login", timeout=3, markup=False)
         elif len(held) == 1:
             self.backend.login(held[0].name)
         else:
             choices = [(source.name, clean(f"{source.name}  {source.error or ''}")) for source in held]
-            self.push_screen(Pick("Log in to", choices), self._login_to)
+            self.push_screen(
+                Pick("Log in to", choices), lambda name: None if name is None else self.backend.login(name)
+            )
 
-    def _login_to(self, name: str | None) -> None:
-        if name is not None:
-            self.backend.login(name)
-
-    def _held(self) -> list[Source]:
-        sources = [] if self._latest is None else self._latest.sources.values()
-        return [source for source in sources if source.phase == "held"]
-
-    # ---- messages ----
+    # ---- toasts ----
 
     def notify(
         self,
@@ -224,26 +217,23 @@ class Dashboard(App[None], inherit_bindings=False):
         markup: bool = True,
     ) -> None:
         super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
-        self.messages.watch()
+        self.toasts.watch()
 
-    def toast(self, title: str, words: str, severity: str, new: tuple[str, ...]) -> bool:
-        """Show what a channel tells, and ring for what is critical; from any thread. Whether there is a screen."""
-        return self.is_running and self.post_message(Called(title, words, severity, new))
+    def toast(self, title: str, text: str, severity: str, new: tuple[str, ...]) -> bool:
+        """Show a channel's notification, and ring the bell if it is critical; from any thread. False: no screen."""
+        return self.is_running and self.post_message(ChannelNotification(title, text, severity, new))
 
-    def on_called(self, told: Called) -> None:
-        if not self.alarming.is_news(told.new):
-            return
-        self.notify(told.words, title=told.title, severity=told.level, timeout=told.seconds, markup=False)
-        if told.rings:
-            self.bell()
+    def on_channel_notification(self, event: ChannelNotification) -> None:
+        if self.alert_actions.is_news(event.new):
+            self.notify(event.text, title=event.title, severity=event.level, timeout=20.0, markup=False)
+            if event.level == "error":
+                self.bell()
 
-    # ---- keys that work everywhere ----
+    # ---- navigation ----
 
     def place_of(self, screen: Screen[Any]) -> str:
-        """What the key table calls the place where this screen's keys are heard."""
+        """The name of this screen in the key table."""
         return screen.foot.place if isinstance(screen, StateScreen) else getattr(screen, "PLACE", "help")
-
-    # ---- what has a name ----
 
     def action_palette(self) -> None:
         offered = commands(self.place_of(self.screen), self.shown, self.theme_names())
@@ -262,14 +252,14 @@ class Dashboard(App[None], inherit_bindings=False):
             self.action_change_theme()
 
     def go_to_pane(self, number: str) -> None:
-        """Show a pane of the main screen, whatever other screen is in the way."""
+        """Show a pane of the main screen; close the other screens."""
         while isinstance(self.screen, StateScreen) and self.screen is not self.main:
             self.pop_screen()
         if self.main.current != number:
             self.main.action_pane(number)
 
     def go_to_run(self, name: str) -> None:
-        """Show Runs with the cursor on it, whatever is in the way: another screen, a zoomed pane, a filter."""
+        """Show Runs with the cursor on this run; close other screens, and clear a filter that hides it."""
         self.go_to_pane(self.main.runs.NUMBER)
         if self.main.runs.filter and not self.main.runs.lines.move_to(name):
             self.main.runs.set_filter("")
@@ -277,11 +267,11 @@ class Dashboard(App[None], inherit_bindings=False):
         self.call_after_refresh(self.main.runs.lines.move_to, name)  # a pane that was hidden is drawn by then
 
     def open(self, link: Link) -> None:
-        """Open the screen about what a link names."""
+        """Open the screen of a link's target."""
         self.push_screen(screen_for(link, self.backend))
 
     def theme_names(self) -> list[str]:
-        """Our own first."""
+        """All themes, our own first."""
         return list(dict.fromkeys((*(theme.name for theme in THEMES), *self.available_themes)))
 
     def change_theme(self, name: str | None) -> None:
@@ -298,9 +288,9 @@ class Dashboard(App[None], inherit_bindings=False):
         if not self._paused:
             self._paint()
 
-    def action_look_again(self) -> None:
+    def action_poll(self) -> None:
         self.backend.refresh()
-        self.notify("looking at everything again", timeout=2, markup=False)
+        self.notify("polling all sources", timeout=2, markup=False)
 
     def action_help(self) -> None:
         self.push_screen(Help(self.place_of(self.screen)))
@@ -309,9 +299,9 @@ class Dashboard(App[None], inherit_bindings=False):
         self.notify("q quits. Training goes on.", timeout=3, markup=False)
 
     def _fatal_error(self) -> None:
-        """Say what went wrong without the local variables: one of them may be the answer to a password prompt."""
+        """Show the traceback without local variables: one of them may be the answer to a password prompt."""
         self._exit_renderables.append(Traceback(show_locals=False, width=100, suppress=[rich]))
         self._close_messages_no_wait()
 
     async def action_quit(self) -> None:
-        self.acting.quit()
+        self.actions.quit()

@@ -1,7 +1,7 @@
-"""Every key, in one table: the footer, the help, docs/keys.md, the palette and the dispatch read it.
+"""All keys, in one table. The footer, the help, docs/keys.md, the palette and the dispatch read it.
 
-Lower case looks, upper case changes; and a capital opens a plan, it never acts by itself. A key belongs to a scope; a
-place on the screen has several scopes at once, and in one place a key means one thing (`clashes` proves it).
+Lower-case keys show, upper-case keys act. A capital opens a plan; it never acts by itself. A key belongs to a scope,
+and a place (a pane, a screen or a dialog) has several scopes. In one place, a key has one meaning (see `clashes`).
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ Group = Literal["move", "view", "act"]
 
 
 class Key(NamedTuple):
-    """One entry: its keys (Textual's names), an id that never changes, what it does, and its words."""
+    """One entry: its keys (Textual's names), an id that never changes, its action, and its description."""
 
     keys: str
     id: str
-    do: str
+    action: str
     """The Textual action, with its namespace where the key is bound lower than it acts."""
-    words: str
+    text: str
     scope: str
     group: Group
     cap: str
-    """How the key is written on the screen."""
+    """The key, as the screen shows it."""
     short: str = ""
-    """Its word in the footer; empty keeps it out of there."""
+    """Its label in the footer; empty: not in the footer."""
 
 
 KEYS: tuple[Key, ...] = (
@@ -37,20 +37,20 @@ KEYS: tuple[Key, ...] = (
     Key("v", "queue.view", "next_view", "next view: my jobs, all jobs, nodes", "queue", "view", "v", "View"),
     Key("slash", "log.find", "screen.find", "search in the log; Esc clears", "log", "view", "/", "Search"),
     Key("n", "log.next", "next_match(1)", "next match, upwards from the end", "log", "view", "n"),
-    Key("N", "log.previous", "next_match(-1)", "the match before", "log", "view", "N"),
-    Key("f", "log.follow", "follow", "follow the end of the log, or stay here", "log", "view", "f", "Follow"),
+    Key("N", "log.previous", "next_match(-1)", "previous match", "log", "view", "N"),
+    Key("f", "log.follow", "follow", "follow the end of the log, or stop following", "log", "view", "f", "Follow"),
     Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
     Key("v", "wandb.next", "next_charts", "the next charts", "wandb", "view", "v", "Charts"),
-    Key("enter", "wandb.alone", "alone", "the chart of this value alone, and back", "wandb", "view", "Enter"),
+    Key("enter", "wandb.alone", "alone", "show only this chart, or all", "wandb", "view", "Enter"),
     Key("e", "wandb.log", "log", "linear or logarithmic values", "wandb", "view", "e", "Log"),
     Key("t", "wandb.axis", "axis", "by step or by time (UTC)", "wandb", "view", "t", "Axis"),
     Key("d", "wandb.range", "range", "the last day, the last hour, all", "wandb", "view", "d", "Range"),
-    Key("c", "wandb.compare", "compare", "with the attempts before, or alone", "wandb", "view", "c", "Compare"),
+    Key("c", "wandb.compare", "compare", "compare with earlier attempts, or not", "wandb", "view", "c", "Compare"),
     Key("d", "run.samples", "screen.save_samples", "fetch its newest W&B images and videos to a folder", "samples",
         "view", "d", "Samples"),
     Key("b", "wandb.page", "screen.open_page", "its W&B page in a browser; over SSH, its address", "page", "view", "b",
         "Browser"),
-    Key("o", "wandb.smooth", "smooth", "smooth the curves, more and more, then not", "wandb", "view", "o", "Smooth"),
+    Key("o", "wandb.smooth", "smooth", "smooth the curves: the next level, then off", "wandb", "view", "o", "Smooth"),
     Key("plus,equals_sign", "wandb.in", "zoom_in", "zoom in: half the range", "wandb", "view", "+"),
     Key("minus", "wandb.out", "zoom_out", "zoom out: twice the range", "wandb", "view", "-"),
     Key("0", "wandb.whole", "whole", "show the whole range", "wandb", "view", "0"),
@@ -73,20 +73,20 @@ KEYS: tuple[Key, ...] = (
     Key("6", "pane.wandb", "pane('6')", "W&B: the run's charts; again: on the full screen", "main", "move", "6"),
     Key("7", "pane.queue", "pane('7')", "the queue: jobs and nodes; again: on the full screen", "main", "move", "7"),
     Key("tab", "pane.next", "app.focus_next", "next pane", "main", "move", "Tab"),
-    Key("shift+tab", "pane.previous", "app.focus_previous", "pane before", "main", "move", "Shift+Tab"),
+    Key("shift+tab", "pane.previous", "app.focus_previous", "previous pane", "main", "move", "Shift+Tab"),
     Key("j,down", "lines.down", "cursor_down", "down", "moves", "move", "j ↓"),
     Key("k,up", "lines.up", "cursor_up", "up", "moves", "move", "k ↑"),
     Key("pagedown", "lines.page_down", "page_down", "a page down", "moves", "move", "PgDn"),
     Key("pageup", "lines.page_up", "page_up", "a page up", "moves", "move", "PgUp"),
     Key("g,home", "lines.top", "first", "to the top", "moves", "move", "g"),
     Key("G,end", "lines.end", "last", "to the end", "moves", "move", "G"),
-    Key("left", "log.left", "sideways(-1)", "to the left in cut lines", "log", "move", "←"),
-    Key("right", "log.right", "sideways(1)", "to the right in cut lines", "log", "move", "→"),
+    Key("left", "log.left", "sideways(-1)", "scroll left, where lines are cut", "log", "move", "←"),
+    Key("right", "log.right", "sideways(1)", "scroll right, where lines are cut", "log", "move", "→"),
     Key("left", "wandb.left", "pan(-1)", "earlier", "wandb", "move", "←"),
-    Key("right", "wandb.right", "pan(1)", "later; at the end it is followed", "wandb", "move", "→"),
+    Key("right", "wandb.right", "pan(1)", "later; at the end, follow new points", "wandb", "move", "→"),
     Key("z", "view.zoom", "zoom", "this pane on the full screen, and back", "main", "view", "z", "Zoom"),
     Key("p", "view.pause", "app.pause", "pause the screen; the collectors go on", "app", "view", "p", "Pause"),
-    Key("r", "view.refresh", "app.look_again", "poll all sources now", "app", "view", "r", "Refresh"),
+    Key("r", "view.refresh", "app.poll", "poll all sources now", "app", "view", "r", "Refresh"),
     Key("x", "act.menu", "screen.menu", "all actions for this row, and why some are refused", "act-any",
         "act", "x", "Actions"),
     Key("S", "act.save", "screen.act('save')", "save: create the run's save switch", "act", "act", "S", "Save"),
@@ -95,17 +95,17 @@ KEYS: tuple[Key, ...] = (
     Key("R", "act.requeue", "screen.act('requeue')", "requeue the job", "act", "act", "R", "Requeue"),
     Key("C", "act.cancel", "screen.act('cancel')", "cancel the job (scancel)", "act", "act", "C", "Cancel"),
     Key("U", "act.unkill", "screen.act('unkill')", "remove one of the run's armed switches", "act", "act", "U"),
-    Key("H", "act.hold", "screen.act('hold')", "hold the waiting job, or release the held one", "act", "act", "H"),
+    Key("H", "act.hold", "screen.act('hold')", "hold the pending job, or release the held one", "act", "act", "H"),
     Key("T", "act.signal", "screen.act('signal')", "signal the trainer (USR1): an emergency checkpoint", "act", "act",
         "T"),
     Key("N", "act.queue", "screen.act('queue')", "queue another job of the run, behind this one", "act", "act", "N"),
-    Key("X", "act.exclude", "screen.act('exclude')", "keep waiting jobs off this node; drain it if you may",
+    Key("X", "act.exclude", "screen.act('exclude')", "keep pending jobs off this node; drain it if permitted",
         "act-node", "act", "X", "Exclude"),
     Key("L", "act.login", "app.login", "log in to a host that needs an interactive login (2FA)", "app", "act", "L"),
     Key("apostrophe", "view.jump", "jump", "jump: a letter over each pane and control", "main", "move", "'"),
     Key("question_mark,f1", "app.help", "app.help", "help: these keys, this pane's first", "app", "view", "?", "Help"),
-    Key("colon,ctrl+p", "app.palette", "app.palette", "go to anything, or do it, by its name", "app", "view", ":",
-        "Commands"),
+    Key("colon,ctrl+p", "app.palette", "app.palette", "find anything by its name, and open or run it", "app", "view",
+        ":", "Commands"),
     Key("escape", "app.back", "screen.back", "close what is open, clear the filter; never acts", "back", "move", "Esc"),
     Key("l", "log.close", "screen.back", "back to the panes", "log-screen", "move", "l"),
     Key("left", "plan.left", "button(-1)", "the previous button", "plan", "move", "←"),
@@ -140,10 +140,10 @@ PLACES: dict[str, tuple[str, ...]] = {
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
 }
-"""The scopes that are heard in each place."""
+"""The active scopes of each place."""
 
 EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
-"""Keys that no modal and no input may swallow: a person must get out of a login's question, too."""
+"""Keys that work in every dialog and input: a person must be able to leave a login prompt."""
 
 FOOTER_AT_MOST = 9
 
@@ -153,7 +153,7 @@ OPENS = frozenset(
 """Places where Enter opens something. A disk has no screen of its own."""
 
 ALERTED = frozenset({"alerts", "alert"})
-"""Places whose footer names the keys of alerts; elsewhere the strip does, while it shows one."""
+"""Places whose footer shows the keys of alerts. Elsewhere the alert strip shows them, while it shows an alert."""
 
 NARROW = (
     "app.help",
@@ -166,7 +166,7 @@ NARROW = (
     "view.metric",
     "view.log",
 )
-"""What a narrow footer keeps first: the ways out, then what cannot be guessed; `/` and `s` mean the same elsewhere."""
+"""The keys that a narrow footer keeps: first those that leave, then those that nobody can guess."""
 
 ACTS = ("act-any", "act", "act-node")
 """The scopes of the keys that act."""
@@ -175,7 +175,7 @@ ACTS = ("act-any", "act", "act-node")
 def bindings(*scopes: str) -> list[Binding]:
     """The Textual bindings of some scopes; each has its id. Those in EVERYWHERE go before what has the focus."""
     return [
-        Binding(names, key.do, key.words, bool(key.short), key.cap, names in EVERYWHERE, id=key.id)
+        Binding(names, key.action, key.text, bool(key.short), key.cap, names in EVERYWHERE, id=key.id)
         for key in KEYS
         if key.scope in scopes
         for names in _apart(key.keys)
@@ -183,19 +183,19 @@ def bindings(*scopes: str) -> list[Binding]:
 
 
 def _apart(names: str) -> list[str]:
-    """The keys of an entry as bindings need them: together, but for those that are heard everywhere."""
+    """The keys of an entry, one string per binding: those of EVERYWHERE have their own."""
     plain = ",".join(name for name in names.split(",") if name not in EVERYWHERE)
     return [*([plain] if plain else []), *(name for name in names.split(",") if name in EVERYWHERE)]
 
 
 def active_keys(place: str) -> tuple[Key, ...]:
-    """The keys that do something in a place. Every list hears Enter; not every one has something to open."""
+    """The keys that do something in a place. Enter only counts where a row can be opened."""
     keys = (key for key in KEYS if key.scope in PLACES[place])
     return tuple(key for key in keys if key.id != "lines.choose" or place in OPENS)
 
 
 def footer(place: str) -> tuple[Key, ...]:
-    """At most nine keys that look, in the table's order; help, commands and quit always."""
+    """At most nine keys that show, in the table's order; help, commands and quit always."""
     shown = [key for key in active_keys(place) if key.short and key.scope not in ACTS]
     shown = [key for key in shown if key.scope != "alerts" or place in ALERTED]
     while len(shown) > FOOTER_AT_MOST:
@@ -205,12 +205,12 @@ def footer(place: str) -> tuple[Key, ...]:
 
 
 def footer_acts(place: str) -> tuple[Key, ...]:
-    """The keys that act, for the footer of a place: after a bar, so that they are never taken for views."""
+    """The keys that act, for the footer of a place. They follow a bar, so that nobody takes them for views."""
     return tuple(key for key in KEYS if key.short and key.scope in PLACES[place] and key.scope in ACTS)
 
 
 def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
-    """A sentence for each key that would mean two things in one place. What only closes may take any key."""
+    """A sentence for each key with two meanings in one place. A key that only closes may share another's key."""
     keys = tuple(keys)
     found: dict[str, None] = {}
     for place, scopes in PLACES.items():
@@ -220,7 +220,7 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
                 continue
             for name in key.keys.split(","):
                 other = seen.setdefault(name, key)
-                if other is not key and "screen.back" not in {key.do, other.do}:
+                if other is not key and "screen.back" not in {key.action, other.action}:
                     found[f"in {place}, {name} is both {other.id} and {key.id}"] = None
     return list(found)
 
@@ -237,7 +237,7 @@ SHOWN_AT = {
     "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere",
 }  # fmt: skip
-"""Where a scope is heard, in words."""
+"""Where a scope is active, in words."""
 
 
 def markdown() -> str:
@@ -246,5 +246,5 @@ def markdown() -> str:
     for key in KEYS:
         cap = " ".join(f"`{part}`" for part in key.cap.split())
         where = "everywhere" if key.keys in EVERYWHERE else SHOWN_AT.get(key.scope, "everywhere but in a dialog")
-        lines.append(f"| {cap} | {key.words} | {where} |")
+        lines.append(f"| {cap} | {key.text} | {where} |")
     return "\n".join(lines) + "\n"

@@ -133,11 +133,11 @@ async def test_escape_takes_messages_away_that_cover_rows() -> None:
     async with showing(troubled(), size=(80, 24)) as (app, pilot, _):
         await pilot.press("r")
         await settled(pilot)
-        assert "looking at everything again" in text_of(app)
+        assert "polling all sources" in text_of(app)
 
         await pilot.press("escape")
         await settled(pilot)
-        assert "looking at everything again" not in text_of(app)
+        assert "polling all sources" not in text_of(app)
 
 
 async def test_keys_that_come_in_one_burst_are_heard_one_after_the_other() -> None:

@@ -47,12 +47,12 @@ def test_lower_case_looks_and_upper_case_changes() -> None:
 
     looks = {name for key in KEYS if key.scope not in ACTS for name in key.keys.split(",") if name in capitals}
 
-    assert looks == {"G", "L", "N"}, "G goes to the end, N to the match before in a log, L logs in"
+    assert looks == {"G", "L", "N"}, "G goes to the end, N to previous match in a log, L logs in"
     assert capitals - {"G", "L"} == set("SKURCHTNX")
 
 
 def test_where_a_key_acts_it_is_a_capital_and_x_lists_them_all() -> None:
-    acts = {name: key.do for key in KEYS if key.scope in ACTS for name in key.keys.split(",")}
+    acts = {name: key.action for key in KEYS if key.scope in ACTS for name in key.keys.split(",")}
 
     assert acts.pop("x") == "screen.menu"
     assert all(name.isupper() and do.startswith("screen.act(") for name, do in acts.items())
@@ -66,7 +66,7 @@ def test_nothing_acts_in_a_log_where_capital_n_searches() -> None:
 def test_escape_and_the_keys_of_multiplexers_never_act() -> None:
     taken = {name: key for key in KEYS for name in key.keys.split(",")}
 
-    assert taken["escape"].do == "screen.back"
+    assert taken["escape"].action == "screen.back"
     assert not taken.keys() & {"ctrl+a", "ctrl+b", "ctrl+s", "ctrl+z", "ctrl+o"}
 
 
@@ -101,8 +101,8 @@ def test_enter_is_offered_only_where_it_opens_something() -> None:
     (enter,) = [line for line in markdown().splitlines() if "open what is under the cursor" in line]
     assert "Disk" not in enter
     assert "W&B" not in enter
-    (alone,) = [key.words for key in active_keys("wandb") if "enter" in key.keys.split(",")]
-    assert "chart of this value alone" in alone
+    (alone,) = [key.text for key in active_keys("wandb") if "enter" in key.keys.split(",")]
+    assert "only this chart" in alone
 
 
 def test_a_click_on_the_footer_finds_the_key_that_is_written_there() -> None:
@@ -130,7 +130,7 @@ def test_the_list_of_rows_hears_the_keys_that_the_table_promises() -> None:
 
 
 def test_the_words_of_every_key_fit_the_help_of_a_small_terminal() -> None:
-    assert [key.id for key in KEYS if len(key.words) > 55] == []
+    assert [key.id for key in KEYS if len(key.text) > 55] == []
 
 
 def test_the_readme_table_has_a_line_for_every_key() -> None:

@@ -179,7 +179,7 @@ class Charts:
         curves = tuple(self._curves(key, view, frame))
         copy = self.now(key)
         y, log = self._limits(key, view, curves)
-        note = "" if log == view.log or not curves else "not on a log axis: nothing is above zero"
+        note = "" if log == view.log or not curves else "no log axis: no value is above zero"
         if not curves and not self.is_behind:
             known = any(len(self.copies.known(path, key)) for path in self.paths)
             note = "nothing in this window" if known else "nothing was logged under this name"

@@ -218,7 +218,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         table = "a [[run]] table of that name" if run.spec.found else "its [[run]] table"
         return [
             (f"{clean(run.name)} has no W&B project: set `wandb` in {table}.", ""),
-            ('Such as wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
+            ('Example: wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
         ]
     if run.wandb is not None and run.wandb.points and run.wandb.keys:
         return []
@@ -228,5 +228,5 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
     if run.wandb is None or run.wandb.looked_at is None:
         return [(f"W&B has not answered yet: {looked_for}.", "dim")]
     if not run.wandb.runs:
-        return [(f"W&B knows no such run: {looked_for}.", "warn")]
+        return [(f"W&B has no such run: {looked_for}.", "warn")]
     return [("It has logged nothing to chart yet.", "dim")]

@@ -28,8 +28,8 @@ class DashboardApp(Protocol):
     shown: State | None
     """The State on the screen: the latest, or the one that `p` holds."""
 
-    acting: ActionService
-    alarming: AlertActionService
+    actions: ActionService
+    alert_actions: AlertActionService
 
     def show_on(self, screen: StateScreen) -> None: ...
 
@@ -70,29 +70,29 @@ class StateScreen(Once[None]):
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(PLACES[place])
         if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
-            return any(key.do == f"screen.{action}" for key in active_keys(place))
+            return any(key.action == f"screen.{action}" for key in active_keys(place))
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:
         if self.pane is not None:
-            self.dashboard.acting.ask_for(verb, self.pane.subjects(), self.pane.unmark)
+            self.dashboard.actions.ask_for(verb, self.pane.subjects(), self.pane.unmark)
 
     def action_menu(self) -> None:
         if self.pane is not None:
-            self.dashboard.acting.menu(self.pane.subjects(), self.pane.unmark)
+            self.dashboard.actions.menu(self.pane.subjects(), self.pane.unmark)
 
     def action_acknowledge(self) -> None:
         if self.pane is not None:
-            self.dashboard.alarming.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
+            self.dashboard.alert_actions.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_mute(self) -> None:
         if self.pane is None:
             return
         silence = self.pane.silence()
         if silence is not None and not self.pane.alerts():
-            self.dashboard.alarming.unmute(silence)
+            self.dashboard.alert_actions.unmute(silence)
         else:
-            self.dashboard.alarming.mute(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
+            self.dashboard.alert_actions.mute(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_copy(self) -> None:
         text = None if self.pane is None else self.pane.copy_text()

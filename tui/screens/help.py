@@ -71,4 +71,4 @@ def rows(place: str) -> list[Row]:
 
 
 def line(key: Key) -> tuple[Span, ...]:
-    return (Span(f"  {key.cap:<12}", "bold"), Span(key.words))
+    return (Span(f"  {key.cap:<12}", "bold"), Span(key.text))

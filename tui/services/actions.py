@@ -1,13 +1,13 @@
-"""From a capital key to a plan, from the plan to the backend, and from States to the words of what became of it."""
+"""From a capital key to a plan, from the plan to the backend, and from States to toasts about the results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App
 
-from trainmon.lib import Clock, clean
+from trainmon.lib import Clock, Seconds, clean, counted
 from trainmon.model import ActionRequest, Plan, State, Verb
 from tui.backend import Backend
 from tui.modals import Menu, Pick, PlanScreen
@@ -26,16 +26,12 @@ from tui.views import (
 if TYPE_CHECKING:
     from tui.views import Subject
 
-LONG, BRIEF = 15.0, 6.0
-"""Seconds that a message stays: one that somebody must read, and one that says that all is well."""
 
+class DashboardService:
+    """What the services of a dashboard share: the app, the backend, and the latest State."""
 
-def nothing() -> None:
-    """What is done after an act where nothing is to be done."""
-
-
-class ActionService:
-    """What the capital keys do, for one dashboard."""
+    WARNING_TIMEOUT: ClassVar[Seconds] = 15.0
+    """How long a warning or an error stays on the screen."""
 
     def __init__(self, app: App[None], backend: Backend, clock: Clock) -> None:
         self._app = app
@@ -43,33 +39,35 @@ class ActionService:
         self._clock = clock
         self._state: State | None = None
 
+    def _notify(self, toast: Toast) -> None:
+        timeout = 6.0 if toast.severity == "information" else self.WARNING_TIMEOUT
+        self._app.notify(toast.text, title=toast.title, severity=toast.severity, timeout=timeout, markup=False)
+
+
+class ActionService(DashboardService):
+    """Plans and runs the actions of the capital keys, and reports their results."""
+
     # ---- a plan ----
 
-    def ask_for(self, verb: Verb, subjects: Sequence[Subject], acted: Callable[[], None] = nothing) -> None:
-        """Open the plan of a verb for these rows; `acted` is called when a person has agreed to it."""
+    def ask_for(self, verb: Verb, subjects: Sequence[Subject], acted: Callable[[], None] = lambda: None) -> None:
+        """Open the plan of a verb for these rows. `acted` is called when the person confirms it."""
         state = self._state
         if state is None:
             return
         if state.read_only:
-            self._say(Toast("READ-ONLY", READ_ONLY, "warning"))
+            self._notify(Toast("READ-ONLY", READ_ONLY, "warning"))
             return
-        asked = action_request(verb, subjects, state, self._clock.now())
-        if isinstance(asked, str):
-            self._say(Toast(TITLES[verb], asked, "warning"))
+        request = action_request(verb, subjects, state, self._clock.now())
+        if isinstance(request, str):
+            self._notify(Toast(TITLES[verb], request, "warning"))
         else:
-            self.open(asked, acted)
+            self.open(request, acted)
 
-    def open(self, ask: ActionRequest, acted: Callable[[], None] = nothing) -> None:
-        """Show the plan of an Ask, and do what a person then decides."""
+    def open(self, ask: ActionRequest, acted: Callable[[], None] = lambda: None) -> None:
+        """Show the plan of a request, and do what the person decides."""
         state = self._state or State()
-        screen = PlanScreen(
-            ask,
-            self._backend,
-            self._clock,
-            about=subjects_text(ask, state),
-            host=hosts_text(ask, state),
-            hung=is_hung(ask, state),
-        )
+        about, host, hung = subjects_text(ask, state), hosts_text(ask, state), is_hung(ask, state)
+        screen = PlanScreen(ask, self._backend, self._clock, about=about, host=host, hung=hung)
 
         def decided(answer: Plan | ActionRequest | None) -> None:
             if isinstance(answer, ActionRequest):
@@ -81,19 +79,19 @@ class ActionService:
         self._app.push_screen(screen, decided)
 
     def act(self, plan: Plan) -> None:
-        """Hand over what a person has agreed to."""
+        """Run a confirmed plan."""
         self._backend.act(plan.actions)
         titles = [clean(action.title, 120) for action in plan.actions]
         more = f", and {len(titles) - 3} more" if len(titles) > 3 else ""
-        self._say(Toast("asked", "; ".join(titles[:3]) + more))
+        self._notify(Toast("asked", "; ".join(titles[:3]) + more))
 
-    def menu(self, subjects: Sequence[Subject], acted: Callable[[], None] = nothing) -> None:
-        """Everything that can be done to a row, and why the rest cannot."""
+    def menu(self, subjects: Sequence[Subject], acted: Callable[[], None] = lambda: None) -> None:
+        """Show the actions of these rows, and why some are refused."""
         state = self._state
         if state is None:
             return
         if not subjects:
-            self._say(Toast("Actions", "put the cursor on a run, a job or a node", "warning"))
+            self._notify(Toast("Actions", "put the cursor on a run, a job or a node", "warning"))
             return
 
         def chosen(verb: Verb | None) -> None:
@@ -102,33 +100,32 @@ class ActionService:
 
         self._app.push_screen(Menu(subjects, state, self._clock.now()), chosen)
 
-    # ---- what became of it ----
+    # ---- results ----
 
     def update(self, state: State) -> None:
-        """A State has come: say what is new of the actions."""
-        toasts = action_toasts(self._state, state)
-        self._state = state
-        for toast in toasts:
-            self._say(toast)
-
-    def _say(self, toast: Toast) -> None:
-        timeout = BRIEF if toast.severity == "information" else LONG
-        self._app.notify(toast.text, title=toast.title, severity=toast.severity, timeout=timeout, markup=False)
+        """Show what is new about actions in this State."""
+        before, self._state = self._state, state
+        for toast in action_toasts(before, state):
+            self._notify(toast)
 
     # ---- quitting ----
 
     def quit(self) -> None:
-        """Quit; where an action is on its way, only when a person says so again."""
-        waiting = in_flight(self._state)
-        if not waiting or isinstance(self._app.screen, Leave):
+        """Quit. While an action is running, ask first."""
+        running = in_flight(self._state)
+        if not running or isinstance(self._app.screen, QuitPrompt):
             self._app.exit()
             return
-        words = f"{len(waiting)} action{'' if len(waiting) == 1 else 's'} on the way: {clean(waiting[0].action.title)}"
-        self._app.push_screen(Leave(words, LEAVE), lambda answer: self._app.exit() if answer == "quit" else None)
+        question = f"{counted(len(running), 'action')} still running: {clean(running[0].action.title)}"
+        prompt = QuitPrompt(question, QUIT_CHOICES)
+        self._app.push_screen(prompt, lambda answer: self._app.exit() if answer == "quit" else None)
 
 
-LEAVE = (("stay", "Stay, and see what becomes of it"), ("quit", "Quit now: it may be done or not, the ledger keeps it"))
+QUIT_CHOICES = (
+    ("stay", "Stay and wait for the result"),
+    ("quit", "Quit now: the action may or may not complete; the ledger records it"),
+)
 
 
-class Leave(Pick):
-    """The question before quitting while something is on its way. Ctrl+q, pressed again, quits."""
+class QuitPrompt(Pick):
+    """The question before quitting while an action is running. Ctrl+q, pressed again, quits."""

@@ -1,4 +1,4 @@
-"""A page on the web, in the person's own browser: where there is one to be seen, and never on our screen."""
+"""Opens a web page in the browser of this machine. Nothing is printed on our terminal."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from collections.abc import Callable, Mapping
 from trainmon.lib import Seconds
 
 OPENS_WITHIN: Seconds = 10.0
-"""A first window keeps the process that opened it: one that still runs after this long has done it."""
+"""The opener of a first window runs as long as that window: if it still runs after this time, the page is open."""
 
 _OPEN = "import sys, webbrowser; sys.exit(not webbrowser.open(sys.argv[1]))"
 
 
 def is_page(url: str) -> bool:
-    """Whether it is an address of the web. It came from a server: file: and others open more than pages."""
+    """Whether it is an http(s) address. It came from a server; file: and other schemes open more than pages."""
     return url.startswith(("https://", "http://")) and url.isprintable() and " " not in url
 
 
 def can_open(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether a browser would be where the person is: over SSH it is not, and on Linux it needs a display."""
+    """Whether the person would see a browser: not over SSH, and on Linux only with a display."""
     if environ.get("SSH_CONNECTION") or environ.get("SSH_TTY"):
         return False
     return platform != "linux" or any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
 def open_page(url: str, done: Callable[[bool], object]) -> None:
-    """Begin to open it, and say later, on another thread, whether that worked.
+    """Start to open it; `done` gets the success later, on another thread.
 
-    In a session of its own with nothing to print on: webbrowser may end up with w3m, which would take our terminal.
+    The opener has its own session and no output: webbrowser may fall back to w3m, which would take our terminal.
     """
     threading.Thread(target=_open, args=(url, done), name="browser", daemon=True).start()
 

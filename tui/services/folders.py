@@ -1,4 +1,4 @@
-"""Where fetched files go when nobody says otherwise."""
+"""The target folders of downloads."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ _ODD = re.compile(r"[^\w.+-]+")
 
 
 def for_samples(run: str, environ: Mapping[str, str]) -> Path:
-    """A folder of this run's: among the person's downloads where there are such, else beside our ledger."""
+    """The default folder for a run's samples: in ~/Downloads if that exists, else in our state directory."""
     name = _ODD.sub("_", run).strip("._") or "run"
-    home = environ.get("HOME")
-    downloads = None if not home else Path(home) / "Downloads"
-    if downloads is not None and downloads.is_dir():
+    downloads = Path(environ.get("HOME") or "/nonexistent") / "Downloads"
+    if downloads.is_dir():
         return downloads / state_directory.NAME / name
     return state_directory.find_state_directory(environ).path / "samples" / name
 
 
 def meant(text: str) -> Path:
-    """The folder that a person wrote: from the root, `~` and all."""
+    """The absolute path of a typed folder, with `~` expanded."""
     try:
         return Path(text).expanduser().absolute()
-    except RuntimeError:  # nobody of that name: then it is a folder that is called so
+    except RuntimeError:  # there is no such user: the folder itself has this name
         return Path(text).absolute()

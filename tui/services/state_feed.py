@@ -1,4 +1,4 @@
-"""States from another thread: the latest wins, one message waits at a time, one paint a second at most."""
+"""Passes States from another thread to the app: the latest wins, at most one message waits, one paint a second."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainmon.lib import Seconds
 from trainmon.model import State
 
 PAINT_EVERY: Seconds = 1.0
-"""Faster than a person reads, and slow enough for a modem-like SSH."""
+"""Often enough for a reader, and seldom enough for a slow SSH connection."""
 
 
 class StateFeed:

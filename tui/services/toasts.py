@@ -1,8 +1,8 @@
-"""What lay under a message is painted when the message goes.
+"""Repaints the screen under a toast when the toast goes.
 
-Textual finds the places that a widget has left by comparing two layouts. When a pane asks for its own width after the
-widget has gone, and before the screen is laid out again, the layout that is compared with has forgotten it. Nothing is
-stale then, and as our panes paint changed cells alone, the message stays on the terminal, with holes, until a resize.
+Textual compares two layouts to find the regions that a widget has left. If a pane asks for its own width after the
+toast has gone and before the next layout, the old layout no longer contains the toast. Textual then repaints nothing.
+Our panes paint only changed cells, so the toast would stay on the terminal, with holes, until a resize.
 """
 
 from __future__ import annotations
@@ -19,35 +19,31 @@ from textual.widget import Widget
 
 from trainmon.lib import Seconds, clean
 
-LOOK_EVERY: Seconds = 0.5
+POLL_EVERY: Seconds = 0.5
 
-IDLE_LOOKS = 4
-"""Looks without a message after which no more are taken, until the next message: one is mounted after it is sent."""
-
+IDLE_POLLS = 4
+"""After so many polls without a toast, polling stops until the next one. A toast is mounted only after it is sent."""
 
 LINES = 6
-"""What is shown of a channel's message: the pane of alerts has it all."""
+"""The most lines shown of a channel's notification: the Alerts pane shows all."""
 
 LEVELS: dict[str, SeverityLevel] = {"critical": "error", "warning": "warning"}
 
 
-class Called(Message):
-    """A channel has something to show, on another thread."""
+class ChannelNotification(Message):
+    """A notification from the desktop channel, on another thread."""
 
-    seconds = 20.0
-
-    def __init__(self, title: str, words: str, severity: str, new: tuple[str, ...]) -> None:
+    def __init__(self, title: str, text: str, severity: str, new: tuple[str, ...]) -> None:
         super().__init__()
         self.title = clean(title, 120)
-        self.words = "\n".join(clean(line, 200) for line in words.split("\n")[:LINES])
+        self.text = "\n".join(clean(line, 200) for line in text.split("\n")[:LINES])
         self.level: SeverityLevel = LEVELS.get(severity, "information")
-        self.rings = severity == "critical"
         self.new = new
-        """The alerts of which it tells no more than that they are critical now."""
+        """The alerts that it only reports as critical now."""
 
 
 class Toasts:
-    """Looks where messages are while there are any, and has the places painted that they have left."""
+    """Polls the regions of toasts while there are any, and repaints those that they have left."""
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
@@ -58,17 +54,17 @@ class Toasts:
         self._left: list[Region] = []
 
     @property
-    def is_looking(self) -> bool:
+    def is_polling(self) -> bool:
         return self._timer is not None
 
     def watch(self) -> None:
-        """A message was sent."""
+        """Start polling: a toast was sent."""
         self._idle = 0
         if self._timer is None:
-            self._timer = self._app.set_interval(LOOK_EVERY, self.look)
+            self._timer = self._app.set_interval(POLL_EVERY, self.poll)
 
-    def look(self) -> None:
-        """Paint the places that were left since the last look; once more at the next, when all is laid out anew."""
+    def poll(self) -> None:
+        """Repaint the regions that were left since the last poll; again at the next one, after the new layout."""
         screen = self._app.screen
         there = {toast: toast.region for toast in screen.query("Toast")}
         if screen is not self._screen:
@@ -78,6 +74,6 @@ class Toasts:
             screen.refresh(*left, *self._left)
         self._there, self._left = there, left
         self._idle = 0 if there or left else self._idle + 1
-        if self._idle >= IDLE_LOOKS and self._timer is not None:
+        if self._idle >= IDLE_POLLS and self._timer is not None:
             self._timer.stop()
             self._timer = None

@@ -235,7 +235,7 @@ def source_words(source: Source, now: Instant) -> Span:
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.seen_at is None:
-        return Span("waits its turn" if source.phase == "waiting" else source.phase, "dim")
+        return Span("waiting to connect" if source.phase == "waiting" else source.phase, "dim")
     return Span(f"{'reconnecting' if source.phase in ('connecting', 'retrying') else 'late'}{seen}", "dim")
 
 

@@ -64,7 +64,7 @@ READ_ONLY = "read-only: started with --read-only, or trainmon.toml has read_only
 def key_of(verb: Verb) -> str:
     """The key of a verb: K."""
     verb = {"release": "hold", "unsave": "unkill"}.get(verb, verb)  # type: ignore[assignment]
-    return next((key.cap for key in KEYS if key.scope in ACTS and key.do == f"screen.act('{verb}')"), "")
+    return next((key.cap for key in KEYS if key.scope in ACTS and key.action == f"screen.act('{verb}')"), "")
 
 
 WANTS_RUN = "acts on a run or a job: put the cursor on one, in 1 Runs or 7 Queue"

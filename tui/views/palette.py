@@ -128,7 +128,7 @@ def rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int
 def commands(place: str, state: State | None, themes: Sequence[str]) -> list[Command]:
     """All commands of a place. Those that open a plan come last."""
     keys = [
-        Command("act" if key.scope in ACTS else "key", key.words, names_of(key), key.keys.split(",")[0], key.cap)
+        Command("act" if key.scope in ACTS else "key", key.text, names_of(key), key.keys.split(",")[0], key.cap)
         for key in active_keys(place)
         if key.group != "move" and key.id not in UNNAMED
     ]

@@ -148,12 +148,12 @@ def test_without_charts_a_sentence_says_why() -> None:
     assert said(None) == ["video-2b is no longer watched."]
     assert said(replace(one, spec=replace(one.spec, wandb=None))) == [
         "video-2b has no W&B project: set `wandb` in its [[run]] table.",
-        'Such as wandb = "team/project" and group = "final"; or run, display, tags.',
+        'Example: wandb = "team/project" and group = "final"; or run, display, tags.',
     ]
     found = replace(one, spec=replace(one.spec, wandb=None, found=True))
     assert said(found)[0] == "video-2b has no W&B project: set `wandb` in a [[run]] table of that name."
     assert said(replace(one, wandb=None)) == ["W&B has not answered yet: team/project, group video-2b-final."]
-    assert said(nothing) == ["W&B knows no such run: team/project, group video-2b-final."]
+    assert said(nothing) == ["W&B has no such run: team/project, group video-2b-final."]
     assert said(nothing, problem=("404: no such project", "look at `wandb`")) == [
         "404: no such project", "look at `wandb`",
     ]  # fmt: skip

@@ -81,7 +81,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
     backend = FakeBackend(state())
     app = Desk(backend)
     async with app.run_test(size=(80, 24)) as pilot:
-        app.acting.menu((RUN,))
+        app.actions.menu((RUN,))
         text = await settled(pilot)
         assert "Actions on llm-70b" in text
         assert "› S  Save a checkpoint now" in text
@@ -102,12 +102,12 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
 async def test_escape_closes_the_menu_and_a_row_about_nothing_is_told() -> None:
     app = Desk(FakeBackend(state()))
     async with app.run_test(size=(80, 24)) as pilot:
-        app.acting.menu((RUN,))
+        app.actions.menu((RUN,))
         await settled(pilot)
         await pilot.press("escape")
         await settled(pilot)
         assert not isinstance(app.screen, Menu)
 
-        app.acting.menu(())
+        app.actions.menu(())
         assert app.told == [("Actions", "put the cursor on a run, a job or a node", "warning")]
         assert "Actions" not in text_of(app)

@@ -30,7 +30,7 @@ async def planning(
     backend = backend or FakeBackend(plans.with_jobs())
     app = Desk(backend)
     async with app.run_test(size=size) as pilot:
-        app.acting.open(ask)
+        app.actions.open(ask)
         await settled(pilot)
         assert isinstance(app.screen, PlanScreen)
         yield app, pilot, backend, app.screen

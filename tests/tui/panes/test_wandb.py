@@ -372,7 +372,7 @@ async def test_a_metric_that_nobody_logs_says_so_and_zeros_stay_on_a_linear_axis
         at.pane.show(later(at.backend.state or State(), points=2))
         text = await at.press("e")
         assert "train/tpyo    nothing was logged under this name" in text
-        assert "train/zeros  0  not on a log axis: nothing is above zero" in text
+        assert "train/zeros  0  no log axis: no value is above zero" in text
 
 
 async def test_numbers_of_strangers_never_keep_the_charts_from_being_drawn() -> None:

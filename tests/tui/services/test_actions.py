@@ -246,7 +246,7 @@ async def test_quitting_asks_while_an_action_is_on_its_way(key: str, ends: bool)
         await pilot.press("q")
         await settled(pilot)
         assert isinstance(app.screen, Pick)
-        assert "1 action on the way: Save llm-70b" in text_of(app)
+        assert "1 action still running: Save llm-70b" in text_of(app)
 
         await pilot.press(key)
         await pilot.pause()

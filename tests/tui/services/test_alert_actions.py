@@ -62,7 +62,7 @@ async def test_what_is_acknowledged_already_says_by_whom() -> None:
     async with showing(alarmed()) as (backend, pilot):
         text = await press(pilot, "5", "j", "j", "j", "j", "a")
 
-        assert "acknowledged already by ana" in text
+        assert "already acknowledged by ana" in text
         assert backend.asked == []
 
 

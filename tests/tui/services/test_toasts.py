@@ -18,7 +18,7 @@ from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, settled
 from tests.tui.states.states import calm
 from tui.app import Dashboard
-from tui.services.toasts import IDLE_LOOKS
+from tui.services.toasts import IDLE_POLLS
 
 SIZE = 120, 40
 MINUTES = 600.0
@@ -69,7 +69,7 @@ async def test_a_message_that_goes_while_a_pane_asks_where_it_is_leaves_no_cell_
         await settled(pilot)
         app.notify("message number 1", title="asked", timeout=MINUTES)
         assert await seen(app, pilot, 1)
-        app.messages.look()
+        app.toasts.poll()
 
         app.main.run_pane.lines.refresh()  # it is not in sight: the screen's map is made anew for the next who asks
         await pilot.pause(0.1)
@@ -84,11 +84,11 @@ async def test_nobody_looks_for_messages_when_there_is_none() -> None:
     async with app.run_test(size=SIZE, notifications=True) as pilot:
         app.notify("message number 1", timeout=MINUTES)
         assert await seen(app, pilot, 1)
-        for _ in range(2 * IDLE_LOOKS):
-            app.messages.look()
-        assert app.messages.is_looking
+        for _ in range(2 * IDLE_POLLS):
+            app.toasts.poll()
+        assert app.toasts.is_polling
 
         await cleared(app)
-        for _ in range(2 * IDLE_LOOKS):
-            app.messages.look()
-        assert not app.messages.is_looking
+        for _ in range(2 * IDLE_POLLS):
+            app.toasts.poll()
+        assert not app.toasts.is_polling
