@@ -35,8 +35,8 @@ class Backend(Protocol):
     def act(self, actions: Sequence[Action]) -> None:
         """Do what a Plan showed: each is written down, checked again, done, and told in State.actions."""
 
-    def look_at_job(self, key: str) -> None:
-        """A person looks at this job: ask its scheduler for its details, at most every few seconds."""
+    def poll_job(self, key: str) -> None:
+        """A person views this job: poll its details, at most every few seconds."""
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         """One metric of one W&B run (`entity/project/id`) from a point on; all of it where `epoch` is not the present

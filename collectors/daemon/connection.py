@@ -1,4 +1,4 @@
-"""The connection to the daemon's machine: that of a watched host, or else a login of its own."""
+"""The connection to the daemon's machine: that of a watched host, or a separate one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from trainmon.transport.shell import AskUser, Completed, Shell, Sink, Stream
 
 
 class DaemonConnection:
-    """Dials the daemon's machine once.
+    """Connects to the daemon's machine once.
 
     `watched` returns the live connection of a watched host, or None if the host is not watched. It raises
-    HostUnreachable while a watched host has no connection."""
+    HostUnreachable while a watched host has no connection.
+    """
 
     def __init__(
         self, host: str, watched: Callable[[str], Shell | None], ask: AskUser | None, ssh_config: Path | None
@@ -43,8 +44,7 @@ class DaemonConnection:
 
     def close(self) -> None:
         self._connections.close()
-        if self._is_loop_started:
-            self._loop.stop()
+        self._loop.stop()
 
 
 class SharedShell:

@@ -122,11 +122,11 @@ class Demo:
             self._wandb.save_samples(run, directory, reply)
             self._wake.set()
 
-    def hurry(self, cluster: str) -> None:
+    def poll_soon(self, cluster: str) -> None:
         """Poll the queue now: an action has changed it."""
         self._poller.refresh()
 
-    def look_at_job(self, key: str) -> None:
+    def poll_job(self, key: str) -> None:
         """Poll the details of a job that a person views."""
         self._poller.poll_job(key)
 

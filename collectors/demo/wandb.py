@@ -10,7 +10,7 @@ from collectors.demo.model.effects import AttemptEnded, Effect, MetricsLogged, V
 from collectors.demo.model.metrics import (
     NAMES,
     Attempt,
-    attempts,
+    all_attempts,
     history_rows,
     summary_row,
     validation_steps,
@@ -48,7 +48,7 @@ class WandbGroup:
 
     def __init__(self, loop: TrainingLoop, now: Instant) -> None:
         self.loop = loop
-        self.attempts = [_earlier(loop, attempt) for attempt in attempts(loop.trainer, now)]
+        self.attempts = [_earlier(loop, attempt) for attempt in all_attempts(loop.trainer, now)]
         """The oldest first."""
         self._own: DemoWandbRun | None = self.attempts[-1]
         """The attempt that trains now."""
@@ -161,7 +161,7 @@ class WandbServer:
                 except OSError as error:
                     why = (error.strerror or "it cannot be written").lower()
                     raise WandbError(f"{target}: {why}", kind="sdk") from error
-                return FetchedFile(path=path, file=file, kept=str(target))
+                return FetchedFile(path=path, file=file, saved_as=str(target))
         return None
 
     def _find(self, path: str) -> DemoWandbRun:

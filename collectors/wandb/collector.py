@@ -97,16 +97,16 @@ class WandbCollector(PollingThread):
         """Fetch the newest media of a run into a directory; reply(sentence) is called on the collector's thread."""
 
         def save_and_reply() -> None:
-            found = self._runs.get(run)
+            tracked = self._runs.get(run)
             try:
-                reply(save_samples(self._connect(), found, directory) if found else f"{run} has no W&B project")
+                reply(save_samples(self._connect(), tracked, directory) if tracked else f"{run} has no W&B project")
             except WandbError as failure:
                 reply(f"no sample of {run} was saved: {failure}")
 
         self._request(save_and_reply)
 
-    def _request(self, what: Callable[[], None]) -> None:
-        self._requests.append(what)
+    def _request(self, task: Callable[[], None]) -> None:
+        self._requests.append(task)
         self._wake.set()
 
     # ---- the thread --------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class WandbCollector(PollingThread):
                     make_private_directory(request.directory)
                     answer = client.query(request, FetchedFile)
                     event = run.sample_fetched(answer, clock.now())
-                    remove_older_samples(Path(answer.kept))
+                    remove_older_samples(Path(answer.saved_as))
         except WandbError as failure:
             if self._stopping.is_set() or failure.kind in COMMON_ERRORS:
                 raise
@@ -241,7 +241,7 @@ class WandbCollector(PollingThread):
                 self._client = self._new_client()
             return self._client
 
-    # ---- what is reported --------------------------------------------------------------------------------------------
+    # ---- reports --------------------------------------------------------------------------------------------------
 
     def _failed(self, failure: WandbError) -> None:
         """Report an error that concerns all runs."""

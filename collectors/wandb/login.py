@@ -56,29 +56,29 @@ def find_credentials(environ: Mapping[str, str] = os.environ, cwd: Path | None =
     user_config = _expanded(environ.get("WANDB_CONFIG_DIR") or "~/.config/wandb", home)
     files = ((hidden if hidden.exists() else cwd / "wandb") / "settings", user_config / "settings")
     url = environ.get("WANDB_BASE_URL") or _setting("base_url", files)[0] or CLOUD
-    found = Credentials(url.rstrip("/"), None)
+    credentials = Credentials(url.rstrip("/"), None)
     if urlsplit(url).scheme not in ("http", "https"):
         hint = "WANDB_BASE_URL, or base_url in the settings file, must begin with https:// or http://"
-        return found._replace(error=f"{scrub(clean(url, 100))} is not the address of a W&B server", hint=hint)
+        return credentials._replace(error=f"{scrub(clean(url, 100))} is not the address of a W&B server", hint=hint)
     key, token = environ.get("WANDB_API_KEY"), environ.get("WANDB_IDENTITY_TOKEN_FILE")
     if key and token:
         both = "WANDB_API_KEY and WANDB_IDENTITY_TOKEN_FILE are both set"
-        return found._replace(error=both, hint="unset one of the two")
+        return credentials._replace(error=both, hint="unset one of the two")
     if key and key != key.strip():
         hint = "set it to the key alone: W&B's client refuses it"
-        return found._replace(error="WANDB_API_KEY begins or ends with a space or a line break", hint=hint)
+        return credentials._replace(error="WANDB_API_KEY begins or ends with a space or a line break", hint=hint)
     if key:
-        return found._replace(location="WANDB_API_KEY")
+        return credentials._replace(location="WANDB_API_KEY")
     if token:
         location = f"the identity token {token} (WANDB_IDENTITY_TOKEN_FILE)"
         if os.access(token, os.R_OK):
-            return found._replace(location=location)
-        return found._replace(error=f"{location} cannot be read", hint="does the file exist, and is it yours?")
-    file, error = _netrc_with_key(found, environ, home)
+            return credentials._replace(location=location)
+        return credentials._replace(error=f"{location} cannot be read", hint="does the file exist, and is it yours?")
+    file, error = _netrc_with_key(credentials, environ, home)
     file = file or _setting("api_key", files)[1]
     if file is None:
-        return found._replace(error=error or f"there is no key for {found.server}", hint=HINT)
-    return found._replace(location=f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file))
+        return credentials._replace(error=error or f"there is no key for {credentials.server}", hint=HINT)
+    return credentials._replace(location=f"~/{file.relative_to(home)}" if file.is_relative_to(home) else str(file))
 
 
 def _netrc_with_key(wanted: Credentials, environ: Mapping[str, str], home: Path) -> tuple[Path | None, str]:

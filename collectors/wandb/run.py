@@ -249,7 +249,7 @@ class TrackedRun:
     def sample_fetched(self, answer: FetchedFile, at: Instant) -> SampleFetched:
         """Store the sample that was fetched in advance."""
         self._fetched, self._fetched_at = answer.file, at
-        return SampleFetched(self.name, answer.file, answer.kept)
+        return SampleFetched(self.name, answer.file, answer.saved_as)
 
     def _run(self, path: str) -> WandbRun | None:
         return next((run for run in self.wandb.runs if run.path == path), None)

@@ -37,11 +37,11 @@ def make_private_directory(directory: str) -> None:
         log.info("cannot make the directory of a sample: %s", error)  # the child will fail with the same error
 
 
-def remove_older_samples(kept: Path) -> None:
-    """Remove older samples: one per run is kept."""
+def remove_older_samples(newest: Path) -> None:
+    """Remove all other samples of the run."""
     try:
-        for other in kept.parent.iterdir():
-            if other.name != kept.name and other.is_file():
+        for other in newest.parent.iterdir():
+            if other.name != newest.name and other.is_file():
                 other.unlink()
     except OSError as error:
         log.info("cannot remove an old sample: %s", error)

@@ -172,11 +172,11 @@ class Viewer(Answer, frozen=True, kw_only=True, tag="viewer"):
 
 
 class FetchedFile(Answer, frozen=True, kw_only=True, tag="fetched"):
-    """A file was saved as `kept` on this machine."""
+    """A file was saved on this machine."""
 
     path: str
     file: str
-    kept: str
+    saved_as: str
 
 
 class RequestFailed(Answer, frozen=True, kw_only=True, tag="failed"):

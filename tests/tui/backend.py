@@ -59,7 +59,7 @@ class FakeBackend:
     def act(self, actions: Sequence[Action]) -> None:
         self.acted += actions
 
-    def look_at_job(self, key: str) -> None:
+    def poll_job(self, key: str) -> None:
         self.asked.append(("look at job", key))
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:

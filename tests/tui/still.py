@@ -48,7 +48,7 @@ class StillBackend:
     def act(self, actions: Sequence[Action]) -> None:
         self.asked += [(action.subject, f"did {action.verb}") for action in actions]
 
-    def look_at_job(self, key: str) -> None:
+    def poll_job(self, key: str) -> None:
         self.asked.append((key, "look"))
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:

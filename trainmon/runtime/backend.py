@@ -103,8 +103,8 @@ class DashboardBackend:
             read_only=self.engine.state.read_only,
         )
 
-    def look_at_job(self, key: str) -> None:
-        """No scheduler is asked."""
+    def poll_job(self, key: str) -> None:
+        """There is no scheduler to poll."""
 
     # ---- what a person says of alerts ----
 

@@ -34,7 +34,7 @@ class DemoMonitor(DashboardBackend):
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
         )
         self._demo = Demo(self.engine.submit, story=story)
-        self.perform(self._demo.shell_of, self._demo.hurry)
+        self.perform(self._demo.shell_of, self._demo.poll_soon)
 
     def start(self) -> None:
         super().start()
@@ -62,5 +62,5 @@ class DemoMonitor(DashboardBackend):
     def login(self, source: str) -> None:
         self._demo.login(source)
 
-    def look_at_job(self, key: str) -> None:
-        self._demo.look_at_job(key)
+    def poll_job(self, key: str) -> None:
+        self._demo.poll_job(key)

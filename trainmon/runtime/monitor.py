@@ -171,7 +171,7 @@ class Monitor(DashboardBackend):
         """The hosts and paths of the disks that the config names."""
         return self._supervisor.named_disks()
 
-    def look_at_job(self, key: str) -> None:
+    def poll_job(self, key: str) -> None:
         self._supervisor.poll_job(key)
 
     def login(self, source: str) -> None:

@@ -118,7 +118,7 @@ class JobScreen(LinkedScreen):
         super().__init__(Link("job", job), JobPane(job, id="job-full"))
 
     def on_mount(self) -> None:
-        self.dashboard.backend.look_at_job(self.about.name)
+        self.dashboard.backend.poll_job(self.about.name)
 
 
 class RunScreen(LinkedScreen):

@@ -204,17 +204,19 @@ def loss_jumps(trainer: Trainer) -> tuple[LossJump, ...]:
     return tuple(jump for jump in jumps if jump.step > both / 10)
 
 
-def attempts(trainer: Trainer, now: Instant) -> tuple[Attempt, ...]:
+def all_attempts(trainer: Trainer, now: Instant) -> tuple[Attempt, ...]:
     """All attempts, oldest first. The last one is training."""
     first, last = first_step(trainer), trainer.first_step
-    found = [Attempt(0, first, last, now - (last - first) * trainer.step_time, now, "running")]
+    attempts = [Attempt(0, first, last, now - (last - first) * trainer.step_time, now, "running")]
     ends = EARLIER_STATES[trainer.run.name]
     for back, state in enumerate(reversed(ends), 1):
-        reached = int(first + REPEATED * (last - first)) if back == 1 else int(found[0].first * 1.01)
+        reached = int(first + REPEATED * (last - first)) if back == 1 else int(attempts[0].first * 1.01)
         begins = int(first * (len(ends) - back) / len(ends))
-        ended = found[0].began - BETWEEN_ATTEMPTS
-        found.insert(0, Attempt(-back, begins, reached, ended - (reached - begins) * trainer.step_time, ended, state))
-    return tuple(found)
+        ended = attempts[0].began - BETWEEN_ATTEMPTS
+        attempts.insert(
+            0, Attempt(-back, begins, reached, ended - (reached - begins) * trainer.step_time, ended, state)
+        )
+    return tuple(attempts)
 
 
 def history_rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> Iterator[HistoryRow]:
@@ -224,11 +226,11 @@ def history_rows(trainer: Trainer, generator: MetricGenerator, attempt: Attempt)
     close = attempt.last if number else attempt.last - RECENT_STEPS
     sampled = range((attempt.first // every + 1) * every, close + 1, apart)
     recent = range((close // every + 1) * every, attempt.last + 1, every)
-    found = {step: past_row(generator, number, step) for step in (*sampled, *recent)}
+    rows = {step: past_row(generator, number, step) for step in (*sampled, *recent)}
     for step in validation_steps(trainer, attempt):
-        found.setdefault(step, {})[NAMES[trainer.format].validation] = generator.validation(step, number)
-    for step in sorted(found):
-        yield attempt.ended - (attempt.last - step) * trainer.step_time, step, found[step]
+        rows.setdefault(step, {})[NAMES[trainer.format].validation] = generator.validation(step, number)
+    for step in sorted(rows):
+        yield attempt.ended - (attempt.last - step) * trainer.step_time, step, rows[step]
 
 
 def summary_row(trainer: Trainer, generator: MetricGenerator, attempt: Attempt) -> HistoryRow:

@@ -109,8 +109,8 @@ class Scheduler:
                     job.is_held = verb == "hold"
                 self.queue.advance(self.queue.now)
                 return ""
-            case ["update", what, *changes]:
-                return self._update(what, dict(change.partition("=")[::2] for change in changes))
+            case ["update", target, *changes]:
+                return self._update(target, dict(change.partition("=")[::2] for change in changes))
         raise CommandRefused(f"invalid keyword: {' '.join(args)[:80]}")
 
     def _shown(self, job: SlurmJob) -> str:
@@ -167,8 +167,8 @@ class Scheduler:
         job.user = ME
         return f"Submitted batch job {job.number}\n"
 
-    def _update(self, what: str, changes: Mapping[str, str]) -> str:
-        kind, _, name = what.partition("=")
+    def _update(self, target: str, changes: Mapping[str, str]) -> str:
+        kind, _, name = target.partition("=")
         if kind == "JobId":
             for job in self._found(name, suffix=f" for job {name}"):
                 job.excluded = tuple(node for node in changes.get("ExcNodeList", "").split(",") if node)

@@ -95,7 +95,7 @@ def request_failed(
     if is_fatal(error):
         return RequestFailed(id=number, kind="sdk", message="wandb-core, the SDK's own process, has ended")
     # The server's own message if there is one: the SDK wraps it in a longer one.
-    answers = (getattr(getattr(one, "response", None), "message", "") for one in _chain(error))
+    answers = (getattr(getattr(cause, "response", None), "message", "") for cause in _chain(error))
     message = next((text for text in answers if isinstance(text, str) and text), str(error) or type(error).__name__)
     status = _status(error) or status or 0
     kind = _kind(error, message, status)
@@ -110,7 +110,7 @@ def request_failed(
 
 def is_fatal(error: BaseException) -> bool:
     """Whether the SDK cannot be used any more."""
-    return any(GONE in str(one) or type(one).__name__ in FATAL for one in _chain(error))
+    return any(GONE in str(cause) or type(cause).__name__ in FATAL for cause in _chain(error))
 
 
 def _kind(error: BaseException, message: str, status: int) -> FailureKind:
@@ -125,11 +125,11 @@ def _kind(error: BaseException, message: str, status: int) -> FailureKind:
 
 def _status(error: BaseException) -> int:
     """The server's status: of the first answer, or of the retried one."""
-    for one in _chain(error):
-        status = getattr(getattr(one, "response", None), "http_status", 0)
+    for cause in _chain(error):
+        status = getattr(getattr(cause, "response", None), "http_status", 0)
         if isinstance(status, int) and status:
             return status
-        found = RETRIED.search(str(one)) or STATUS.search(str(one))
+        found = RETRIED.search(str(cause)) or STATUS.search(str(cause))
         if found:
             return int(next(filter(None, found.groups())))
     return 0
@@ -137,13 +137,13 @@ def _status(error: BaseException) -> int:
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
     """The error and its causes; the SDK keeps some in `exc`."""
-    one: BaseException | None = error
+    cause: BaseException | None = error
     for _ in range(CAUSES_AT_MOST):
-        if one is None:
+        if cause is None:
             return
-        yield one
-        inner = getattr(one, "exc", None)
-        one = one.__cause__ or (inner if isinstance(inner, BaseException) else None) or one.__context__
+        yield cause
+        inner = getattr(cause, "exc", None)
+        cause = cause.__cause__ or (inner if isinstance(inner, BaseException) else None) or cause.__context__
 
 
 # ---- wandb-core's log --------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def last_status(directory: Path, since: Instant) -> int | None:
     """The HTTP status of the last request that wandb-core retries; None if there is none since then."""
-    found: list[tuple[Instant, int]] = []
+    entries: list[tuple[Instant, int]] = []
     for log in _logs(directory):
         for text in log.read_bytes()[-LOG_TAIL:].splitlines():
             try:
@@ -160,8 +160,8 @@ def last_status(directory: Path, since: Instant) -> int | None:
                 continue  # cut off at the start, or another format
             at = instant(line.time[:26] + "Z" if line.time.endswith("Z") else line.time)
             if line.status and at is not None and at >= since:
-                found.append((at, line.status))
-    return sorted(found, key=lambda one: one[0])[-1][1] if found else None
+                entries.append((at, line.status))
+    return sorted(entries, key=lambda entry: entry[0])[-1][1] if entries else None
 
 
 def keep_small(directory: Path) -> None:

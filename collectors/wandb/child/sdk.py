@@ -119,7 +119,7 @@ class Sdk:
                 target = Path(directory, downloaded.name)  # the name is unique: the client puts a hash into it
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(downloaded, target)
-                return FetchedFile(id=number, path=path, file=name, kept=str(target))
+                return FetchedFile(id=number, path=path, file=name, saved_as=str(target))
 
     def _login(self, entity: str) -> public.Api:
         """The login takes one request; a known entity saves another."""
@@ -152,12 +152,12 @@ class Sdk:
         """Download a file of a run into our own directory: two requests."""
         if not is_safe_path(name):
             raise NotFound(f"{clean(name)} is not a valid file name")
-        found = next(iter(self._run_at(path).files(names=[name], per_page=1)), None)
-        if found is None:
+        file = next(iter(self._run_at(path).files(names=[name], per_page=1)), None)
+        if file is None:
             raise NotFound(f"{path} has no file {name}, or has not uploaded it yet")
-        if found.size > at_most:
-            raise UnusableAnswer(f"{name} is too large: {found.size:,} bytes, the limit is {at_most:,}")
-        found.download(root=str(self._directory / "files"), replace=True).close()
+        if file.size > at_most:
+            raise UnusableAnswer(f"{name} is too large: {file.size:,} bytes, the limit is {at_most:,}")
+        file.download(root=str(self._directory / "files"), replace=True).close()
         return self._directory / "files" / name
 
     def _run_at(self, path: str) -> public.Run:

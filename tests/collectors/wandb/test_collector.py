@@ -123,7 +123,7 @@ class FakeWandb:
             case ReadMetadata(path=path):
                 return RunMetadata(path=path, host="gpu-7")
             case FetchFile(path=path, file=file, directory=directory):
-                return FetchedFile(path=path, file=file, kept=f"{directory}/{Path(file).name}")
+                return FetchedFile(path=path, file=file, saved_as=f"{directory}/{Path(file).name}")
         raise AssertionError(asked)
 
     def close(self) -> None:

@@ -112,7 +112,7 @@ class Cluster(DashboardBackend):
         alerting = AlertManager(rules, routing, self.service, heartbeat=beats, clock=clock)
         super().__init__(Engine(clock, demo=True, ledger=ledger, alerting=alerting), ledger)
         self._demo = Demo(self.engine.submit, clock=clock, directory=directory / "demo")
-        self.perform(self._demo.shell_of, self._demo.hurry)
+        self.perform(self._demo.shell_of, self._demo.poll_soon)
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)

@@ -181,8 +181,8 @@ def test_a_sample_is_listed_and_fetched(server: WandbServer, child: Asking, tmp_
     assert (sample.key, sample.kind, sample.file, sample.step) == ("val/sample", "image", name, 120)
     assert (sample.bytes, sample.width, sample.height, sample.caption) == (len(STILL), 64, 48, "a cat")
     told = child.expect(FetchedFile, FetchFile(id=13, path=run.path, file=name, directory=str(tmp_path / "samples")))
-    assert told.kept == str(tmp_path / "samples" / "sample_120_ab12cd34ef56.png")
-    assert Path(told.kept).read_bytes() == STILL
+    assert told.saved_as == str(tmp_path / "samples" / "sample_120_ab12cd34ef56.png")
+    assert Path(told.saved_as).read_bytes() == STILL
 
 
 def test_a_file_that_is_not_there_yet_and_one_that_leads_elsewhere_are_refused(
