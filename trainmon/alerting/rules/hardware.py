@@ -94,8 +94,10 @@ def sampled_gpus(state: State, now: Instant) -> Iterator[tuple[Node, Gpu]]:
 
 def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:
     """Whether numbers of a node are current: younger than a minute, or than three of its periods."""
+    if at is None or now - at <= FRESH:
+        return at is not None
     source = state.sources.get(f"node:{node}")
-    return at is not None and now - at <= max(FRESH, 0.0 if source is None else LATE_AFTER * source.period)
+    return source is not None and now - at <= LATE_AFTER * source.period
 
 
 def node_and_gpu(subject: str) -> tuple[str, int | None]:

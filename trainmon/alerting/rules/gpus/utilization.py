@@ -178,10 +178,10 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in nodes_with_gpu_samples(state, now):
             slurm = state.scheduler_nodes.get(node.name)
-            if slurm is None or slurm.state == "IDLE":
-                left = [gpu for gpu in node.gpus if self._is_left(gpu)]
-                if left and (why := _without_a_job(node, state)) is not None:
-                    yield from (self._finding(node, gpu, why, state) for gpu in left)
+            if (slurm is not None and slurm.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
+                continue
+            if (why := _without_a_job(node, state)) is not None:
+                yield from (self._finding(node, gpu, why, state) for gpu in node.gpus if self._is_left(gpu))
 
     def _is_left(self, gpu: Gpu) -> bool:
         return (gpu.memory_used_mib or 0) >= self.memory_mib or any(

@@ -31,9 +31,10 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
         common: dict[str, set[str]] = {}
         for node in answering_nodes(state):
             links = state.node_histories.get(node.name, NEW).links
-            states = {port.port: port.state for port in node.infiniband}
-            if all(state == UP for state in states.values()) and (not states or len(links) <= len(states)):
+            count = len(node.infiniband)
+            if all(port.state == UP for port in node.infiniband) and (not count or len(links) <= count):
                 continue
+            states = {port.port: port.state for port in node.infiniband}
             if node.cluster not in common:
                 common[node.cluster] = _common(state, node.cluster)
             for port in dict.fromkeys((*states, *links)):
@@ -45,7 +46,7 @@ class InfinibandDown(NodeRule, frozen=True, kw_only=True):
                         subject=f"node:{node.name} {port}",
                         severity="critical" if runs.is_used(node.name) else "warning",
                         summary=f"InfiniBand port {port} of {node.name} is {port_state}; "
-                        f"{up} of {len(states)} ports are {UP}",
+                        f"{up} of {count} ports are {UP}",
                         evidence=tuple(f"{other.port}: {other.state or 'unknown'}" for other in node.infiniband[:9]),
                         advice=f"its cable, switch port or adapter is at fault: tell the administrators; {EXCLUDE}",
                     )  # fmt: skip
