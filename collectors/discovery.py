@@ -30,7 +30,11 @@ class RunDiscovery:
     def __init__(self, settings: Settings) -> None:
         self._configured = run_specs(settings)
         self.runs: tuple[RunSpec, ...] = self._configured
-        self._names = {cluster.name: _names(cluster.nodes or ()) for cluster in settings.clusters}
+        self._names = {
+            cluster.name: {host.rpartition("@")[2]: host for host in cluster.nodes or () if "@" in host}
+            for cluster in settings.clusters
+        }
+        """By Slurm's node name: the host's name in the config, such as me@gpu-001."""
         self._users = {cluster.name: cluster.users for cluster in settings.clusters}
         self._jobs: dict[str, tuple[Job, ...]] = {}
         self._me: dict[str, str | None] = {}
@@ -81,11 +85,6 @@ def with_ended_jobs(
         if job.key not in keys and not job.is_waiting_array and now - (job.gone_at or now) < keep
     ]
     return (*listed, *gone[:MAX_GONE])
-
-
-def _names(hosts: Sequence[str]) -> dict[str, str]:
-    """By Slurm's node name: the host's name in the config, such as me@gpu-001."""
-    return {host.rpartition("@")[2]: host for host in hosts if "@" in host}
 
 
 def watch_plan(

@@ -34,8 +34,6 @@ FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.
 GREETING = b"#probe "
 """The start of the node's first line. Python adds its magic number, and a shell adds `sh`."""
 
-SHELL_GREETING = b"sh"
-
 LOADER = (
     "import os,sys,io,binascii,_frozen_importlib_external as f;"
     "os.write(1,sys.argv[1].encode()+bytes([32])+binascii.b2a_hex(f.MAGIC_NUMBER)+bytes([10]));"
@@ -77,7 +75,7 @@ def payload(greeting: bytes) -> bytes:
     """
     interpreter = greeting.removeprefix(GREETING).strip()
     is_same = interpreter == importlib.util.MAGIC_NUMBER.hex().encode()
-    return _script() if interpreter == SHELL_GREETING else _code(is_same)
+    return _script() if interpreter == b"sh" else _code(is_same)
 
 
 @functools.cache

@@ -55,7 +55,6 @@ class Host:
         self.files = {}  # type: dict[str, int]
         self.slow_part = {}  # type: dict[str, Any]
         self.boot_time = field(self.text("proc/stat"), "btime")
-        self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
         """Nothing here depends on the spec."""

@@ -18,20 +18,24 @@ else:
     def _refuse(value: object) -> object:
         raise TypeError("%s is no JSON" % type(value))
 
-    _DEFAULTS = {
-        "strict": True,
-        "object_hook": None,
-        "object_pairs_hook": None,
-        "array_hook": None,
-        "parse_float": float,
-        "parse_int": int,
-        "parse_constant": None,
-        "memo": {},
-    }  # type: dict[str, object]
-    """What json.JSONDecoder sets by default."""
-
     _encode = make_encoder(None, _refuse, encode_basestring_ascii, None, ":", ",", False, False, False)
-    _scan = make_scanner(type("Context", (), _DEFAULTS)())
+    # The defaults of json.JSONDecoder.
+    _scan = make_scanner(
+        type(
+            "Context",
+            (),
+            {
+                "strict": True,
+                "object_hook": None,
+                "object_pairs_hook": None,
+                "array_hook": None,
+                "parse_float": float,
+                "parse_int": int,
+                "parse_constant": None,
+                "memo": {},
+            },
+        )()
+    )
 
     def encoded(value: object) -> str:
         """One line of JSON, ASCII only: whatever the node's locale is."""

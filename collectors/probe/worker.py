@@ -204,8 +204,8 @@ class Worker:
         """Try a stuck operation once. Its return is the answer; the main worker reports its lines."""
         first = ["nvml"] if stuck.startswith(("gpu:", "xid", "processes")) else []
         for wanted in [*first, stuck]:
-            for section in self.sections.values():
-                for name, function in section.operations(True):
-                    if name == wanted:
-                        self.perform(name, function)
+            operations = [one for section in self.sections.values() for one in section.operations(True)]
+            for name, function in operations:
+                if name == wanted:
+                    self.perform(name, function)
         ndjson.write(b"!done\n")

@@ -180,22 +180,19 @@ class PolledQueue:
             own = [attempt for attempt in attempts if attempt.number == job.number or attempt.id == job.id]
             has_ended = bool(own) and own[-1].stage == "ended"
             if has_ended:
-                self._submit(JobChanged(self._ended(client, job, own[-1])))
+                last, by = own[-1], own[-1].cancelled_by
+                ended = replace(
+                    job,
+                    state=last.state,
+                    started_at=last.started_at or job.started_at,
+                    ends_at=last.ends_at,
+                    exit_code=last.exit_code,
+                    cancelled_by=client.user_name(by) if by is not None and by.isdigit() else by,
+                    nodes=job.nodes or last.nodes,
+                )
+                self._submit(JobChanged(ended))
             if has_ended or tries + 1 >= MAX_ACCOUNTING_TRIES:
                 self._vanished.pop(key, None)
-
-    @staticmethod
-    def _ended(client: Client, job: Job, attempt: Job) -> Job:
-        by = attempt.cancelled_by
-        return replace(
-            job,
-            state=attempt.state,
-            started_at=attempt.started_at or job.started_at,
-            ends_at=attempt.ends_at,
-            exit_code=attempt.exit_code,
-            cancelled_by=client.user_name(by) if by is not None and by.isdigit() else by,
-            nodes=job.nodes or attempt.nodes,
-        )
 
     # ---- nodes and configuration ------------------------------------------------------------------------------------
 
@@ -226,21 +223,15 @@ class PolledQueue:
             return
         found = parse_jobs.read_configuration(client.run(commands.configuration()))
         me = self.cluster.me or ""
-        if me in ("root", found.administrator):
-            may: bool | None = True
-        else:
-            may = self._may_operate(client, me) if found.accounting else found.accounting
+        may = True if me in ("root", found.administrator) else found.accounting  # without accounting: no operators
+        if found.accounting and me not in ("root", found.administrator):
+            try:
+                may = client.run(commands.may_operate(me)).strip() in ("Operator", "Administrator")
+            except TrainmonError:
+                may = None
         accounting = self.cluster.accounting if found.accounting is None else found.accounting
         self._is_configured = True
         self._update_cluster(slurm=found.version, accounting=accounting, may_operate=may)
-
-    @staticmethod
-    def _may_operate(client: Client, me: str) -> bool | None:
-        """Whether accounting calls us an operator or administrator; without accounting nobody is one."""
-        try:
-            return client.run(commands.may_operate(me)).strip() in ("Operator", "Administrator")
-        except TrainmonError:
-            return None
 
     def _update_cluster(self, **changes: str | bool | None) -> None:
         self.cluster = replace(self.cluster, **changes)

@@ -79,15 +79,11 @@ class Tail:
             self.begin(whole=True)
         if self.found.st_size - self.mark.offset > READ_LIMIT:
             self._skip_to(self.found.st_size - READ_LIMIT)
-        self._read_new()
-        return "truncated" if is_truncated else None
-
-    def _read_new(self) -> None:
         size, mark = self.found.st_size, self.mark
         while mark.offset < size:
             data = os.pread(self._handle, min(BLOCK, size - mark.offset), mark.offset)
             if not data:
-                return
+                break
             if data.endswith(b"\0") and mark.offset + len(data) == size and self._nul_reads < NUL_READS:
                 self._nul_reads += 1
                 data = data.rstrip(b"\0")
@@ -100,6 +96,7 @@ class Tail:
             mark.offset += len(data)
             mark.anchor = (mark.anchor + data[-ANCHOR:])[-ANCHOR:]
             self._lines.feed(data)
+        return "truncated" if is_truncated else None
 
     def _skip_to(self, target: int) -> None:
         position, count = max(self.mark.offset, target - COUNT_LIMIT), 0

@@ -23,7 +23,6 @@ MIB = 1 << 20
 BLANK = 1 << 62
 """NVML's values for "unknown": about 2^63 in 64 bits, 2^32 - 1 in 32."""
 
-WATTS = 0.001
 HOTTEST = 200
 """°C. A higher temperature means "unknown": no GPU survives it."""
 
@@ -142,7 +141,7 @@ class Card:
 
     def power(self, function: str) -> "float | None":
         milliwatts = known(self.query(function))
-        return None if milliwatts is None else round(milliwatts * WATTS, 1)
+        return None if milliwatts is None else round(milliwatts / 1000, 1)
 
     def slow(self) -> None:
         """Read the slow facts (model.GpuFacts) and the processes."""

@@ -4,8 +4,6 @@ import os
 
 from collectors.probe.paths import listed, read
 
-DRIVER_GPUS = "proc/driver/nvidia/gpus"
-PCI_DEVICES = "sys/bus/pci/devices"
 GPU_CLASSES = ("0x0300", "0x0302")
 """VGA and 3D controllers. NVSwitches of the same vendor are bridges."""
 
@@ -18,7 +16,7 @@ PASSTHROUGH = ("vfio", "pci-stub", "pciback")
 
 def on_the_bus(root: str = "/") -> int:
     """The NVIDIA GPUs that Linux lists, or that the driver found when it was loaded, whichever is more."""
-    devices = os.path.join(root, PCI_DEVICES)
+    devices = os.path.join(root, "sys/bus/pci/devices")
     folders = [os.path.join(devices, name) for name in listed(devices)]
     gpus = [
         folder
@@ -27,7 +25,7 @@ def on_the_bus(root: str = "/") -> int:
         and is_own(folder)
         and read(os.path.join(folder, "class")).startswith(GPU_CLASSES)
     ]
-    return max(len(gpus), len(listed(os.path.join(root, DRIVER_GPUS))))
+    return max(len(gpus), len(listed(os.path.join(root, "proc/driver/nvidia/gpus"))))
 
 
 def is_own(folder: str) -> bool:
