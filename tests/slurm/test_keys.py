@@ -12,7 +12,7 @@ from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.slurm.training import Training
 from tests.slurm.using import Using
-from trainmon.ledger.ledger import recorded
+from trainmon.ledger.ledger import recent_actions
 from trainmon.model import Record
 
 MakeTraining = Callable[..., Training]
@@ -37,7 +37,7 @@ def close(screen: Screen) -> None:
 def newest(product: Using, verb: str) -> Record:
     """The newest action of a verb, as the ledger has it. Read here: it is asked for many times a second."""
     ledger = product.home / ".local" / "state" / "trainmon-tui"
-    *_, found = (record for record in recorded(ledger, 0.0, 100) if record.action.verb == verb)
+    *_, found = (record for record in recent_actions(ledger, 0.0, 100) if record.action.verb == verb)
     return found
 
 

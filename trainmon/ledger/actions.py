@@ -40,7 +40,7 @@ WRITE_TEXT = """
 """
 
 
-class KeptText(msgspec.Struct, frozen=True, kw_only=True):
+class ActionText(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of text that belongs to an action, such as the end of the log before a requeue."""
 
     action_id: str
@@ -51,12 +51,12 @@ class KeptText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-def harmless(text: str) -> str:
+def masked_end(text: str) -> str:
     """The end of a text with its secrets masked and its lines printable."""
     return "\n".join(map(clean, scrub(text[-TEXT_AT_MOST:]).splitlines()))[-TEXT_AT_MOST:]
 
 
-def shown(operation: Operation) -> str:
+def shell_command(operation: Operation) -> str:
     """The operation as a shell command for people."""
     if isinstance(operation, Execute):
         return clean(scrub(operation.shown or shlex.join(operation.argv)))
@@ -64,7 +64,7 @@ def shown(operation: Operation) -> str:
     return clean(f"{verb} {shlex.quote(operation.path)}")
 
 
-def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: Iterable[KeptText]) -> None:
+def write_all(connection: sqlite3.Connection, records: Iterable[Record], texts: Iterable[ActionText]) -> None:
     """Write records and texts; each replaces the row with its key."""
     connection.executemany(WRITE, map(_row, records))
     connection.executemany(
@@ -77,7 +77,7 @@ def _row(record: Record) -> tuple[str | float | None, ...]:
     action = record.action
     values = (
         action.id, action.requested_at, action.who, action.from_host, action.verb, action.subject, action.run,
-        action.job, action.cluster, action.host, action.title, shown(action.operation), action.why,
+        action.job, action.cluster, action.host, action.title, shell_command(action.operation), action.why,
         record.status, record.done_at, record.outcome, record.settled_at, record.note,
         as_json(record),
     )  # fmt: skip
@@ -125,11 +125,11 @@ def decode_rows(rows: Iterable[tuple[object, str]], kind: type[Decoded], what: s
     return found
 
 
-def read_texts(connection: sqlite3.Connection, action_id: str) -> list[KeptText]:
+def read_texts(connection: sqlite3.Connection, action_id: str) -> list[ActionText]:
     """The texts that belong to an action."""
-    names = KeptText.__struct_fields__
+    names = ActionText.__struct_fields__
     query = f"SELECT {', '.join(names)} FROM action_texts WHERE action_id = ? ORDER BY at, rowid"
-    return [KeptText(**dict(zip(names, row, strict=True))) for row in connection.execute(query, (action_id,))]
+    return [ActionText(**dict(zip(names, row, strict=True))) for row in connection.execute(query, (action_id,))]
 
 
 def prune_actions(connection: sqlite3.Connection, before: Instant) -> None:

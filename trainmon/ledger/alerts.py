@@ -12,11 +12,11 @@ from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, Rec
 
 ALERTS_AT_MOST = 20_000
 SILENCES_AT_MOST = 2_000
-ORDERS_AT_ONCE = 200
+REQUESTS_AT_ONCE = 200
 RESOLVED_AT_MOST = 20_000
-LINES_AT_MOST = 200_000
+HISTORY_LINES_AT_MOST = 200_000
 """Resolved alerts and history are also limited in number: a subject that flaps for a month makes an alert a minute."""
-ORDERS_UNTIL = "orders_until"
+REQUESTS_UNTIL = "orders_until"
 """The name in the memory of the number of the last request that was carried out."""
 
 ALERT_COLUMNS = (
@@ -24,10 +24,10 @@ ALERT_COLUMNS = (
     "resolved_at", "acknowledged_by", "muted_until",
 )  # fmt: skip
 SILENCE_COLUMNS = ("id", "rule", "subject", "run", "node", "until", "by", "why", "made_at", "ended_at")
-ORDER_COLUMNS = ("at", "verb", "by", "alert", "why", "via")
+REQUEST_COLUMNS = ("at", "verb", "by", "alert", "why", "via")
 
 
-class Happening(NamedTuple):
+class HistoryLine(NamedTuple):
     """One line of the history of an alert."""
 
     at: Instant
@@ -36,7 +36,7 @@ class Happening(NamedTuple):
     words: str
 
 
-def put(table: str, columns: Iterable[str]) -> str:
+def replace_statement(table: str, columns: Iterable[str]) -> str:
     """The statement that writes a row in place of the one with its key."""
     names = [f'"{name}"' for name in columns]
     return f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
@@ -51,44 +51,45 @@ def fields(value: object, columns: Iterable[str]) -> list[str | float | None]:
 def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None:
     """Write alerts, silences and the memory; notices and the history have their own functions."""
     connection.executemany(
-        put("alerts", (*ALERT_COLUMNS, "written_at", "alert")),
+        replace_statement("alerts", (*ALERT_COLUMNS, "written_at", "alert")),
         ([*fields(alert, ALERT_COLUMNS), changes.at, as_json(alert)] for alert in changes.alerts),
     )
     connection.executemany(
-        put("silences", (*SILENCE_COLUMNS, "silence")),
+        replace_statement("silences", (*SILENCE_COLUMNS, "silence")),
         ([*fields(silence, SILENCE_COLUMNS), as_json(silence)] for silence in changes.silences),
     )
     memory = dict(changes.memory)
     if changes.requests_until is not None:
-        memory[ORDERS_UNTIL] = str(changes.requests_until)
+        memory[REQUESTS_UNTIL] = str(changes.requests_until)
     connection.executemany(
         "INSERT OR REPLACE INTO memory (name, value) VALUES (?, ?)",
         ((storable(name), storable(value)) for name, value in memory.items()),
     )
 
 
-def add_history(connection: sqlite3.Connection, lines: Iterable[Happening]) -> None:
+def add_history(connection: sqlite3.Connection, lines: Iterable[HistoryLine]) -> None:
     connection.executemany(
         "INSERT INTO alert_history (at, alert_id, what, words) VALUES (?, ?, ?, ?)",
         ((line.at, line.alert_id, line.what, storable(line.words)) for line in lines),
     )
 
 
-def add_order(connection: sqlite3.Connection, order: AlertRequest) -> int:
+def add_request(connection: sqlite3.Connection, order: AlertRequest) -> int:
     """Write a request for the leader and return its number. The leader carries out every number above the last one. So
     numbers also grow in a new ledger, when the old one was removed or replaced by a copy."""
     (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'orders'").fetchone()
     number = max((last or 0) + 1, int(order.at * 1000))
     connection.execute(
-        put("orders", ("number", *ORDER_COLUMNS, "order")), [number, *fields(order, ORDER_COLUMNS), as_json(order)]
+        replace_statement("orders", ("number", *REQUEST_COLUMNS, "order")),
+        [number, *fields(order, REQUEST_COLUMNS), as_json(order)],
     )
     return number
 
 
-def read_orders(connection: sqlite3.Connection, after: int) -> list[tuple[int, AlertRequest]]:
+def read_requests(connection: sqlite3.Connection, after: int) -> list[tuple[int, AlertRequest]]:
     """The requests after that number, the oldest first."""
     rows = connection.execute(
-        'SELECT number, "order" FROM orders WHERE number > ? ORDER BY number LIMIT ?', (after, ORDERS_AT_ONCE)
+        'SELECT number, "order" FROM orders WHERE number > ? ORDER BY number LIMIT ?', (after, REQUESTS_AT_ONCE)
     )
     return [(row[0], order) for row in rows for order in decode_rows([row], AlertRequest, "request")]
 
@@ -105,7 +106,7 @@ def read_recalled(connection: sqlite3.Connection, now: Instant) -> Recalled:
         (now, SILENCES_AT_MOST),
     )
     memory = dict(connection.execute("SELECT name, value FROM memory").fetchall())
-    until = memory.pop(ORDERS_UNTIL, "0")
+    until = memory.pop(REQUESTS_UNTIL, "0")
     written = connection.execute("SELECT max(written_at) FROM alerts UNION ALL SELECT max(last_tick_at) FROM duty")
     return Recalled(
         alerts=tuple(decode_rows(alerts, Alert, "alert")),
@@ -116,17 +117,20 @@ def read_recalled(connection: sqlite3.Connection, now: Instant) -> Recalled:
     )
 
 
-def read_history(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Happening]:
+def read_history(connection: sqlite3.Connection, since: Instant, limit: int) -> list[HistoryLine]:
     """The newest `limit` lines of the history since then, the newest last."""
     rows = connection.execute(
         "SELECT at, alert_id, what, words FROM alert_history WHERE at >= ? ORDER BY number DESC LIMIT ?",
         (since, limit),
     )
-    return [Happening(*row) for row in rows][::-1]
+    return [HistoryLine(*row) for row in rows][::-1]
 
 
 def prune_alerts(
-    connection: sqlite3.Connection, before: Instant, resolved: int = RESOLVED_AT_MOST, lines: int = LINES_AT_MOST
+    connection: sqlite3.Connection,
+    before: Instant,
+    resolved: int = RESOLVED_AT_MOST,
+    lines: int = HISTORY_LINES_AT_MOST,
 ) -> None:
     """Delete what ended before that, and what exceeds the limits."""
     connection.execute("DELETE FROM alerts WHERE phase = 'resolved' AND coalesce(resolved_at, since) < ?", (before,))

@@ -30,7 +30,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, decode_rows
-from trainmon.ledger.alerts import put
+from trainmon.ledger.alerts import replace_statement
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Channel
 
@@ -55,7 +55,7 @@ def is_row(*, is_network: bool) -> bool:
     return is_network or sys.platform != "linux"
 
 
-class Lock:
+class LeaseLock:
     """The lock beside a ledger. Any thread may call it. Only `take` may hang, when its disk does."""
 
     def __init__(self, directory: Path, holder: Holder) -> None:
@@ -188,15 +188,15 @@ def _set(descriptor: int, kind: int, start: int, length: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack(FLOCK, kind, os.SEEK_SET, start, length, 0))
 
 
-def claim(connection: sqlite3.Connection, note: LeaderNote, silent: object = None) -> LeaderNote | None:
+def claim_row(connection: sqlite3.Connection, note: LeaderNote, silent: object = None) -> LeaderNote | None:
     """Claim the row: None when it is ours, else the note of its leader. A row that still shows the sign `silent` is
     taken from its leader."""
-    found = read_duty(connection)
+    found = read_note(connection)
     if found is not None and found.holder.name != note.holder.name:
         is_free = found.written_at == RELEASED or _is_dead(found.holder, note.holder)
         if not is_free and sign_of(found) != silent:
             return found
-    write_duty(connection, note)
+    write_note(connection, note)
     return None
 
 
@@ -230,24 +230,24 @@ def is_row_of(connection: sqlite3.Connection, holder: str) -> bool:
 
 def release_row(connection: sqlite3.Connection, holder: str) -> None:
     """Let other programs take the row at once."""
-    note = read_duty(connection)
+    note = read_note(connection)
     if note is not None and note.holder.name == holder:
-        write_duty(connection, replace(note, written_at=RELEASED))
+        write_note(connection, replace(note, written_at=RELEASED))
 
 
-def read_duty(connection: sqlite3.Connection) -> LeaderNote | None:
+def read_note(connection: sqlite3.Connection) -> LeaderNote | None:
     rows = connection.execute("SELECT holder, duty FROM duty")
     return next(iter(decode_rows(rows, LeaderNote, "note of the leader")), None)
 
 
-def write_duty(connection: sqlite3.Connection, note: LeaderNote) -> None:
+def write_note(connection: sqlite3.Connection, note: LeaderNote) -> None:
     holder = note.holder
     values: dict[str, object] = {
         "only": 1, "holder": holder.name, "pid": holder.pid, "host": holder.host, "boot_id": holder.boot_id,
         "started_at": note.started_at, "last_tick_at": note.last_tick_at, "written_at": note.written_at,
         "duty": as_json(note),
     }  # fmt: skip
-    connection.execute(put("duty", values), tuple(values.values()))
+    connection.execute(replace_statement("duty", values), tuple(values.values()))
 
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -298,7 +298,7 @@ class LeaderNow(msgspec.Struct, frozen=True, kw_only=True):
     """Whether any program leads now; certain only on a disk of this machine."""
 
 
-def ourselves() -> Holder:
+def this_program() -> Holder:
     """This program."""
     boot_id = ""
     with contextlib.suppress(OSError):  # not Linux: the PID must do

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from trainmon.ledger.actions import KeptText, harmless, prune_actions, read_open, write_all
+from trainmon.ledger.actions import ActionText, masked_end, prune_actions, read_open, write_all
 from trainmon.ledger.alerts import prune_alerts
 from trainmon.ledger.database import (
     NAME,
@@ -28,14 +28,22 @@ from trainmon.ledger.database import (
 )
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.queue import Answer, Work, WriteQueue
-from trainmon.ledger.reader import alert_history, alerts_now, give_order, kept_texts, recorded
+from trainmon.ledger.reader import action_texts, alert_history, alerts_now, recent_actions, submit_request
 from trainmon.ledger.schema import NewerLedger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import Record
 
 __all__ = [
-    "NAME", "KeptText", "Ledger", "LedgerStuck", "NewerLedger", "alert_history", "alerts_now", "give_order",
-    "kept_texts", "recorded",
+    "NAME",
+    "ActionText",
+    "Ledger",
+    "LedgerStuck",
+    "NewerLedger",
+    "action_texts",
+    "alert_history",
+    "alerts_now",
+    "recent_actions",
+    "submit_request",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -118,7 +126,7 @@ class Ledger:
         Raises: LedgerStuck: as `write` does.
         """
         now = self._clock.now()
-        kept = KeptText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=harmless(text))
+        kept = ActionText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=masked_end(text))
         self._wait(self._queue.put(kept, urgent=True))
 
     def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:

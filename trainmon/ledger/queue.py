@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainmon.ledger.actions import KeptText
+from trainmon.ledger.actions import ActionText
 from trainmon.lib import Seconds
 from trainmon.model import Record
 
@@ -42,7 +42,7 @@ class Work:
     """What the thread takes at once."""
 
     records: dict[str, Record] = field(default_factory=dict)
-    texts: deque[KeptText] = field(default_factory=lambda: deque(maxlen=TEXTS_AT_MOST))
+    texts: deque[ActionText] = field(default_factory=lambda: deque(maxlen=TEXTS_AT_MOST))
     answers: list[tuple[Kind, Answer]] = field(default_factory=list)
 
     def of(self, *kinds: Kind) -> list[Answer]:
@@ -62,13 +62,13 @@ class WriteQueue:
         self._work = Work()
         self.is_stopping = False
 
-    def put(self, item: Record | KeptText, *, urgent: bool = False) -> Answer:
+    def put(self, item: Record | ActionText, *, urgent: bool = False) -> Answer:
         """Write a record or a text: now if it is urgent, else as soon as the ledger works. The oldest is dropped if the
         queue is full."""
         answer = Answer(lambda: None, lambda: None)
         with self._changed:
             records = self._work.records
-            if isinstance(item, KeptText):
+            if isinstance(item, ActionText):
                 self._work.texts.append(item)
             else:
                 records[item.action.id] = item

@@ -11,10 +11,10 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.ledger.actions import KeptText, read_actions, read_texts
-from trainmon.ledger.alerts import Happening, add_order, read_history, read_recalled
+from trainmon.ledger.actions import ActionText, read_actions, read_texts
+from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_recalled
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
-from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, ourselves, read_duty
+from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
@@ -36,37 +36,37 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     """The newest of the last day, the newest last."""
     channels: tuple[Channel, ...] = ()
     outbox: Counts = Counts()
-    duty: LeaderNow | None = None
+    leader: LeaderNow | None = None
     is_locked: bool = False
     """Whether a program has the lock beside the ledger, though it may have written nothing down."""
 
 
-def recorded(directory: Path, since: Instant, limit: int) -> list[Record]:
+def recent_actions(directory: Path, since: Instant, limit: int) -> list[Record]:
     """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
-    return ask(directory, lambda connection: read_actions(connection, since, limit), [], since_version=1)
+    return query_ledger(directory, lambda connection: read_actions(connection, since, limit), [], since_version=1)
 
 
-def kept_texts(directory: Path, action_id: str) -> list[KeptText]:
+def action_texts(directory: Path, action_id: str) -> list[ActionText]:
     """What was kept for an action. Raises LedgerStuck."""
-    return ask(directory, lambda connection: read_texts(connection, action_id), [], since_version=1)
+    return query_ledger(directory, lambda connection: read_texts(connection, action_id), [], since_version=1)
 
 
 def alerts_now(directory: Path, now: Instant) -> AlertsNow:
     """All of it. Raises LedgerStuck."""
-    found = ask(directory, lambda connection: read_all(connection, now), AlertsNow())
+    found = query_ledger(directory, lambda connection: read_all(connection, now), AlertsNow())
     found = replace(found, is_locked=is_locked(directory))
-    if found.duty is None:
+    if found.leader is None:
         return found
-    is_held = found.is_locked if (directory / LOCK).exists() else is_row_held(found.duty.note, ourselves(), now)
-    return replace(found, duty=replace(found.duty, is_held=is_held))
+    is_held = found.is_locked if (directory / LOCK).exists() else is_row_held(found.leader.note, this_program(), now)
+    return replace(found, leader=replace(found.leader, is_held=is_held))
 
 
-def alert_history(directory: Path, since: Instant, limit: int) -> list[Happening]:
+def alert_history(directory: Path, since: Instant, limit: int) -> list[HistoryLine]:
     """What happened to alerts since then, the newest last. Raises LedgerStuck."""
-    return ask(directory, lambda connection: read_history(connection, since, limit), [])
+    return query_ledger(directory, lambda connection: read_history(connection, since, limit), [])
 
 
-def give_order(directory: Path, order: AlertRequest) -> int:
+def submit_request(directory: Path, order: AlertRequest) -> int:
     """Leave an order for whoever has the duty; its number. It is carried out once
     `alerts_now(…).recalled.orders_until` has come to it. Raises LedgerStuck."""
     file = directory / NAME
@@ -74,7 +74,7 @@ def give_order(directory: Path, order: AlertRequest) -> int:
         connection = open_to_write(file, is_network=None)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            number = add_order(connection, order)
+            number = add_request(connection, order)
             connection.execute("COMMIT")
             return number
         finally:
@@ -83,7 +83,7 @@ def give_order(directory: Path, order: AlertRequest) -> int:
         raise LedgerStuck(describe(error, file)) from error
 
 
-def ask(
+def query_ledger(
     directory: Path,
     work: Callable[[sqlite3.Connection], Found],
     nothing: Found,
@@ -113,20 +113,20 @@ def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
         for alert in notification.notice.alerts:
             newest.setdefault(alert.id, {})[notification.channel] = delivery(notification)
     alerts = (replace(one, delivery=tuple(newest.get(one.id, {}).values()) or one.delivery) for one in recalled.alerts)
-    note = read_duty(connection)
+    note = read_note(connection)
     return AlertsNow(
         recalled=replace(recalled, alerts=tuple(alerts)),
         notifications=notifications,
         channels=note.channels if note is not None else (),
         outbox=count(connection, now - DAY),
-        duty=None if note is None else LeaderNow(note=note, is_held=True),
+        leader=None if note is None else LeaderNow(note=note, is_held=True),
     )
 
 
 def remember(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     """What a program that begins to lead must know: alerts, channels, and the notifications that it sends."""
     notifications = tuple(take_over(connection, now))
-    note = read_duty(connection)
+    note = read_note(connection)
     channels = note.channels if note is not None else ()
     return AlertsNow(recalled=read_recalled(connection, now), notifications=notifications, channels=channels)
 

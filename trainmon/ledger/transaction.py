@@ -6,8 +6,8 @@ import sqlite3
 from collections import deque
 from typing import Any
 
-from trainmon.ledger.alerts import Happening, add_history, write_changes
-from trainmon.ledger.lease import LeaderNote, is_row_of, write_duty
+from trainmon.ledger.alerts import HistoryLine, add_history, write_changes
+from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
 from trainmon.ledger.outbox import Address, Extra, Mark, write_marks, write_notices
 from trainmon.lib import Instant
 from trainmon.model import Alert, AlertChanges, Notice, Silence
@@ -26,15 +26,15 @@ class Transaction:
         self._alerts: dict[str, Alert] = {}
         self._silences: dict[str, Silence] = {}
         self._notices: dict[str, Notice] = {}
-        self._history: deque[Happening] = deque(maxlen=HISTORY_AT_MOST)
+        self._history: deque[HistoryLine] = deque(maxlen=HISTORY_AT_MOST)
         self._memory: dict[str, str] = {}
         self._requests_until: int | None = None
         self._extras: dict[Address, Extra] = {}
         self._marks: dict[Address, Mark] = {}
-        self.duty: LeaderNote | None = None
+        self.note: LeaderNote | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._at is not None or self._extras or self._marks or self.duty)
+        return bool(self._at is not None or self._extras or self._marks or self.note)
 
     def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
         """Add what one evaluation changed; return its notices that are new here."""
@@ -44,7 +44,7 @@ class Transaction:
         added._alerts = {alert.id: alert for alert in changes.alerts}
         added._silences = {silence.id: silence for silence in changes.silences}
         added._notices = {notice.key: notice for notice in new}
-        added._history.extend(Happening(changes.at, *line) for line in changes.history)
+        added._history.extend(HistoryLine(changes.at, *line) for line in changes.history)
         added._memory, added._requests_until = dict(changes.memory), changes.requests_until
         self.absorb(added)
         return new
@@ -73,7 +73,7 @@ class Transaction:
         self._requests_until = newer._requests_until if newer._requests_until is not None else self._requests_until
         self._extras |= newer._extras
         self._marks |= newer._marks
-        self.duty = newer.duty or self.duty
+        self.note = newer.note or self.note
         _drop_oldest(self._notices, NOTICES_AT_MOST)
         _drop_oldest(self._marks, MARKS_AT_MOST)
 
@@ -101,8 +101,8 @@ class Transaction:
             )
             write_changes(connection, changes)
         add_history(connection, self._history)
-        if self.duty is not None:
-            write_duty(connection, self.duty)
+        if self.note is not None:
+            write_note(connection, self.note)
         created = write_notices(connection, self._notices.values(), self._extras.values(), now)
         write_marks(connection, self._marks.values())
         return created

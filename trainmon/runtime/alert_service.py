@@ -200,17 +200,17 @@ class AlertService:
         if self._deadman is not None:
             self._deadman.stop(FAREWELL)
 
-    def goodbye(self, why: str) -> None:
+    def announce_stop(self, why: str) -> None:
         """Notify people that nobody watches from now on."""
         self.alerting.announce_stop(why)
         if self._deadman is not None:
             self._deadman.farewell(f"stopped: {why}")
 
-    def order(self, order: AlertRequest) -> None:
+    def submit_request(self, request: AlertRequest) -> None:
         """Have the leader carry out the request of a person."""
-        self.notifications.request(order)
+        self.notifications.request(request)
 
-    def renew(self, settings: Settings) -> None:
+    def reload(self, settings: Settings) -> None:
         """Use these settings from now on.
 
         Raises: ConfigError: when they are not valid; nothing has changed then.
@@ -229,7 +229,7 @@ class AlertService:
         now = self._windows_at = self._clock.now()
         self.alerting.reconfigure(enabled_rules(settings), routing(settings, now))
 
-    def sign_of_life(self, state: State) -> None:
+    def ping_once(self, state: State) -> None:
         """Ping the dead-man's switch once."""
         if self._ping is None or state.leadership.holder != "us":
             return

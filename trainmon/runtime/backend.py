@@ -36,7 +36,7 @@ class DashboardBackend:
     def __init__(self, engine: Engine, ledger: Ledger | None = None) -> None:
         self.engine = engine
         self._ledger = ledger
-        self._performer: Executor | None = None
+        self._executor: Executor | None = None
 
     def start(self) -> None:
         self.engine.start()
@@ -44,16 +44,16 @@ class DashboardBackend:
             self._ledger.start()
 
     def stop(self) -> None:
-        self.rest()
+        self.stop_actions()
         self.engine.stop()
         if self._ledger is not None:
             self._ledger.stop()
 
-    def rest(self) -> None:
+    def stop_actions(self) -> None:
         """Start no more actions; a running one has a moment to end before its connection is closed."""
-        if self._performer is not None:
-            self._performer.stop()
-            self._performer = None
+        if self._executor is not None:
+            self._executor.stop()
+            self._executor = None
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         return self.engine.subscribe(sink)
@@ -78,50 +78,50 @@ class DashboardBackend:
         """There are no prompts."""
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        """Read what the plan of an action needs, and hand the plan to reply; see Executor."""
-        if self._performer is not None:
-            self._performer.prepare(ask, reply)
+        """Read what the plan of an action needs, and call `reply` with the plan; see Executor."""
+        if self._executor is not None:
+            self._executor.prepare(ask, reply)
             return
         refusals = tuple(Refusal(subject=name, why="this monitor performs no actions") for name in ask.subjects)
         reply(Plan(request=ask, refusals=refusals))
 
     def act(self, actions: Sequence[Action]) -> None:
-        """Do what a plan showed."""
-        if self._performer is not None:
-            self._performer.act(actions)
+        """Run the actions of a plan."""
+        if self._executor is not None:
+            self._executor.act(actions)
 
-    def perform(self, shell_of: Callable[[str], Shell], hurry: Callable[[str], None]) -> None:
-        """Act from now on, over these connections; `hurry` has a cluster's queue looked at."""
-        self._performer = Executor(
+    def enable_actions(self, shell_of: Callable[[str], Shell], poll_soon: Callable[[str], None]) -> None:
+        """Run actions from now on, over these connections. `poll_soon` polls the queue of a cluster."""
+        self._executor = Executor(
             shell_of,
             lambda: self.engine.state,
             self.engine.submit,
             ledger=self._ledger,
-            poll_soon=hurry,
+            poll_soon=poll_soon,
             clock=self.engine.clock,
             actor=Actor(who=who(), from_host=local_hostname()),
             read_only=self.engine.state.read_only,
         )
 
     def poll_job(self, key: str) -> None:
-        """There is no scheduler to poll."""
+        """There is no scheduler."""
 
-    # ---- what a person says of alerts ----
+    # ---- requests about alerts ----
 
     def acknowledge(self, alert: str, why: str = "") -> None:
-        self.order(AlertRequest(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
+        self.submit_request(AlertRequest(verb="ack", at=self.engine.clock.now(), by=who(), alert=alert, why=why))
 
     def mute(self, silence: Silence) -> None:
         now = self.engine.clock.now()
         made = replace(silence, id=secrets.token_hex(4), by=who(), made_at=now)
-        self.order(AlertRequest(verb="mute", at=now, by=made.by, silence=made, why=made.why))
+        self.submit_request(AlertRequest(verb="mute", at=now, by=made.by, silence=made, why=made.why))
 
     def unmute(self, silence: str) -> None:
-        self.order(AlertRequest(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
+        self.submit_request(AlertRequest(verb="unmute", at=self.engine.clock.now(), by=who(), alert=silence))
 
-    def order(self, order: AlertRequest) -> None:
-        """Have it carried out by whoever judges the alerts: here, that is the engine."""
-        self.engine.submit(AlertRequested(order))
+    def submit_request(self, request: AlertRequest) -> None:
+        """Submit a request to what evaluates the alerts: here, the engine."""
+        self.engine.submit(AlertRequested(request))
 
 
 def who() -> str:

@@ -34,7 +34,7 @@ class DemoMonitor(DashboardBackend):
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
         )
         self._demo = Demo(self.engine.submit, story=story)
-        self.perform(self._demo.shell_of, self._demo.poll_soon)
+        self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
 
     def start(self) -> None:
         super().start()
@@ -43,15 +43,15 @@ class DemoMonitor(DashboardBackend):
         self._demo.start()
 
     def stop(self) -> None:
-        self.rest()
+        self.stop_actions()
         self._demo.stop()
         self.engine.stop()
         self._notifications.stop(0.0)
         super().stop()
         self._kept.cleanup()
 
-    def order(self, order: AlertRequest) -> None:
-        self._notifications.request(order)
+    def submit_request(self, request: AlertRequest) -> None:
+        self._notifications.request(request)
 
     def refresh(self) -> None:
         self._demo.refresh()

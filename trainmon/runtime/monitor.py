@@ -54,9 +54,9 @@ class Monitor(DashboardBackend):
         self._settings = settings
         self._starts_late = program == "once"
         """Whether alerts start only when every source was read once: see `evaluate_once`."""
-        self._prompts = Prompts(self._say)
+        self._prompts = Prompts(self._forward)
         ask = self._prompts.ask if prompts else None
-        ledger = ledger_of(settings, self._say) if keeps else None
+        ledger = ledger_of(settings, self._forward) if keeps else None
         self.alert_service: AlertService | None = None
         if program is not None and ledger is not None:
             self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
@@ -66,7 +66,7 @@ class Monitor(DashboardBackend):
         self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
-        self.perform(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
+        self.enable_actions(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
 
     def _make_alert_service(
         self,
@@ -86,9 +86,9 @@ class Monitor(DashboardBackend):
         sources = Sources(lambda source: self._supervisor.poll_soon(source), lambda path, key: self.curve(path, key))
         host = settings.daemon.host
         if program != "dashboard" or host is None or host in (local_hostname(), "localhost"):
-            return AlertService(settings, ledger, self._say, clock, program, sources)
+            return AlertService(settings, ledger, self._forward, clock, program, sources)
         connection = DaemonConnection(host, shell_of, ask, ssh_config)
-        return Standby(settings, ledger, self._say, clock, program, sources, host=host, connection=connection)
+        return Standby(settings, ledger, self._forward, clock, program, sources, host=host, connection=connection)
 
     def start(self) -> None:
         super().start()
@@ -97,7 +97,7 @@ class Monitor(DashboardBackend):
             if not self._starts_late:
                 self.alert_service.start()
         else:
-            recall(find_state_directory(os.environ).path, self._say, self.engine.clock.now())
+            recall(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()
 
@@ -109,13 +109,13 @@ class Monitor(DashboardBackend):
         """Send what waits, for at most this long, and stop everything. With a `why`, notify people that nobody watches
         from now on."""
         self._prompts.close()
-        self.rest()
+        self.stop_actions()
         if self.alert_service is not None and flush > MOMENT:
             until = time.monotonic() + SOON  # a new alert waits a moment for others of its group
             while self.is_about_to_notify(SOON) and time.monotonic() < until:
                 time.sleep(PAUSE)
         if self.alert_service is not None and why is not None:
-            self.alert_service.goodbye(why)
+            self.alert_service.announce_stop(why)
         self._wandb.stop()
         self._supervisor.stop()
         self.engine.stop()
@@ -123,14 +123,14 @@ class Monitor(DashboardBackend):
             self.alert_service.stop(flush)
         super().stop()
 
-    def renew(self, settings: Settings) -> bool:
+    def reload(self, settings: Settings) -> bool:
         """Use these settings from now on. False, and nothing has changed, when that needs new connections.
 
         Raises: ConfigError: when they are not valid.
         """
         if self.alert_service is None or connection_settings(settings) != connection_settings(self._settings):
             return False
-        self.alert_service.renew(settings)
+        self.alert_service.reload(settings)
         self._settings = settings
         return True
 
@@ -143,13 +143,13 @@ class Monitor(DashboardBackend):
         due = self.alert_service.alerting.due_in if self.alert_service is not None else None
         return due is not None and due < within
 
-    def order(self, order: AlertRequest) -> None:
+    def submit_request(self, request: AlertRequest) -> None:
         if self.alert_service is not None:
-            self.alert_service.order(order)
+            self.alert_service.submit_request(request)
         else:
-            super().order(order)
+            super().submit_request(request)
 
-    def _say(self, event: Event) -> None:
+    def _forward(self, event: Event) -> None:
         self.engine.submit(event)
 
     def _submit(self, event: Event) -> None:

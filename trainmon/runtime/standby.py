@@ -95,14 +95,14 @@ class Standby(AlertService):
         if (remainder := self._remainder) is not None:
             remainder.tick(state)  # it leads on our ledger, so it must renew the lease
 
-    def order(self, order: AlertRequest) -> None:
+    def submit_request(self, request: AlertRequest) -> None:
         """Send it to whoever evaluates the alerts now."""
         if self.daemon.is_active is True:
-            self.daemon.send(order)
+            self.daemon.send(request)
         elif self._is_open:
-            super().order(order)
+            super().submit_request(request)
         else:
-            self._submit(AlertRequested(order))
+            self._submit(AlertRequested(request))
 
     # ---- on the daemon's thread ------------------------------------------------------------------------------------
 

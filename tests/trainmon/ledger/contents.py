@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from trainmon.ledger.actions import read_open
-from trainmon.ledger.alerts import read_orders
+from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.database import NAME
-from trainmon.ledger.ledger import alert_history, alerts_now, kept_texts, recorded
+from trainmon.ledger.ledger import action_texts, alert_history, alerts_now, recent_actions
 from trainmon.ledger.outbox import read_waiting
 from trainmon.lib import Instant
 
@@ -30,16 +30,16 @@ def restored(script: Path, directory: Path) -> Path:
 
 def contents(directory: Path, at: Instant) -> dict[str, Any]:
     """By kind, in JSON's types. `at`: the time then; what is long over is not recalled."""
-    actions = recorded(directory, 0.0, MANY)
+    actions = recent_actions(directory, 0.0, MANY)
     now = alerts_now(directory, at)
     with closing(sqlite3.connect(directory / NAME)) as connection:
-        orders = read_orders(connection, 0)
+        orders = read_requests(connection, 0)
         waiting = read_waiting(connection)
         watched = read_open(connection, MANY)
     found = {
         "actions": actions,
         "actions that are watched": [one.action.id for one in watched],
-        "texts": [text for one in actions for text in kept_texts(directory, one.action.id)],
+        "texts": [text for one in actions for text in action_texts(directory, one.action.id)],
         "alerts": now.recalled.alerts,
         "history": [line._asdict() for line in alert_history(directory, 0.0, MANY)],
         "silences": now.recalled.silences,
@@ -50,7 +50,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "outbox": now.notifications,
         "outbox that waits": [letter.id for letter in waiting],
         "outbox in numbers": now.outbox._asdict(),
-        "duty": None if now.duty is None else now.duty.note,
+        "duty": None if now.leader is None else now.leader.note,
     }
     as_json: dict[str, Any] = json.loads(msgspec.json.encode(found))
     return as_json

@@ -32,7 +32,7 @@ from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.alerts import prune_alerts
-from trainmon.ledger.ledger import NAME, Ledger, give_order
+from trainmon.ledger.ledger import NAME, Ledger, submit_request
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
 from trainmon.lib import Instant, Seconds
@@ -112,7 +112,7 @@ class Cluster(DashboardBackend):
         alerting = AlertManager(rules, routing, self.service, heartbeat=beats, clock=clock)
         super().__init__(Engine(clock, demo=True, ledger=ledger, alerting=alerting), ledger)
         self._demo = Demo(self.engine.submit, clock=clock, directory=directory / "demo")
-        self.perform(self._demo.shell_of, self._demo.poll_soon)
+        self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
 
     def _say(self, event: Event) -> None:
         self.engine.submit(event)
@@ -124,7 +124,7 @@ class Cluster(DashboardBackend):
         self._demo.start()
 
     def stop(self) -> None:
-        self.rest()
+        self.stop_actions()
         self._demo.stop()
         self.engine.stop()
         self.service.stop(1.0)
@@ -154,10 +154,9 @@ class Cluster(DashboardBackend):
 
     def command(self, verb: str, **facts: object) -> None:
         """What `trainmon-tui ack`, `mute` and `unmute` write."""
-        order = {"verb": verb, "at": self.engine.clock.now(), "by": "ana", "via": "command", **facts}
-        print(
-            f"{self.elapsed:5.0f} s: order {give_order(self.directory, msgspec.convert(order, AlertRequest))}: {verb}"
-        )
+        request = {"verb": verb, "at": self.engine.clock.now(), "by": "ana", "via": "command", **facts}
+        number = submit_request(self.directory, msgspec.convert(request, AlertRequest))
+        print(f"{self.elapsed:5.0f} s: request {number}: {verb}")
 
 
 def live(cluster: Cluster) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.ledger.actions import KeptText, read_actions, read_open, read_texts
-from trainmon.ledger.alerts import Happening
+from trainmon.ledger.actions import ActionText, read_actions, read_open, read_texts
+from trainmon.ledger.alerts import HistoryLine
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import Extra, Mark
@@ -55,8 +55,8 @@ def transaction(
     changes: AlertChanges | None = None,
     extras: Iterable[Extra] = (),
     marks: Iterable[Mark] = (),
-    history: Iterable[Happening] = (),
-    duty: LeaderNote | None = None,
+    history: Iterable[HistoryLine] = (),
+    note: LeaderNote | None = None,
 ) -> Transaction:
     """A transaction with all of this in it."""
     made = Transaction()
@@ -68,7 +68,7 @@ def transaction(
         made.add_extra(extra)
     for mark in marks:
         made.add_mark(mark)
-    made.duty = duty
+    made.note = note
     return made
 
 
@@ -81,7 +81,7 @@ def open_records(ledger: Ledger) -> list[Record]:
     return found(ledger, lambda connection: read_open(connection, 1_000))
 
 
-def texts(ledger: Ledger, action_id: str) -> list[KeptText]:
+def texts(ledger: Ledger, action_id: str) -> list[ActionText]:
     return found(ledger, lambda connection: read_texts(connection, action_id))
 
 

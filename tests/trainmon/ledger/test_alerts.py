@@ -13,21 +13,21 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.samples import alert, notice
 from tests.trainmon.ledger.records import transaction
 from tests.trainmon.ledger.test_ledger import opened, plain
-from trainmon.ledger.alerts import Happening, prune_alerts, read_orders, read_recalled
+from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_recalled, read_requests
 from trainmon.ledger.database import LedgerStuck, open_to_write
 from trainmon.ledger.lease import (
     ROW_LEASE,
     Holder,
     LeaderNote,
     SourceNote,
-    claim,
+    claim_row,
     is_row_held,
     is_row_of,
-    read_duty,
+    read_note,
     release_row,
     sign_of,
 )
-from trainmon.ledger.ledger import alert_history, alerts_now, give_order, recorded
+from trainmon.ledger.ledger import alert_history, alerts_now, recent_actions, submit_request
 from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
@@ -158,7 +158,7 @@ def test_what_was_being_sent_and_what_reached_nobody_waits_again(ledger: sqlite3
 def test_what_is_old_is_forgotten_but_never_what_is_open_or_waits(ledger: sqlite3.Connection) -> None:
     over = alert(id="over", phase="resolved", resolved_at=NOW)
     write(ledger, alerts=(alert(), over), notices=(fire(), fire("b")), silences=(silence(),))
-    transaction(history=(Happening(NOW, "a", "fired", "it began"),), marks=(mark("b", "sent"),)).write(ledger, NOW)
+    transaction(history=(HistoryLine(NOW, "a", "fired", "it began"),), marks=(mark("b", "sent"),)).write(ledger, NOW)
     for prune in (prune_alerts, prune_outbox):
         prune(ledger, NOW + 2 * DAY)
     tables = ("alerts", "alert_history", "outbox", "notices", "silences")
@@ -175,19 +175,19 @@ def test_a_ledger_from_before_alerts_is_brought_up_and_keeps_what_it_had(tmp_pat
     before.execute("PRAGMA user_version = 1")
     before.execute("INSERT INTO action_texts VALUES ('a1', 'log', 'h', '/l', 1.0, 'the end')")
     assert alerts_now(tmp_path, NOW) == AlertsNow()
-    assert recorded(tmp_path, 0.0, 9) == []
-    assert give_order(tmp_path, order()) > 0
+    assert recent_actions(tmp_path, 0.0, 9) == []
+    assert submit_request(tmp_path, order()) > 0
     assert before.execute("SELECT text FROM action_texts").fetchall() == [("the end",)]
     before.close()
 
 
 def test_orders_are_numbered_and_never_given_a_number_twice(tmp_path: Path, ledger: sqlite3.Connection) -> None:
-    first, second = give_order(tmp_path, order()), give_order(tmp_path, order(via="phone"))
+    first, second = submit_request(tmp_path, order()), submit_request(tmp_path, order(via="phone"))
     assert second == first + 1
-    assert read_orders(ledger, first) == [(second, order(via="phone"))]
+    assert read_requests(ledger, first) == [(second, order(via="phone"))]
     prune_alerts(ledger, NOW + DAY)
-    assert give_order(tmp_path, order()) == second + 1
-    assert give_order(tmp_path / "anew", order(at=NOW + 60.0)) > second + 1, "orders to a ledger begun anew are new"
+    assert submit_request(tmp_path, order()) == second + 1
+    assert submit_request(tmp_path / "anew", order(at=NOW + 60.0)) > second + 1, "orders to a ledger begun anew are new"
 
 
 def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(ledger: sqlite3.Connection) -> None:
@@ -195,7 +195,7 @@ def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(
     for number in range(300):
         name, at = f"f{number:03d}", NOW + number * 60
         over = alert(id=name, phase="resolved", resolved_at=at)
-        line = Happening(at, name, "fired", "it began")
+        line = HistoryLine(at, name, "fired", "it began")
         changes = AlertChanges(at=at, alerts=(over,), notices=(fire(name),))
         transaction(changes, marks=(mark(name, "sent"),), history=(line,)).write(ledger, at)
     prune_alerts(ledger, NOW - 90 * DAY, resolved=100, lines=100)
@@ -216,7 +216,7 @@ def test_what_a_desk_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_mar
 def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
     with pytest.raises(LedgerStuck, match="it is no ledger, or damaged; move it away, and a new one is begun"):
-        give_order(tmp_path, order())
+        submit_request(tmp_path, order())
     with pytest.raises(LedgerStuck, match="it is no ledger, or damaged"):
         alerts_now(tmp_path, NOW)
 
@@ -224,7 +224,7 @@ def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_pa
 def test_others_see_alerts_with_what_became_of_their_letters(tmp_path: Path, ledger: sqlite3.Connection) -> None:
     write(ledger, alerts=(alert(id="a"),), notices=(fire("a", "phone", "mail", "pager"),))
     marks = (mark("a", "sent", sent_at=NOW + 1, words="200"), mark("a", "waiting", "mail", words="no route to host"))
-    transaction(marks=marks, history=(Happening(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
+    transaction(marks=marks, history=(HistoryLine(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
     found = alerts_now(tmp_path, NOW + 5)
     delivery = {one.channel: (one.state, one.at, one.words) for one in found.recalled.alerts[0].delivery}
     assert delivery == {
@@ -233,7 +233,7 @@ def test_others_see_alerts_with_what_became_of_their_letters(tmp_path: Path, led
         "pager": ("waiting", NOW, None),
     }
     assert (found.outbox.waiting, found.outbox.oldest_at, found.outbox.dead) == (2, NOW, 0)
-    assert alert_history(tmp_path, 0.0, 9) == [Happening(NOW, "a", "fired", "it began")]
+    assert alert_history(tmp_path, 0.0, 9) == [HistoryLine(NOW, "a", "fired", "it began")]
 
 
 def note(name: str, at: float, *, host: str = "bastion", pid: int = 1, boot_id: str = "b1") -> LeaderNote:
@@ -244,24 +244,24 @@ def note(name: str, at: float, *, host: str = "bastion", pid: int = 1, boot_id: 
 
 def test_a_row_is_one_programs_for_as_long_as_it_is_renewed(ledger: sqlite3.Connection) -> None:
     first, second = note("first", NOW), note("second", NOW + 1, host="laptop")
-    assert claim(ledger, first) is None
-    assert claim(ledger, second) == first
+    assert claim_row(ledger, first) is None
+    assert claim_row(ledger, second) == first
     renewed = replace(first, last_tick_at=NOW + 9)
-    assert claim(ledger, renewed) is None
-    assert claim(ledger, second, sign_of(first)) == renewed, "it has evaluated meanwhile"
+    assert claim_row(ledger, renewed) is None
+    assert claim_row(ledger, second, sign_of(first)) == renewed, "it has evaluated meanwhile"
     assert (is_row_of(ledger, "first"), is_row_of(ledger, "second")) == (True, False)
-    assert claim(ledger, second, sign_of(renewed)) is None, "it has not"
-    assert read_duty(ledger) == second
-    assert claim(ledger, first, sign_of(renewed)) == second, "only one takes it over"
-    assert transaction(duty=first).write(ledger, NOW, "first") is None, "nothing is written for one that lost it"
+    assert claim_row(ledger, second, sign_of(renewed)) is None, "it has not"
+    assert read_note(ledger) == second
+    assert claim_row(ledger, first, sign_of(renewed)) == second, "only one takes it over"
+    assert transaction(note=first).write(ledger, NOW, "first") is None, "nothing is written for one that lost it"
     release_row(ledger, "second")
-    assert claim(ledger, first) is None
+    assert claim_row(ledger, first) is None
 
 
 def test_no_clock_of_another_machine_is_believed(ledger: sqlite3.Connection) -> None:
     first = note("first", NOW - 86_400)
-    assert claim(ledger, first) is None
-    assert claim(ledger, note("second", NOW, host="laptop")) == first
+    assert claim_row(ledger, first) is None
+    assert claim_row(ledger, note("second", NOW, host="laptop")) == first
 
 
 def test_a_process_of_this_machine_that_is_gone_holds_no_row() -> None:
@@ -275,6 +275,6 @@ def test_a_process_of_this_machine_that_is_gone_holds_no_row() -> None:
 
 
 def test_nobody_has_the_duty_of_a_ledger_that_is_not_there(tmp_path: Path) -> None:
-    assert alerts_now(tmp_path / "none", NOW).duty is None
+    assert alerts_now(tmp_path / "none", NOW).leader is None
     assert alerts_now(tmp_path / "none", NOW) == AlertsNow()
     assert not (tmp_path / "none").exists()

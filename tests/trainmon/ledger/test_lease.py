@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from trainmon.ledger.lease import LOCK, Holder, Lock
+from trainmon.ledger.lease import LOCK, Holder, LeaseLock
 
-Make = Callable[[str], Lock]
+Make = Callable[[str], LeaseLock]
 
 
 @pytest.fixture
 def lock(tmp_path: Path) -> Iterator[Make]:
     """Makes one for a program; each has asked once who leads."""
-    made: list[Lock] = []
+    made: list[LeaseLock] = []
 
-    def make(name: str) -> Lock:
-        made.append(Lock(tmp_path, Holder(pid=len(made) + 1, host="here", name=name)))
+    def make(name: str) -> LeaseLock:
+        made.append(LeaseLock(tmp_path, Holder(pid=len(made) + 1, host="here", name=name)))
         made[-1].take()
         return made[-1]
 
@@ -102,7 +102,7 @@ def test_a_child_keeps_no_lock(lock: Make) -> None:
 
 
 def test_what_is_not_open_leads_nowhere_and_stops_nobody(tmp_path: Path) -> None:
-    one = Lock(tmp_path / "none", Holder(pid=os.getpid(), host="here"))
+    one = LeaseLock(tmp_path / "none", Holder(pid=os.getpid(), host="here"))
     assert (one.reach(), one.is_ours, one.is_superseded) == (None, False, False)
     assert one.renew(has_progressed=True)
     assert not one.take_over(0)

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.records import DONE, action, actions, open_records, record, texts
 from trainmon.ledger.actions import TEXT_AT_MOST
-from trainmon.ledger.ledger import KeptText, Ledger, LedgerStuck
+from trainmon.ledger.ledger import ActionText, Ledger, LedgerStuck
 from trainmon.ledger.queue import WriteQueue
 from trainmon.model import CreateFile, Record
 
@@ -389,7 +389,7 @@ def test_a_text_is_on_the_disk_when_its_writing_returns(tmp_path: Path) -> None:
 
 def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
     mail = WriteQueue()
-    many = [KeptText(action_id=f"a{n}", kind="log", host="h", path="/l", at=0.0, text="") for n in range(40)]
+    many = [ActionText(action_id=f"a{n}", kind="log", host="h", path="/l", at=0.0, text="") for n in range(40)]
     mail.put(many[0])
     failed = mail.take(None)
     mail.put(many[1])
@@ -413,7 +413,7 @@ def test_a_ledger_where_nothing_may_be_made_is_read_all_the_same(tmp_path: Path)
     argv = [
         sys.executable,
         "-c",
-        "import sys, pathlib, trainmon.ledger.ledger as l; print(len(l.recorded(pathlib.Path(sys.argv[1]), 0.0, 9)))",
+        "import sys, pathlib, trainmon.ledger.reader as l; print(len(l.recent_actions(pathlib.Path(sys.argv[1]),0,9)))",
     ]
     if os.getuid() == 0:  # root without its right to write anywhere
         os.chown(folder, 65534, 65534)

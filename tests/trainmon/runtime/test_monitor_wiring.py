@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab.wandb_server import WandbServer
 from trainmon.config import RunSettings, Settings
-from trainmon.ledger.ledger import recorded
+from trainmon.ledger.ledger import recent_actions
 from trainmon.model import ActionRequest, Plan, Record, Sample, State
 from trainmon.runtime.demo import DemoMonitor
 from trainmon.runtime.monitor import Monitor
@@ -69,7 +69,7 @@ def test_a_switch_is_dropped_written_down_and_followed_by_the_next_start(tmp_pat
         parts.act(plan.actions)
         state = state_where(parts, is_done)
     assert (tmp_path / "save").read_text().startswith("trainmon-tui save")
-    (written,) = recorded(tmp_path / "state" / "trainmon-tui", 0.0, 10)
+    (written,) = recent_actions(tmp_path / "state" / "trainmon-tui", 0.0, 10)
     assert (written.action, written.status) == (plan.actions[0], "done")
     assert record(state) is not None
     with watching(tmp_path) as parts:

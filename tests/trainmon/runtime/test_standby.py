@@ -125,7 +125,7 @@ def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_wai
 
         until(lambda: parts.engine.state.leadership.holder == "us", "this program tells", 40.0)
         assert parts.engine.state.leadership.words == "bastion does not notify: no route to host"
-        until(lambda: alerts_now(ledger_of(), NOW).duty is not None, "the ledger says so, too")
+        until(lambda: alerts_now(ledger_of(), NOW).leader is not None, "the ledger says so, too")
 
         write("INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at) "
               "VALUES ('k', 'phone', 'waiting', 0, 1, 1, 1)")  # fmt: skip
@@ -181,7 +181,7 @@ def states() -> list[tuple[object, ...]]:
 
 
 def looked() -> float | None:
-    found = alerts_now(ledger_of(), NOW).duty
+    found = alerts_now(ledger_of(), NOW).leader
     return found.note.last_tick_at if found is not None else None
 
 

@@ -36,13 +36,13 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
     Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read or has no such log.
     """
     from trainmon.cli.terminal import plain
-    from trainmon.ledger.ledger import recorded
+    from trainmon.ledger.ledger import recent_actions
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
     directory = find_state_directory(os.environ).path
-    found = recorded(directory, time.time() - since, MAX_ACTIONS)
+    found = recent_actions(directory, time.time() - since, MAX_ACTIONS)
     records = [record for record in found if subject is None or is_of(record, subject)]
     if wants_log:
         return print_log(directory, records)
@@ -61,10 +61,10 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
 def print_log(directory: Path, records: Sequence[Record]) -> int:
     """The log's end that was kept for the newest action that has one."""
     from trainmon.cli.terminal import plain
-    from trainmon.ledger.ledger import kept_texts
+    from trainmon.ledger.ledger import action_texts
 
     for record in reversed(records):
-        for kept in kept_texts(directory, record.action.id):
+        for kept in action_texts(directory, record.action.id):
             at = _at(kept.at, "%Y-%m-%d %H:%M:%S")
             click.echo(plain(f"{kept.host}:{kept.path} before: {record.action.title}, {at}"), err=True)
             click.echo(plain(kept.text))
@@ -81,7 +81,7 @@ def is_of(record: Record, subject: str) -> bool:
 
 def row(record: Record) -> dict[str, Any]:
     """An action as plain values; every field is always present, null is not known. Times are Unix seconds."""
-    from trainmon.ledger.actions import shown
+    from trainmon.ledger.actions import shell_command
 
     action = record.action
     return {
@@ -96,7 +96,7 @@ def row(record: Record) -> dict[str, Any]:
         "cluster": action.cluster,
         "host": action.host,
         "title": action.title,
-        "command": shown(action.operation),
+        "command": shell_command(action.operation),
         "why": action.why,
         "step": action.step,
         "checkpoint": action.checkpoint,

@@ -163,7 +163,7 @@ def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iter
     subjects = [alert.subject for alert in present.recalled.alerts if alert.is_open]
     if subject is not None and subject not in subjects:
         yield f"no open alert has the subject {quoted(subject)}{did_you_mean(subject, subjects)}"
-    sources = present.duty.note.sources if present.duty is not None else ()
+    sources = present.leader.note.sources if present.leader is not None else ()
     nodes = [source.name.removeprefix("node:") for source in sources if source.kind == "node"]
     if node is not None and nodes and node not in nodes:
         yield f"no node {quoted(node)} is watched{did_you_mean(node, nodes)}"
@@ -171,14 +171,17 @@ def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iter
 
 def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
     """Write a request to the ledger, wait a moment for its result, and print it."""
-    from trainmon.ledger.ledger import give_order
+    from trainmon.ledger.ledger import submit_request
     from trainmon.lib import find_state_directory
 
-    number = give_order(find_state_directory(os.environ).path, request)
+    number = submit_request(find_state_directory(os.environ).path, request)
     until = time.monotonic() + RESULT_TIMEOUT
     now = read()
     while (
-        now.recalled.requests_until < number and now.duty is not None and now.duty.is_held and time.monotonic() < until
+        now.recalled.requests_until < number
+        and now.leader is not None
+        and now.leader.is_held
+        and time.monotonic() < until
     ):
         time.sleep(POLL_PERIOD)
         now = read()

@@ -56,9 +56,9 @@ def code(found: AlertsNow, now: Instant) -> int:
     """The exit status. After `--once` pending alerts count, because it does not wait until they fire."""
     from trainmon.engine.snapshot import is_active
 
-    if found.duty is None or stale(found, now) is not None:
+    if found.leader is None or stale(found, now) is not None:
         return 3
-    is_once = found.duty.note.program == "once"
+    is_once = found.leader.note.program == "once"
     critical = [alert for alert in found.recalled.alerts if alert.severity == "critical"]
     return 1 if any(is_active(alert) if is_once else alert.is_firing for alert in critical) else 0
 
@@ -67,7 +67,7 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why the status is out of date, in a sentence; None when it is current."""
     from trainmon.alerting.rules import ago
 
-    duty = found.duty
+    duty = found.leader
     if duty is None and found.is_locked:
         return f"a monitor runs, but does not write its status: {UNWRITTEN}"
     if duty is None:
@@ -89,7 +89,7 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
     from trainmon.engine import snapshot
 
-    recalled, duty = found.recalled, found.duty
+    recalled, duty = found.recalled, found.leader
     note = duty.note if duty is not None else None
     return {
         "version": 1,
@@ -118,12 +118,12 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     from trainmon.engine.snapshot import worst_first
     from trainmon.lib import clean
 
-    note = found.duty.note if found.duty is not None else None
-    if note is None or found.duty is None:
+    note = found.leader.note if found.leader is not None else None
+    if note is None or found.leader is None:
         yield "a monitor runs" if found.is_locked else "no monitor runs"
     else:
         checked = f"last check {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "no check yet"
-        since = f"since {_clock(note.started_at)}" if found.duty.is_held else "gone"
+        since = f"since {_clock(note.started_at)}" if found.leader.is_held else "gone"
         program = f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host})"
         yield clean(f"{program}, {since}; {checked}")
     trouble = stale(found, now) or (note.words if note is not None else None)

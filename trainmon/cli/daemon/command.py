@@ -144,7 +144,7 @@ class Daemon:
         try:
             settings, file = self._choose()
             ssh_config = self._ssh_config
-            is_kept = self._monitor.renew(settings)
+            is_kept = self._monitor.reload(settings)
             monitor = None if is_kept else Monitor(settings, program="alerts-only", ssh_config=ssh_config)
         except ConfigError as error:
             self._refuse(error.problems)
@@ -200,7 +200,7 @@ def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | N
             # Only now: what has not been read yet resolves no alert, and no hold waits for it.
             monitor.alert_service.start()
             state = evaluated(monitor, EVALUATION_TIMEOUT)
-            monitor.alert_service.sign_of_life(state)
+            monitor.alert_service.ping_once(state)
         for line in changes(before, state):
             log_event(line.event, line.level, **line.fields)
     finally:

@@ -34,7 +34,7 @@ PENDING = replace(LOST, phase="pending")
 def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: float = 3.0) -> AlertsNow:
     note = replace(NOTE, program=program, last_tick_at=NOW - age)
     return AlertsNow(
-        recalled=Recalled(alerts=alerts), duty=LeaderNow(note=note, is_held=held),
+        recalled=Recalled(alerts=alerts), leader=LeaderNow(note=note, is_held=held),
         channels=(Channel(name="phone", type="ntfy", target="ntfy.sh/***", state="ok", sent_at=NOW - 5),),
     )  # fmt: skip
 
@@ -80,13 +80,13 @@ def test_a_watch_that_writes_nothing_down_is_not_called_nobody() -> None:
 
 def test_a_source_that_was_not_heard_yet_is_not_called_silent() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:n0", kind="node", health="late"),))
-    text = "\n".join(lines(AlertsNow(duty=LeaderNow(note=note, is_held=True)), NOW))
+    text = "\n".join(lines(AlertsNow(leader=LeaderNow(note=note, is_held=True)), NOW))
     assert "sources: 0 of 1 answer; node:n0 late: has not answered yet" in text
 
 
 def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:gpu-1", kind="node", health="ok"),))
-    present = AlertsNow(recalled=Recalled(alerts=(LOST,)), duty=LeaderNow(note=note, is_held=True))
+    present = AlertsNow(recalled=Recalled(alerts=(LOST,)), leader=LeaderNow(note=note, is_held=True))
     assert list(unmatched(present, "gpu:n0/2", "gpu-11")) == [
         'no open alert has the subject "gpu:n0/2"; did you mean "gpu:n0/1"?',
         'no node "gpu-11" is watched; did you mean "gpu-1"?',

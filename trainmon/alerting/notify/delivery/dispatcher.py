@@ -88,10 +88,10 @@ class Dispatcher:
             if worker is not None and worker.health.type == channel.type:
                 worker.recall(channel)
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Retry everything now."""
         for worker in self._workers.values():
-            worker.hurry()
+            worker.retry_now()
 
     def clear(self) -> None:
         """Drop what waits: another program leads."""

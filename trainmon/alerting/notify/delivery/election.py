@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from trainmon.alerting.notify.delivery.leader import LeaderState
-from trainmon.ledger.alerts import read_orders
+from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.database import LOCKED
-from trainmon.ledger.lease import Holder, LeaderNote, Lock, claim, is_row, sign_of
+from trainmon.ledger.lease import Holder, LeaderNote, LeaseLock, claim_row, is_row, sign_of
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue
 from trainmon.ledger.queue import Answer
@@ -84,7 +84,7 @@ class Election:
         """The State whose evaluation last renewed the lease."""
         self._turned_at = clock.monotonic()
         self._is_paused = False
-        self._lock = Lock(ledger.file.parent, leader.holder)
+        self._lock = LeaseLock(ledger.file.parent, leader.holder)
         self._queries: dict[str, tuple[Answer, Seconds]] = {}
         """What the ledger's thread was given, and when."""
         self._next: dict[str, Seconds] = {}
@@ -168,7 +168,7 @@ class Election:
         now, note, until, stale = self._clock.now(), self._leader.note(), self._requests_until, self._stale
         match name:
             case "claim" if self._by_row:
-                answer = self._ledger.transact(lambda work: claim(work, note, stale), self._wake)
+                answer = self._ledger.transact(lambda work: claim_row(work, note, stale), self._wake)
             case "claim":
                 answer = self._ledger.run(self._lock.take, self._wake)
             case "remember":
@@ -176,7 +176,7 @@ class Election:
             case "search":
                 answer = self._ledger.read(lambda work: read_overdue(work, now, SEARCH_EVERY), self._wake)
             case "requests":
-                answer = self._ledger.read(lambda work: read_orders(work, until), self._wake)
+                answer = self._ledger.read(lambda work: read_requests(work, until), self._wake)
             case _:
                 answer = self._ledger.read(lambda work: read_all(work, now), self._wake)
         mono = self._clock.monotonic()

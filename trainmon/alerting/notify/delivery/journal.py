@@ -124,7 +124,7 @@ class Journal:
 
     def write_note(self, note: LeaderNote) -> None:
         with self._lock:
-            self._next.duty = note
+            self._next.note = note
         self._wake()
 
     def discard(self) -> None:

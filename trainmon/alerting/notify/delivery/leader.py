@@ -61,7 +61,7 @@ class LeaderState:
         self._started_at = clock.now()
         self.holder = holder
         self._reason: str | None = None
-        self._duty = Leadership()
+        self._leadership = Leadership()
         self._theirs: LeaderNote | None = None
         """The last note of the leader that we stand by for."""
         self._given: dict[Address, None] = {}
@@ -100,7 +100,7 @@ class LeaderState:
     @property
     def has_begun(self) -> bool:
         """Whether the rules were evaluated for the first time, and no note says so yet."""
-        return self.state is not None and self._duty.at is None
+        return self.state is not None and self._leadership.at is None
 
     @property
     def is_news(self) -> bool:
@@ -118,7 +118,7 @@ class LeaderState:
         note, self._noted = self.note(), self._sources()
         self._journal.write_note(note)
         self._report(
-            Leadership(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._duty.since)
+            Leadership(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._leadership.since)
         )
 
     def deliver(self, notifications: Iterable[Notification]) -> None:
@@ -153,7 +153,7 @@ class LeaderState:
         """This program was stopped: another may have led meanwhile. Nothing new is sent before `resume`."""
         self._is_paused = True
         words = "this program was stopped: it checks whether another one notified meanwhile"
-        self._report(Leadership(words=words, since=self._duty.since))
+        self._report(Leadership(words=words, since=self._leadership.since))
 
     def resume(self, remembered: AlertsNow | None) -> None:
         """This program leads still. None: the ledger could not say what was known."""
@@ -188,8 +188,8 @@ class LeaderState:
     def watch(self, now: AlertsNow) -> None:
         """Report what the leader has written."""
         at = evaluated_at = self._clock.now()
-        if now.duty is not None:
-            self._theirs = note = now.duty.note
+        if now.leader is not None:
+            self._theirs = note = now.leader.note
             self._report(self._leadership_of(note.holder, note, at))
             evaluated_at = note.last_tick_at or at
         self._submit(AlertsReported(now.recalled.alerts, now.recalled.silences, now.channels, evaluated_at))
@@ -210,20 +210,20 @@ class LeaderState:
 
     def _leadership_of(self, holder: Holder, note: LeaderNote | None, now: Instant) -> Leadership:
         there = "" if holder.host in ("", self.holder.host) else f" on {holder.host}"
-        duty = Leadership(holder="other", where=f"pid {holder.pid}{there}" if holder.pid else "another program")
+        leadership = Leadership(holder="other", where=f"pid {holder.pid}{there}" if holder.pid else "another program")
         if note is None:
-            return duty
+            return leadership
         at, words = note.last_tick_at, note.words
         if now - note.written_at > QUIET:
             words = f"it has written nothing to the ledger for {ago(now - note.written_at)}"
         elif at is not None and now - at > QUIET:
             words = f"it has not evaluated its rules for {ago(now - at)}"
-        return replace(duty, at=at, words=words, since=note.started_at)
+        return replace(leadership, at=at, words=words, since=note.started_at)
 
-    def _report(self, duty: Leadership) -> None:
-        if duty != self._duty:
-            self._duty = duty
-            self._submit(LeadershipChanged(duty))
+    def _report(self, leadership: Leadership) -> None:
+        if leadership != self._leadership:
+            self._leadership = leadership
+            self._submit(LeadershipChanged(leadership))
 
 
 def took_over(note: LeaderNote | None, silent: Seconds, now: Instant, channels: tuple[str, ...]) -> Notice:

@@ -93,7 +93,7 @@ class SendQueue:
             del self._queued[queued.key]
         return [queued.notification for queued in gone]
 
-    def hurry(self, mono: Seconds) -> None:
+    def retry_now(self, mono: Seconds) -> None:
         """Retry all at once: a laptop woke up, or the network is back."""
         self._paused_until, self._retry_after = mono, 0.0
         for queued in self._queued.values():

@@ -19,8 +19,8 @@ from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.delivery.leader import LeaderState
 from trainmon.alerting.notify.delivery.transmitter import SEND_TIMEOUT, Attach, Render, WorkerContext
 from trainmon.alerting.notify.message import render as render_message
-from trainmon.ledger.alerts import add_order
-from trainmon.ledger.lease import is_row, ourselves, release_row
+from trainmon.ledger.alerts import add_request
+from trainmon.ledger.lease import is_row, release_row, this_program
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, Seconds, SystemClock
 from trainmon.model import (
@@ -87,7 +87,7 @@ class NotificationService:
         self._stuck_since: Seconds | None = None
         self._stuck_reported: Seconds | None = None
 
-        us, wake, is_network = ourselves(), self._wake, ledger.is_network
+        us, wake, is_network = this_program(), self._wake, ledger.is_network
         self._by_row = is_row(is_network=is_network)
         self._journal = Journal(
             ledger, clock, lambda notifications: self._leader.deliver(notifications), wake,
@@ -157,7 +157,7 @@ class NotificationService:
         if self._leader.is_leading:
             self._submit(AlertRequested(request))
         else:
-            self._ledger.transact(lambda connection: add_order(connection, request), self._wake)
+            self._ledger.transact(lambda connection: add_request(connection, request), self._wake)
 
     def reload(self, senders: Sequence[Sender], routes: tuple[Route, ...]) -> None:
         """Replace the channels; what waits for a removed one goes to the others. From any thread."""
@@ -211,7 +211,7 @@ class NotificationService:
             self._dispatcher.reload(senders, routes)
         offset = self._clock.now() - self._clock.monotonic()
         if abs(offset - self._offset) > JUMP:
-            self._dispatcher.hurry()
+            self._dispatcher.retry_now()
         self._offset = offset
         mono = self._clock.monotonic()
         if self._leader.is_leading:

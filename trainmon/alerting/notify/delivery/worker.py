@@ -114,10 +114,10 @@ class ChannelWorker:
         with self._changed:
             return self._queue.clear()
 
-    def hurry(self) -> None:
+    def retry_now(self) -> None:
         """Retry now."""
         with self._changed:
-            self._queue.hurry(self._clock.monotonic())
+            self._queue.retry_now(self._clock.monotonic())
             self._changed.notify()
 
     def recall(self, known: Channel) -> None:

@@ -18,8 +18,8 @@ from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import PATIENT, Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.leader import QUIET
-from trainmon.ledger.lease import LOCK, Holder, LeaderNote, Lock, is_locked, ourselves, write_duty
-from trainmon.ledger.ledger import alerts_now, give_order
+from trainmon.ledger.lease import LOCK, Holder, LeaderNote, LeaseLock, is_locked, this_program, write_note
+from trainmon.ledger.ledger import alerts_now, submit_request
 from trainmon.lib import Instant
 from trainmon.model import (
     AlertRequest,
@@ -90,7 +90,7 @@ def seize(scene: Scene, written_at: Instant) -> None:
     """A program of another machine has the duty, on a network file system."""
     there = Holder(pid=1, host="elsewhere", name="theirs")
     with sqlite3.connect(scene.ledger.file, timeout=PATIENT) as connection:
-        write_duty(connection, LeaderNote(holder=there, started_at=written_at, written_at=written_at))
+        write_note(connection, LeaderNote(holder=there, started_at=written_at, written_at=written_at))
     connection.close()
 
 
@@ -152,7 +152,7 @@ def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path
         until(lambda: [event.order for event in first.of(AlertRequested)] == [ACK])
         one = first.of(AlertRequested)[0].number
         mute = replace(ACK, verb="unmute", alert="s1")
-        assert give_order(tmp_path, mute) == one + 1
+        assert submit_request(tmp_path, mute) == one + 1
         until(lambda: first.of(AlertRequested) == [AlertRequested(ACK, one), AlertRequested(mute, one + 1)])
         first.service.request(replace(ACK, by="bob"))
         until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
@@ -160,28 +160,28 @@ def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path
         first.enqueue(requests_until=one + 1)
         until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.requests_until == one + 1)
     with opened(tmp_path, Phone()) as third:
-        give_order(tmp_path, ACK)
+        submit_request(tmp_path, ACK)
         until(lambda: third.of(AlertRequested) == [AlertRequested(ACK, one + 2)])
 
 
 def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> None:
-    number = give_order(tmp_path / "new", ACK)
+    number = submit_request(tmp_path / "new", ACK)
     with opened(tmp_path / "new", Phone()) as scene:
         until(lambda: scene.of(AlertRequested) == [AlertRequested(ACK, number)])
 
 
 def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
-    assert alerts_now(tmp_path, 0.0).duty is None
+    assert alerts_now(tmp_path, 0.0).leader is None
     with opened(tmp_path, Phone(), program="alerts-only") as scene:
         now = scene.clock.now()
         scene.service.tick(State(at=now, started_at=now, evaluated_at=now))
         scene.service.report_trouble(None)
-        until(lambda: (found := alerts_now(tmp_path, now).duty) is not None and found.note.last_tick_at == now)
-        found = alerts_now(tmp_path, now).duty
+        until(lambda: (found := alerts_now(tmp_path, now).leader) is not None and found.note.last_tick_at == now)
+        found = alerts_now(tmp_path, now).leader
         assert found is not None
         assert (found.is_held, found.note.program, found.note.holder.pid) == (True, "alerts-only", os.getpid())
         assert [one.name for one in found.note.channels] == ["phone"]
-    found = alerts_now(tmp_path, now).duty
+    found = alerts_now(tmp_path, now).leader
     assert found is not None
     assert not found.is_held
 
@@ -191,7 +191,7 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
         now = scene.clock.now()
 
         def health() -> list[str]:
-            found = alerts_now(tmp_path, now).duty
+            found = alerts_now(tmp_path, now).leader
             return [one.health for one in found.note.sources] if found is not None else []
 
         def tick(health: Health) -> None:
@@ -221,8 +221,8 @@ def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:
-    us, others = ourselves(), Holder(pid=1, host="elsewhere", name="x")
-    first, second = Lock(tmp_path, us), Lock(tmp_path, others)
+    us, others = this_program(), Holder(pid=1, host="elsewhere", name="x")
+    first, second = LeaseLock(tmp_path, us), LeaseLock(tmp_path, others)
     assert not is_locked(tmp_path)
     assert first.take() is None
     assert first.take() is None, "again"
@@ -236,7 +236,7 @@ def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:
 
 
 def test_a_lock_whose_file_somebody_removed_is_taken_anew(tmp_path: Path) -> None:
-    first, second = Lock(tmp_path, ourselves()), Lock(tmp_path, ourselves())
+    first, second = LeaseLock(tmp_path, this_program()), LeaseLock(tmp_path, this_program())
     assert first.take() is None
     (tmp_path / LOCK).unlink()
     assert second.take() is None
@@ -244,7 +244,7 @@ def test_a_lock_whose_file_somebody_removed_is_taken_anew(tmp_path: Path) -> Non
 
 
 def test_a_child_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
-    lock = Lock(tmp_path, ourselves())
+    lock = LeaseLock(tmp_path, this_program())
     assert lock.take() is None
     child = subprocess.Popen(["sleep", "30"])
     lock.release()
@@ -260,10 +260,10 @@ def test_a_lock_that_cannot_be_taken_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_the_readers_of_a_lock_do_not_take_it(tmp_path: Path) -> None:
-    lock = Lock(tmp_path, ourselves())
+    lock = LeaseLock(tmp_path, this_program())
     assert lock.take() is None
     lock.release()
-    other = Lock(tmp_path, ourselves())
+    other = LeaseLock(tmp_path, this_program())
     assert not is_locked(tmp_path)
     assert other.take() is None
     assert is_locked(tmp_path)

@@ -386,7 +386,7 @@ def test_three_days_without_network_end_in_one_message() -> None:
                 made.failed(found, now, None)
                 tries += 1
             now += min(until - now, found if isinstance(found, float) else 1.0) or 0.001
-    made.hurry(now)
+    made.retry_now(now)
     messages: list[int] = []
     while isinstance(found := made.pick(now), MessageBatch):
         made.sent(found)

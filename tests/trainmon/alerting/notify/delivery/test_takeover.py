@@ -14,7 +14,7 @@ from tests.lab.hung_mount import HungMount
 from tests.trainmon.alerting.notify.delivery.running import Program, program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Attachment
-from trainmon.ledger.lease import Lock, ourselves
+from trainmon.ledger.lease import LeaseLock, this_program
 from trainmon.model import AlertsRecalled, LeadershipChanged, Notice, State
 
 LEASE = 4.0
@@ -85,7 +85,7 @@ def test_one_that_was_stopped_within_a_transaction_keeps_nobody_from_notifying(t
 
 def test_a_disk_that_hangs_for_the_leader_neither_ends_its_leadership_nor_hides_the_loss_of_it(tmp_path: Path) -> None:
     mount = HungMount.at(tmp_path / "state", tmp_path)
-    watcher = Lock(tmp_path / "state", ourselves())
+    watcher = LeaseLock(tmp_path / "state", this_program())
     with two(tmp_path / "state", env=mount.env) as (first, second):
         watcher.take()
         mount.hang()
@@ -132,7 +132,7 @@ def test_a_disk_that_hangs_for_all_does_not_keep_the_standby_from_taking_over(tm
 
 def test_a_message_that_is_ready_is_not_sent_if_another_program_took_over_meanwhile(tmp_path: Path) -> None:
     """Stopped while it draws: the ledger was asked before that, the lease is asked after it."""
-    phone, other = Phone(), Lock(tmp_path, ourselves())
+    phone, other = Phone(), LeaseLock(tmp_path, this_program())
     superseded = []
 
     def draw(notices: tuple[Notice, ...]) -> tuple[Attachment, ...]:
@@ -167,7 +167,7 @@ def test_one_that_stood_still_reads_the_ledger_before_it_goes_on_and_loses_nothi
 def test_one_that_evaluates_is_not_taken_over_however_long_it_takes(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first:
         standby = Scene(tmp_path, Phone(), lease=LEASE)
-        watcher = Lock(tmp_path, ourselves())
+        watcher = LeaseLock(tmp_path, this_program())
         watcher.take()
         standby.start()
         try:
