@@ -19,9 +19,9 @@ LEDGER_WAIT: Seconds = 10.0
 class LeadershipTracker:
     """The leadership of one AlertManager."""
 
-    def __init__(self, *, is_apart: bool = False) -> None:
-        """`is_apart`: each evaluation is a program of its own (cron), so the time between two of them is no outage."""
-        self._is_apart = is_apart
+    def __init__(self, *, runs_once: bool = False) -> None:
+        """`runs_once`: each evaluation is a program of its own (cron), so the time between two of them is no outage."""
+        self._runs_once = runs_once
         self.is_announced = False
         """Whether the start of this program was notified."""
         self.outage: Seconds | None = None
@@ -60,7 +60,7 @@ class LeadershipTracker:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}
             stored = tuple(alert for alert in stored if alert.key not in known)
         outage = self.outage or 0.0
-        known_outage = None if self._is_apart and outage <= episode.OUTAGE_TOLERANCE else outage
+        known_outage = None if self._runs_once and outage <= episode.OUTAGE_TOLERANCE else outage
         alerts = episode.merge_stored(state.alerts, stored, known_outage, now)
         silences = {silence.id: silence for silence in recalled.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})

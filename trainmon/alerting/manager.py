@@ -73,10 +73,10 @@ class AlertManager:
         heartbeat: HeartbeatSpec | None = None,
         clock: Clock | None = None,
         poll_soon: Callable[[str], None] | None = None,
-        is_apart: bool = False,
+        runs_once: bool = False,
         token: Callable[[], str] = lambda: secrets.token_urlsafe(12),
     ) -> None:
-        """`poll_soon` polls a source, by its name, because a pending alert depends on it. `is_apart`: each evaluation
+        """`poll_soon` polls a source, by its name, because a pending alert depends on it. `runs_once`: each evaluation
         is a program of its own, started by cron."""
         self._outbox = outbox
         self._heartbeat = heartbeat
@@ -92,7 +92,7 @@ class AlertManager:
         self._next_at: Instant | None = None
         self._polled: dict[str, Seconds] = {}
         self._changes = PendingChanges()
-        self._leadership = LeadershipTracker(is_apart=is_apart)
+        self._leadership = LeadershipTracker(runs_once=runs_once)
         self._error_logged_at: Seconds | None = None
         self._state = State()
         """The State of the last evaluation."""
@@ -170,19 +170,19 @@ class AlertManager:
             state = replace(state, alerts=alerts, evaluated_at=now)
         state = self._silenced(state, now)
         if self._outbox is None or not self._leadership.may_notify(state.leadership, steady):
-            changes.dues.clear()
+            changes.extra_due.clear()
             return state
         if self._heartbeat is not None:
             state = self._with_heartbeat(state, self._heartbeat, now)
-        alerts = {name: routing.forgiven(alert, now) for name, alert in state.alerts.items()}
+        alerts = {name: routing.downgraded(alert, now) for name, alert in state.alerts.items()}
         routed = routing.route(alerts, routes, now)
         for alert in alerts.values():
             changes.account(alert, alert.id in routed, routes)
-        extra = [due._replace(alert=alerts.get(due.alert.id, due.alert)) for due in changes.dues]
-        changes.dues.clear()
+        extra = [due._replace(alert=alerts.get(due.alert.id, due.alert)) for due in changes.extra_due]
+        changes.extra_due.clear()
         others = routed.keys() - {due.alert.id for due in extra}
-        dues = [*extra, *(due for name, due in routed.items() if name in others)]
-        grouped = grouping.group_alerts(dues, self._timers, now)
+        due_alerts = [*extra, *(due for name, due in routed.items() if name in others)]
+        grouped = grouping.group_alerts(due_alerts, self._timers, now)
         self._timers, self._next_at = grouped.timers, grouped.next_at
         changes.notices += grouped.notices
         state = replace(state, alerts=alerts | {alert.id: alert for alert in grouped.alerts})
@@ -229,8 +229,8 @@ class AlertManager:
         if result.alert is not None:
             state = replace(state, alerts={**state.alerts, result.alert.id: result.alert})
             if request.verb == "ack":
-                due = routing.acknowledged(result.alert, self._settings[1], request.via, now)
-                self._changes.dues += [due] if due is not None else []
+                due = routing.due_acknowledgement(result.alert, self._settings[1], request.via, now)
+                self._changes.extra_due += [due] if due is not None else []
         return state
 
     # ---- stages ------------------------------------------------------------------------------------------------------
@@ -244,8 +244,8 @@ class AlertManager:
 
         flapped = flapping.flapped(alerts, now, notifies_each)
         self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
-        dues = (routing.flaps(flapped.changed[name], self._settings[1], now) for name in flapped.started)
-        self._changes.dues += [due for due in dues if due is not None]
+        due_alerts = (routing.due_flapping(flapped.changed[name], self._settings[1], now) for name in flapped.started)
+        self._changes.extra_due += [due for due in due_alerts if due is not None]
         return flapped.changed
 
     def _poll_sources_of_pending(self, alerts: Iterable[Alert], steady: Seconds) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline import Due, HistoryEntry, Routing, channels_for, quiet_because
+from trainmon.alerting.pipeline import DueAlert, HistoryEntry, Routing, channels_for, quiet_because
 from trainmon.lib import Instant, Seconds, scrub
 from trainmon.model import Alert, AlertChanges, Notice, Silence, State
 
@@ -26,7 +26,7 @@ class PendingChanges:
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
-        self.dues: list[Due] = []
+        self.extra_due: list[DueAlert] = []
         """Notifications beside those that routing finds: an alert flaps, or was acknowledged."""
         self.silences: dict[str, Silence] = {}
         self.memory: dict[str, str] = {}

@@ -85,7 +85,7 @@ def connection_settings(settings: Settings) -> Settings:
 
 def evaluator(settings: Settings, clock: Clock) -> AlertManager:
     """An AlertManager that evaluates alerts and notifies nobody."""
-    return AlertManager(enabled_rules(settings), routing(settings, clock.now()), None, clock=clock, is_apart=True)
+    return AlertManager(enabled_rules(settings), routing(settings, clock.now()), None, clock=clock, runs_once=True)
 
 
 def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
@@ -147,7 +147,7 @@ class AlertService:
             heartbeat=heartbeat_of(settings.heartbeat, start=self._is_daemon, host=clean(socket.gethostname(), 60)),
             clock=clock,
             poll_soon=sources.poll_soon,
-            is_apart=program == "once",
+            runs_once=program == "once",
         )
         self._windows_at = now
         self._state = State()

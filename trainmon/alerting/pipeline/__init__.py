@@ -5,11 +5,11 @@ from __future__ import annotations
 from trainmon.alerting.pipeline.episode import Token, new_alert
 from trainmon.alerting.pipeline.inhibit import INHIBITIONS
 from trainmon.alerting.pipeline.lifecycle import HistoryEntry
-from trainmon.alerting.pipeline.routing import Due, HeartbeatSpec, Routing, channels_for, quiet_because
+from trainmon.alerting.pipeline.routing import DueAlert, HeartbeatSpec, Routing, channels_for, quiet_because
 
 __all__ = [
     "INHIBITIONS",
-    "Due",
+    "DueAlert",
     "HeartbeatSpec",
     "HistoryEntry",
     "Routing",

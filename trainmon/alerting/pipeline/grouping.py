@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from trainmon.alerting.pipeline.routing import Due, notified
+from trainmon.alerting.pipeline.routing import DueAlert, notified
 from trainmon.lib import Instant, Seconds, counted
 from trainmon.model import SEVERITIES, Alert, Delivery, Notice, NoticeKind, Severity
 
@@ -89,12 +89,12 @@ NEW_ALERTS: frozenset[NoticeKind] = frozenset({"fire", "event"})
 """The kinds that may come in thousands at once. Only these are delayed."""
 
 
-def group_alerts(dues: Sequence[Due], timers: GroupTimers, now: Instant) -> Grouped:
+def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Instant) -> Grouped:
     """The notifications of the groups that are ready. The others wait."""
     notices: list[Notice] = []
     alerts: dict[str, Alert] = {}
     later: list[Instant] = []
-    for (kind, channels), mine in _by(dues, lambda one: (one.kind, one.channels)).items():
+    for (kind, channels), mine in _by(due_alerts, lambda one: (one.kind, one.channels)).items():
         groups = _by(mine, lambda one: group_of(one.alert))
         times = {group: _ready_time(kind, group, members, timers) for group, members in groups.items()}
         # Waiting groups go along with a ready group of the same node.
@@ -109,9 +109,9 @@ def group_alerts(dues: Sequence[Due], timers: GroupTimers, now: Instant) -> Grou
     return Grouped(tuple(notices), tuple(alerts.values()), timers, min(later, default=None))
 
 
-def _by(dues: Iterable[Due], key: Callable[[Due], Key]) -> dict[Key, list[Due]]:
-    found: dict[Key, list[Due]] = {}
-    for one in dues:
+def _by(due_alerts: Iterable[DueAlert], key: Callable[[DueAlert], Key]) -> dict[Key, list[DueAlert]]:
+    found: dict[Key, list[DueAlert]] = {}
+    for one in due_alerts:
         found.setdefault(key(one), []).append(one)
     return found
 
@@ -126,7 +126,7 @@ def group_of(alert: Alert) -> str:
     return f"{alert.rule} {alert.subject}"
 
 
-def _node(members: Iterable[Due]) -> str | None:
+def _node(members: Iterable[DueAlert]) -> str | None:
     """The node that all alerts of a group are about, if it is one."""
     nodes = {one.alert.node for one in members}
     return nodes.pop() if len(nodes) == 1 else None
@@ -142,7 +142,7 @@ def _is_first(alert: Alert, timers: GroupTimers, at: Instant) -> bool:
     return owner is not None and not any(at - timers.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
 
 
-def _ready_time(kind: NoticeKind, group: str, members: Sequence[Due], timers: GroupTimers) -> Instant:
+def _ready_time(kind: NoticeKind, group: str, members: Sequence[DueAlert], timers: GroupTimers) -> Instant:
     """When a group is ready: with its first ready alert, but not too soon after its last notification."""
     ready = min(one.ready_at for one in members)
     if kind not in NEW_ALERTS:
@@ -162,10 +162,10 @@ def _ready_time(kind: NoticeKind, group: str, members: Sequence[Due], timers: Gr
     return min(ready, first)
 
 
-def _merged(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
+def _merged(ready: Mapping[str, list[DueAlert]]) -> Mapping[str, list[DueAlert]]:
     """One group per node. If these are too many: one per rule and cluster; if still too many: one for all."""
     per_node = Counter(_node(members) for members in ready.values())
-    merged: dict[str, list[Due]] = {}
+    merged: dict[str, list[DueAlert]] = {}
     for group, members in ready.items():
         node = _node(members)
         merged.setdefault(group if node is None or per_node[node] == 1 else f"node {node}", []).extend(members)
@@ -176,7 +176,9 @@ def _merged(ready: Mapping[str, list[Due]]) -> Mapping[str, list[Due]]:
     return wider if len(wider) <= GROUPS else {"": everything}
 
 
-def _advanced(timers: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequence[Due]], now: Instant) -> GroupTimers:
+def _advanced(
+    timers: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequence[DueAlert]], now: Instant
+) -> GroupTimers:
     if not ready or kind not in NEW_ALERTS:
         return timers
     groups = {key: one for key, one in timers.groups.items() if now - one.at < QUIET}
@@ -200,7 +202,7 @@ def _notice(
     kind: NoticeKind,
     channels: tuple[str, ...],
     group: str,
-    members: Sequence[Due],
+    members: Sequence[DueAlert],
     alerts: Sequence[Alert],
     now: Instant,
 ) -> Notice:

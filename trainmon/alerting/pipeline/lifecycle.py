@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from trainmon.alerting.pipeline.clock_jumps import is_believed, may_resolve
 from trainmon.alerting.pipeline.episode import Token, firing_again, new_alert
-from trainmon.alerting.rules import TEST, Rule, ago, raised
+from trainmon.alerting.rules import TEST, Rule, ago, failed_rules
 from trainmon.lib import Instant, Seconds
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
@@ -73,7 +73,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
     for alert in alerts.values():
         if alert.event and not alert.is_open:
             ended_events.setdefault(alert.key, []).append(alert)
-    errors = raised(evaluation.findings)
+    errors = failed_rules(evaluation.findings)
     for finding in (one for one in evaluation.findings if one.rule in evaluation.rules):
         key = (finding.rule, finding.subject)
         old = open_alerts.pop(key, None)

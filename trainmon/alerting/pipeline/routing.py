@@ -65,7 +65,7 @@ class HeartbeatSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that watches. With several daemons, a notification names its daemon."""
 
 
-class Due(NamedTuple):
+class DueAlert(NamedTuple):
     """One alert that must be notified: as what, why, and on which channels."""
 
     alert: Alert
@@ -76,21 +76,21 @@ class Due(NamedTuple):
     """Until then it waits for others of its group."""
 
 
-def route(alerts: Mapping[str, Alert], routing: Routing, now: Instant) -> dict[str, Due]:
+def route(alerts: Mapping[str, Alert], routing: Routing, now: Instant) -> dict[str, DueAlert]:
     """What must be notified of these alerts now, by alert id."""
     hidden_soon = may_be_hidden_soon(alerts.values())
-    dues = (due(alert, routing, now, alert.id in hidden_soon) for alert in alerts.values())
-    return {one.alert.id: one for one in dues if one is not None}
+    due_alerts = (due(alert, routing, now, alert.id in hidden_soon) for alert in alerts.values())
+    return {one.alert.id: one for one in due_alerts if one is not None}
 
 
-def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> Due | None:
+def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> DueAlert | None:
     """What must be notified of one alert now."""
     if not alert.is_open:
         return _missed(alert, routing, now) or _resolved(alert, routing, now)
     is_taken = alert.event or alert.rule == TEST or alert.acknowledged_by is not None
     escalated = None if is_taken else _escalated(alert, routing, now)
     if alert.flapping and alert.is_firing and alert.muted_until is None and alert.inhibited_by is None:
-        return (None if alert.notified_on else flaps(alert, routing, now)) or escalated
+        return (None if alert.notified_on else due_flapping(alert, routing, now)) or escalated
     if not alert.is_firing or quiet_because(alert) is not None:
         return None
     if alert.notified_as is None:
@@ -110,9 +110,9 @@ def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = Fals
     return escalated or _repeated(alert, routing, now)
 
 
-def _due(alert: Alert, kind: NoticeKind, reason: str, channels: tuple[str, ...], ready_at: Instant) -> Due | None:
+def _due(alert: Alert, kind: NoticeKind, reason: str, channels: tuple[str, ...], ready_at: Instant) -> DueAlert | None:
     """A due alert on these channels, each once; None without channels."""
-    return Due(alert, kind, reason, tuple(dict.fromkeys(channels)), ready_at) if channels else None
+    return DueAlert(alert, kind, reason, tuple(dict.fromkeys(channels)), ready_at) if channels else None
 
 
 def quiet_because(alert: Alert) -> str | None:
@@ -138,7 +138,7 @@ def channels_for(alert: Alert, routing: Routing, later: bool = False) -> tuple[s
     return tuple(route.channel for route in routing.routes if _wants(route, alert) and (route.after > 0) == later)
 
 
-def notified(due: Due, now: Instant) -> Alert:
+def notified(due: DueAlert, now: Instant) -> Alert:
     """The alert after its notification."""
     alert = replace(due.alert, notified_at=now, notices=due.alert.notices + 1)
     if due.kind == "resolve":
@@ -161,7 +161,7 @@ def notified(due: Due, now: Instant) -> Alert:
     return replace(alert, notified_as=alert.severity)
 
 
-def forgiven(alert: Alert, now: Instant) -> Alert:
+def downgraded(alert: Alert, now: Instant) -> Alert:
     """An alert that has been less severe than notified for half an hour: if it gets worse, it is notified again."""
     is_better = alert.notified_as is not None and is_worse(alert.notified_as, alert.severity)
     has_waited = alert.notified_at is not None and now - alert.notified_at >= WORSE_AGAIN
@@ -176,14 +176,14 @@ def unmuted(alert: Alert) -> Alert:
     return alert if alert.phase != "firing" or alert.event else replace(alert, notified_as=None, first_notified_at=None)
 
 
-def acknowledged(alert: Alert, routing: Routing, via: str, now: Instant) -> Due | None:
+def due_acknowledgement(alert: Alert, routing: Routing, via: str, now: Instant) -> DueAlert | None:
     """The acknowledgement of an alert, if others were notified of it too, or if it came from a phone."""
     channels = _still_configured(alert, routing, fallbacks=True)
     wanted = channels if len(channels) > 1 or via == "phone" else ()
     return _due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", wanted, now)
 
 
-def flaps(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+def due_flapping(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     """That an alert flaps: one notification in place of one per episode."""
     if alert.muted_until is not None or alert.inhibited_by is not None:
         return None
@@ -207,7 +207,7 @@ def _wants(route: Route, alert: Alert) -> bool:
     )
 
 
-def _first(alert: Alert, routing: Routing, fired: Instant, held_for: Seconds) -> Due | None:
+def _first(alert: Alert, routing: Routing, fired: Instant, held_for: Seconds) -> DueAlert | None:
     channels = channels_for(alert, routing)
     if alert.rule == TEST:
         return _due(alert, "test", "the regular test of this channel", channels, fired)
@@ -220,7 +220,7 @@ def _first(alert: Alert, routing: Routing, fired: Instant, held_for: Seconds) ->
     return _due(alert, "fire", "no longer muted or flapping, and still firing", channels, ready)
 
 
-def _escalated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+def _escalated(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     waited = now - (alert.first_notified_at or alert.fired_at or now)
     channels = tuple(
         route.channel
@@ -230,7 +230,7 @@ def _escalated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     return _due(alert, "escalate", f"not acknowledged for {ago(waited)}", channels, now)
 
 
-def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+def _repeated(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     if alert.severity != "critical" or alert.notified_at is None or now - alert.notified_at < routing.repeat:
         return None
     fired = alert.since if alert.fired_at is None else alert.fired_at
@@ -239,7 +239,7 @@ def _repeated(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     return _due(alert, "repeat", f"{known} after {ago(now - fired)}, not acknowledged", channels, now)
 
 
-def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+def _missed(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     """An alert that resolved before its notification, in a flood or around a crash. It is notified nevertheless."""
     is_recent = alert.resolved_at is not None and now - alert.resolved_at < NOTIFY_END_WITHIN
     if alert.notified_as is not None or alert.fired_at is None or not is_recent or alert.rule == TEST:
@@ -248,7 +248,7 @@ def _missed(alert: Alert, routing: Routing, now: Instant) -> Due | None:
     return _due(alert, kind, "fired, and is resolved by now", channels_for(alert, routing), now)
 
 
-def _resolved(alert: Alert, routing: Routing, now: Instant) -> Due | None:
+def _resolved(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     """The end of an alert, on the channels that were notified of its start."""
     if not alert.notified_on or alert.event or alert.rule == TEST or alert.muted_until is not None or alert.flapping:
         return None

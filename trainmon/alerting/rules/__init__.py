@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.alerting.rules.base import Rule, ago, is_answering
 from trainmon.alerting.rules.disks import DISKS
-from trainmon.alerting.rules.evaluate import raised
+from trainmon.alerting.rules.evaluate import failed_rules
 from trainmon.alerting.rules.monitoring import (
     CHANNEL,
     TEST,
@@ -36,6 +36,6 @@ __all__ = [
     "SourceLate",
     "UnansweredTest",
     "ago",
+    "failed_rules",
     "is_answering",
-    "raised",
 ]

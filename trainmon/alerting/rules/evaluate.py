@@ -34,7 +34,7 @@ def evaluate(rules: Iterable[Rule], state: State, now: Instant) -> tuple[Finding
     return tuple(found.values())
 
 
-def raised(findings: Iterable[Finding]) -> Mapping[str, str]:
+def failed_rules(findings: Iterable[Finding]) -> Mapping[str, str]:
     """The rules that could not be evaluated, and why. Their open alerts stay open."""
     return {
         finding.subject.removeprefix("rule:"): finding.summary for finding in findings if finding.rule == RULE_RAISED

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from trainmon.alerting.pipeline.grouping import CARRIED, Grouped, GroupTimers, group_alerts
-from trainmon.alerting.pipeline.routing import Due
+from trainmon.alerting.pipeline.routing import DueAlert
 from trainmon.model import Alert, NoticeKind, Severity
 
 NOW = 1_750_000_000.0
 
 
-def due(subject: str, rule: str = "gpu-hot", kind: NoticeKind = "fire", severity: Severity = "warning") -> Due:
+def due(subject: str, rule: str = "gpu-hot", kind: NoticeKind = "fire", severity: Severity = "warning") -> DueAlert:
     node = subject.removeprefix("gpu:").partition("/")[0]
     alert = Alert(
         id=f"{rule} {subject}", rule=rule, subject=subject, severity=severity, summary="", cluster="prod", node=node,
         since=NOW, found_at=NOW, phase="firing",
     )  # fmt: skip
-    return Due(alert, kind, "fired", ("phone",), NOW)
+    return DueAlert(alert, kind, "fired", ("phone",), NOW)
 
 
 def subjects(gathered: Grouped) -> list[list[str]]:
@@ -23,27 +23,27 @@ def subjects(gathered: Grouped) -> list[list[str]]:
 
 
 def test_the_gpus_of_a_node_are_one_message_and_those_of_another_are_another() -> None:
-    dues = [due(f"gpu:n{node}/{index}") for node in (1, 2) for index in range(8)]
-    assert [len(one) for one in subjects(group_alerts(dues, GroupTimers(), NOW))] == [8, 8]
+    due_alerts = [due(f"gpu:n{node}/{index}") for node in (1, 2) for index in range(8)]
+    assert [len(one) for one in subjects(group_alerts(due_alerts, GroupTimers(), NOW))] == [8, 8]
 
 
 def test_many_nodes_of_one_cluster_are_one_message() -> None:
-    dues = [due(f"gpu:n{node}/0") for node in range(10)]
-    assert [len(one) for one in subjects(group_alerts(dues, GroupTimers(), NOW))] == [10]
+    due_alerts = [due(f"gpu:n{node}/0") for node in range(10)]
+    assert [len(one) for one in subjects(group_alerts(due_alerts, GroupTimers(), NOW))] == [10]
 
 
 def test_many_rules_at_once_are_a_digest_that_counts_them_the_worst_first() -> None:
-    dues = [due(f"gpu:n{index}/0", rule=f"rule-{index}") for index in range(9)]
-    dues += [due(f"gpu:n{node}/0", "xid", severity="critical") for node in range(3)]
-    (notice,) = group_alerts(dues, GroupTimers(), NOW).notices
+    due_alerts = [due(f"gpu:n{index}/0", rule=f"rule-{index}") for index in range(9)]
+    due_alerts += [due(f"gpu:n{node}/0", "xid", severity="critical") for node in range(3)]
+    (notice,) = group_alerts(due_alerts, GroupTimers(), NOW).notices
     assert (notice.kind, notice.severity) == ("digest", "critical")
     assert notice.lines[:2] == ("12 alerts at once", "3 × xid (critical)")
     assert notice.alerts[0].rule == "xid"
 
 
 def test_a_message_that_stands_for_more_than_it_carries_says_how_many() -> None:
-    dues = [due(f"gpu:n{node}/0") for node in range(CARRIED + 7)]
-    gathered = group_alerts(dues, GroupTimers(), NOW)
+    due_alerts = [due(f"gpu:n{node}/0") for node in range(CARRIED + 7)]
+    gathered = group_alerts(due_alerts, GroupTimers(), NOW)
     (notice,) = gathered.notices
     assert (len(notice.alerts), notice.more) == (CARRIED, 7)
     assert len(gathered.alerts) == CARRIED + 7
@@ -80,11 +80,11 @@ def test_a_group_that_grows_is_reported_less_often_and_again_after_a_quiet_time(
 
 
 def test_what_is_reported_in_one_message_has_one_key_whatever_its_order() -> None:
-    dues = [due("gpu:n1/0"), due("gpu:n1/1")]
+    due_alerts = [due("gpu:n1/0"), due("gpu:n1/1")]
     (one,), (other,) = (
-        group_alerts(dues, GroupTimers(), NOW).notices,
-        group_alerts(dues[::-1], GroupTimers(), NOW + 3).notices,
+        group_alerts(due_alerts, GroupTimers(), NOW).notices,
+        group_alerts(due_alerts[::-1], GroupTimers(), NOW + 3).notices,
     )
     assert one.key == other.key
-    (alone,) = group_alerts(dues[:1], GroupTimers(), NOW).notices
+    (alone,) = group_alerts(due_alerts[:1], GroupTimers(), NOW).notices
     assert alone.key != one.key

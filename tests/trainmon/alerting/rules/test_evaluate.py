@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainmon.alerting.rules.base import Rule
-from trainmon.alerting.rules.evaluate import evaluate, raised
+from trainmon.alerting.rules.evaluate import evaluate, failed_rules
 from trainmon.model import Finding, State
 
 
@@ -81,4 +81,4 @@ def test_a_rule_that_raises_costs_itself_and_is_found() -> None:
     fault = found[1]
     assert fault.summary == "the rule broken cannot be evaluated: ValueError: boom"
     assert fault.evidence[-1].startswith("test_evaluate.py:")
-    assert raised(found) == {"broken": fault.summary}
+    assert failed_rules(found) == {"broken": fault.summary}

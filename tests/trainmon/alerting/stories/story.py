@@ -143,7 +143,7 @@ class Story:
         *parts: Rule | Route,
         sources: Sequence[str] = (NODE,),
         heartbeat: HeartbeatSpec | None = None,
-        is_apart: bool = False,
+        runs_once: bool = False,
         **routing: Any,
     ) -> None:
         self.clock = FakeClock()
@@ -155,7 +155,7 @@ class Story:
         routes = tuple(part for part in parts if isinstance(part, Route)) or (phone("info"),)
         self.routing = Routing(routes=routes, **{"group_wait": 0.0, **routing})
         self.heartbeat = heartbeat
-        self.is_apart = is_apart
+        self.runs_once = runs_once
         self.sources: dict[str, Source] = {}
         self.silent: set[str] = set()
         self.expected: set[str] = set()
@@ -177,7 +177,7 @@ class Story:
             heartbeat=self.heartbeat,
             clock=self.clock,
             poll_soon=self.hurried.append,
-            is_apart=self.is_apart,
+            runs_once=self.runs_once,
             token=self._token,
         )
         self.engine = Engine(self.clock, alerting=self.alerting)

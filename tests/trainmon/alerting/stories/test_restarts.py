@@ -71,7 +71,7 @@ def test_a_hold_begins_again_after_a_long_outage() -> None:
 
 
 def test_looks_that_cron_makes_every_five_minutes_are_one_watch() -> None:
-    with Story(rule("gpu-hot", for_=300), is_apart=True) as story:
+    with Story(rule("gpu-hot", for_=300), runs_once=True) as story:
         story.at(2).wrong("gpu-hot", HOT).at(4)
         story.restart(down_for=290).at(story.elapsed + 2).expect_nothing_else()
         story.restart(down_for=290).at(story.elapsed + 12).expect("fire", HOT)
