@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from trainmon import lib
 from trainmon.lib import Instant, Seconds, cell_width
 from trainmon.model import Disk, Gpu, Source, Verdict
 from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
@@ -70,29 +71,22 @@ def short(value: float | None) -> str:
         return UNKNOWN
     if not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return _scaled(value, 1000.0, ("", "k", "M", "G", "T", "P", "E"))
+    sign, value = "-" if value < 0 else "", abs(value)
+    for unit in ("", "k", "M", "G", "T", "P", "E"):
+        if value < 999.5 or unit == "E":
+            break
+        value /= 1000.0
+    return f"{sign}{value:.1f}{unit}" if value < 9.95 and unit else f"{sign}{value:.0f}{unit}"
 
 
 def size(value: float | None) -> str:
-    """Bytes in powers of 1024, as df -h: 4.1T, 210G."""
-    return UNKNOWN if value is None else _scaled(value, 1024.0, ("B", "K", "M", "G", "T", "P", "E"))
+    """Bytes as text: 4.1T, -3.0G; `?` if they are not known."""
+    return UNKNOWN if value is None else ("-" if value < 0 else "") + lib.size(abs(value))
 
 
 def mib(value: int | None) -> str:
     """MiB as bytes: 78G, 512M."""
     return UNKNOWN if value is None else size(value * 1_048_576.0)
-
-
-def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:
-    sign = "-" if value < 0 else ""
-    value = abs(value)
-    for unit in units:
-        if value < 9.95 and unit not in ("", "B"):
-            return f"{sign}{value:.1f}{unit}"
-        if value < 999.5 or unit == units[-1]:
-            return f"{sign}{value:.0f}{unit}"
-        value /= step
-    raise AssertionError("the last unit takes every value")
 
 
 def percent(part: float | None, whole: float | None) -> str:
@@ -139,25 +133,14 @@ def since(then: Instant | None, now: Instant) -> str:
 
 
 def duration(seconds: Seconds | None) -> str:
-    """How long something takes: 0.31s, 4.1s, 52s, 45m, 3h10, 17h44, 4d06h."""
+    """How long something takes: 0.31s, 4.1s, 52s, 45m, 3h10m, 4d6h; `?` if it is not known."""
     if seconds is None:
         return UNKNOWN
-    if seconds < 9.95:
-        return f"{seconds:.2f}s" if seconds < 0.995 else f"{seconds:.1f}s"
-    if seconds < MINUTE:
-        return f"{int(seconds)}s"
-    minutes = int(seconds // MINUTE)
-    if minutes < 60:
-        return f"{minutes}m"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours}h{minutes:02}"
-    days, hours = divmod(hours, 24)
-    return f"{days}d{hours:02}h"
+    return f"{seconds:.2f}s" if seconds < 0.995 else lib.duration(seconds)
 
 
 def whole(seconds: Seconds | None) -> str:
-    """As `duration`, in whole seconds, and in those up to 100: 5s, 70s, 45m, 3h10."""
+    """As `duration`, in whole seconds, and in those up to 100: 5s, 70s, 45m, 3h10m."""
     return UNKNOWN if seconds is None else f"{int(seconds)}s" if seconds < 100 else duration(seconds)
 
 

@@ -113,13 +113,13 @@ def test_of_those_that_ended_only_the_last_are_shown() -> None:
 
 def test_a_running_job_shows_its_times_restarts_and_nodes() -> None:
     assert line(job("418190", restarts=2)).split() == [
-        "●", "418190", "llm-70b", "R", "4", "3h00", "21h00", "2", "on", "gpu-[001-004]",
+        "●", "418190", "llm-70b", "R", "4", "3h00m", "21h00m", "2", "on", "gpu-[001-004]",
     ]  # fmt: skip
 
 
 def test_where_there_is_little_room_the_time_left_and_the_restarts_stand_in_words() -> None:
     assert line(job("418190", restarts=2), 77) == (
-        "● 418190 llm-70b  R      4  21h00 left; on gpu-[001-004]; restart 2"
+        "● 418190 llm-70b  R      4  21h00m left; on gpu-[001-004]; restart 2"
     )
     assert line(job("418191_[2-10%1]", "PENDING", reason="Resources"), 77).split()[1:3] == ["418191", "×9"]
 
@@ -212,7 +212,7 @@ def test_values_stand_under_their_heads() -> None:
     assert text.index("me ") == names.index("USER")
     assert text.index("gpu ") == names.index("PART")
     assert text.index(" on gpu") + 1 == names.index("WHY")
-    assert text.index("3h00") + 4 == names.index("TIME") + 4
+    assert text.index("3h00m") + 5 == names.index("TIME") + 4
 
 
 def test_a_job_that_did_not_change_keeps_its_row_and_its_times_move_once_in_ten_seconds() -> None:

@@ -60,7 +60,7 @@ def test_a_healthy_run_shows_its_numbers_and_what_is_left() -> None:
         "1.874",
         "1.9M",
         "6s",
-        "17h44",
+        "17h44m",
         "SAVE",
     ]
 
@@ -167,10 +167,10 @@ def test_what_is_left_is_the_jobs_time_when_that_ends_first() -> None:
         state = msgspec.structs.replace(queued(), jobs={one.key: one})
         return cell("LEFT", run("x", jobs=(one.key,), checkpoints=checkpoints(), **more), state)
 
-    assert of(21 * 3600.0) == ("17h44", "")
-    assert of(3600.0) == ("job 1h00", "")
+    assert of(21 * 3600.0) == ("17h44m", "")
+    assert of(3600.0) == ("job 1h00m", "")
     assert of(80.0) == ("job 80s!", "crit")
-    assert of(21 * 3600.0, eta_at=None) == ("job 21h00", "")
+    assert of(21 * 3600.0, eta_at=None) == ("job 21h00m", "")
     assert of(3600.0, verdict="stalled") == ("stalled", "warn")
 
 
