@@ -15,15 +15,15 @@ from tui.views.alerts import (
     ORDERS,
     SILENCE,
     AlertRows,
-    broken,
-    head,
-    layout,
-    matched,
-    opened,
+    alert_head,
+    alert_layout,
+    broken_channels,
+    open_alerts,
+    open_counts,
     sender,
     sender_sentence,
-    standing,
-    summed,
+    silence_text,
+    status_of,
 )
 from tui.widgets import HEADING, SENTENCE
 
@@ -43,8 +43,8 @@ class AlertsPane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         rows = self._drawn.rows(state, width, self.sort, self.filter)
-        self.head(*(head(layout(width)) if rows else ()))
-        self.caption(summed(state) if state.alerts else "", sender(state).text)
+        self.head(*(alert_head(alert_layout(width)) if rows else ()))
+        self.caption(open_counts(state) if state.alerts else "", sender(state).text)
         if rows or self.filter:
             self.show_rows(rows, "alert")
         else:
@@ -64,7 +64,7 @@ class AlertsPane(Pane):
         the first draw, it is the first alert."""
         keys = self.lines.marks() or ([] if self.selected is None else [self.selected])
         if not keys and not self.lines.rows and self.state is not None:
-            keys = [one.id for one in opened(self.state, self.sort, self.filter)[:1]]
+            keys = [one.id for one in open_alerts(self.state, self.sort, self.filter)[:1]]
         return tuple(key for key in keys if not key.startswith(SILENCE))
 
     def silence(self) -> str | None:
@@ -85,13 +85,13 @@ class AlertsPane(Pane):
 
 def alert_story(state: State, key: str | None) -> tuple[str, str]:
     """A sentence about a row, and its style. A broken channel comes first."""
-    failing = broken(state.channels.values())
+    failing = broken_channels(state.channels.values())
     if failing:
         name, kind, why = failing[0].name, failing[0].type, failing[0].words or "it delivers nothing"
         return clean(f"channel {name} ({kind}) is broken: {why}"), "crit"
     silence = state.silences.get((key or "").removeprefix(SILENCE))
     if silence is not None:
-        return clean(f"muted: {matched(silence)}"), "dim"
+        return clean(f"muted: {silence_text(silence)}"), "dim"
     alert = state.alerts.get(key or "")
     if alert is None:
         return "", "dim"
@@ -100,6 +100,6 @@ def alert_story(state: State, key: str | None) -> tuple[str, str]:
         f"stale data: {clean(alert.data_why)}" if alert.data != "ok" and alert.data_why else "",
         clean(alert.advice) if alert.advice and alert.is_open else "",
     )
-    is_bad = standing(alert, state.at) == "open" and alert.severity != "info"
+    is_bad = status_of(alert, state.at) == "open" and alert.severity != "info"
     style = "dim" if not is_bad else "crit" if alert.severity == "critical" else "warn"
     return "; ".join(part for part in parts if part), style

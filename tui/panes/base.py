@@ -22,7 +22,7 @@ from trainmon.model import State
 from tui.keys import bindings
 from tui.style import Span
 from tui.views import Kind, Subject
-from tui.views.alerts import about_subjects
+from tui.views.alerts import alerts_about_subjects
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row, SpanLine
 
 log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Pane(Vertical):
 
     def alerts(self) -> tuple[str, ...]:
         """The ids of the alerts that `a` and `m` apply to: those of the selected runs, jobs and nodes."""
-        return () if self.state is None else about_subjects(self.state, self.subjects())
+        return () if self.state is None else alerts_about_subjects(self.state, self.subjects())
 
     def silence(self) -> str | None:
         """The id of the silence under the cursor, in the pane that lists silences."""

@@ -24,7 +24,7 @@ from tui.views import (
     optional_fact,
     recent_actions,
     settings_lines,
-    switch,
+    switch_lines,
     wandb_lines,
 )
 from tui.views.alerts import alert_lines, alerts_of
@@ -155,8 +155,8 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     yield ()
     yield from checkpoint_lines(run, state, width)
     yield ()
-    yield from switch("kill", run.kill, now, width)
-    yield from switch("save", run.save, now, width)
+    yield from switch_lines("kill", run.kill, now, width)
+    yield from switch_lines("save", run.save, now, width)
     yield from recent_actions(run, state, width)
     yield ()
     yield from log_lines(run, now, width)

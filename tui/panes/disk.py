@@ -7,8 +7,8 @@ from trainmon.lib import Instant, clean, counted
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
-from tui.views.alerts import about, marked, marks, worst
-from tui.views.disks import ShownDisk, disk_rows, head, layout, ordered, unanswered
+from tui.views.alerts import alert_marks, alerts_about, with_mark, worst_severity
+from tui.views.disks import ShownDisk, disk_head, disk_layout, disk_rows, ordered_disks, unanswered
 from tui.views.table import RowCache
 
 EMPTY = (
@@ -36,13 +36,13 @@ class DiskPane(Pane):
         if not state.disks:
             self.show_sentences(*EMPTY)
             return
-        shown, alerts = ordered(state, self.sort, self.filter), marks(state).disks
+        shown, alerts = ordered_disks(state, self.sort, self.filter), alert_marks(state).disks
         self._shown = {disk.key: disk for disk in shown}
-        table = layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
-        self.head(*head(table))
+        table = disk_layout(width, (disk.name for disk in shown), usable=any(disk.usable for disk in shown))
+        self.head(*disk_head(table))
         rows = disk_rows(shown, table, state.at, self._cache)
         if alerts:
-            rows = [marked(row, worst(map(alerts.get, subjects_of(self._shown[row.key])))) for row in rows]
+            rows = [with_mark(row, worst_severity(map(alerts.get, subjects_of(self._shown[row.key])))) for row in rows]
         self.show_rows(rows, "path")
         self.caption(right=counted(len(shown), "path"))
 
@@ -55,7 +55,7 @@ class DiskPane(Pane):
 
     def alerts(self) -> tuple[str, ...]:
         shown = self._selected()
-        return () if shown is None or self.state is None else about(self.state, disks=subjects_of(shown))
+        return () if shown is None or self.state is None else alerts_about(self.state, disks=subjects_of(shown))
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         shown = self._selected()

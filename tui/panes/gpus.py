@@ -13,7 +13,7 @@ from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, source_words
 from tui.views import Kind
-from tui.views.alerts import marked, marks
+from tui.views.alerts import alert_marks, with_mark
 from tui.views.nodes import (
     DOWN,
     HOT,
@@ -60,10 +60,10 @@ class GpusPane(Pane):
         if not node_names(state):
             self.show_sentences(*EMPTY)
             return
-        rows, alerts = self.grid.rows(state, self.metric, width, self.sort, self.filter), marks(state).nodes
+        rows, alerts = self.grid.rows(state, self.metric, width, self.sort, self.filter), alert_marks(state).nodes
         self.head(*self.grid.head)
         if alerts:
-            rows = [marked(row, alerts.get(row.key)) for row in rows]
+            rows = [with_mark(row, alerts.get(row.key)) for row in rows]
         self.show_rows(rows, "node")
         self.caption(grid_caption(state, self.grid.ranks()), self.metric.title)
 

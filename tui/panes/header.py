@@ -14,7 +14,7 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
 from trainmon.model import Alert, Run, Source, State
 from tui.style import WARN, Span, age, calm_age
 from tui.views import WORST_FIRST, verdict_style
-from tui.views.alerts import SIGNS, broken, most_urgent, sender, tally
+from tui.views.alerts import SIGNS, broken_channels, most_urgent, sender, urgent_counts
 from tui.views.table import AGES_EVERY
 from tui.widgets import GUTTER, Heading, width_of
 
@@ -102,9 +102,9 @@ COUNTED = ("files", "daemon")
 def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]:
     """The line, at most `width` cells. Cluster names are cut first, then sources."""
     left = [Span("trainmon", "bold"), *(Span(f"  {flag}", "accent bold") for flag in flags)]
-    left += [Span(f"  {span.text}", span.style) for span in tally(state)]
+    left += [Span(f"  {span.text}", span.style) for span in urgent_counts(state)]
     room = width - aligned_width(left)
-    sender = notifications(state)
+    sender = sender_flag(state)
     is_kept = room > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
     room -= aligned_width([sender]) if is_kept else 0
     runs = verdicts(state.runs.values(), room)
@@ -126,14 +126,14 @@ def aligned_width(spans: Iterable[Span]) -> int:
     return sum(cell_width(AGE.sub("00", span.text)) for span in spans)
 
 
-def notifications(state: State) -> Span:
+def sender_flag(state: State) -> Span:
     """`  alerts: here ok`, `  alerts: no channel`: the sender of notifications, or a broken channel."""
-    failing = broken(state.channels.values())
+    failing = broken_channels(state.channels.values())
     if failing and state.leadership.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""
         return Span(f"  alerts: {clean(failing[0].name, 20)} broken{more}", "crit")
     text, style = sender(state)
-    return Span(f"  alerts: {text}", "" if state.leadership.holder == "nobody" and not tally(state) else style)
+    return Span(f"  alerts: {text}", "" if state.leadership.holder == "nobody" and not urgent_counts(state) else style)
 
 
 def verdicts(runs: Iterable[Run], width: int) -> list[Span]:

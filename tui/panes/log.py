@@ -9,7 +9,7 @@ from trainmon.model import Log, Run, State
 from tui.panes.base import Pane
 from tui.style import calm_age
 from tui.views import log_named
-from tui.views.alerts import about
+from tui.views.alerts import alerts_about
 from tui.widgets import LogView
 
 
@@ -39,7 +39,7 @@ class LogPane(Pane):
         self.lines.display = False
 
     def alerts(self) -> tuple[str, ...]:
-        return () if self.run is None or self.state is None else about(self.state, runs=(self.run,))
+        return () if self.run is None or self.state is None else alerts_about(self.state, runs=(self.run,))
 
     def follow_run(self, name: str | None) -> None:
         """Show the log of this run from now on."""
@@ -76,7 +76,7 @@ class LogPane(Pane):
 
     def _draw_frame(self, log: Log, state: State) -> None:
         status = view_status(self.view, log, state.at)
-        self.caption(title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
+        self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
         self.foot(notes(self.view, log), "warn" if log.error else "dim")
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
@@ -102,7 +102,7 @@ def why_nothing(run: Run | None, name: str | None) -> str | None:
     return clean(run.log.error) if run.log.error else empty
 
 
-def title(run: str, log: Log, width: int) -> str:
+def log_title(run: str, log: Log, width: int) -> str:
     """The run, the host and the path. A long path is cut at its start."""
     start, path = f"{clean(run)}  {clean(log.host)}", clean(log.path or "")
     return f"{start}:{shorten_start(path, max(8, width - cell_width(start) - 1))}" if path else start

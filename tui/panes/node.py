@@ -11,7 +11,7 @@ from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, Ascii, mib, since
 from tui.views import Subject, fact_text
-from tui.views.nodes import NO_DRIVER, Scheduled, facts, gpu_head, gpu_rows, without_driver
+from tui.views.nodes import NO_DRIVER, Scheduled, gpu_head, gpu_rows, node_facts, without_driver
 from tui.widgets import Picture
 
 
@@ -72,7 +72,7 @@ class FactsPane(NodePane):
         jobs = [job for job in state.jobs.values() if self.node in job.nodes]
         running = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
         scheduled = Scheduled(state.scheduler_nodes.get(self.node), running)
-        self.lines.set_rows(facts(self.node, node, source, state.at, width, scheduled))
+        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, scheduled))
 
 
 REDRAW_EVERY: Seconds = 5.0

@@ -22,19 +22,19 @@ from tui.views.jobs import (
     ORDERS,
     QueueEntry,
     clusters,
-    head,
     is_mine,
     is_missing,
-    layout,
-    left,
     listed_jobs,
+    node_reason,
     node_rows,
     node_state,
     node_style,
+    queue_head,
+    queue_layout,
     queue_rows,
-    reason,
     runs_by_job,
-    why,
+    seconds_left,
+    status_text,
 )
 from tui.views.table import RowCache
 from tui.widgets import SENTENCE, Row
@@ -97,8 +97,8 @@ class QueuePane(Pane):
             return
         lists_nodes = self.view == "nodes"
         entries = [] if lists_nodes else queue_entries(state, self.sort, self.filter, mine=self.view == "mine")
-        table = layout(width, entries)
-        self.head(*(head(table) if entries else (Span("  NODE", "head"),) if lists_nodes else ()))
+        table = queue_layout(width, entries)
+        self.head(*(queue_head(table) if entries else (Span("  NODE", "head"),) if lists_nodes else ()))
         none = [] if entries or lists_nodes else sentences(state, self.view, self.filter)
         nodes = node_rows(state, width, self.filter, every=lists_nodes)
         self.lines.set_rows([*none, *queue_rows(entries, table, state.at, self._cache), *nodes])
@@ -120,7 +120,7 @@ def queue_entries(state: State, sort: str, query: str, *, mine: bool) -> list[Qu
     runs, several = runs_by_job(state.runs.values()), len({job.cluster for job in state.jobs.values()}) > 1
     found = []
     for job in listed_jobs(state, sort, query, mine=mine):
-        run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), left(job, state.at)
+        run, source, seconds = runs.get(job.key), state.sources.get(f"slurm:{job.cluster}"), seconds_left(job, state.at)
         needed = None if run is None else needed_to_save(run)
         short = seconds is not None and needed is not None and seconds < needed
         stale = source is not None and source.health != "ok"
@@ -182,22 +182,22 @@ def queue_story(state: State, key: str) -> tuple[str, str]:
         return cluster_story(state, key.removeprefix(CLUSTER)), "dim"
     job, node = state.jobs.get(key), state.scheduler_nodes.get(key.removeprefix(NODE))
     if job is not None:
-        return job_story(job, state.at), why(job, state.at).style or "dim"
+        return job_story(job, state.at), status_text(job, state.at).style or "dim"
     if node is None or not key.startswith(NODE):
         return "", "dim"
-    text = ", ".join(part for part in (node_state(node), reason(node, state.at)) if part)
+    text = ", ".join(part for part in (node_state(node), node_reason(node, state.at)) if part)
     return clean(f"{node.name}: {text}"), node_style(node) or "dim"
 
 
 def job_story(job: Job, now: Instant) -> str:
     """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
-    reason, seconds = why(job, now).text, left(job, now)
+    text, seconds = status_text(job, now).text, seconds_left(job, now)
     if job.state == "RUNNING" and not is_missing(job):
-        reason = f"runs {reason}".strip()
+        text = f"runs {text}".strip()
     limit = "" if job.time_limit_s is None else f" of {duration(job.time_limit_s)}"
     is_waiting = job.stage == "waiting" and job.submitted_at is not None
     parts = (
-        f"{job.id} {job.name} of {job.user}: {reason or reasons.end_reason(job)}",
+        f"{job.id} {job.name} of {job.user}: {text or reasons.end_reason(job)}",
         "" if seconds is None else f"{duration(seconds)} left{limit}",
         f"restart {job.restarts}" if job.restarts else "",
         f"submitted {since(job.submitted_at, now)} ago" if is_waiting else "",

@@ -11,10 +11,9 @@ from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
 from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
-from tui.views import GOING, RANK, Kind, verdict_style
-from tui.views import overdue as save_overdue
-from tui.views.alerts import marked, marks
-from tui.views.jobs import clusters, left, short_wait
+from tui.views import GOING, RANK, Kind, is_save_overdue, verdict_style
+from tui.views.alerts import alert_marks, with_mark
+from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
 
@@ -39,10 +38,10 @@ class RunsPane(Pane):
         if not state.runs:
             self.show_sentences(*EMPTY)
             return
-        shown, alerts = ordered(state, self.sort, self.filter), marks(state).runs
-        table = layout(width, shown, state)
-        self.head(Span(head(table), "head"))
-        self.show_rows([marked(row(run, state, table), alerts.get(run.name)) for run in shown], "run")
+        shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
+        table = run_layout(width, shown, state)
+        self.head(Span(run_head(table), "head"))
+        self.show_rows([with_mark(run_row(run, state, table), alerts.get(run.name)) for run in shown], "run")
         hidden = len(state.runs) - len(shown)
         self.caption(right=f"{len(shown)} of {len(state.runs)}" if hidden else str(len(shown)))
 
@@ -60,7 +59,7 @@ ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
 }
 
 
-def ordered(state: State, sort: str, query: str = "") -> list[Run]:
+def ordered_runs(state: State, sort: str, query: str = "") -> list[Run]:
     """The runs that match a filter, in this order, then by name."""
     return sorted(filtered(state.runs.values(), query, searched), key=ORDERS[sort])
 
@@ -73,7 +72,7 @@ def searched(run: Run) -> str:
 RunTable = Table[Run, State]
 
 
-def layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
+def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
     """The columns of a width. Jobs and checkpoints have one where there are any. Names keep their room."""
     columns = list(COLUMNS)
     if any(run.jobs for run in runs) or clusters(state):
@@ -94,11 +93,11 @@ def layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
     return table._replace(name=max(1, table.rest))
 
 
-def head(table: RunTable) -> str:
+def run_head(table: RunTable) -> str:
     return "  " + "RUN".ljust(table.name) + heads(table.columns)
 
 
-def row(run: Run, state: State, table: RunTable) -> Row:
+def run_row(run: Run, state: State, table: RunTable) -> Row:
     """One run as one line. It is dim when the source of its numbers does not answer."""
     (symbol, style), columns = VERDICTS[run.verdict], table.columns
     if LAST in columns and LEFT in columns and awaited_job(run, state) is not None:
@@ -120,7 +119,7 @@ def awaited_job(run: Run, state: State) -> Job | None:
     return next((job for job in jobs if job is not None and job.stage == "waiting" and job.gone_at is None), None)
 
 
-def overdue(run: Run, now: Instant) -> bool:
+def is_step_overdue(run: Run, now: Instant) -> bool:
     """Whether the next step is late: after three times the usual step time, or after the configured `stall_after`."""
     progress = run.progress
     usual = 3 * progress.cadence_s if progress.cadence_s else run.spec.stall_after
@@ -146,8 +145,8 @@ def rate_cell(run: Run, _state: State) -> Span:
 
 def last_cell(run: Run, state: State) -> Span:
     """The age of the last step."""
-    at = run.progress.at
-    return value("- ") if at is None else warned(calm_age(state.at - at), "warn" if overdue(run, state.at) else "")
+    at, style = run.progress.at, "warn" if is_step_overdue(run, state.at) else ""
+    return value("- ") if at is None else warned(calm_age(state.at - at), style)
 
 
 def left_cell(run: Run, state: State) -> Span:
@@ -156,7 +155,7 @@ def left_cell(run: Run, state: State) -> Span:
     if awaited is not None or run.verdict not in GOING:
         return Span(run.verdict if awaited is None else short_wait(awaited, now), verdict_style(run.verdict))
     job = state.jobs.get(run.job or "")
-    seconds = None if job is None else left(job, now)
+    seconds = None if job is None else seconds_left(job, now)
     if seconds is not None and (run.eta_at is None or seconds < run.eta_at - now):
         needed = needed_to_save(run)
         return warned(f"job {whole(seconds)}", "crit" if needed is not None and seconds < needed else "", "")
@@ -182,7 +181,7 @@ def checkpoint_cell(run: Run, state: State) -> Span:
     last, problem = found.committed, found.problem is not None
     if last is None or last.at is None:
         return Span("none!", "crit") if problem else value("? " if found.error else "- ")
-    late = save_overdue(found, now) and run.verdict in GOING
+    late = is_save_overdue(found, now) and run.verdict in GOING
     return warned(calm_age(now - last.at), "crit" if problem else "warn" if late else "")
 
 

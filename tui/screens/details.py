@@ -19,7 +19,7 @@ from tui.modals import TextPrompt
 from tui.panes import AlertPane, FactsPane, GpuTable, HeaderLine, JobPane, LogPane, Pane, PlotPane, RunPane, WandbPane
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.folders import for_samples, meant
-from tui.views.nodes import missing
+from tui.views.nodes import missing_gpus
 from tui.widgets import Footer, KeyedLines, Link, link_of
 
 
@@ -194,7 +194,7 @@ class NodeScreen(LinkedScreen):
 
     def show(self, state: State) -> None:
         node = state.nodes.get(self.about.name)
-        self.gpus = 0 if node is None else len(node.gpus) + missing(node)
+        self.gpus = 0 if node is None else len(node.gpus) + missing_gpus(node)
         self.fit()
         self.header.show(state)
         for pane in (self.table, self.plots, self.facts):

@@ -47,14 +47,14 @@ class Help(Dialog[None]):
             yield Static("Esc closes", classes="hint", markup=False)
 
     def on_mount(self) -> None:
-        self.lines.set_rows(rows(self.place))
+        self.lines.set_rows(help_rows(self.place))
         self.lines.focus()
 
     def action_back(self) -> None:
         self.dismiss()
 
 
-def rows(place: str) -> list[Row]:
+def help_rows(place: str) -> list[Row]:
     """The keys of this place, what acts on its rows, then those of everywhere and of other places, then the signs."""
     here, acts = set(PLACES[place]), set(ACTS)
     own = [key for key in active_keys(place) if key.scope in here - COMMON - acts]

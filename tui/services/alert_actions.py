@@ -12,7 +12,7 @@ from tui.backend import Backend
 from tui.modals import Mute, Pick, TextPrompt
 from tui.services.actions import DashboardService
 from tui.views import Toast, alert_toasts, newly_firing
-from tui.views.alerts import Choice, choices, is_muted, matched, matches, most_urgent, silences, silences_of
+from tui.views.alerts import Choice, choices, is_muted, matches, most_urgent, silence_text, silences, silences_of
 
 ACKNOWLEDGED = "It keeps firing and stays visible; it is not repeated and not escalated."
 ACKNOWLEDGED_EVENT = "This event was sent once. It moves down to the alerts of the last day."
@@ -108,7 +108,7 @@ class AlertActionService(DashboardService):
             self._ask(found, done)
             return
         entries = [
-            (one.id, f"unmute: {matched(one)}, {duration(one.until - state.at)} left")
+            (one.id, f"unmute: {silence_text(one)}, {duration(one.until - state.at)} left")
             for one in muting
             if not one.window
         ]
@@ -130,7 +130,7 @@ class AlertActionService(DashboardService):
         elif found.window:
             self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
         else:
-            text = f"unmute: {matched(found)}, {duration(found.until - state.at)} left"
+            text = f"unmute: {silence_text(found)}, {duration(found.until - state.at)} left"
             self._app.push_screen(
                 Pick("Muted", [("unmute", clean(text, 200))]),
                 lambda answer: self._backend.unmute(name) if answer == "unmute" else None,

@@ -172,7 +172,7 @@ NOTE = 12
 """Cells that are kept for notes at the end of a line, where there is room at all."""
 
 
-def layout(width: int, names: Iterable[str], *, usable: bool) -> Table[ShownDisk, Instant]:
+def disk_layout(width: int, names: Iterable[str], *, usable: bool) -> Table[ShownDisk, Instant]:
     """The columns of a width. Paths get what they need as far as there is room."""
     columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
     room = Table(width, 0, columns).rest
@@ -180,7 +180,7 @@ def layout(width: int, names: Iterable[str], *, usable: bool) -> Table[ShownDisk
     return Table(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
 
 
-def head(table: Table[ShownDisk, Instant]) -> tuple[Span, ...]:
+def disk_head(table: Table[ShownDisk, Instant]) -> tuple[Span, ...]:
     """The names of the columns."""
     return (Span(f"  {'PATH':<{table.name}}{heads(table.columns)}", "head"),)
 
@@ -190,7 +190,7 @@ SIGNS = (Span(DEAD + " ", "crit"), Span(CRIT + " ", "crit"), Span(WARN + " ", "w
 """By rank."""
 
 
-def row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row:
+def disk_row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row:
     """One disk's line."""
     stale = "dim" if shown.stale else ""
     spans = [SIGNS[rank(shown, now)], Span(pad(shorten(shown.name, table.name - 1), table.name), stale)]
@@ -206,7 +206,7 @@ def row(shown: ShownDisk, table: Table[ShownDisk, Instant], now: Instant) -> Row
 
 def disk_rows(shown: Sequence[ShownDisk], table: Table[ShownDisk, Instant], now: Instant, cache: RowCache) -> list[Row]:
     """The rows of these disks."""
-    return cache.rows((one.key, (one, table, now // AGES_EVERY), partial(row, one, table, now)) for one in shown)
+    return cache.rows((one.key, (one, table, now // AGES_EVERY), partial(disk_row, one, table, now)) for one in shown)
 
 
 def unanswered(disk: Disk, now: Instant) -> str:
@@ -238,7 +238,7 @@ ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[object, ...]]] = {
 }
 
 
-def ordered(state: State, sort: str, query: str = "") -> list[ShownDisk]:
+def ordered_disks(state: State, sort: str, query: str = "") -> list[ShownDisk]:
     """The disks that match a filter, in this order."""
     found = filtered(shown_disks(state), query, searched)
     return sorted(found, key=lambda shown: ORDERS[sort](shown, state.at))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from trainmon.model import State
 from tui.keys import ACTS, Key, active_keys
 from tui.style import NAMES
-from tui.views.alerts import ORDERS, standing
+from tui.views.alerts import ORDERS, status_of
 from tui.widgets import Link
 
 Kind = Literal["pane", "key", "run", "node", "job", "charts", "alert", "theme", "act"]
@@ -163,6 +163,6 @@ def subject_commands(state: State) -> Iterator[Command]:
         text = f"W&B charts of {run}"
         yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
     for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, ORDERS["worst"](one))):
-        aside = "" if alert.is_firing else f" ({standing(alert, state.at)})"
+        aside = "" if alert.is_firing else f" ({status_of(alert, state.at)})"
         text = f"{alert.id}  {alert.rule}: {alert.summary}{aside}"
         yield Command("alert", text, _names(alert.id, alert.rule, f"alert {alert.id}"), Link("alert", alert.id))

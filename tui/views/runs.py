@@ -9,7 +9,7 @@ from trainmon.lib import Instant, cell_width, clean, duration, shorten, shorten_
 from trainmon.model import Checkpoint, Checkpoints, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.facts import LABEL, fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
-from tui.views.jobs import clusters, code, is_missing, time_left, why
+from tui.views.jobs import clusters, is_missing, state_code, status_text, time_left
 from tui.views.news import reached
 from tui.widgets import Line, Link, Linked, sentence
 
@@ -30,8 +30,8 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     for index, job in enumerate(own[:JOBS_SHOWN]):
         waits = job.stage == "waiting" and not is_missing(job)
         label = "job" if index == 0 else "next job" if waits else "previous job"
-        text, style = why(job, state.at)
-        status = Span(clean(f"  {UNKNOWN if is_missing(job) else code(job)}  "))
+        text, style = status_text(job, state.at)
+        status = Span(clean(f"  {UNKNOWN if is_missing(job) else state_code(job)}  "))
         rest = max(0, width - LABEL - cell_width(job.id) - cell_width(status.text))
         yield linked_fact(
             label, Link("job", job.key), job.id, width, status, Span(shorten(text or "runs", rest), style)
@@ -48,7 +48,7 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def overdue(checkpoints: Checkpoints, now: Instant) -> bool:
+def is_save_overdue(checkpoints: Checkpoints, now: Instant) -> bool:
     """Whether the next checkpoint is late: more than twice the usual time since the last."""
     last, usual = checkpoints.committed, checkpoints.every_s
     return last is not None and last.at is not None and usual is not None and now - last.at > 2 * usual
@@ -100,7 +100,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         if found.at_risk(progress.step):
             yield fact("at risk", f"all {count(progress.step)} steps", width, "warn")
         return
-    late = overdue(found, now)
+    late = is_save_overdue(found, now)
     usual = f", usually every {duration(found.every_s)}!" if late and found.every_s is not None else ""
     text = f"{checkpoint_name(last)} committed {since(last.at, now)} ago{usual}"
     yield fact("checkpoint", text, width, "warn" if late else "")
@@ -120,7 +120,7 @@ def checkpoint_name(one: Checkpoint) -> str:
 # ---- switches and actions ------------------------------------------------------------------------------------------
 
 
-def switch(kind: str, found: Switch | None, now: Instant, width: int) -> Iterator[Line]:
+def switch_lines(kind: str, found: Switch | None, now: Instant, width: int) -> Iterator[Line]:
     """One switch file: armed (when, by whom, why), taken, absent, or unknown."""
     label = f"{kind} switch"
     if found is None:

@@ -21,37 +21,37 @@ from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
 from tui.panes.alerts import alert_story
 from tui.panes.header import alert_strip as strip
-from tui.panes.header import header, notifications
+from tui.panes.header import header, sender_flag
 from tui.views.alerts import (
     ORDERS,
     SHOWN,
     AlertRows,
+    alert_layout,
     alert_lines,
+    alert_marks,
     alerts_of,
     choices,
-    layout,
-    marks,
-    opened,
+    open_alerts,
     parse_duration,
     sender_text,
     silences_of,
-    standing,
+    status_of,
     urgent,
-    worst,
+    worst_severity,
 )
-from tui.views.alerts.rows import rows
+from tui.views.alerts.rows import alert_rows
 from tui.widgets import Linked
 
 
 def texts(width: int = 110, wanted: str = "", sort: str = "worst") -> list[str]:
-    return [row.text for row in rows(alarmed(), layout(width), sort, wanted)]
+    return [row.text for row in alert_rows(alarmed(), alert_layout(width), sort, wanted)]
 
 
 def test_what_nobody_has_taken_on_comes_first_and_of_that_the_worst_and_the_oldest() -> None:
-    assert [one.id for one in opened(alarmed(), "worst")] == [
+    assert [one.id for one in open_alerts(alarmed(), "worst")] == [
         "aaaa0001", "aaaa0002", "aaaa0007", "aaaa0003", "aaaa0004", "aaaa0005", "aaaa0006", "aaaa0008"
     ]  # fmt: skip
-    assert [standing(one, NOW) for one in opened(alarmed(), "worst")][3:] == [
+    assert [status_of(one, NOW) for one in open_alerts(alarmed(), "worst")][3:] == [
         "open", "acknowledged", "muted", "hidden", "pending"
     ]  # fmt: skip
 
@@ -97,18 +97,18 @@ def test_no_row_is_wider_than_its_pane(width: int) -> None:
     ],
 )
 def test_the_filter_takes_words_about_everything_that_is_known(wanted: str, ids: list[str]) -> None:
-    assert [one.id for one in opened(alarmed(), "worst", wanted)] == ids
+    assert [one.id for one in open_alerts(alarmed(), "worst", wanted)] == ids
 
 
 @pytest.mark.parametrize("sort", ORDERS)
 def test_every_order_keeps_all_alerts(sort: str) -> None:
-    assert len(opened(alarmed(), sort)) == 8
+    assert len(open_alerts(alarmed(), sort)) == 8
 
 
 def test_of_ten_thousand_alerts_a_screen_is_shown_and_the_rest_counted() -> None:
     many = with_alerts(*(alert(f"{n:08}", "gpu-hot", f"gpu:gpu-{n}/0") for n in range(10_000)))
 
-    found = rows(many, layout(110))
+    found = alert_rows(many, alert_layout(110))
 
     assert len(found) == SHOWN + 1
     assert found[-1].text == "and 9,800 more; / filters"
@@ -136,14 +136,14 @@ def with_one(state: State, one: Alert) -> State:
 def test_a_delivery_that_fails_stays_in_sight_where_there_is_room_for_one_word() -> None:
     failing = alert(delivery=(sent(ago=10.0), sent("mail", "dead", 5.0)), acknowledged_by="ana")
 
-    assert rows(with_alerts(failing), layout(50))[0].text.rstrip().endswith("dead mail")
-    assert rows(with_alerts(failing), layout(80))[0].text.rstrip().endswith("dead mail 14:13:15")
+    assert alert_rows(with_alerts(failing), alert_layout(50))[0].text.rstrip().endswith("dead mail")
+    assert alert_rows(with_alerts(failing), alert_layout(80))[0].text.rstrip().endswith("dead mail 14:13:15")
 
 
 def test_a_name_from_outside_cannot_reach_the_terminal() -> None:
     evil = alert(summary="a\x1b[31m b", subject="run:x\x07", acknowledged_by="\x1b]0;x\x07me", evidence=("\x1b[2Jz",))
     state = with_alerts(evil)
-    shown = [row.text for row in rows(state, layout(110))]
+    shown = [row.text for row in alert_rows(state, alert_layout(110))]
     lines = [one.spans if isinstance(one, Linked) else one for one in alert_lines(evil.id, state, 80)]
 
     assert all(text.isprintable() for text in shown)
@@ -179,10 +179,10 @@ def test_the_age_stays_whatever_is_cut() -> None:
 
 
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
-    assert notifications(at_ease()).text == "  alerts: here ok"
-    assert notifications(with_alerts(leadership=Leadership())).text == "  alerts: not sent"
-    assert notifications(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
-    assert notifications(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
+    assert sender_flag(at_ease()).text == "  alerts: here ok"
+    assert sender_flag(with_alerts(leadership=Leadership())).text == "  alerts: not sent"
+    assert sender_flag(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
+    assert sender_flag(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
     assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW - 9.0), NOW).text == "bastion 5s ok"
     assert sender_text(Leadership(holder="other", where="pid 4711", at=NOW - 2.0), NOW).text == "pid 4711 0s ok"
 
@@ -198,7 +198,7 @@ def test_one_whose_loop_stands_still_is_not_well() -> None:
 def test_a_broken_channel_is_named_in_the_header_and_under_the_pane() -> None:
     state = told_elsewhere()
 
-    assert notifications(state).text == "  alerts: phone broken"
+    assert sender_flag(state).text == "  alerts: phone broken"
     assert alert_story(state, "aaaa0001") == (
         "channel phone (ntfy) is broken: 403: the topic is reserved",
         "crit",
@@ -215,13 +215,13 @@ def test_the_counts_of_the_header_are_what_somebody_must_look_at() -> None:
 
 
 def test_runs_nodes_and_disks_with_an_alert_are_marked_with_the_worst() -> None:
-    found = marks(alarmed())
+    found = alert_marks(alarmed())
 
     assert found.runs == {"llm-7b-a": "critical"}
     assert found.nodes == {"gpu-003": "critical", "gpu-006": "critical"}
     assert found.disks == {"login1:/scratch": "warning"}
-    assert worst(["warning", None, "critical"]) == "critical"
-    assert worst([None]) is None
+    assert worst_severity(["warning", None, "critical"]) == "critical"
+    assert worst_severity([None]) is None
 
 
 # ---- an alert's own screen -------------------------------------------------------------------------------------------
@@ -299,9 +299,9 @@ def test_what_is_ending_stands_after_what_fires_and_not_in_the_strip() -> None:
     ending = alert("end", phase="recovering", clear_since=NOW - 60.0)
     state = with_alerts(ending, alert("warn", severity="warning"))
 
-    assert [one.id for one in opened(state, "worst")] == ["warn", "end"]
+    assert [one.id for one in open_alerts(state, "worst")] == ["warn", "end"]
     assert "CRIT" not in "".join(span.text for span in strip(state))
-    assert rows(state, layout(80))[1].text.startswith("◐ CRIT")
+    assert alert_rows(state, alert_layout(80))[1].text.startswith("◐ CRIT")
 
 
 def test_urgent_leaves_out_what_only_informs() -> None:

@@ -10,14 +10,14 @@ from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, disk_story
-from tui.views.disks import disk_rows, head, layout, ordered, row, shown_disks
+from tui.views.disks import disk_head, disk_layout, disk_row, disk_rows, ordered_disks, shown_disks
 from tui.views.table import RowCache
 
 
 def lines(found: State, width: int = 118, sort: str = "severity", text: str = "") -> list[str]:
-    shown = ordered(found, sort, text)
-    shape = layout(width, (each.name for each in shown), usable=any(each.usable for each in shown))
-    return [row(each, shape, found.at).text.rstrip() for each in shown]
+    shown = ordered_disks(found, sort, text)
+    shape = disk_layout(width, (each.name for each in shown), usable=any(each.usable for each in shown))
+    return [disk_row(each, shape, found.at).text.rstrip() for each in shown]
 
 
 def one(found: Disk, width: int = 70) -> str:
@@ -39,8 +39,8 @@ async def test_one_path_is_not_called_paths() -> None:
 def test_heads_stand_over_their_columns() -> None:
     found = state(disks=(disk("/home", full_at=NOW + 200 * 86_400),))
     shown = shown_disks(found)
-    shape = layout(70, (each.name for each in shown), usable=False)
-    names, text = head(shape)[0].text, row(shown[0], shape, NOW).text
+    shape = disk_layout(70, (each.name for each in shown), usable=False)
+    names, text = disk_head(shape)[0].text, disk_row(shown[0], shape, NOW).text
     for name, value in (("free", "40T"), ("inodes", "12%"), ("a day", "+205G"), ("full in", ">30d")):
         assert names.index(name) + len(name) == text.index(value) + len(value)
 
@@ -65,7 +65,7 @@ def test_what_matters_is_marked_or_said(facts: dict[str, object], says: str) -> 
 
 def test_an_old_look_is_dim() -> None:
     shown = shown_disks(state(disks=(disk("/data", at=NOW - 700, free_inodes=0),)))[0]
-    drawn = row(shown, layout(100, ["login:/data"], usable=False), NOW)
+    drawn = disk_row(shown, disk_layout(100, ["login:/data"], usable=False), NOW)
     assert {span.style for span in drawn.spans[1:]} == {"dim"}
 
 
@@ -97,7 +97,7 @@ def test_the_usable_share_is_what_counts_where_there_is_one() -> None:
 def test_a_network_filesystem_that_many_see_is_one_line() -> None:
     many = tuple(disk("/scratch", f"n{i}", filesystem="lustre", at=NOW - i) for i in range(64))
     local = tuple(disk("/tmp", f"n{i}") for i in range(2))
-    shown = ordered(state(disks=(*many, *local)), "name")
+    shown = ordered_disks(state(disks=(*many, *local)), "name")
     assert [each.name for each in shown] == ["/scratch", "n0:/tmp", "n1:/tmp"]
     assert len(shown[0].hosts) == 64
     assert "seen by 64 hosts" in disk_story(shown[0], NOW)
@@ -111,7 +111,7 @@ def test_a_host_where_the_shared_one_hangs_has_its_own_line() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    found = [each.name for each in ordered(worlds.rough(), "severity")]
+    found = [each.name for each in ordered_disks(worlds.rough(), "severity")]
     assert found == [
         "node08:/mnt/nfs",
         "node09:/data/archive/2026",
@@ -124,9 +124,12 @@ def test_the_worst_comes_first() -> None:
 
 def test_other_orders() -> None:
     found = worlds.rough()
-    assert [each.name for each in ordered(found, "free")][:2] == ["node07:/tmp", "/scratch"]
-    assert [each.name for each in ordered(found, "full in")][:2] == ["/scratch", "node07:/tmp"]
-    assert [each.name for each in ordered(found, "name", "node09")] == ["node09:/data/archive/2026", "node09:/opt"]
+    assert [each.name for each in ordered_disks(found, "free")][:2] == ["node07:/tmp", "/scratch"]
+    assert [each.name for each in ordered_disks(found, "full in")][:2] == ["/scratch", "node07:/tmp"]
+    assert [each.name for each in ordered_disks(found, "name", "node09")] == [
+        "node09:/data/archive/2026",
+        "node09:/opt",
+    ]
 
 
 @pytest.mark.parametrize("width", [20, 34, 40, 50, 58, 66, 77, 90, 118, 190])
@@ -140,7 +143,7 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 
 def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() -> None:
     cache, found = RowCache(), state(disks=(disk("/data", state="hung", at=NOW - 60),))
-    shape = layout(80, ["login:/data"], usable=False)
+    shape = disk_layout(80, ["login:/data"], usable=False)
     first = disk_rows(shown_disks(found), shape, NOW, cache)[0]
     assert disk_rows(shown_disks(found), shape, NOW + 1, cache)[0] is first
     assert disk_rows(shown_disks(found), shape, NOW + 61, cache)[0].text.endswith("hung: no answer for 2m")
@@ -179,7 +182,7 @@ def quota(used: float, **facts: object) -> Quota:
 def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame() -> None:
     found = disk("/fsx", quota=quota(9.8))
     assert one(found, 100).endswith("quota 98%")
-    assert next(shown.name for shown in ordered(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
+    assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
     assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in disk_story(shown, NOW)
@@ -199,7 +202,10 @@ def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is()
     (shared,) = shown_disks(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
     assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in disk_story(shared, NOW)
     assert shared.full_at is None  # no time in the line without its doubt
-    assert (local.full_at, row(local, layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (end, 1)
+    assert (local.full_at, disk_row(local, disk_layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (
+        end,
+        1,
+    )
 
 
 def test_a_shared_one_that_hangs_on_one_host_is_named_with_it() -> None:

@@ -21,20 +21,20 @@ from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
     QueueEntry,
-    code,
     elapsed,
     folded,
-    head,
-    layout,
+    job_sign,
     listed_jobs,
     node_rows,
     node_state,
+    queue_head,
+    queue_layout,
+    queue_row,
     queue_rows,
-    row,
     runs_by_job,
     short_wait,
-    sign,
-    why,
+    state_code,
+    status_text,
 )
 from tui.views.table import RowCache
 from tui.widgets import HEADING
@@ -50,7 +50,7 @@ def entries(state: State, sort: str = "state", wanted: str = "", *, mine: bool =
 
 def line(one: Job, width: int = 140, *, run: str = "", short: bool = False) -> str:
     entry = QueueEntry(one, run, short=short, stale=False, several=False)
-    return row(entry, layout(width, [entry]), NOW).text.rstrip()
+    return queue_row(entry, queue_layout(width, [entry]), NOW).text.rstrip()
 
 
 def order(state: State, sort: str = "state", wanted: str = "", *, mine: bool = False) -> list[str]:
@@ -161,13 +161,13 @@ def test_the_run_of_a_job_is_named_where_its_name_is_another() -> None:
     ],
 )  # fmt: skip
 def test_why_a_job_is_where_it_is(one: Job, words: str, style: str) -> None:
-    assert why(one, NOW) == (words, style)
+    assert status_text(one, NOW) == (words, style)
 
 
 def test_a_job_that_is_gone_or_in_a_state_of_no_known_version_is_unknown_never_dead() -> None:
-    assert sign(job("1", gone_at=NOW - 600.0)).text == "?"
-    assert sign(job("1", "NOVELTY", gone_at=None)).text == "?"
-    assert code(job("1", "NOVELTY")) == "NOV"
+    assert job_sign(job("1", gone_at=NOW - 600.0)).text == "?"
+    assert job_sign(job("1", "NOVELTY", gone_at=None)).text == "?"
+    assert state_code(job("1", "NOVELTY")) == "NOV"
 
 
 @pytest.mark.parametrize(
@@ -198,16 +198,16 @@ def test_how_long_a_job_ran_ends_when_it_did() -> None:
 @pytest.mark.parametrize("width", [30, 50, 66, 77, 84, 100, 118, 180])
 def test_no_line_is_wider_than_its_pane(width: int) -> None:
     all_of_them = entries(queued())
-    shape = layout(width, all_of_them)
+    shape = queue_layout(width, all_of_them)
 
-    assert all(cell_width(row(entry, shape, NOW).text) <= width for entry in all_of_them)
-    assert cell_width(head(shape)[0].text) <= width
+    assert all(cell_width(queue_row(entry, shape, NOW).text) <= width for entry in all_of_them)
+    assert cell_width(queue_head(shape)[0].text) <= width
 
 
 def test_values_stand_under_their_heads() -> None:
     found = entries(queued())
-    shape = layout(118, found)
-    names, text = head(shape)[0].text, row(found[1], shape, NOW).text
+    shape = queue_layout(118, found)
+    names, text = queue_head(shape)[0].text, queue_row(found[1], shape, NOW).text
 
     assert text.index("me ") == names.index("USER")
     assert text.index("gpu ") == names.index("PART")
@@ -217,7 +217,7 @@ def test_values_stand_under_their_heads() -> None:
 
 def test_a_job_that_did_not_change_keeps_its_row_and_its_times_move_once_in_ten_seconds() -> None:
     cache, found = RowCache(), entries(queued())
-    shape = layout(118, found)
+    shape = queue_layout(118, found)
     seconds = [queue_rows(found, shape, NOW + second, cache) for second in range(11)]
 
     changed = [sum(old is not new for old, new in zip(*pair, strict=True)) for pair in itertools.pairwise(seconds)]
@@ -262,7 +262,10 @@ def test_all_nodes_show_the_jobs_that_run_there() -> None:
 
 
 def test_nodes_are_filtered_by_name_state_and_reason() -> None:
-    assert [row.key for row in node_rows(queued(), 110, "fan", every=True)] == [CLUSTER + "prod", "node:gpu-008"]
+    assert [row.key for row in node_rows(queued(), 110, "fan", every=True)] == [
+        CLUSTER + "prod",
+        "node:gpu-008",
+    ]
 
 
 def test_nodes_that_were_not_read_yet_are_not_none() -> None:

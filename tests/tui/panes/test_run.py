@@ -11,8 +11,8 @@ from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record,
 from trainmon.lib import cell_width
 from trainmon.model import Checkpoint, Milestone, Node, Progress, RunSpec, State, Switch
 from tui.panes.details import run_lines
-from tui.panes.log import title, why_nothing
-from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, switch
+from tui.panes.log import log_title, why_nothing
+from tui.views import action_toasts, checkpoint_lines, job_lines, record_lines, switch_lines
 from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
@@ -68,7 +68,7 @@ def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
 
 def test_each_state_of_a_switch_has_its_words() -> None:
     def words(found: Switch | None) -> str:
-        return said(switch("kill", found, NOW, 80))[0][14:]
+        return said(switch_lines("kill", found, NOW, 80))[0][14:]
 
     armed = Switch(path="k", exists=True, armed_at=NOW - 600.0, by="ann", why="wrong data")
 
@@ -106,8 +106,8 @@ def test_the_title_of_a_log_names_run_host_and_path() -> None:
     one = calm().runs["llm-70b"]
     assert one.log is not None
 
-    assert title(one.name, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
-    assert title(one.name, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
+    assert log_title(one.name, one.log, 60) == "llm-70b  gpu-001:/scratch/llm-70b/slurm-418190.out"
+    assert log_title(one.name, one.log, 40) == "llm-70b  gpu-001:…m-70b/slurm-418190.out"
 
 
 # ---- its job, its checkpoints, what was done to it -----------------------------------------------------------------

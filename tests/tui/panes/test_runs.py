@@ -8,16 +8,16 @@ import pytest
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Progress, Run, State, Switch
-from tui.panes.runs import COLUMNS, JOB, head, layout, ordered, overdue, row
+from tui.panes.runs import COLUMNS, JOB, is_step_overdue, ordered_runs, run_head, run_layout, run_row
 from tui.style import Span
 
 
 def line(name: str, state: State, width: int = 77) -> str:
-    return row(state.runs[name], state, layout(width, state.runs.values(), state)).text
+    return run_row(state.runs[name], state, run_layout(width, state.runs.values(), state)).text
 
 
 def alone(one: Run, state: State, width: int = 77) -> str:
-    return row(one, state, layout(width, [one], state)).text
+    return run_row(one, state, run_layout(width, [one], state)).text
 
 
 def cell(column: str, one: Run, state: State | None = None) -> Span:
@@ -26,29 +26,35 @@ def cell(column: str, one: Run, state: State | None = None) -> Span:
 
 def test_a_run_that_saves_or_evaluates_keeps_its_place_among_the_healthy() -> None:
     runs = calm().runs
-    first, *rest = [one.name for one in ordered(calm(), "worst")]
+    first, *rest = [one.name for one in ordered_runs(calm(), "worst")]
 
     for verdict in ("saving", "evaluating"):
         busy = {
             name: msgspec.structs.replace(run, verdict=verdict) if name in rest[-1:] else run
             for name, run in runs.items()
         }
-        assert [one.name for one in ordered(msgspec.structs.replace(calm(), runs=busy), "worst")] == [first, *rest]
+        assert [one.name for one in ordered_runs(msgspec.structs.replace(calm(), runs=busy), "worst")] == [first, *rest]
 
 
 def test_worst_first_and_names_settle_what_is_equal() -> None:
-    assert [one.name for one in ordered(troubled(), "worst")] == ["llm-7b-a", "abl-3", "llm-70b", "sft-1b", "tok-test"]
+    assert [one.name for one in ordered_runs(troubled(), "worst")] == [
+        "llm-7b-a",
+        "abl-3",
+        "llm-70b",
+        "sft-1b",
+        "tok-test",
+    ]
 
 
 @pytest.mark.parametrize(("sort", "first"), [("name", "abl-3"), ("last", "llm-70b"), ("step", "llm-7b-a")])
 def test_other_orders(sort: str, first: str) -> None:
-    assert ordered(troubled(), sort)[0].name == first
+    assert ordered_runs(troubled(), sort)[0].name == first
 
 
 def test_the_filter_looks_at_names_verdicts_nodes_and_reasons() -> None:
-    assert [one.name for one in ordered(troubled(), "worst", "hung")] == ["llm-7b-a"]
-    assert [one.name for one in ordered(troubled(), "worst", "nan loss")] == ["abl-3"]
-    assert ordered(troubled(), "worst", "absent") == []
+    assert [one.name for one in ordered_runs(troubled(), "worst", "hung")] == ["llm-7b-a"]
+    assert [one.name for one in ordered_runs(troubled(), "worst", "nan loss")] == ["abl-3"]
+    assert ordered_runs(troubled(), "worst", "absent") == []
 
 
 def test_a_healthy_run_shows_its_numbers_and_what_is_left() -> None:
@@ -88,7 +94,7 @@ def test_nan_is_marked_by_more_than_colour() -> None:
 def test_every_line_is_as_wide_as_the_heads_and_the_pane(width: int, state: State) -> None:
     lines = [line(name, state, width) for name in state.runs]
 
-    assert {cell_width(text) for text in (*lines, head(layout(width, state.runs.values(), state)))} == {width}
+    assert {cell_width(text) for text in (*lines, run_head(run_layout(width, state.runs.values(), state)))} == {width}
 
 
 def test_nothing_known_is_a_question_mark_never_a_zero() -> None:
@@ -100,18 +106,18 @@ def test_nothing_known_is_a_question_mark_never_a_zero() -> None:
 
 
 def test_a_step_is_overdue_by_the_runs_own_cadence_or_by_the_config() -> None:
-    assert not overdue(run("a"), NOW)
-    assert overdue(run("a"), NOW + 20.0)
-    assert not overdue(run("a", progress=Progress(at=NOW - 800.0)), NOW)
-    assert overdue(run("a", progress=Progress(at=NOW - 901.0)), NOW)
-    assert not overdue(run("a", "finished"), NOW + 1e6)
+    assert not is_step_overdue(run("a"), NOW)
+    assert is_step_overdue(run("a"), NOW + 20.0)
+    assert not is_step_overdue(run("a", progress=Progress(at=NOW - 800.0)), NOW)
+    assert is_step_overdue(run("a", progress=Progress(at=NOW - 901.0)), NOW)
+    assert not is_step_overdue(run("a", "finished"), NOW + 1e6)
 
 
 def test_numbers_from_a_silent_host_are_dim() -> None:
     state = calm()
     late = msgspec.structs.replace(state, sources={"node:gpu-001": source(1, health="late", seen_at=NOW - 30.0)})
 
-    spans = row(late.runs["llm-70b"], late, layout(77, late.runs.values(), late)).spans
+    spans = run_row(late.runs["llm-70b"], late, run_layout(77, late.runs.values(), late)).spans
 
     assert {span.style for span in spans[2:]} == {"dim"}
 
@@ -125,16 +131,16 @@ def test_switches_are_words() -> None:
 
 
 def test_without_slurm_and_checkpoints_their_columns_are_not_there() -> None:
-    assert head(layout(90, calm().runs.values(), calm())).split() == [
+    assert run_head(run_layout(90, calm().runs.values(), calm())).split() == [
         "RUN", "N", "STEP", "LOSS", "TOK/S", "LAST", "LEFT", "SW",
     ]  # fmt: skip
-    assert head(layout(90, queued().runs.values(), queued())).split() == [
+    assert run_head(run_layout(90, queued().runs.values(), queued())).split() == [
         "RUN", "JOB", "N", "STEP", "LOSS", "TOK/S", "CK", "LAST", "LEFT", "SW",
     ]  # fmt: skip
 
 
 def test_names_keep_their_room_and_an_armed_switch_outlives_most_columns() -> None:
-    assert head(layout(56, queued().runs.values(), queued())).split() == [
+    assert run_head(run_layout(56, queued().runs.values(), queued())).split() == [
         "RUN", "STEP", "LOSS", "LAST", "LEFT", "SW",
     ]  # fmt: skip
 
@@ -168,7 +174,7 @@ def test_what_is_left_is_the_jobs_time_when_that_ends_first() -> None:
         return cell("LEFT", run("x", jobs=(one.key,), checkpoints=checkpoints(), **more), state)
 
     assert of(21 * 3600.0) == ("17h44m", "")
-    assert of(3600.0) == ("job 1h00m", "")
+    assert of(3600.0) == ("job 60m", "")
     assert of(80.0) == ("job 80s!", "crit")
     assert of(21 * 3600.0, eta_at=None) == ("job 21h00m", "")
     assert of(3600.0, verdict="stalled") == ("stalled", "warn")
@@ -183,6 +189,6 @@ def test_a_queued_run_says_when_it_starts_in_place_of_the_age_of_its_last_step()
 
 
 def test_the_width_of_the_job_column_is_that_of_its_longest() -> None:
-    narrow = next(column for column in layout(90, [run("x")], queued()).columns if column.name == JOB.name)
+    narrow = next(column for column in run_layout(90, [run("x")], queued()).columns if column.name == JOB.name)
 
     assert narrow.width == 4

@@ -22,7 +22,7 @@ from tui.panes.node import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span
 from tui.views import fact_text
-from tui.views.nodes import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
+from tui.views.nodes import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts
 from tui.widgets import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
@@ -33,7 +33,7 @@ def table(made: Node, width: int = 118, *, stale: bool = False) -> list[str]:
 
 
 def told(made: Node | None, found: Source | None = None, width: int = 78) -> list[str]:
-    return [row.text.rstrip() for row in facts("n", made, found, NOW, width)]
+    return [row.text.rstrip() for row in node_facts("n", made, found, NOW, width)]
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_old_numbers_are_dim() -> None:
 @pytest.mark.parametrize("width", [30, 40, 50, 60, 78, 100, 118, 198])
 def test_no_line_is_wider_than_its_room(width: int) -> None:
     for made in worlds.rough().nodes.values():
-        rows = (*gpu_rows(made, NOW, width, stale=False), *facts(made.name, made, source("n"), NOW, width))
+        rows = (*gpu_rows(made, NOW, width, stale=False), *node_facts(made.name, made, source("n"), NOW, width))
         assert [row.text for row in rows if width_of(row.spans) > width] == []
         assert width_of(gpu_head(width)) <= width
 
@@ -314,7 +314,7 @@ def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
         (job("418223", name="llm-7b-a", user="ana"), job("88_3")),
     )
 
-    text = [row.text for row in facts("gpu-007", None, None, STATES_NOW, 78, told)]
+    text = [row.text for row in node_facts("gpu-007", None, None, STATES_NOW, 78, told)]
 
     assert text == [
         "scheduler     draining: fan 3 broken (root 1m ago)",
@@ -326,7 +326,7 @@ def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
 
 def test_a_fact_of_several_lines_is_copied_whole_below_a_link() -> None:
     down = source("n", health="down", error="no answer", hint=f"try: ssh {'-v ' * 40}n")
-    rows = facts("n", None, down, STATES_NOW, 60, Scheduled(jobs=(job("1"),)))
+    rows = node_facts("n", None, down, STATES_NOW, 60, Scheduled(jobs=(job("1"),)))
 
     assert len({row.key for row in rows}) == len(rows)
     assert fact_text([row.text for row in rows], 2).startswith("try: ssh -v")

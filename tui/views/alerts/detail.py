@@ -11,20 +11,20 @@ from tui.views.alerts.rows import ORDERS
 from tui.views.alerts.status import (
     DELIVERY,
     SIGNS,
-    STANDINGS,
+    STATUSES,
     delivered,
     is_muted,
-    matched,
     matches,
     sender_sentence,
     severity,
     sign,
+    silence_text,
     silences,
-    standing,
+    status_of,
     worst_delivery_first,
 )
 from tui.views.facts import LABEL, fact, link_label, linked_fact, more_fact, optional_fact, safe, wrapped_fact
-from tui.views.jobs import moment
+from tui.views.jobs import time_and_age
 from tui.widgets import Line, Link, Linked, sentence
 
 KINDS = {
@@ -91,7 +91,7 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
 def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
     """Links to the firing alerts of a run, the worst first."""
     firing = [one for one in state.alerts.values() if one.run == run and one.is_firing]
-    firing.sort(key=lambda one: (STANDINGS.index(standing(one, state.at)), *ORDERS["worst"](one)))
+    firing.sort(key=lambda one: (STATUSES.index(status_of(one, state.at)), *ORDERS["worst"](one)))
     for index, one in enumerate(firing[:FIRING_SHOWN]):
         word, style = severity(one, state.at)
         text = Span(shorten(safe(f"{one.rule}: {one.summary}"), width - LABEL - 7), "accent")
@@ -102,12 +102,12 @@ def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
 
 def times(alert: Alert, now: Instant, width: int) -> Iterator[Line]:
     """When it began, fired, was last seen and ended."""
-    yield fact("since", moment(alert.since, now), width)
+    yield fact("since", time_and_age(alert.since, now), width)
     if alert.fired_at is not None and alert.fired_at - alert.since >= 1.0:
-        yield fact("fired", moment(alert.fired_at, now), width)
+        yield fact("fired", time_and_age(alert.fired_at, now), width)
     if alert.resolved_at is not None:
         lasted = "" if alert.event else f"; it lasted {duration(max(0.0, alert.resolved_at - alert.since))}"
-        yield fact("ended", moment(alert.resolved_at, now) + lasted, width)
+        yield fact("ended", time_and_age(alert.resolved_at, now) + lasted, width)
     elif alert.clear_since is not None:
         yield fact("recovering", f"not found for {calm_age(now - alert.clear_since)}; resolves if this lasts", width)
     elif alert.is_open:
@@ -129,7 +129,7 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
         yield fact("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
         for one in (one for one in silences(state) if matches(one, alert)):
             by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
-            yield fact("", clean(f"{matched(one)}, {by}"), width, "dim")
+            yield fact("", clean(f"{silence_text(one)}, {by}"), width, "dim")
     if alert.flapping:
         yield fact("flapping", "sent once, then again when it is stable", width, "warn")
 

@@ -9,14 +9,14 @@ from trainmon.lib import Instant, cell_width, clean, scrub, shorten
 from trainmon.model import SEVERITIES, Alert, Silence, State
 from tui.style import PAUSED, Span, calm_age, duration, pad
 from tui.views.alerts.status import (
-    STANDINGS,
+    STATUSES,
     delivered,
-    matched,
     remarks,
     severity,
     sign,
+    silence_text,
     silences,
-    standing,
+    status_of,
     worst_delivery_first,
 )
 from tui.views.table import AGES_EVERY, filtered
@@ -47,13 +47,13 @@ class AlertLayout(NamedTuple):
         return max(1, self.width - SIGN - WORD - SINCE - self.end)
 
 
-def layout(width: int) -> AlertLayout:
+def alert_layout(width: int) -> AlertLayout:
     if width >= WIDER:
         return AlertLayout(width, min(56, width * 2 // 5))
     return AlertLayout(width, 23 if width >= WIDE else max(0, min(12, width - SIGN - WORD - SINCE - 8)))
 
 
-def head(shape: AlertLayout) -> tuple[Span, ...]:
+def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
     end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
     return (Span(f"  {'SEV':<{WORD}}{'FOR':>{SINCE - 1}} {'SUMMARY':<{shape.summary}}{end}", "head"),)
 
@@ -62,7 +62,7 @@ def row(alert: Alert, state: State, shape: AlertLayout) -> Row:
     """One alert as one line."""
     now, symbol, word = state.at, sign(alert, state.at), severity(alert, state.at)
     since = calm_age(max(0.0, (now if alert.event else alert.resolved_at or now) - alert.since))
-    style = "" if standing(alert, now) == "open" else "dim"
+    style = "" if status_of(alert, now) == "open" else "dim"
     return Row(
         alert.id,
         (
@@ -121,7 +121,7 @@ def silence_row(silence: Silence, now: Instant, width: int) -> Row:
     """`◐ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: being mended`."""
     by = "maintenance window of trainmon.toml" if silence.window else f"by {silence.by}"
     left = f"{duration(silence.until - now):>6} left  "
-    text = clean(f"{matched(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
+    text = clean(f"{silence_text(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
     return Row(SILENCE + silence.id, (Span(f"{PAUSED} ", "accent"), Span(left),
                                       Span(shorten(text, width - SIGN - cell_width(left)), "dim")))  # fmt: skip
 
@@ -142,7 +142,7 @@ def matching(state: State, query: str) -> list[Alert]:
     def searched(alert: Alert) -> str:
         deliveries = (f"{one.channel} {one.state}" for one in alert.delivery)
         return " ".join((
-            alert.id, alert.rule, alert.subject, alert.severity, alert.phase, standing(alert, state.at),
+            alert.id, alert.rule, alert.subject, alert.severity, alert.phase, status_of(alert, state.at),
             alert.run or "", alert.node or "", alert.cluster, alert.summary, alert.data, alert.acknowledged_by or "",
             *deliveries,
         ))  # fmt: skip
@@ -150,22 +150,22 @@ def matching(state: State, query: str) -> list[Alert]:
     return filtered(state.alerts.values(), query, searched)
 
 
-def opened(state: State, sort: str, query: str = "") -> list[Alert]:
+def open_alerts(state: State, sort: str, query: str = "") -> list[Alert]:
     """The open alerts that match a filter: by what a person has to do, then in this order."""
-    ranked = [(STANDINGS.index(standing(one, state.at)), one) for one in matching(state, query)]
+    ranked = [(STATUSES.index(status_of(one, state.at)), one) for one in matching(state, query)]
     found = sorted(ranked, key=lambda entry: (entry[0], *ORDERS[sort](entry[1])))
-    return [one for rank, one in found if STANDINGS[rank] != "over"]
+    return [one for rank, one in found if STATUSES[rank] != "over"]
 
 
-def over(state: State, query: str = "") -> list[Alert]:
+def ended_alerts(state: State, query: str = "") -> list[Alert]:
     """The alerts that ended within the last day, and acknowledged events; the latest first."""
-    found = [one for one in matching(state, query) if one.fired_at is not None and standing(one, state.at) == "over"]
+    found = [one for one in matching(state, query) if one.fired_at is not None and status_of(one, state.at) == "over"]
     return sorted(found, key=lambda one: (-(one.resolved_at or one.since), one.id))
 
 
-def rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
+def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str = "") -> list[Row]:
     """The whole pane; empty if there is nothing to show."""
-    firing, ended, muted = opened(state, sort, query), over(state, query), [] if query else silences(state)
+    firing, ended, muted = open_alerts(state, sort, query), ended_alerts(state, query), [] if query else silences(state)
     found = [row(one, state, shape) for one in firing[:SHOWN]]
     if len(firing) > SHOWN:
         found.append(Row(f"{SENTENCE}more", (Span(f"and {len(firing) - SHOWN:,} more; / filters", "warn"),)))
@@ -202,5 +202,5 @@ class AlertRows:
             )  # fmt: skip
             key = ((alerts, tuple(silences(state))), *settings)
             if key != self._key:
-                self._key, self._rows = key, rows(state, layout(width), sort, query)
+                self._key, self._rows = key, alert_rows(state, alert_layout(width), sort, query)
         return self._rows

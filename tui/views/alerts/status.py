@@ -19,15 +19,15 @@ SIGNS: Mapping[Severity, tuple[str, str, str]] = {
 }
 """Of each severity its symbol, its word and its style."""
 
-Standing = Literal["open", "ending", "acknowledged", "muted", "hidden", "pending", "over"]
-STANDINGS: tuple[Standing, ...] = ("open", "ending", "acknowledged", "muted", "hidden", "pending", "over")
+AlertStatus = Literal["open", "ending", "acknowledged", "muted", "hidden", "pending", "over"]
+STATUSES: tuple[AlertStatus, ...] = ("open", "ending", "acknowledged", "muted", "hidden", "pending", "over")
 """What a person has to do, the most urgent first. `open` is firing and not acknowledged; `ending` is not found any
 more and resolves if that lasts."""
 
 
-def standing(alert: Alert, now: Instant) -> Standing:
+def status_of(alert: Alert, now: Instant) -> AlertStatus:
     """What a person has to do. An acknowledged event is over."""
-    standings: tuple[tuple[bool, Standing], ...] = (
+    standings: tuple[tuple[bool, AlertStatus], ...] = (
         (not alert.is_open or (alert.event and alert.acknowledged_by is not None), "over"),
         (not alert.is_firing, "pending"),
         (alert.inhibited_by is not None, "hidden"),
@@ -44,7 +44,7 @@ def is_muted(alert: Alert, now: Instant) -> bool:
 
 def urgent(alerts: Iterable[Alert], now: Instant) -> list[Alert]:
     """The alerts that need a person now: the most severe first, then the oldest."""
-    found = [one for one in alerts if one.severity != "info" and standing(one, now) == "open"]
+    found = [one for one in alerts if one.severity != "info" and status_of(one, now) == "open"]
     return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.fired_at or one.since, one.id))
 
 
@@ -74,7 +74,7 @@ def sign(alert: Alert, now: Instant) -> Span:
 def severity(alert: Alert, now: Instant) -> Span:
     """`CRIT`: the severity as a word."""
     _, word, style = SIGNS[alert.severity]
-    return Span(word, style if standing(alert, now) == "open" else "dim")
+    return Span(word, style if status_of(alert, now) == "open" else "dim")
 
 
 # ---- deliveries ------------------------------------------------------------------------------------------------------
@@ -146,11 +146,11 @@ def sender(state: State) -> Span:
     """The sender of a State. Without a channel in the config this program sends nothing."""
     found = sender_text(state.leadership, state.at)
     if state.leadership.holder == "us" and not state.channels and not found.style:
-        return Span("no channel", "warn" if tally(state) else "")
+        return Span("no channel", "warn" if urgent_counts(state) else "")
     return found
 
 
-def broken(channels: Iterable[Channel]) -> list[Channel]:
+def broken_channels(channels: Iterable[Channel]) -> list[Channel]:
     """The broken channels."""
     return [one for one in channels if one.state == "broken"]
 
@@ -171,7 +171,7 @@ def sender_sentence(state: State) -> str:
 # ---- silences ------------------------------------------------------------------------------------------------------
 
 
-def matched(silence: Silence) -> str:
+def silence_text(silence: Silence) -> str:
     """`rule gpu-hot on gpu:gpu-003/5`: what a silence matches."""
     parts = (("on", silence.subject), ("of run", silence.run), ("on node", silence.node))
     rule = f"rule {silence.rule}" if silence.rule else "everything"
@@ -194,18 +194,18 @@ def matches(silence: Silence, alert: Alert) -> bool:
 # ---- counts ----------------------------------------------------------------------------------------------------------
 
 
-def tally(state: State) -> tuple[Span, ...]:
+def urgent_counts(state: State) -> tuple[Span, ...]:
     """`2 CRIT`, `1 WARN`: the number of urgent alerts by severity."""
     found = most_urgent(state)
     counts = [(level, sum(one.severity == level for one in found)) for level in SEVERITIES[:2]]
     return tuple(Span(f"{number} {SIGNS[level][1]}", SIGNS[level][2]) for level, number in counts if number)
 
 
-def summed(state: State) -> str:
+def open_counts(state: State) -> str:
     """`2 critical  1 warning  3 acknowledged`: all open alerts, for a title."""
-    open_ones = [(one.severity, standing(one, state.at)) for one in state.alerts.values()]
+    open_ones = [(one.severity, status_of(one, state.at)) for one in state.alerts.values()]
     counts = Counter[str](level if stands == "open" else stands for level, stands in open_ones if stands != "over")
-    parts = [f"{counts[name]} {name}" for name in (*SEVERITIES, *STANDINGS[1:-1]) if counts[name]]
+    parts = [f"{counts[name]} {name}" for name in (*SEVERITIES, *STATUSES[1:-1]) if counts[name]]
     return "  ".join(parts) or "none"
 
 
@@ -220,7 +220,7 @@ def disk_of(alert: Alert) -> str | None:
     return alert.subject.removeprefix("disk:").partition(" ")[0] if alert.subject.startswith("disk:") else None
 
 
-def about(
+def alerts_about(
     state: State, *, runs: Collection[str] = (), nodes: Collection[str] = (), disks: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The ids of the firing alerts of these runs, nodes and disks (`login1:/tmp`), the worst first. Acknowledged and
@@ -229,18 +229,18 @@ def about(
         one
         for one in state.alerts.values()
         if one.severity != "info"
-        and standing(one, state.at) in TAKEN
+        and status_of(one, state.at) in TAKEN
         and (one.run in runs or one.node in nodes or disk_of(one) in disks)
     ]
     first = {one.id: place for place, one in enumerate(urgent(found, state.at))}
     return tuple(one.id for one in sorted(found, key=lambda one: (first.get(one.id, len(first)), one.since, one.id)))
 
 
-def about_subjects(state: State, subjects: Collection[tuple[str, str]]) -> tuple[str, ...]:
+def alerts_about_subjects(state: State, subjects: Collection[tuple[str, str]]) -> tuple[str, ...]:
     """The same of the subjects of rows: runs, jobs (by their run) and nodes."""
     jobs = {name for kind, name in subjects if kind == "job"}
     runs = {name for kind, name in subjects if kind == "run"} | {n for n, run in state.runs.items() if run.job in jobs}
-    return about(state, runs=runs, nodes={name for kind, name in subjects if kind == "node"})
+    return alerts_about(state, runs=runs, nodes={name for kind, name in subjects if kind == "node"})
 
 
 class Marks(NamedTuple):
@@ -252,7 +252,7 @@ class Marks(NamedTuple):
     """By Disk.key."""
 
 
-def marks(state: State) -> Marks:
+def alert_marks(state: State) -> Marks:
     """The marks of every row."""
     found = Marks({}, {}, {})
     for one in reversed(most_urgent(state)):  # the worst comes last, and stays
@@ -262,12 +262,12 @@ def marks(state: State) -> Marks:
     return found
 
 
-def worst(severities: Iterable[Severity | None]) -> Severity | None:
+def worst_severity(severities: Iterable[Severity | None]) -> Severity | None:
     """The worst severity, for a row about several things."""
     return min((one for one in severities if one is not None), key=SEVERITIES.index, default=None)
 
 
-def marked(row: Row, severity: Severity | None) -> Row:
+def with_mark(row: Row, severity: Severity | None) -> Row:
     """The row with its mark in place of the blank after its sign."""
     if severity is None or not row.spans or len(row.spans[0].text) != 2:
         return row

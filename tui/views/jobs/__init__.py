@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from tui.views.jobs.detail import NODES_SHOWN, job_lines, moment, node_links, time_left
-from tui.views.jobs.nodes import CLUSTER, NODE, clusters, folded, node_rows, node_state, node_style, reason
+from tui.views.jobs.detail import NODES_SHOWN, job_lines, node_links, time_and_age, time_left
+from tui.views.jobs.nodes import CLUSTER, NODE, clusters, folded, node_reason, node_rows, node_state, node_style
 from tui.views.jobs.rows import (
     ENDED_SHOWN,
     ORDERS,
     QueueEntry,
-    head,
     is_mine,
-    layout,
     listed_jobs,
+    queue_head,
+    queue_layout,
+    queue_row,
     queue_rows,
-    row,
     runs_by_job,
 )
-from tui.views.jobs.status import code, elapsed, is_missing, left, short_wait, sign, why
+from tui.views.jobs.status import elapsed, is_missing, job_sign, seconds_left, short_wait, state_code, status_text
 
 __all__ = [
     "CLUSTER",
@@ -26,27 +26,27 @@ __all__ = [
     "ORDERS",
     "QueueEntry",
     "clusters",
-    "code",
     "elapsed",
     "folded",
-    "head",
     "is_mine",
     "is_missing",
     "job_lines",
-    "layout",
-    "left",
+    "job_sign",
     "listed_jobs",
-    "moment",
     "node_links",
+    "node_reason",
     "node_rows",
     "node_state",
     "node_style",
+    "queue_head",
+    "queue_layout",
+    "queue_row",
     "queue_rows",
-    "reason",
-    "row",
     "runs_by_job",
+    "seconds_left",
     "short_wait",
-    "sign",
+    "state_code",
+    "status_text",
+    "time_and_age",
     "time_left",
-    "why",
 ]

@@ -13,7 +13,7 @@ from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, 
 from tui.views.facts import fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs.nodes import folded, node_state
 from tui.views.jobs.rows import runs_by_job
-from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
+from tui.views.jobs.status import elapsed, is_missing, job_sign, seconds_left, state_code, status_text
 from tui.widgets import Line, Link, Linked, sentence
 
 NODES_SHOWN = 64
@@ -26,14 +26,14 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     if job is None:
         yield (Span(f"Job {clean(key.partition('/')[2])} is no longer known.", "dim"),)
         return
-    symbol, style = sign(job)
+    symbol, style = job_sign(job)
     word = "no longer in the queue" if is_missing(job) else job.state.lower().replace("_", " ")
     yield (Span(f"{symbol} {clean(word)}", f"{style} bold"),)
     source = state.sources.get(f"slurm:{job.cluster}")
     if source is not None and source.health in ("late", "down"):
         text = f"Slurm has not answered for {since(source.seen_at, now)}; this is old data: {source.error or ''}"
         yield from sentence(safe(text).rstrip(": "), width, "warn")
-    yield from sentence(why(job, now).text or "runs", width)
+    yield from sentence(status_text(job, now).text or "runs", width)
     yield ()
     run = runs_by_job(state.runs.values()).get(job.key)
     yield from job_links(job, run, state, width)
@@ -87,13 +87,13 @@ def node_health(name: str, state: State) -> Line:
 def times(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
     """Submit, start and end times, and whether the time left suffices to save."""
     is_waiting, has_ended = job.stage == "waiting", job.stage == "ended"
-    yield fact("submitted", moment(job.submitted_at, now), width)
+    yield fact("submitted", time_and_age(job.submitted_at, now), width)
     if not is_waiting or job.started_at is not None:
-        yield fact("last start" if is_waiting else "started", moment(job.started_at, now), width)
+        yield fact("last start" if is_waiting else "started", time_and_age(job.started_at, now), width)
     if is_waiting:
-        yield fact("starts", moment(job.starts_at, now), width)
+        yield fact("starts", time_and_age(job.starts_at, now), width)
     if has_ended:
-        yield fact("ended", moment(job.ends_at, now), width)
+        yield fact("ended", time_and_age(job.ends_at, now), width)
     if has_ended or job.stage == "running":
         yield fact("ran" if has_ended else "runs for", whole(elapsed(job, now)), width)
     limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
@@ -103,7 +103,7 @@ def times(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]
 
 def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
     """The time left of a running job, compared with the time of two steps and two saves."""
-    seconds, needed = left(job, now), None if run is None else needed_to_save(run)
+    seconds, needed = seconds_left(job, now), None if run is None else needed_to_save(run)
     if seconds is None:
         return
     is_short = needed is not None and seconds < needed
@@ -112,7 +112,7 @@ def time_left(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[L
     yield fact("time left", duration(seconds) + saving, width, "crit" if is_short else "")
 
 
-def moment(at: Instant | None, now: Instant) -> str:
+def time_and_age(at: Instant | None, now: Instant) -> str:
     """`2026-09-21 11:13 UTC, 3h ago`."""
     if at is None:
         return UNKNOWN
@@ -122,7 +122,7 @@ def moment(at: Instant | None, now: Instant) -> str:
 
 def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     """The other fields of Slurm; `?` is not requested yet."""
-    yield fact("job", clean(f"{job.id} ({code(job)}) on {job.cluster}, record {job.number}"), width)
+    yield fact("job", clean(f"{job.id} ({state_code(job)}) on {job.cluster}, record {job.number}"), width)
     if job.is_waiting_array:
         yield fact("elements", f"{job.elements} wait", width)
     yield fact("name", clean(job.name), width)

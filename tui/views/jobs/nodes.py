@@ -148,7 +148,7 @@ def node_line(
     style = node_style(node)
     room = width - 2 - name_width
     state = shorten(pad(clean(node_state(node)), STATE_WIDTH), room)
-    text = reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
+    text = node_reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
     return (
         Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[style],
         Span(pad(shorten(clean(node.name), name_width - 2), name_width),
@@ -159,7 +159,7 @@ def node_line(
     )  # fmt: skip
 
 
-def reason(node: SchedulerNode, now: Instant) -> str:
+def node_reason(node: SchedulerNode, now: Instant) -> str:
     """`1 GPU lost: gres/gpu count reported lower than configured (7 < 8) (slurm 2h ago)`"""
     if not node.reason:
         return ""

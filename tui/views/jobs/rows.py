@@ -9,7 +9,7 @@ from typing import NamedTuple
 from trainmon.lib import Instant, cell_width, clean, natural_key, shorten
 from trainmon.model import Job, Run, State
 from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad, whole
-from tui.views.jobs.status import code, elapsed, is_missing, left, sign, why
+from tui.views.jobs.status import elapsed, is_missing, job_sign, seconds_left, state_code, status_text
 from tui.views.table import AGES_EVERY, Column, RowCache, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
 
@@ -57,7 +57,7 @@ ORDERS: Mapping[str, Callable[[Job, Instant], tuple[object, ...]]] = {
     "id": lambda job, _now: (job.cluster, job.array or job.number, natural_key(job.id)),
     "name": lambda job, now: (natural_key(job.name), *queue_order(job, now)),
     "user": lambda job, now: (job.user, *queue_order(job, now)),
-    "left": lambda job, now: (FAR if (seconds := left(job, now)) is None else seconds, *queue_order(job, now)),
+    "left": lambda job, now: (FAR if (seconds := seconds_left(job, now)) is None else seconds, *queue_order(job, now)),
 }
 
 
@@ -73,8 +73,8 @@ def listed_jobs(state: State, sort: str, query: str = "", *, mine: bool = False)
 
     def searched(job: Job) -> str:
         run = runs.get(job.key)
-        parts = (job.id, job.name, job.user, job.state, code(job), job.partition or "", " ".join(job.nodes))
-        return " ".join((*parts, job.cluster, why(job, state.at).text, run.name if run else ""))
+        parts = (job.id, job.name, job.user, job.state, state_code(job), job.partition or "", " ".join(job.nodes))
+        return " ".join((*parts, job.cluster, status_text(job, state.at).text, run.name if run else ""))
 
     found = filtered((job for job in state.jobs.values() if not mine or is_mine(job, state)), query, searched)
     found.sort(key=lambda job: queue_order(job, state.at))
@@ -92,9 +92,14 @@ def runs_by_job(runs: Iterable[Run]) -> dict[str, Run]:
 # ---- columns -------------------------------------------------------------------------------------------------------
 
 
+def state_cell(entry: QueueEntry, _now: Instant) -> Span:
+    """Its state as squeue shows it; `?` of a job that the queue no longer lists."""
+    return Span(UNKNOWN if is_missing(entry.job) else state_code(entry.job), job_sign(entry.job).style)
+
+
 def left_cell(entry: QueueEntry, now: Instant) -> Span:
     """The time left, with a sign if the job ends before its run can save."""
-    seconds = left(entry.job, now)
+    seconds = seconds_left(entry.job, now)
     return value(NOT_APPLICABLE + " ") if seconds is None else warned(whole(seconds), "crit" if entry.short else "")
 
 
@@ -106,7 +111,11 @@ USER = Column[QueueEntry, Instant](
     "USER", USER_WIDTH, lambda entry, _: Span(shorten(clean(entry.job.user), USER_WIDTH - 1)), 50, left=True
 )
 PARTITION = Column[QueueEntry, Instant](
-    "PART", 10, lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"), 100, left=True
+    "PART",
+    10,
+    lambda entry, _: Span(shorten(clean(entry.job.partition or NOT_APPLICABLE), 9), "dim"),
+    100,
+    left=True,
 )
 RESTARTS = Column[QueueEntry, Instant](
     "RST", 5,
@@ -115,10 +124,7 @@ RESTARTS = Column[QueueEntry, Instant](
 COLUMNS: tuple[Column[QueueEntry, Instant], ...] = (
     USER,
     PARTITION,
-    Column(
-        "ST", 4, lambda entry, _: Span(UNKNOWN if is_missing(entry.job) else code(entry.job), sign(entry.job).style),
-        left=True,
-    ),
+    Column("ST", 4, state_cell, left=True),
     Column("N", 4, lambda entry, _: value(UNKNOWN if (n := entry.job.node_count) is None else str(n)), 40),
     Column(
         "TIME", 8, lambda entry, now: value(NOT_APPLICABLE if (s := elapsed(entry.job, now)) is None else whole(s)), 92
@@ -130,7 +136,7 @@ COLUMNS: tuple[Column[QueueEntry, Instant], ...] = (
 QueueTable = Table[QueueEntry, Instant]
 
 
-def layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
+def queue_layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
     """The columns of a width. Ids stay whole, names give way to reasons, and a column of equal values is left out."""
     users = {entry.job.user for entry in entries}
     partitions = {entry.job.partition for entry in entries}
@@ -148,17 +154,17 @@ def layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
     return Table(width, max(6, min(names, max(2 * room // 5, 8), 32)), columns, max(3, ids))
 
 
-def head(table: QueueTable) -> tuple[Span, ...]:
+def queue_head(table: QueueTable) -> tuple[Span, ...]:
     """The names of the columns."""
     names = f"  {'ID':<{table.id}}{'NAME':<{table.name}}{heads(table.columns)}  WHY"
     return (Span(shorten(names, table.width), "head"),)
 
 
-def row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
+def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
     """One job's line. It is dim when its scheduler does not answer."""
-    job, symbol, narrow = entry.job, sign(entry.job), table.width < ROOMY
+    job, symbol, narrow = entry.job, job_sign(entry.job), table.width < ROOMY
     plain = "dim" if entry.stale or job.stage == "ended" else ""
-    reason, seconds = why(job, now), left(job, now)
+    reason, seconds = status_text(job, now), seconds_left(job, now)
     parts = [f"{whole(seconds)} left{'!' if entry.short else ''}"] if seconds is not None and narrow else []
     parts.append(reason.text or "runs")
     if entry.run and entry.run != job.name:
@@ -180,6 +186,6 @@ def queue_rows(entries: Iterable[QueueEntry], table: QueueTable, now: Instant, c
     """The rows of these jobs. Their times are drawn anew at different seconds: 2,000 rows take 120 ms."""
     return cache.rows(
         (entry.job.key, (entry, table, (now + entry.job.number % AGES_EVERY) // AGES_EVERY),
-         partial(row, entry, table, now))
+         partial(queue_row, entry, table, now))
         for entry in entries
     )  # fmt: skip

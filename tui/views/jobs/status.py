@@ -28,7 +28,7 @@ HOLDS = {"JobHeldUser": "dim", "JobHeldAdmin": "warn"}
 """Reasons of held jobs, with their styles. A hold by the user is no alarm."""
 
 
-def code(job: Job) -> str:
+def state_code(job: Job) -> str:
     """`R`, `PD`, `CG`: what squeue shows."""
     return CODES.get(job.state, job.state[:3])
 
@@ -38,7 +38,7 @@ def is_missing(job: Job) -> bool:
     return job.gone_at is not None and job.stage != "ended"
 
 
-def sign(job: Job) -> Span:
+def job_sign(job: Job) -> Span:
     """A job's symbol, with its style."""
     if is_missing(job) or job.stage == "unknown":
         return Span(UNKNOWN, "warn")
@@ -56,7 +56,7 @@ def wait_style(job: Job) -> str:
     return HOLDS.get(job.reason or "", "warn" if reasons.is_permanent(job.reason) else "dim")
 
 
-def why(job: Job, now: Instant) -> Span:
+def status_text(job: Job, now: Instant) -> Span:
     """Where a job runs, why it waits, or how it ended."""
     if is_missing(job):
         return Span(f"gone from the queue {since(job.gone_at, now)} ago; was {job.state}", "warn")
@@ -88,7 +88,7 @@ def short_wait(job: Job, now: Instant) -> str:
     }.get(job.reason or "", "waits")  # fmt: skip
 
 
-def left(job: Job, now: Instant) -> Seconds | None:
+def seconds_left(job: Job, now: Instant) -> Seconds | None:
     """The seconds until the time limit of a running job."""
     if job.stage != "running" or job.gone_at is not None or job.ends_at is None:
         return None

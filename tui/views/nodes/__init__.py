@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tui.views.nodes.cells import METRICS, Metric
-from tui.views.nodes.detail import PROCESSES, Scheduled, facts, gpu_head, gpu_rows
+from tui.views.nodes.detail import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts
 from tui.views.nodes.grid import Grid, node_names
-from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, missing, node_summary, without_driver
+from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, missing_gpus, node_summary, without_driver
 
 __all__ = [
     "DOWN",
@@ -18,10 +18,10 @@ __all__ = [
     "Grid",
     "Metric",
     "Scheduled",
-    "facts",
     "gpu_head",
     "gpu_rows",
-    "missing",
+    "missing_gpus",
+    "node_facts",
     "node_names",
     "node_summary",
     "without_driver",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.model import Gpu, Node
 from tui.style import DEAD, DOT, NOT_APPLICABLE, UNKNOWN, Span, short, slowing, temperature
-from tui.views.nodes.summary import missing
+from tui.views.nodes.summary import missing_gpus
 from tui.views.table import value, warned
 
 
@@ -91,6 +91,6 @@ def gpu_cells(node: Node, metric: Metric, width: int, columns: int, style: str |
     for gpu in node.gpus[:columns]:
         text, own = metric.cell(gpu) if gpu.state == "ok" else LOST_CELL if gpu.state == "lost" else ERROR_CELL
         found.append(fit(text, own if style is None else style, width))
-    lost = min(missing(node), columns - len(found))
+    lost = min(missing_gpus(node), columns - len(found))
     rest = (fit(*LOST_CELL, width),) * lost + (fit(*NO_CELL, width),) * (columns - len(found) - lost)
     return (*found, *rest)

@@ -24,8 +24,8 @@ from tui.style import (
     source_words,
 )
 from tui.views.facts import LABEL, fact, linked_fact, optional_fact, safe, wrapped_fact
-from tui.views.jobs import code, left, node_state, node_style, reason
-from tui.views.nodes.summary import missing
+from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
+from tui.views.nodes.summary import missing_gpus
 from tui.views.table import Column, heads, row_cells, value, warned
 from tui.widgets import Line, Link, Linked, Row, rows, width_of
 
@@ -104,7 +104,7 @@ def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
     never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("expected by the driver, never seen", width - 6), "crit"))
     return [
         *(Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)) for gpu in node.gpus),
-        *(Row(f"missing{number}", never) for number in range(missing(node))),
+        *(Row(f"missing{number}", never) for number in range(missing_gpus(node))),
     ]
 
 
@@ -136,7 +136,7 @@ class Scheduled(NamedTuple):
 UNSCHEDULED = Scheduled()
 
 
-def facts(
+def node_facts(
     name: str, node: Node | None, source: Source | None, now: Instant, width: int, scheduled: Scheduled = UNSCHEDULED
 ) -> list[Row]:
     """The facts that are not in the table, by section. Jobs are links."""
@@ -168,7 +168,7 @@ def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width
     """The state and reason of its scheduler, and links to its running jobs."""
     listed = scheduled.node
     if listed is not None:
-        because = reason(listed, now)
+        because = node_reason(listed, now)
         text = node_state(listed) + (f": {because}" if because else "")
         yield from wrapped_fact("scheduler", safe(text), width, node_style(listed))
         if listed.partitions:
@@ -177,9 +177,9 @@ def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width
         because = f": {node.scheduler_reason}" if node.scheduler_reason else ""
         yield from wrapped_fact("scheduler", safe(f"{node.scheduler_state}{because}"), width)
     for index, job in enumerate(scheduled.jobs):
-        seconds = left(job, now)
+        seconds = seconds_left(job, now)
         time = f", {duration(seconds)} left" if seconds is not None else ""
-        rest = shorten(safe(f"  {job.id} of {job.user}, {code(job)}{time}"), max(0, width - LABEL - 8))
+        rest = shorten(safe(f"  {job.id} of {job.user}, {state_code(job)}{time}"), max(0, width - LABEL - 8))
         yield linked_fact("" if index else "jobs", Link("job", job.key), job.name, width, Span(rest))
 
 

@@ -47,7 +47,7 @@ def without_driver(node: Node) -> bool:
     return node.probe == "none" and not node.gpus
 
 
-def missing(node: Node) -> int:
+def missing_gpus(node: Node) -> int:
     """The number of GPUs that the driver or PCI lists and that were never seen."""
     return max(0, (node.gpus_expected or 0) - len(node.gpus))
 
@@ -74,7 +74,7 @@ def node_summary(node: Node, now: Instant) -> NodeSummary:
     well = [gpu for gpu in node.gpus if gpu.state == "ok"]
     lost = [gpu.index for gpu in node.gpus if gpu.state == "lost"]
     failed = [gpu.index for gpu in node.gpus if gpu.state not in ("ok", "lost")]
-    gone = missing(node)
+    gone = missing_gpus(node)
     heats = {heat(gpu) for gpu in well}
     slow = dict.fromkeys(reason for gpu in well if gpu.throttle for reason in slowing(gpu.throttle))
     with_xid = (gpu for gpu in node.gpus if gpu.last_xid is not None and now - (gpu.last_xid_at or 0.0) < XID_FOR)

@@ -8,9 +8,9 @@ from tests.tui.services.test_alert_actions import press, showing
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW, calm
 from trainmon.model import Silence, State
-from tui.views.alerts import about, about_subjects
-from tui.views.alerts.rows import layout, rows
-from tui.views.disks import ordered
+from tui.views.alerts import alerts_about, alerts_about_subjects
+from tui.views.alerts.rows import alert_layout, alert_rows
+from tui.views.disks import ordered_disks
 
 
 def test_of_a_run_it_is_what_fires_and_no_other_hides_the_worst_first() -> None:
@@ -22,7 +22,7 @@ def test_of_a_run_it_is_what_fires_and_no_other_hides_the_worst_first() -> None:
     event = alert("aaaa0006", run="a", severity="info", event=True)
     other = alert("aaaa0007", run="b")
 
-    found = about(with_alerts(one, two, worst, pending, hidden, event, other), runs=("a",))
+    found = alerts_about(with_alerts(one, two, worst, pending, hidden, event, other), runs=("a",))
 
     assert found == ("aaaa0003", "aaaa0001", "aaaa0002")
 
@@ -31,8 +31,8 @@ def test_of_a_job_it_is_those_of_its_run() -> None:
     state = with_alerts(alert(run="llm-70b"))
     state = replace(state, runs={**state.runs, "llm-70b": replace(state.runs["llm-70b"], jobs=("prod/1",))})
 
-    assert about_subjects(state, (("job", "prod/1"),)) == ("aaaa0001",)
-    assert about_subjects(state, (("job", "prod/2"),)) == ()
+    assert alerts_about_subjects(state, (("job", "prod/1"),)) == ("aaaa0001",)
+    assert alerts_about_subjects(state, (("job", "prod/2"),)) == ()
 
 
 async def test_a_on_a_row_acknowledges_all_that_its_mark_stands_for() -> None:
@@ -90,7 +90,7 @@ def test_what_happened_stands_below_once_somebody_knows_of_it() -> None:
     event = alert("aaaa000b", "restarted", "run:llm-70b", severity="info", event=True, summary="llm-70b was restarted")
     known = replace(event, acknowledged_by="ana", acknowledged_at=NOW)
 
-    first, heading, last = rows(with_alerts(known), layout(110))
+    first, heading, last = alert_rows(with_alerts(known), alert_layout(110))
 
     assert first.text == "No alert is firing."
     assert "LAST 24 HOURS" in heading.text
@@ -114,7 +114,7 @@ def on_rows() -> State:
     """Alerts of a run, of a node and of a disk that stand on top of their panes."""
     state = calm()
     node = min(state.nodes)
-    disk = ordered(state, "severity", "")[0].disk
+    disk = ordered_disks(state, "severity", "")[0].disk
     first = min(state.runs)
     return with_alerts(
         alert("aaaa0001", "run-hung", f"run:{first}", run=first),
