@@ -1,4 +1,4 @@
-"""What several commands take: the config, hosts, durations."""
+"""The options and arguments of several commands: the config, hosts, durations."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    """The text as this terminal can show it: in ASCII where it must be, as wide as before."""
+    """Text that this terminal can show: replaced by ASCII of the same width if it must be."""
     from tui.style import ascii_text, wants_ascii
 
     return ascii_text(text) if wants_ascii(os.environ, sys.stdout.encoding) else text

@@ -153,7 +153,7 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     lag: Duration | None = None
     """How old the statistics of this filesystem may be. Changes are not judged at a finer resolution."""
     quota: QuotaSettings | None = None
-    """Its quota. What can still be written is the smaller of the free space and the rest of the quota."""
+    """Its quota. The usable space is the smaller of the free space and the rest of the quota."""
 
 
 class RetryCauseSettings(Table, frozen=True, kw_only=True):
@@ -186,12 +186,12 @@ class EvalSettings(Table, frozen=True, kw_only=True):
 
 
 class LedgerSettings(Table, frozen=True, kw_only=True):
-    """What is kept of the past: actions, alerts and their results."""
+    """The ledger: actions, alerts and their results."""
 
     copy_to: Secret | None = None
     """A database to copy attempts, actions and evaluations to. Never shown. Not used yet."""
     keep: Duration = 90 * 86_400.0
-    """How long it is kept."""
+    """How long entries are kept."""
 
 
 class Settings(Table, frozen=True, kw_only=True):

@@ -122,8 +122,7 @@ def format_size(size: int) -> str:
 def parse_datetime(value: object) -> Instant:
     """A TOML date and time. Without an offset it is local time."""
     if not isinstance(value, dt.datetime):
-        expected = "a date and time without quotes such as 2031-05-01T08:00:00"
-        raise InvalidValue(f"must be {expected}, not {describe(value)}")
+        raise InvalidValue(f"must be a date and time without quotes such as 2031-05-01T08:00:00, not {describe(value)}")
     return value.timestamp()
 
 

@@ -117,8 +117,10 @@ class Executor:
     def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan needs, and pass it to `reply` on another thread, within PLAN_TIMEOUT."""
         state = self._known_state()
-        reads = reads_for_plan(request, state, Readback(at=self._clock.now()))
-        pending = PendingReads(reads, lambda readback: self._reply(request, readback, reply))
+        pending = PendingReads(
+            reads_for_plan(request, state, Readback(at=self._clock.now())),
+            lambda readback: self._reply(request, readback, reply),
+        )
         for host in pending.hosts:
             if not self._worker(host).submit(partial(self._preflight, host, request, state, pending)):
                 pending.received(host, f"{host} is busy: its queue is full")

@@ -116,9 +116,7 @@ class PreflightView:
         except TrainmonError as error:
             self._add(errors={location: error.message})
             return
-        self._add(switches={location: stat})
-        if stat.error is not None:
-            self._add(errors={location: stat.error})
+        self._add(switches={location: stat}, errors={location: stat.error} if stat.error is not None else {})
 
 
 def unreadable(reads: Iterable[ReadRequest], why: str) -> Readback:

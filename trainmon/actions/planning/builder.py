@@ -30,24 +30,10 @@ def action(
     keep_log: str | None = None,
     keep_errors: str | None = None,
 ) -> Action:
-    """An action with its facts in the same order for every verb. The same plan made twice has the same id."""
+    """An action with its facts in the same order for every verb."""
     request, actor, run = context.request, context.actor, context.run
     verb = verb or request.verb
-    key = (
-        verb,
-        context.subject,
-        context.cluster,
-        actor,
-        request.requested_at,
-        context.now,
-        msgspec.to_builtins(operation),
-    )
-    action_id = blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
-    why = clean(request.why, REASON_LENGTH)
-    if isinstance(operation, Execute):
-        command = ("command", operation.shown or clean(shlex.join(operation.argv)))
-    else:
-        command = ("file", clean(operation.path))
+    action_id, why = _id(context, verb, operation), clean(request.why, REASON_LENGTH)
     if isinstance(operation, CreateFile):
         at = datetime.fromtimestamp(request.requested_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         author = f"{clean(actor.who, 100)} from {clean(actor.from_host, 100)} at {at}"
@@ -64,7 +50,7 @@ def action(
         title=title,
         run=None if run is None else run.name,
         job=None if job is None else job.key,
-        facts=(*_who_and_where(context, job), command, *facts, *_training(context)),
+        facts=(*_target(context, job, operation), *facts, *_training(context)),
         consequences=consequences,
         warnings=warnings,
         expected=expected or Expected(),
@@ -79,7 +65,15 @@ def action(
     )
 
 
-def _who_and_where(context: PlanContext, job: Job | None) -> tuple[tuple[str, str], ...]:
+def _id(context: PlanContext, verb: Verb, operation: Operation) -> str:
+    """The same plan made twice has actions with the same ids."""
+    request, what = context.request, msgspec.to_builtins(operation)
+    key = (verb, context.subject, context.cluster, context.actor, request.requested_at, context.now, what)
+    return blake2s(repr(key).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
+
+
+def _target(context: PlanContext, job: Job | None, operation: Operation) -> tuple[tuple[str, str], ...]:
+    """The run, the job, the host, and the command or file."""
     facts = [("run", context.run.name)] if context.run is not None else []
     if job is not None:
         nodes = job.node_count or len(job.nodes)
@@ -88,7 +82,11 @@ def _who_and_where(context: PlanContext, job: Job | None) -> tuple[tuple[str, st
         if job.components:
             ids = ", ".join(map(str, job.components))
             facts.append(("components", f"Slurm's jobs {ids}: the action affects all of them"))
-    return (*facts, ("host", context.host or "unknown"))
+    if isinstance(operation, Execute):
+        command = ("command", operation.shown or clean(shlex.join(operation.argv)))
+    else:
+        command = ("file", clean(operation.path))
+    return (*facts, ("host", context.host or "unknown"), command)
 
 
 def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:

@@ -22,7 +22,7 @@ KEYS = {
 KEY = re.compile(rf"(?<![\w'-])(?<!\d )([{''.join(KEYS)}])(?=$| [a-z]|[,;.)])")
 
 QUOTED = re.compile("(“[^”]*”)")
-"""What a person wrote into a switch file: plan C is no key there."""
+"""Text that a person wrote into a switch file. It names no keys: `plan C` stays."""
 
 KEY_AND_COMMAND = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 """A sentence that names the key and the command."""

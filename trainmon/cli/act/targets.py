@@ -14,7 +14,7 @@ JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal"})
 """Verbs that also take jobs. A job that belongs to no run has no switches and no script."""
 
 JOB = re.compile(r"(?:(?P<cluster>[^/]+)/)?(?P<id>\d+(?:_(?:\d+|\[[^\]/]*\]))?)(?:\+(?P<component>\d+))?")
-"""A component of a heterogeneous job, `88+1`, stands for the whole job: Slurm does most things to all of it only."""
+"""A job id. A component of a heterogeneous job, `88+1`, means the whole job: most actions affect all of it."""
 
 LIKE_A_SIGNAL = re.compile(r"[A-Z][A-Z0-9]*")
 

@@ -20,7 +20,7 @@ FAMILIES = {
     "ourselves": "Monitoring rules",
 }
 HELD = ("for_", "keep_firing_for")
-"""The fields that every rule has a default of its own for."""
+"""The fields of all rules whose defaults differ by rule."""
 RULE_HEAD = "| rule | what it detects | for | keep firing for | reason for the defaults |"
 COMMON = tuple(field.name for field in msgspec.structs.fields(Rule))
 

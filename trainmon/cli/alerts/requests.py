@@ -207,7 +207,7 @@ def answer(request: AlertRequest, number: int, is_done: bool) -> dict[str, Any]:
 
 
 def person(named: str | None = None) -> str:
-    """Who makes the request: the given name, as another machine passes on its own, or who calls the command."""
+    """The name of the person: the given one (a dashboard elsewhere passes its user), or the user of this command."""
     from trainmon.lib import clean
     from trainmon.runtime.backend import who
 

@@ -30,8 +30,7 @@ def command(rule: str | None, config: Path | None, as_json: bool) -> int:
     from trainmon.cli.terminal import plain
     from trainmon.config import load_settings, rules_of
 
-    settings, _ = load_settings(config, ())
-    found = rules_of(settings.rules)
+    found = rules_of(load_settings(config, ())[0].rules)
     if rule is not None:
         check_name("rule", rule, [known.name for known in found], "rules")
         found = tuple(known for known in found if known.name == rule)

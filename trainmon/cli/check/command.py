@@ -33,7 +33,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     from trainmon.cli.check.rows import Row
     from trainmon.cli.check.wandb import check_wandb
     from trainmon.config import load_settings, run_specs
-    from trainmon.lib import ConfigError
+    from trainmon.lib import ConfigError, counted
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
@@ -58,7 +58,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
-    total = f"{bad} problem{'s' * (bad != 1)} to fix" if bad else "all is well"
+    total = f"{counted(bad, 'problem')} to fix" if bad else "all is well"
     click.echo(click.style(total, bold=True), color=_colour())
     return 3 if bad else 0
 
@@ -68,11 +68,10 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     import shutil
 
     from trainmon.cli.check.rows import Row
-    from trainmon.lib import find_state_directory
+    from trainmon.lib import counted, find_state_directory
     from trainmon.transport.ssh.config import FALLBACK_NOTE
 
-    runs, clusters = len(settings.runs), len(settings.clusters)
-    counts = f"{clusters} cluster{'s' * (clusters != 1)}, {runs} run{'s' * (runs != 1)}"
+    counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
     rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
     unused = [f"[{table}]" for name, table in NOT_USED_YET.items() if getattr(settings, name)]
     families = [f"[[run]] #{number} model_family" for number, run in enumerate(settings.runs, 1) if run.model_family]

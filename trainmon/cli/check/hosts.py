@@ -31,7 +31,7 @@ from trainmon.transport.shell import Shell
 log = logging.getLogger(__name__)
 
 HOST_TIMEOUT: Seconds = 600.0
-"""Each step has its own timeout. This one ends the wait if a step hangs nevertheless."""
+"""Each step has its own timeout. This one is for a step that hangs nevertheless."""
 
 Progress = Callable[[int, Sequence[str]], None]
 Task = tuple[HostCheck, Callable[[], Shell], bool]

@@ -42,7 +42,7 @@ EVALUATION_TIMEOUT: Seconds = 45.0
 """The longest wait of `--once` for the rules and the notifications: a group waits up to half a minute."""
 
 EVALUATIONS = 2
-"""What one evaluation finds resolved, the next one notifies."""
+"""A resolved alert is notified by the evaluation after the one that finds it."""
 
 Choose = Callable[[], tuple[Settings, Path | None]]
 
@@ -188,7 +188,7 @@ class Daemon:
 
 
 def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None) -> int:
-    """Read everything, evaluate by what the ledger remembers, notify. The exit status is that of `snapshot`."""
+    """Read everything, evaluate the rules with the ledger, notify. The exit status is that of `snapshot`."""
     log_to_stderr(logging.WARNING)
     forget_agent()
     monitor = Monitor(settings, program="once", ssh_config=ssh_config)

@@ -113,7 +113,7 @@ def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | No
 
 
 def _query_wandb() -> Account | None:
-    """Whose W&B key is on this machine; None where there is none."""
+    """The W&B account of this machine; None if it has no key."""
     from collectors.wandb.login import find_credentials
     from trainmon.cli.init.discovery import query_wandb
     from trainmon.lib import clean

@@ -1,4 +1,4 @@
-"""What `init` finds out: the nodes and our running jobs from Slurm, and whose W&B key is on this machine."""
+"""Queries for `init`: nodes and our running jobs from Slurm, and the owner of the W&B key on this machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None)
 
 
 def _detailed(client: Client, job: Job) -> Job:
-    """A job with what only scontrol shows; as it is where that does not answer."""
+    """A job with the details that only scontrol shows; unchanged if scontrol fails."""
     try:
         records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), "")
     except TrainmonError:
