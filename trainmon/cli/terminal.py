@@ -12,7 +12,7 @@ import click
 
 from trainmon.lib import cell_width, clean
 
-_turn = threading.Lock()
+_prompt_lock = threading.Lock()
 
 
 def ask_on_terminal(
@@ -20,7 +20,7 @@ def ask_on_terminal(
 ) -> tuple[str, ...] | None:
     """Prompt the person at this terminal, one login at a time. Answers are echoed only where the host says so. None
     when it was declined."""
-    with _turn:
+    with _prompt_lock:
         click.echo(f"{clean(host)}: {clean(title)}", err=True)
         for line in instructions.splitlines():
             click.echo(f"  {clean(line)}", err=True)

@@ -12,7 +12,7 @@ import msgspec
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import Actor, PlanContext, Readback, Refused, RowPlan
 from trainmon.lib import Instant, clean
-from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, State
+from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
 from trainmon.slurm import commands
 
 LARGEST_ARRAY = 1_000
@@ -44,12 +44,11 @@ def queue(context: PlanContext) -> RowPlan:
     if count > 1 and any(job.components for job in context.jobs):
         why = f"the jobs of {name} are heterogeneous: Slurm makes no array of them"
         raise context.refused(why, "queue one at a time")
-    return RowPlan(actions=(_submission(context, run.spec.script, count),))
+    return RowPlan(actions=(_submission(context, run.spec, run.spec.script, count),))
 
 
-def _submission(context: PlanContext, script: str, count: int) -> Action:
-    assert context.run is not None
-    spec, cluster = context.run.spec, context.cluster_info
+def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) -> Action:
+    cluster = context.cluster_info
     there = [job for job in context.jobs if job.gone_at is None and job.stage != "ended"]
     last = there[-1] if there else None
     after = None if last is None else str(last.array if last.is_waiting_array else last.id)

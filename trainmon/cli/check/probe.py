@@ -47,7 +47,7 @@ class ProbeOutput:
         self.end: str | None = None
         self.greeting = b""
         self.has_started = threading.Event()
-        self.over = threading.Event()
+        self.has_ended = threading.Event()
         self._spec = spec
         self._rest = b""
 
@@ -65,7 +65,7 @@ class ProbeOutput:
             and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
             and (hello.python is None or self.switches.keys() >= set(spec.switches))
         ):
-            self.over.set()
+            self.has_ended.set()
 
     def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()
@@ -74,7 +74,7 @@ class ProbeOutput:
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         self.end = str(error) if error else f"it ended with status {status}"
-        self.over.set()
+        self.has_ended.set()
         self.has_started.set()
 
     def _read(self, line: bytes) -> None:
@@ -123,8 +123,8 @@ def _run_once(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeO
     output = ProbeOutput(spec)
     stream = shell.stream(bundle.command(python), output)
     until = time.monotonic() + timeout
-    if output.has_started.wait(timeout) and not output.over.is_set():
+    if output.has_started.wait(timeout) and not output.has_ended.is_set():
         stream.write(bundle.payload(output.greeting) + bundle.spec_line(spec))
-        output.over.wait(max(0.0, until - time.monotonic()))
+        output.has_ended.wait(max(0.0, until - time.monotonic()))
     stream.close()
     return output
