@@ -1,1 +1,1 @@
-"""The face: states in, events out."""
+"""The dashboard: it shows States, and sends requests to its Backend."""

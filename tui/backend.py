@@ -1,4 +1,4 @@
-"""The one door between the face and the rest: states come in, events and requests go out."""
+"""The interface between the dashboard and the rest of the program: States come in, requests go out."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, 
 
 
 class Backend(Protocol):
-    """What the dashboard may ask of the engine. Every method returns at once; none raises."""
+    """What the dashboard may request. Every method returns at once and raises nothing."""
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
-        """Have every new State handed to sink (on another thread), the present one first. Returns the cancel."""
+        """Call sink with the current State and each new one, on another thread. Returns a function that stops it."""
 
     def history(self, subject: str, metric: str, span: Seconds) -> Series:
         """The last `span` seconds of a number. Subjects: `node/3` (GPU 3; temperature, memory, utilization, power)
-        and a Disk.key (free_bytes, free_inodes). Memory is MiB, power W. Empty for what is not known."""
+        and a Disk.key (free_bytes, free_inodes). Memory is in MiB, power in W. Empty if unknown."""
 
     def refresh(self) -> None:
-        """Look at everything again now (rate-limited): reconnect what waits for its next try."""
+        """Poll all sources now (rate-limited), and reconnect those that wait for their next try."""
 
     def login(self, source: str) -> None:
-        """Try again to log in to a held source, such as `node:gpu-001`, asking what must be asked."""
+        """Log in again to a held source, such as `node:gpu-001`. Its questions become Prompts."""
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """Answer a Prompt by its id; None declines it."""
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        """Look at what an action would meet now, and hand its Plan to reply (on another thread), within 10 s. Does
-        nothing yet; whatever stands in the way becomes a Refusal in the Plan."""
+        """Make the Plan of an action within 10 s, and call reply with it on another thread. Nothing is done yet. What
+        prevents the action becomes a Refusal in the Plan."""
 
     def act(self, actions: Sequence[Action]) -> None:
-        """Do what a Plan showed: each is written down, checked again, done, and told in State.actions."""
+        """Run the actions of a Plan. Each is recorded, checked again and run; State.actions has its result."""
 
     def poll_job(self, key: str) -> None:
-        """A person views this job: poll its details, at most every few seconds."""
+        """Request the details of a job that is on the screen, at most every few seconds."""
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
-        """One metric of one W&B run (`entity/project/id`) from a point on; all of it where `epoch` is not the present
-        one. Empty for what is not known."""
+        """One metric of one W&B run (`entity/project/id`) from point `start`; all points if `epoch` is not the current
+        one. Empty if unknown."""
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        """Fetch the newest media that a run logged into a directory of this machine, and hand reply a sentence (on
-        another thread): where they are, or what went wrong."""
+        """Fetch the newest media of a run into a directory of this machine. Calls reply on another thread with a
+        sentence: where they are, or what failed."""
 
     def acknowledge(self, alert: str, why: str = "") -> None:
-        """A person has seen this alert (its id) and sees to it: it is not repeated, nor taken further."""
+        """Acknowledge an alert by its id: it is no longer repeated or escalated."""
 
     def mute(self, silence: Silence) -> None:
-        """Do not tell what matches it until then. Its id, its maker and when it was made are filled in here."""
+        """Add a silence. The backend fills in its id, its author and the time."""
 
     def unmute(self, silence: str) -> None:
-        """Take a silence back, by its id."""
+        """Remove a silence by its id."""

@@ -52,7 +52,7 @@ def one_chart(view: View, width: int, height: int, points: int, paths: tuple[str
 
     def drawn() -> float:
         begin = time.thread_time()
-        charts.look(paths, KEYS[:1], KEYS[:1])
+        charts.update(paths, KEYS[:1], KEYS[:1])
         charts.draw(view, KEYS[:1], width, height, plain=False)
         return 1000 * (time.thread_time() - begin)
 

@@ -40,7 +40,7 @@ class Desk(App[None]):
         super().__init__()
         self.backend = backend
         self.clock = StillClock()
-        self.acting = ActionService(self, self.backend, self.clock)  # type: ignore[arg-type]
+        self.actions = ActionService(self, self.backend, self.clock)  # type: ignore[arg-type]
         self.animation_level = "none"
         self.told: list[tuple[str, str, str]] = []
         """Every message: title, words, severity."""
@@ -48,7 +48,7 @@ class Desk(App[None]):
             self.register_theme(theme)
         self.theme = themes.DARK.name
         if backend.state is not None:
-            self.acting.update(backend.state)
+            self.actions.update(backend.state)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         return themes.defaults(dark=True)

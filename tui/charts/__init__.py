@@ -1,4 +1,4 @@
-"""tui.charts."""
+"""Charts of W&B metrics and plots of the last hour, as lines of spans. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The limits and ticks of axes: round numbers, which move only when they must. Pure.
+"""The limits and ticks of axes: round numbers that change only when they must. Pure.
 
-A chart whose axis follows every new point cannot be compared with itself of a minute ago, and each move paints all of
-it again. So limits are rounded outwards, stay while the data is within them, and close in only when half is empty.
+If an axis followed every new point, a chart could not be compared with itself of a minute ago, and each change would
+repaint all of it. So limits are rounded outwards. They stay while the data fits, and shrink only when half is empty.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from datetime import UTC, datetime
 from itertools import count, dropwhile, takewhile
 from typing import NamedTuple
 
-ROOM_LEFT = 0.5
-"""Values may leave this share of their axis empty before it closes in."""
+Y_SPARE = 0.5
+"""The share of a y axis that may be empty before it shrinks."""
 
-ROOM_BEFORE = 0.2
-"""Of steps or times, which run along: less."""
+X_SPARE = 0.2
+"""The same for an x axis, which moves on with the run."""
 
 Y_PARTS, X_PARTS = 8, 12
-"""Into how many round parts at most an axis is cut, to round its limits to them."""
+"""Limits are rounded to a step that divides the axis into at most this many parts."""
 
 DECADES_FROM = 4.0
-"""From this ratio of high to low on, a log axis is marked 1 2 5 10; below it, it needs marks as a linear one."""
+"""From this ratio of high to low, a log axis has ticks at 1 2 5 10; below, those of a linear axis."""
 
-LABEL_AT_MOST = 7
-"""Cells; the labels of all charts take as many, so that their columns stand over each other."""
+LABEL_WIDTH = 7
+"""Cells of a label. All charts use the same width, so that their columns are aligned."""
 
 NOTHING = 1e-300
-"""Below this, numbers have no more digits to part an axis by."""
+"""Below this, floats have too few digits to divide an axis."""
 
 Tick = tuple[float, str]
 
 
 class Limits(NamedTuple):
-    """What an axis shows, from low to high."""
+    """The range of an axis."""
 
     low: float
     high: float
@@ -47,16 +47,16 @@ def nice_step(least: float) -> float:
 
 
 def rounded(low: float, high: float, parts: float) -> Limits:
-    """Outwards to round numbers. What is flat gets room on both sides."""
+    """Rounded outwards. A flat range is widened on both sides."""
     if high - low <= max(NOTHING, 1e-9 * max(abs(low), abs(high))):
-        room = abs(low) / 10.0 if abs(low) > NOTHING else 1.0
-        low, high = low - room, high + room
+        margin = abs(low) / 10.0 if abs(low) > NOTHING else 1.0
+        low, high = low - margin, high + margin
     step = nice_step((high - low) / parts)
     return Limits(math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step)
 
 
 def rounded_log(low: float, high: float) -> Limits:
-    """Outwards to 1, 2 or 5 times a power of ten; of values close to each other, as on a linear axis."""
+    """Rounded outwards to 1, 2 or 5 times a power of ten; a narrow range is rounded as on a linear axis."""
     if high / low < DECADES_FROM:
         near = rounded(low, high, Y_PARTS)
         return near if near.low > 0 else Limits(low, near.high)
@@ -65,19 +65,19 @@ def rounded_log(low: float, high: float) -> Limits:
 
 
 def _marks(low: float, high: float) -> Iterator[float]:
-    """1, 2 and 5 times each power of ten in these limits."""
+    """1, 2 and 5 times each power of ten within these limits."""
     marks = (
         factor * 10.0**exponent for exponent in count(math.floor(math.log10(low)) - 1) for factor in (1.0, 2.0, 5.0)
     )
     yield from takewhile(lambda mark: mark <= high, dropwhile(lambda mark: mark < low, marks))
 
 
-def settled(old: Limits | None, low: float, high: float, *, parts: float, room: float, log: bool = False) -> Limits:
-    """The limits for data from low to high: the old ones while they fit."""
+def settled(old: Limits | None, low: float, high: float, *, parts: float, spare: float, log: bool = False) -> Limits:
+    """The limits for data from low to high: the old ones if they still fit."""
     if old is not None and old.low <= low and high <= old.high:
         used = math.log(high / low) if log else high - low
         whole = math.log(old.high / old.low) if log else old.high - old.low
-        if used >= (1.0 - room) * whole:
+        if used >= (1.0 - spare) * whole:
             return old
     made = rounded_log(low, high) if log else rounded(low, high, parts)
     is_same = old is not None and all(math.isclose(a, b, abs_tol=1e-12) for a, b in zip(made, old, strict=True))
@@ -87,8 +87,8 @@ def settled(old: Limits | None, low: float, high: float, *, parts: float, room: 
 # ---- ticks ---------------------------------------------------------------------------------------------------------
 
 
-def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_AT_MOST) -> list[Tick]:
-    """Round numbers within the limits, at most so many, with their labels of so many cells."""
+def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_WIDTH) -> list[Tick]:
+    """At most `most` round numbers within the limits, with labels of at most `cells` cells."""
     if log and limits.high / limits.low >= DECADES_FROM:
         return log_ticks(limits, most, cells)
     step = nice_step((limits.high - limits.low) / max(1, most))
@@ -105,7 +105,7 @@ def _number(limits: Limits, step: float) -> int:
 
 
 def log_ticks(limits: Limits, most: int, cells: int) -> list[Tick]:
-    """1 2 5 10 while there is room, else powers of ten, else some of them."""
+    """1 2 5 10 if they fit, else powers of ten, else some of these."""
     marks = list(_marks(limits.low * (1 - 1e-9), limits.high * (1 + 1e-9)))
     if len(marks) > most:
         tens = [mark for mark in marks if abs(math.log10(mark) - round(math.log10(mark))) < 1e-9]
@@ -115,11 +115,11 @@ def log_ticks(limits: Limits, most: int, cells: int) -> list[Tick]:
 
 
 UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
-"""From which value on, which unit."""
+"""(smallest value, unit, suffix)."""
 
 
 def label(value: float, step: float, largest: float, most: int) -> str:
-    """A tick with as many digits as tell it from the next: 2.25, 12.5k, 5e-05. At most so many cells."""
+    """A tick with enough digits to differ from the next: 2.25, 12.5k, 5e-05. At most `most` cells."""
     if value == 0:
         return "0"
     unit, name = next(((unit, name) for start, unit, name in UNITS if largest >= start), (1.0, ""))
@@ -136,7 +136,7 @@ def label(value: float, step: float, largest: float, most: int) -> str:
 
 
 def _digits(step: float) -> int:
-    """Behind the point, that numbers so far apart need."""
+    """Decimals that numbers with this distance need."""
     return max(0, -math.floor(math.log10(step) + 1e-9))
 
 
@@ -151,13 +151,8 @@ CLOCK_STEPS = (
 
 
 def settled_times(old: Limits | None, low: float, high: float) -> Limits:
-    """As `settled`, to round times."""
-    if (
-        old is not None
-        and old.low <= low
-        and high <= old.high
-        and high - low >= (1 - ROOM_BEFORE) * (old.high - old.low)
-    ):
+    """Like `settled`, with round times."""
+    if old is not None and old.low <= low and high <= old.high and high - low >= (1 - X_SPARE) * (old.high - old.low):
         return old
     step = next((step for step in CLOCK_STEPS if max(high - low, 1.0) / step <= X_PARTS), CLOCK_STEPS[-1])
     begin, end = math.floor(low / step) * step, math.ceil(high / step) * step
@@ -165,7 +160,7 @@ def settled_times(old: Limits | None, low: float, high: float) -> Limits:
 
 
 def clock_ticks(limits: Limits, most: int) -> list[Tick]:
-    """`14:05`; a midnight is its date, `21 Nov`. UTC."""
+    """`14:05`; midnight shows the date, `21 Nov`. UTC."""
     span = limits.high - limits.low
     step = next((step for step in CLOCK_STEPS if limits.high // step + limits.low // -step < most), span)
     first = math.ceil(limits.low / step) * step

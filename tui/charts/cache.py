@@ -1,6 +1,6 @@
-"""The pane's own copies of the engine's curves: each read is what came since the one before. Pure.
+"""The pane's copies of the engine's curves. Each read fetches only new points. Pure.
 
-A copy is what a chart needs of a curve: its x ascending, its smoothed values made once a point.
+A copy has ascending x values, and smooths each point once.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ Read = Callable[[str, str, int, int], Curve]
 
 
 FAR = 1e15
-"""No step is beyond this: what is, somebody logged under its name."""
+"""The largest value that can be a step; a larger one is something else under that name."""
 
 LAST_DATE = 4e9
-"""In 2096; nor is a time beyond this."""
+"""The latest time (in 2096)."""
 
 
 def is_ascending(xs: array[float], least: float, most: float) -> bool:
-    """Whether they are in order, between the two; nan is not."""
+    """Whether all are in order and within the bounds; nan is not."""
     return not xs or (least <= xs[0] and xs[-1] <= most and all(map(le, xs, islice(xs, 1, None))))
 
 
 class Copy:
-    """One metric of one attempt, as it was last read."""
+    """One metric of one attempt, as of its last read."""
 
     def __init__(self) -> None:
         self.epoch = 0
         self.read = 0
-        """Points read of the engine's; it holds fewer where some had no step."""
+        """Points read from the engine. The copy has fewer if some had no step."""
         self.version = 0
-        """Another one: what was made of its points is worth nothing any more. It only grows otherwise."""
+        """Changes when old points changed: nothing derived from them is valid. Otherwise the curve only grew."""
         self.steps, self.times, self.values = array("d"), array("d"), array("d")
         self._smoothed: dict[float, Smoothed] = {}
 
@@ -45,7 +45,7 @@ class Copy:
         return len(self.steps)
 
     def take(self, curve: Curve) -> bool:
-        """Add what a read brought. False when that was nothing."""
+        """Add the points of a read. False if there were none."""
         if curve.epoch == self.epoch and not curve.steps:
             return False
         if curve.epoch != self.epoch or curve.start != self.read:
@@ -68,7 +68,7 @@ class Copy:
         self._smoothed.clear()
 
     def _sort(self) -> None:
-        """A trainer's own step goes back when it takes up an older checkpoint within one run of W&B."""
+        """Sort by step: steps go back when a trainer resumes an older checkpoint within one W&B run."""
         steps = self.steps
         order = sorted((place for place in range(len(steps)) if -FAR <= steps[place] <= FAR), key=steps.__getitem__)
         for column in (self.steps, self.times, self.values):
@@ -77,19 +77,19 @@ class Copy:
         self._smoothed.clear()
 
     def _straighten(self) -> None:
-        """A clock that was set back stands still until it is past where it was; an unknown time is the one before."""
+        """Make times ascend: after a clock was set back, time stands still until it catches up. Unknown: as before."""
         start = next((at for at in self.times if 0.0 <= at <= LAST_DATE), 0.0)
         self.times = array("d", accumulate(self.times, lambda a, b: b if a < b <= LAST_DATE else a, initial=start))
         del self.times[0]
         self.version += 1
 
-    # ---- what a chart asks of it ----
+    # ---- reading ----
 
     def xs(self, *, by_time: bool) -> array[float]:
         return self.times if by_time else self.steps
 
     def ys(self, weight: float) -> array[float]:
-        """The values; with a weight, smoothed."""
+        """The values, smoothed if there is a weight."""
         if not weight:
             return self.values
         if weight not in self._smoothed:
@@ -98,16 +98,16 @@ class Copy:
         return self._smoothed[weight].follow(self.values)
 
     def place_of(self, step: float) -> int:
-        """The point of this step, or the last one before it; where there is none, the first."""
+        """The index of the last point at or before this step; without any, 0."""
         return max(0, bisect_right(self.steps, step) - 1)
 
     def step_at(self, at: float) -> float | None:
-        """The first step at this time or after it."""
+        """The first step at or after this time."""
         place = bisect_left(self.times, at)
         return self.steps[place] if place < len(self.steps) else None
 
     def time_at(self, step: float) -> float | None:
-        """The time of this step, or of the first after it."""
+        """The time of the first step at or after this one."""
         place = bisect_left(self.steps, step)
         return self.times[place] if place < len(self.steps) else None
 
@@ -115,9 +115,9 @@ class Copy:
 class Smoothed:
     """An exponential moving average that grows with its curve.
 
-    As TensorBoard has it, and W&B as "Exponential moving average (EMA) smoothing" (docs.wandb.ai, "Smooth line plots"):
+    As in TensorBoard, and in W&B as "Exponential moving average (EMA) smoothing" (docs.wandb.ai, "Smooth line plots"):
     last = weight · last + (1 - weight) · value, divided by 1 - weight^count, so that the start is not drawn to zero.
-    What is not finite shows as it is, and does not enter the average.
+    Values that are not finite are shown unchanged, and are not averaged.
     """
 
     def __init__(self, weight: float) -> None:
@@ -140,20 +140,20 @@ class Smoothed:
 
 
 class Copies:
-    """The copies that a pane holds: of what it shows, and of nothing else."""
+    """The copies of a pane: only of the curves that it shows."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
         self._copies: dict[tuple[str, str], Copy] = {}
 
-    def look(self, path: str, key: str) -> Copy:
-        """The copy of a metric of an attempt as it is now."""
+    def update(self, path: str, key: str) -> Copy:
+        """Read the new points of a metric of an attempt."""
         copy = self._copies.setdefault((path, key), Copy())
         copy.take(self._read(path, key, copy.epoch, copy.read))
         return copy
 
     def known(self, path: str, key: str) -> Copy:
-        """The copy as it was last read."""
+        """The copy as of its last read."""
         return self._copies.get((path, key)) or NOTHING
 
     def keep(self, paths: Container[str], keys: Container[str]) -> None:

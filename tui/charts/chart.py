@@ -1,6 +1,6 @@
-"""The charts of one run of ours: what its attempts logged, in the window that is looked at, on axes that stay. Pure.
+"""The charts of one run: the metrics of its attempts in the chosen window, on stable axes. Pure.
 
-It asks for what came since it last asked, and makes again what that changed.
+Each update reads only new points, and computes again only what they change.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tui.charts.axes import (
-    ROOM_BEFORE,
-    ROOM_LEFT,
     X_PARTS,
+    X_SPARE,
     Y_PARTS,
+    Y_SPARE,
     Limits,
     Tick,
     clock_ticks,
@@ -30,24 +30,24 @@ from tui.charts.view import View, reach, window
 from tui.style import Span
 
 BEFORE = "abcdefgh"
-"""The letters of earlier attempts; the last one's is a."""
+"""The letters of earlier attempts, the latest first."""
 
 ATTEMPTS_AT_MOST = 6
-"""The current one and five before it."""
+"""The current attempt and five earlier ones."""
 
 TICK_WIDTH, TICK_HEIGHT = 14, 3
 STEP_AT_MOST = 10
-"""Cells of a step under a chart: more than a value beside it may have."""
+"""Cells of a step label on the x axis."""
 
 FRESH_AT_MOST = 250_000
-"""Points that are read in one turn: 100,000 take about 25 ms until they are drawn, and a key waits meanwhile."""
+"""The most points read at once: 100,000 take about 25 ms until they are drawn, and a key press waits meanwhile."""
 
 LEAST = 1e-100
-"""To a log axis, what is not above this is zero."""
+"""A log axis shows values up to this as zero."""
 
 
 class Marks(NamedTuple):
-    """Steps and times of what happened beside the curves."""
+    """Events beside the curves: restarts and saves, each as (step, time)."""
 
     restarts: tuple[tuple[float, float], ...] = ()
     saves: tuple[tuple[float | None, float | None], ...] = ()
@@ -59,26 +59,26 @@ class Marks(NamedTuple):
 
 
 class Charts:
-    """Copies of curves, their columns, and the limits of their axes."""
+    """The curves of a run, their columns, and the limits of their axes."""
 
     def __init__(self, read: Read) -> None:
         self.copies = Copies(read)
         self.paths: tuple[str, ...] = ()
-        """The attempts, the current one first."""
+        """The W&B paths of the attempts, the current one first."""
         self.keys: tuple[str, ...] = ()
         self.saves: tuple[tuple[float | None, float | None], ...] = ()
         self.is_behind = False
-        """Whether there is more to read than one turn should take: look again soon."""
+        """Whether there are more points than one update reads: update again soon."""
         self.x: Limits | None = None
         self._y: dict[tuple[str, bool], Limits] = {}
         self._columns: dict[tuple[str, str, float], Columns] = {}
         self._settled_for: tuple[object, ...] = ()
 
-    # ---- what there is ----
+    # ---- curves ----
 
-    def look(self, paths: Sequence[str], keys: Sequence[str], shown: Sequence[str]) -> None:
-        """Read what came: of the current attempt all, of those before it what is shown, and the first metric, which
-        tells how far they reach. All others are forgotten."""
+    def update(self, paths: Sequence[str], keys: Sequence[str], shown: Sequence[str]) -> None:
+        """Read new points: all metrics of the current attempt; of earlier ones, the visible metrics and the first one,
+        which gives their extent. Forget all other curves."""
         self.paths, self.keys = tuple(paths[:ATTEMPTS_AT_MOST]), tuple(keys)
         self.copies.keep(self.paths, self.keys)
         self._columns = {of: made for of, made in self._columns.items() if of[0] in self.paths and of[1] in self.keys}
@@ -92,41 +92,41 @@ class Charts:
                 self.is_behind = True
                 return
             before = len(self.copies.known(path, key))
-            left -= abs(len(self.copies.look(path, key)) - before)
+            left -= abs(len(self.copies.update(path, key)) - before)
 
     def has_curves(self, path: str) -> bool:
-        """Whether there is a point of this attempt."""
+        """Whether this attempt has any point."""
         return any(len(self.copies.known(path, key)) for key in self.keys)
 
-    def now(self, key: str) -> Copy:
+    def current(self, key: str) -> Copy:
         """A metric of the current attempt."""
         return self.copies.known(self.paths[0], key) if self.paths else NOTHING
 
     @property
     def lead(self) -> Copy:
-        """The curve that steps are turned into times by: the longest of the current attempt."""
-        return max((self.now(key) for key in self.keys), key=len, default=NOTHING)
+        """The curve that converts between steps and times: the longest of the current attempt."""
+        return max((self.current(key) for key in self.keys), key=len, default=NOTHING)
 
     def _shown(self, view: View) -> tuple[str, ...]:
         return self.paths if view.compare else self.paths[:1]
 
-    def data(self, view: View) -> Limits | None:
-        """How far the curves reach, all charts together."""
+    def extent(self, view: View) -> Limits | None:
+        """The range of x of all charts together."""
         before = [self.copies.known(path, key) for path in self._shown(view)[1:] for key in self.keys[:1]]
-        copies = [*(self.now(key) for key in self.keys), *before]
+        copies = [*(self.current(key) for key in self.keys), *before]
         return reach(copies, by_time=view.by_time)
 
     def on_other_axis(self, view: View) -> View:
-        """What is seen by step is seen by time as well, and the other way round."""
-        data = self.data(view)
-        if data is None or not view.is_zoomed:
+        """The view with the other x axis, showing the same window."""
+        extent = self.extent(view)
+        if extent is None or not view.is_zoomed:
             return view.other_axis(None)
-        part = window(view, data, self.lead)
+        part = window(view, extent, self.lead)
         low, high = (self._crossed(view, at) for at in part)
         return view.other_axis(Limits(low, high) if low is not None and high is not None and low < high else None)
 
     def _crossed(self, view: View, at: float) -> float | None:
-        """The step of a time, or the time of a step: of the newest attempt that was there then."""
+        """The step of a time, or the time of a step, in the newest attempt that covers it."""
         for path in self._shown(view):
             copy = self.copies.known(path, self.keys[0])
             xs = copy.xs(by_time=view.by_time)
@@ -135,7 +135,7 @@ class Charts:
         return None
 
     def marks(self) -> Marks:
-        """Each attempt but the oldest began with a restart."""
+        """The marks of restarts and saves. Each attempt but the oldest began with a restart."""
         begun = [self._beginning(path) for path in self.paths[:-1]]
         return Marks(tuple(one for one in begun if one is not None), self.saves)
 
@@ -147,18 +147,16 @@ class Charts:
     # ---- drawing ----
 
     def settle(self, view: View) -> Limits | None:
-        """The limits of x for this view: the present ones while they do."""
-        data = self.data(view)
-        asked = (view._replace(weight=0.0), self.paths)
-        if asked != self._settled_for:
-            self._settled_for, self.x = asked, None
+        """The limits of x for this view; they stay while they fit."""
+        extent = self.extent(view)
+        settled_for = (view._replace(weight=0.0), self.paths)
+        if settled_for != self._settled_for:
+            self._settled_for, self.x = settled_for, None
             self._y.clear()
-        if data is not None:
-            part = window(view, data, self.lead)
+        if extent is not None:
+            part = window(view, extent, self.lead)
             self.x = (
-                settled_times(self.x, *part)
-                if view.by_time
-                else settled(self.x, *part, parts=X_PARTS, room=ROOM_BEFORE)
+                settled_times(self.x, *part) if view.by_time else settled(self.x, *part, parts=X_PARTS, spare=X_SPARE)
             )
         return self.x
 
@@ -177,7 +175,7 @@ class Charts:
     def _picture(self, key: str, view: View, x: Limits, place: ChartCell, *, plain: bool) -> list[tuple[Span, ...]]:
         frame = frame_of(x, place.width, plain=plain)
         curves = tuple(self._curves(key, view, frame))
-        copy = self.now(key)
+        copy = self.current(key)
         y, log = self._limits(key, view, curves)
         note = "" if log == view.log or not curves else "no log axis: no value is above zero"
         if not curves and not self.is_behind:
@@ -192,7 +190,7 @@ class Charts:
         return picture(chart, place.width, place.height, plain=plain, labelled=place.labelled)
 
     def _curves(self, key: str, view: View, frame: Frame) -> list[CurveLine]:
-        """The oldest attempt first, the present values last."""
+        """The curves of a metric: the oldest attempt first, the current one last."""
         current, *earlier = self._shown(view)
         wanted: list[tuple[str, Look, float, str]] = [
             (path, "before", view.weight, letter) for path, letter in zip(earlier, BEFORE, strict=False)
@@ -208,20 +206,20 @@ class Charts:
         return [line for line in lines if any(line.columns)]
 
     def _limits(self, key: str, view: View, curves: Sequence[CurveLine]) -> tuple[Limits, bool]:
-        """The limits of y, and whether they are those of a log axis: without one value above zero there is none."""
+        """The limits of y, and whether the axis is logarithmic: without a value above zero it is not."""
         drawn = [column for curve in curves for column in curve.columns if column is not None and column.is_drawn]
         log = view.log and any(column.high > LEAST for column in drawn)
         if not drawn:
             return self._y.get((key, False), Limits(0.0, 1.0)), False
         high = max(column.high for column in drawn)
         low = min(lowest(column) for column in drawn if column.high > LEAST) if log else min(c.low for c in drawn)
-        limits = settled(self._y.get((key, log)), low, high, parts=Y_PARTS, room=ROOM_LEFT, log=log)
+        limits = settled(self._y.get((key, log)), low, high, parts=Y_PARTS, spare=Y_SPARE, log=log)
         self._y[key, log] = limits
         return limits, log
 
 
 def lowest(column: Column) -> float:
-    """The lowest value of a column that a log axis can show, as far as the column knows."""
+    """The lowest known value of a column that a log axis can show."""
     return min(value for value in (column.low, column.last, column.high) if value > LEAST)
 
 
@@ -231,12 +229,12 @@ def x_ticks(x: Limits, width: int, *, by_time: bool) -> list[Tick]:
 
 
 def legend(view: View, names: Sequence[str], marks: Marks, *, plain: bool) -> list[str]:
-    """What the signs and letters mean, of those that are there; `names` of the attempts before, the last first, and
-    empty where no curve of it is."""
+    """The meaning of the visible symbols and letters. `names` are those of earlier attempts, the latest first; empty
+    for an attempt without a curve."""
     sign = signs(plain=plain)
-    words = [f"{BEFORE[number]} {name}" for number, name in enumerate(names) if name] if view.compare else []
+    letters = [f"{BEFORE[number]} {name}" for number, name in enumerate(names) if name] if view.compare else []
     return (
-        words
+        letters
         + ([f"{sign.restart} restart"] if marks.restarts else [])
         + ([f"{sign.save} checkpoint"] if marks.saves else [])
     )

@@ -1,12 +1,12 @@
-"""A curve as the columns of a screen: of the points of each, the lowest, the highest and the last. Pure.
+"""Reduces a curve to screen columns (the lowest, highest and last value of each), and columns to dots. Pure.
 
-100,000 points are drawn from 200 columns. Nothing that a screen can show is lost by it: a spike of one point is the
-highest of its column. A curve that only grew changes its last columns, and only these are made again; for another
-window its blocks of 32 points are asked in place of the points, which takes a fifth of the time.
+100,000 points become 200 columns. No visible detail is lost: a spike of one point is the highest value of its column.
+When a curve grows, only its last columns are computed again. For another window, blocks of 32 points are used instead
+of points, which takes a fifth of the time.
 
-A column becomes dots: four rows of two in each cell of Braille, or one a cell in ASCII. plotext takes 5 to 40 ms to
-draw one curve of 300 columns, and all of it again for one more point. With two attempts beside the present one and
-eight charts that was half a second for each key. Dots from columns are half a millisecond.
+A cell of Braille has 2 by 4 dots; in ASCII a cell is one dot. plotext takes 5 to 40 ms to draw one curve of 300
+columns, and draws all of it again for one more point. With three attempts and eight charts, each key took half a
+second. Dots from columns take half a millisecond.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 NAN, UP, DOWN = 1, 2, 4
-"""What a column holds beside numbers: nan, inf, -inf."""
+"""Flags of a column: it contains nan, inf, -inf."""
 
 
 class Column(NamedTuple):
-    """The points of one column; the three are nan where it has no finite one."""
+    """The values in one column. Without a finite one, low, high and last are nan."""
 
     low: float
     high: float
@@ -35,7 +35,7 @@ class Column(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """The part of an x axis that is shown, in so many columns."""
+    """The visible part of an x axis, and its number of columns."""
 
     low: float
     high: float
@@ -51,11 +51,11 @@ class Frame(NamedTuple):
 
 
 FAR = 1e100
-"""From here on a number is as good as infinite: on no axis it would leave anything else to be seen."""
+"""A larger number counts as infinite: on an axis that shows it, nothing else would be visible."""
 
 
 def column(values: array[float]) -> Column:
-    """One column of at least one point. The sum tells in one pass whether all are finite: they nearly always are."""
+    """The column of at least one value. The sum shows in one pass whether all are finite, as they nearly always are."""
     total = sum(values)
     if -FAR < total < FAR:
         low, high = min(values), max(values)
@@ -74,7 +74,7 @@ BLOCK = 32
 
 
 class Blocks:
-    """The lowest and the highest of each 32 values of a curve that grows; nan where one of them is not finite."""
+    """The lowest and the highest of each 32 values of a growing curve; nan if one of them is not finite."""
 
     def __init__(self) -> None:
         self._lows, self._highs = array("d"), array("d")
@@ -88,7 +88,7 @@ class Blocks:
             highs(math.nan if made.odd else made.high)
 
     def column(self, values: array[float], start: int, stop: int) -> Column:
-        """Of the values from start to stop."""
+        """The column of the values from start to stop."""
         first, last = -(-start // BLOCK), min(stop // BLOCK, len(self._lows))
         if last - first < 2:
             return column(values[start:stop])
@@ -103,28 +103,28 @@ class Blocks:
 
 
 class Columns:
-    """The columns of one curve in one frame, kept while it grows."""
+    """The columns of one curve in one frame, updated while the curve grows."""
 
     def __init__(self) -> None:
         self._frame: tuple[Frame, bool] | None = None
         self._version: object = None
-        self._seen = 0
+        self._done = 0
         self._columns: list[Column | None] = []
         self._blocks = Blocks()
 
     def of(
         self, xs: array[float], ys: array[float], frame: Frame, version: object, *, along: bool = False
     ) -> list[Column | None]:
-        """`version` is another one when points of the curve changed that were there before; `along` which x it is."""
+        """The columns. `version` changes when old points changed; `along`: x is the time."""
         if version != self._version:
             self._version, self._frame, self._blocks = version, None, Blocks()
         if (frame, along) != self._frame:
-            self._frame, self._seen, self._columns = (frame, along), 0, [None] * frame.columns
+            self._frame, self._done, self._columns = (frame, along), 0, [None] * frame.columns
         self._blocks.follow(ys)
-        if self._seen < len(xs):
-            first = max(0, frame.place(xs[self._seen]) - 1) if self._seen else 0  # a rounding may fall either way
+        if self._done < len(xs):
+            first = max(0, frame.place(xs[self._done]) - 1) if self._done else 0  # rounding may put it into either
             self._make(xs, ys, frame, first)
-            self._seen = len(xs)
+            self._done = len(xs)
         return self._columns
 
     def _make(self, xs: array[float], ys: array[float], frame: Frame, first: int) -> None:
@@ -143,11 +143,11 @@ class Columns:
 # ---- dots -----------------------------------------------------------------------------------------------------------
 
 Range = tuple[int, int]
-"""The dots of one column, from the lowest to the highest."""
+"""The lowest and the highest dot of a column."""
 
 
 def ranges(columns: Sequence[Column | None], height: Callable[[float], int]) -> list[Range | None]:
-    """The dots of each column, joined to one line; it breaks where a column holds no number, not where no point is."""
+    """The dots of each column, joined to a line. The line breaks at a column without a number, not at an empty one."""
     made: list[Range | None] = [None] * len(columns)
     before: int | None = None
     last = 0
@@ -164,7 +164,7 @@ def ranges(columns: Sequence[Column | None], height: Callable[[float], int]) -> 
                 at = last + round((near - last) * (between - before) / (place - before))
                 made[between] = (at, at)
         made[place], before, last = (low, high), place, height(column.last)
-    # Neighbours meet in the middle of what is between them.
+    # Close the gap between neighbours in the middle.
     for place in range(1, len(made)):
         left, right = made[place - 1], made[place]
         if left is None or right is None:
@@ -179,13 +179,13 @@ def ranges(columns: Sequence[Column | None], height: Callable[[float], int]) -> 
 
 
 DOT_BITS = ((0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08))
-"""Of a cell of Braille: the left and the right column, from the foot to the top."""
+"""The dots of a Braille cell: its left and its right column, from bottom to top."""
 
 MASKS = tuple(tuple(tuple(sum(bits[low : high + 1]) for high in range(4)) for low in range(4)) for bits in DOT_BITS)
 
 
 def braille(found: Sequence[Range | None]) -> Iterator[tuple[int, int, str]]:
-    """The cells that have dots: row from the foot, column, character."""
+    """The cells with dots: row from the bottom, column, character."""
     cells: dict[tuple[int, int], int] = {}
     for place, dots in enumerate(found):
         if dots is None:
@@ -200,7 +200,7 @@ def braille(found: Sequence[Range | None]) -> Iterator[tuple[int, int, str]]:
 
 
 def in_ascii(found: Sequence[Range | None], char: str) -> Iterator[tuple[int, int, str]]:
-    """The same with one character a cell."""
+    """The same with one character per cell."""
     for across, dots in enumerate(found):
         if dots is not None:
             yield from ((row, across, char) for row in range(dots[0], dots[1] + 1))

@@ -1,28 +1,28 @@
-"""How many charts fit into a place, and where each stands. Pure."""
+"""How many charts fit into a pane, and their sizes. Pure."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from tui.charts.axes import LABEL_AT_MOST
+from tui.charts.axes import LABEL_WIDTH
 
 TABLE, LEAST_CHARTS = 34, 56
-"""Cells that the table wants beside the charts, and that the charts keep then."""
+"""The width of a table beside the charts, and the least width of the charts then."""
 
 TABLE_BELOW_FROM, TABLE_ROWS = 20, 5
-"""Lines that a narrow pane must have to show the table below, and how many it gets."""
+"""The height from which a narrow pane shows the table below, and the lines of that table."""
 
 CHART_WIDTH, CHART_HEIGHT, LOW_HEIGHT = 54, 8, 6
-"""What a chart wants; where two do not fit at that height, a low one will do."""
+"""The preferred size of a chart; and the least height, if two do not fit otherwise."""
 
 LABELLED_FROM = 11
-"""From this height on each chart says its steps; below, only those at the foot of the pane."""
+"""From this height, each chart has x ticks; below, only those in the last row."""
 
 GAP = 2
 
 
 class ChartGrid(NamedTuple):
-    """Where the table is, and how large it and the charts are."""
+    """The position and size of the table, and the size of the charts' area."""
 
     table: Literal["beside", "below", "none"]
     table_size: int
@@ -31,7 +31,7 @@ class ChartGrid(NamedTuple):
 
 
 class ChartCell(NamedTuple):
-    """Where one chart stands: its size, and whether the ticks of x are under it."""
+    """The size of one chart, and whether it has x ticks."""
 
     width: int
     height: int
@@ -39,7 +39,7 @@ class ChartCell(NamedTuple):
 
 
 def layout(width: int, height: int) -> ChartGrid:
-    """Charts and table in a pane of this size."""
+    """The layout of charts and table in a pane of this size."""
     if width >= LEAST_CHARTS + TABLE + 1:
         table = min(TABLE + (width - LEAST_CHARTS - TABLE) // 4, 46)
         return ChartGrid("beside", table, width - table, height)
@@ -49,8 +49,8 @@ def layout(width: int, height: int) -> ChartGrid:
 
 
 def places(width: int, height: int, count: int) -> list[list[ChartCell]]:
-    """Rows of charts, at most `count`; the first chart is as wide as all where there are several columns."""
-    if count <= 0 or height < 3 or width <= LABEL_AT_MOST + 4:
+    """Rows of at most `count` charts. With several columns, the first chart takes a whole row."""
+    if count <= 0 or height < 3 or width <= LABEL_WIDTH + 4:
         return []
     rows = max(1, height // CHART_HEIGHT, 2 if height >= 2 * LOW_HEIGHT else 1)
     across = max(1, (width + GAP) // (CHART_WIDTH + GAP))
@@ -66,7 +66,7 @@ def places(width: int, height: int, count: int) -> list[list[ChartCell]]:
 
 
 def shares(height: int, rows: int) -> list[int]:
-    """The lines of each row: the first has half as many again, and what is left over."""
+    """The height of each row: the first is half as high again, and gets the rest."""
     each = max(int(height / (rows + 0.5)), min(LOW_HEIGHT, height // rows))
     return [height - each * (rows - 1), *[each] * (rows - 1)]
 

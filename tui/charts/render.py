@@ -1,8 +1,7 @@
-"""One chart as lines of text: axes and ticks of plotext, the curves in them, and marks for what is no number. Pure.
+"""One chart as lines of text: axes and ticks by plotext, the curves, and marks for values that are no numbers. Pure.
 
-plotext is imported at the first chart, because the dashboard must paint before it. It draws the axes only when they
-move, which is seldom; see chart_dots for why the curves are not its own. Curves are told apart without colour as well:
-an earlier attempt carries its letter.
+plotext draws only the axes, and only when they change; see downsample for why it does not draw the curves. Curves
+differ without colour too: an earlier attempt shows its letter.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Literal, NamedTuple
 
-from tui.charts.axes import LABEL_AT_MOST, Limits, Tick
+from tui.charts.axes import LABEL_WIDTH, Limits, Tick
 from tui.charts.downsample import DOWN, NAN, UP, Column, Frame, braille, in_ascii, ranges
 from tui.charts.sparkline import plot
 from tui.style import Span
@@ -24,15 +23,15 @@ Look = Literal["now", "raw", "before"]
 STYLES: dict[Look, str] = {"now": "accent", "raw": "accent dim", "before": "dim"}
 AXES = "dim"
 
-AXIS = LABEL_AT_MOST + 1
-"""Cells left of the curves: the labels and the line."""
+AXIS = LABEL_WIDTH + 1
+"""Cells left of the curves: labels and axis."""
 
 LETTER_EVERY = 16
-"""Cells from one letter of an earlier attempt to the next."""
+"""Cells between two letters of an earlier attempt."""
 
 
 class Signs(NamedTuple):
-    """What is drawn over a chart, for a terminal that shows all of Unicode or only ASCII."""
+    """The symbols of a chart, in Unicode or in ASCII."""
 
     nan: str = "✗"
     up: str = "↑"
@@ -40,7 +39,7 @@ class Signs(NamedTuple):
     restart: str = "╎"
     save: str = "▴"
     dots_across: int = 2
-    """Of a cell of Braille: 2 by 4 dots."""
+    """Dots of a cell: 2 by 4 in Braille."""
     dots_up: int = 4
 
 
@@ -52,31 +51,31 @@ def signs(*, plain: bool) -> Signs:
 
 
 class CurveLine(NamedTuple):
-    """One curve to draw: its columns, and which it is."""
+    """A curve to draw: its columns and its style."""
 
     columns: Sequence[Column | None]
     look: Look
     letter: str = ""
-    """Of an earlier attempt."""
+    """The letter of an earlier attempt."""
 
 
 class Chart(NamedTuple):
-    """All that one chart shows."""
+    """The contents of one chart."""
 
     title: tuple[Span, ...]
     frame: Frame
     y: Limits
     curves: tuple[CurveLine, ...]
-    """Those drawn later lie over the ones before."""
+    """Later curves are drawn over earlier ones."""
     x_ticks: Sequence[Tick]
     y_ticks: Sequence[Tick]
     log: bool = False
     restarts: tuple[float, ...] = ()
     saves: tuple[float, ...] = ()
-    """Where a checkpoint was committed."""
+    """The steps or times of committed checkpoints."""
 
     def height(self, dots: int) -> Callable[[float], int]:
-        """From a value to its dot, of so many from the foot; zero and below lie on the foot of a log axis."""
+        """A function from a value to its dot, from the bottom. On a log axis, zero and below are at the bottom."""
         if self.log:
             low, least = math.log10(self.y.low), self.y.low
             share = (dots - 1) / (math.log10(self.y.high) - low)
@@ -89,12 +88,12 @@ class Chart(NamedTuple):
 
 
 def frame_of(x: Limits, width: int, *, plain: bool) -> Frame:
-    """The columns that a chart of this width has for this stretch of its axis."""
+    """The frame of a chart of this width."""
     return Frame(x.low, x.high, max(1, width - AXIS) * signs(plain=plain).dots_across)
 
 
 def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: bool) -> list[tuple[Span, ...]]:
-    """A title line, then the plot: `height` lines of `width` cells; `labelled`: the last has the ticks of x."""
+    """A title line, then the plot: `height` lines of `width` cells. `labelled`: the last line has the x ticks."""
     sign = signs(plain=plain)
     rows = height - 2 - labelled
     x_ticks = tuple((chart.x_share(at), label) for at, label in chart.x_ticks) if labelled else ()
@@ -116,13 +115,13 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
 
 
 def one_a_line(ticks: Sequence[Tick], rows: int) -> tuple[Tick, ...]:
-    """The ticks of y, the highest where several are on one line: plotext keeps its own in a set, and takes any."""
+    """The y ticks, one per line: plotext would take any of several on one line."""
     return tuple({round(share * (rows - 1)): (share, label) for share, label in ticks}.values())
 
 
 def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
-    """An empty plot; its ticks are at shares of the axes, from 0 to 1. Each axis is drawn alone, with nothing beside
-    it: plotext takes its time for every cell, and one of the two has mostly not moved."""
+    """An empty plot. Ticks are at shares of the axes, from 0 to 1. Each axis is drawn (and cached) alone: plotext is
+    slow for each cell, and mostly only one axis changes."""
     below = 1 + bool(x_ticks)
     upright = drawn(AXIS + 2, height, ((0.5, " "),) if x_ticks else (), y_ticks)
     along = drawn(width, below + 2, x_ticks, ())
@@ -131,22 +130,22 @@ def axes(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick
 
 @lru_cache(256)
 def drawn(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...]) -> tuple[str, ...]:
-    """What plotext draws of a plot with nothing in it."""
-    labels = [(share, label.rjust(LABEL_AT_MOST)) for share, label in y_ticks] or [(0.0, " " * LABEL_AT_MOST)]
+    """An empty plot by plotext."""
+    labels = [(share, label.rjust(LABEL_WIDTH)) for share, label in y_ticks] or [(0.0, " " * LABEL_WIDTH)]
     nothing = [[(-10.0, -10.0)]]  # outside; without any point plotext draws no axes
     return tuple(plot(nothing, Limits(0, 1), Limits(0, 1), x_ticks, labels, width, height, marker=" "))
 
 
 def dots(curve: CurveLine, height: Callable[[float], int], *, plain: bool) -> Iterator[tuple[int, int, str]]:
-    """The cells of a curve: row from the foot, column, character."""
+    """The cells of a curve: row from the bottom, column, character."""
     found = ranges(curve.columns, height)
     return in_ascii(found, {"now": "*", "raw": ".", "before": curve.letter}[curve.look]) if plain else braille(found)
 
 
-# ---- what is marked over it ----------------------------------------------------------------------------------------
+# ---- marks over the curves ----------------------------------------------------------------------------------------
 
 Mark = tuple[int, int, str, str]
-"""Line and column of the curves' area, sign, style."""
+"""Line, column, symbol, style."""
 
 
 def restart_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
@@ -157,7 +156,7 @@ def restart_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
 
 
 def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
-    """nan and infinities at their step; on a log axis also what is not above zero."""
+    """Marks for nan and infinities; on a log axis also for values that are not above zero."""
     for curve in chart.curves:
         style = "crit dim" if curve.look == "before" else "crit"
         for place, column in enumerate(curve.columns):
@@ -173,7 +172,7 @@ def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
 
 
 def letter_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
-    """The letters of earlier attempts, here and there on their curves."""
+    """The letters of earlier attempts on their curves."""
     height = chart.height(max(1, rows * sign.dots_up))
     for number, curve in enumerate(one for one in chart.curves if one.letter):
         for cell in range(2 + 5 * number, chart.frame.columns // sign.dots_across, LETTER_EVERY):
@@ -195,13 +194,13 @@ class Canvas:
         self.styles = [[AXES] * width for _ in texts]
 
     def put(self, row: int, column: int, char: str, style: str) -> None:
-        """Draw in the curves' area, or on the axis under it."""
+        """Draw over the curves, or on the x axis."""
         at = AXIS + column
         if 0 <= row <= self.rows and row < len(self.chars) and at < self.width:
             self.chars[row][at], self.styles[row][at] = char, style
 
     def put_beside(self, row: int, column: int, char: str, style: str) -> None:
-        """The same where the present attempt does not stand; a restart's line only where nothing does."""
+        """Draw where the current attempt is not; the line of a restart only in empty cells."""
         at = AXIS + column
         if not (0 <= row < min(self.rows, len(self.chars)) and at < self.width):
             return

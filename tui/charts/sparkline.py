@@ -1,6 +1,6 @@
-"""The last hour of a number as lines of text, on an axis that never moves: flat 5 % and flat 95 % must not look alike.
+"""The last hour of a number as lines of text. The axis is fixed, so that flat 5 % and flat 95 % do not look alike.
 
-plotext draws; it is imported at the first plot, because the dashboard must paint before it.
+plotext is imported at the first plot, because the import would delay the dashboard's first paint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LEAST_WIDTH, LEAST_HEIGHT = 26, 7
 
 
 class Axis(NamedTuple):
-    """What a plot shows: the title, the fixed top of its axis, and the ticks."""
+    """The title, the fixed top and the ticks of a y axis."""
 
     metric: str
     title: str
@@ -32,9 +32,9 @@ Point = tuple[float, float]
 
 
 def stretches(series: Series, now: Instant, count: int, span: float = HOUR) -> list[list[Point]]:
-    """The means of at most `count` slices of the span, as unbroken stretches of (minutes, value).
+    """The means of at most `count` slices of the span, as stretches of (minutes, value) without gaps.
 
-    Slices are cut at fixed times, not at ages: an old slice keeps its mean, so a plot moves once a slice, not always.
+    Slices begin at fixed times, not at ages: an old slice keeps its mean, so a plot changes once a slice.
     """
     slice_s = span / count
     last = math.floor(now / slice_s)
@@ -42,15 +42,15 @@ def stretches(series: Series, now: Instant, count: int, span: float = HOUR) -> l
     for offset, value in zip(series.offsets, series.values, strict=True):
         if -offset <= span and not math.isnan(value):
             place = math.floor((now + offset) / slice_s) - last
-            total, seen = sums.get(place, (0.0, 0))
-            sums[place] = (total + value, seen + 1)
+            total, number = sums.get(place, (0.0, 0))
+            sums[place] = (total + value, number + 1)
     found: list[list[Point]] = []
     before = None
     for place in sorted(sums):
         if before is None or place - before > 2:
             found.append([])
-        total, seen = sums[place]
-        found[-1].append((place * slice_s / 60.0, total / seen))
+        total, number = sums[place]
+        found[-1].append((place * slice_s / 60.0, total / number))
         before = place
     return found
 
@@ -66,7 +66,7 @@ def plot(
     *,
     marker: str,
 ) -> list[str]:
-    """What plotext draws of these lines: at most `height` texts."""
+    """A plot of these lines by plotext: at most `height` texts."""
     import plotext
 
     plotext.clear_figure()
@@ -87,13 +87,13 @@ def plot(
 def picture(
     axis: Axis, value: str, series: Series, now: Instant, width: int, height: int, *, plain: bool = False
 ) -> list[tuple[Span, ...]]:
-    """A title line with the present value, then the plot: `height` lines of `width` cells."""
+    """A title line with the current value, then the plot: `height` lines of `width` cells."""
     lines = stretches(series, now, max(12, 2 * (width - 8)))
     title = f"{axis.title} "[:width]
     head = (Span(title, "bold"), Span(value[: width - len(title)].ljust(width - len(title)), "accent"))
     if not lines:
-        said = "no history yet".center(width)[:width]
-        rest = [(Span(said if y == (height - 1) // 2 else " " * width, "dim"),) for y in range(height - 1)]
+        note = "no history yet".center(width)[:width]
+        rest = [(Span(note if y == (height - 1) // 2 else " " * width, "dim"),) for y in range(height - 1)]
         return [head, *rest]
     marker = "*" if plain else "braille"
     x, x_ticks = Limits(-HOUR / 60, 0.0), ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, "now"))
@@ -102,12 +102,12 @@ def picture(
 
 
 def coloured(text: str) -> tuple[Span, ...]:
-    """The curve stands out, its axes do not."""
+    """The curve is in the accent colour, the axes are dim."""
     pieces = groupby(text, lambda char: "accent" if char == "*" or "\u2801" <= char <= "\u28ff" else "dim")
     return tuple(Span("".join(chars), style) for style, chars in pieces)
 
 
 def side_by_side(pictures: Sequence[Sequence[tuple[Span, ...]]], gap: int = 2) -> list[tuple[Span, ...]]:
-    """Pictures of one height beside each other."""
+    """Pictures of the same height, side by side."""
     rows = zip(*pictures, strict=True)
     return [(*first, *chain.from_iterable((Span(" " * gap), *part) for part in rest)) for first, *rest in rows]

@@ -1,4 +1,4 @@
-"""What stands beside the charts: the latest values with their change, the state of the W&B run, what is wrong. Pure."""
+"""The texts around the charts: latest values and their changes, the state of the W&B run, problems. Pure."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tui.widgets import Row, sentence
 CHANGE_STEPS = 100
 
 SILENT_AFTER: Seconds = 600.0
-"""W&B itself calls a run crashed after about this long without a heartbeat."""
+"""After about this time without a heartbeat, W&B calls a run crashed."""
 
 
 # ---- values --------------------------------------------------------------------------------------------------------
 
 
 class Change(NamedTuple):
-    """From the value so many steps ago to the last one."""
+    """The change from the value so many steps ago to the last one."""
 
     by: float
     steps: int
@@ -36,7 +36,7 @@ def reading(copy: Copy) -> float | None:
 
 
 def change(copy: Copy) -> Change | None:
-    """Over the last 100 steps: over fewer where there are no more, over more where it is logged more seldom."""
+    """The change over 100 steps: over fewer if there are not as many, over more if the metric is logged less often."""
     if len(copy) < 2:
         return None
     last = copy.steps[-1]
@@ -61,7 +61,7 @@ def number(value: float) -> str:
 
 
 def signed(found: Change | None) -> str:
-    """`+0.012`, `-3.4k`; `=` for no change, and `-` where there is nothing to compare with."""
+    """`+0.012`, `-3.4k`; `=` for no change, `-` if there is no earlier value."""
     if found is None:
         return "-"
     return "=" if found.by == 0 else ("+" if found.by > 0 else "") + number(found.by)
@@ -72,18 +72,18 @@ def value_style(value: float | None) -> str:
 
 
 def title(key: str, value: float | None, found: Change | None, note: str, width: int) -> tuple[Span, ...]:
-    """The line over a chart, exactly `width` cells: its metric, its latest value, how that changed."""
-    told = "" if value is None else number(value)
+    """The line over a chart, exactly `width` cells: metric, latest value and change."""
+    latest = "" if value is None else number(value)
     moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {found.steps} steps"
-    name = shorten(clean(key), max(8, width - cell_width(told) - 3))
-    room = max(0, width - cell_width(name) - 2 - cell_width(told))
+    name = shorten(clean(key), max(8, width - cell_width(latest) - 3))
+    room = max(0, width - cell_width(name) - 2 - cell_width(latest))
     rest = f"  {note}" if note else moved
     rest = rest if cell_width(rest) <= room else ""
     rest += " " * (room - cell_width(rest))
     return (
         Span(name, "bold"),
         Span("  "),
-        Span(told, value_style(value) or "accent"),
+        Span(latest, value_style(value) or "accent"),
         Span(rest, "warn" if note else "dim"),
     )
 
@@ -97,7 +97,7 @@ def head(width: int) -> tuple[Span, ...]:
 
 
 def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str], width: int) -> list[Row]:
-    """The charted metrics in their order, then what else W&B has as the latest."""
+    """The charted metrics in their order, then the other latest values of W&B."""
     made = [value_row(key, reading(copy), change(copy), width, style="") for key, copy in charted]
     known = {key for key, _ in charted}
     return made + [
@@ -134,7 +134,7 @@ PHASES: Mapping[GroupPhase, tuple[str, str]] = {
 
 
 def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) -> tuple[Span, ...]:
-    """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much of it as fits."""
+    """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much as fits."""
     symbol, look = PHASES[wandb.phase]
     look = "dim" if stale else look
     spans = [Span(f"{symbol} ", look)]
@@ -172,36 +172,36 @@ def heartbeat(wandb: Wandb, run: WandbRun, now: Instant) -> Span:
 
 
 def trouble(source: Source | None) -> tuple[str, str] | None:
-    """What is wrong with its source, and what to do about it."""
+    """The error of the source, and its hint."""
     if source is None or source.error is None:
         return None
     return clean(source.error), clean(source.hint or "")
 
 
-TELLS = frozenset[GroupPhase]({"several", "waiting", "overdue"})
-"""The phases that somebody should know of."""
+WARNING_PHASES = frozenset[GroupPhase]({"several", "waiting", "overdue"})
+"""The phases that are shown as a warning."""
 
 NOTE_LINES = 3
 
 
 def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: int) -> list[tuple[Span, ...]]:
-    """Over the charts: what is wrong with the source, with the group, with the loss."""
-    said: list[tuple[str, str]] = []
+    """The lines over the charts: problems of the source, of the group and of the loss."""
+    problems: list[tuple[str, str]] = []
     if problem is not None:
-        said.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
-    if wandb.phase in TELLS and wandb.why:
+        problems.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
+    if wandb.phase in WARNING_PHASES and wandb.why:
         symbol, look = PHASES[wandb.phase]
         since = "" if wandb.since is None else f", for {calm_age(max(0.0, now - wandb.since))}"
-        said.append((f"{symbol} {clean(wandb.why)}{since}", look))
+        problems.append((f"{symbol} {clean(wandb.why)}{since}", look))
     if wandb.loss_why:
         symbol, look = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
-        said.append((f"{symbol} {clean(wandb.loss_why)}", look))
-    return [line for words, look in said for line in beginning(words, width, look)]
+        problems.append((f"{symbol} {clean(wandb.loss_why)}", look))
+    return [line for text, look in problems for line in beginning(text, width, look)]
 
 
-def beginning(words: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:
-    """So many lines of it, and a sign where it goes on: all of it is in the run's detail."""
-    lines = list(sentence(words, width, style))
+def beginning(text: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:
+    """The first lines of a text, with `…` if there are more: the run's screen shows all."""
+    lines = list(sentence(text, width, style))
     yield from lines[: NOTE_LINES - 1]
     for line in lines[NOTE_LINES - 1 : NOTE_LINES]:
         more = "…" if len(lines) > NOTE_LINES else ""
@@ -209,7 +209,7 @@ def beginning(words: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:
 
 
 def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | None) -> list[tuple[str, str]]:
-    """The sentences in place of the charts; none when there are charts."""
+    """The sentences that replace the charts; empty if there are charts."""
     if wanted is None:
         return [("No run is selected.", "dim")]
     if run is None:

@@ -1,4 +1,4 @@
-"""How charts are looked at: by step or by time, which part, smoothed, with earlier attempts. Keys make another."""
+"""The view of charts: by step or by time, the window, smoothing, earlier attempts. Each key returns a new view."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SPANS: dict[Span, tuple[Seconds, str]] = {
 }  # fmt: skip
 
 WEIGHTS = (0.0, 0.6, 0.9, 0.99)
-"""What `o` goes through; 0.6 is where TensorBoard begins."""
+"""The levels of `o`; 0.6 is the default of TensorBoard."""
 
 LEAST_STEPS, LEAST_SECONDS = 10.0, 10.0
-"""Nobody looks closer than this."""
+"""The narrowest window."""
 
 
 class View(NamedTuple):
-    """What the keys have chosen; the same for all charts, so that what happened at one step stands in one column."""
+    """The chosen options. All charts share them, so that one step is in the same column of all charts."""
 
     by_time: bool = False
     log: bool = False
@@ -31,16 +31,16 @@ class View(NamedTuple):
     span: Span = "all"
     compare: bool = True
     width: float | None = None
-    """Of the window that was zoomed into, in steps or seconds; null: what `span` says."""
+    """The width of the zoomed window in steps or seconds; None: see `span`."""
     end: float | None = None
-    """Where the window ends; null: it follows the end of the curves."""
+    """The end of the window; None: it follows the end of the curves."""
 
     @property
     def is_zoomed(self) -> bool:
         return self.width is not None
 
-    def words(self) -> tuple[str, ...]:
-        """What is not as it was at the start, in words; the most important first."""
+    def labels(self) -> tuple[str, ...]:
+        """The options as short texts, the most important first."""
         part = "zoomed" if self.is_zoomed else SPANS[self.span][1]
         held = ("held",) if self.end is not None else ()
         return (
@@ -51,7 +51,7 @@ class View(NamedTuple):
     # ---- keys ----
 
     def other_axis(self, part: Limits | None) -> View:
-        """The same by the other axis; `part` is what a window is there, where that is known."""
+        """The same view by the other axis; `part` is its window there, if known."""
         other = self.whole()._replace(by_time=not self.by_time)
         if part is None:
             return other
@@ -74,13 +74,13 @@ class View(NamedTuple):
         return self._replace(width=None, end=None)
 
     def closer(self, shown: Limits, data: Limits) -> View:
-        """Half of it: about the middle, or about the end while that is followed."""
+        """Half the window: around its middle, or at the end while it follows the end."""
         least = LEAST_SECONDS if self.by_time else LEAST_STEPS
         width = max((min(shown.high, data.high) - max(shown.low, data.low)) / 2, least)
         return self._replace(width=width, end=None if self.end is None else self.end - width / 2)
 
     def farther(self, data: Limits) -> View:
-        """Twice as much; whatever is as wide as the curves is all of them."""
+        """Twice the window; all, if it is as wide as the curves."""
         if self.width is None:
             return self._replace(span="all")
         width = 2 * self.width
@@ -90,7 +90,7 @@ class View(NamedTuple):
         return self._replace(width=width)._ending(end, data)
 
     def moved(self, by: int, shown: Limits, data: Limits) -> View:
-        """A quarter of the window earlier or later; at the end of the curves it follows them again."""
+        """The window a quarter earlier or later; at the end of the curves, it follows them again."""
         width = self.width if self.width is not None else shown.high - shown.low
         if width >= data.high - data.low:
             return self
@@ -102,13 +102,13 @@ class View(NamedTuple):
 
 
 def reach(copies: Sequence[Copy], *, by_time: bool) -> Limits | None:
-    """From the first point of these curves to the last of all."""
+    """The range from the first to the last point of these curves."""
     ends = [(xs[0], xs[-1]) for copy in copies if (xs := copy.xs(by_time=by_time))]
     return Limits(min(first for first, _ in ends), max(last for _, last in ends)) if ends else None
 
 
 def window(view: View, data: Limits, lead: Copy) -> Limits:
-    """What is to be seen of curves that reach so far; `lead` knows which step an hour ago was."""
+    """The visible range of curves with this extent; `lead` converts between steps and times."""
     if view.width is not None:
         end = data.high if view.end is None else view.end
         return Limits(max(data.low, end - view.width), end)

@@ -27,7 +27,7 @@ class Entry(NamedTuple):
     """One line of the menu: a verb, and the refusal when it is impossible for all rows."""
 
     verb: Verb
-    words: str
+    text: str
     refusal: str
 
 
@@ -93,7 +93,7 @@ def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[En
             offers.setdefault(offer.verb, []).append(offer)
     found = {verb: _entry(verb, several) for verb, several in offers.items() if verb != "unsave"}
     if "unkill" in found:  # its plan lists the armed switches of both kinds
-        found["unkill"] = found["unkill"]._replace(words=SWITCH)
+        found["unkill"] = found["unkill"]._replace(text=SWITCH)
     held = [found[verb] for verb in ("hold", "release") if verb in found]
     if len(held) == 2 and any(entry.refusal for entry in held):  # both have one key: omit the impossible one
         found.pop("hold" if held[0].refusal and not held[1].refusal else "release")
@@ -111,11 +111,11 @@ def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
 
 def rows(found: Sequence[Entry], width: int) -> list[Row]:
     """The lines. A refused verb is dim, with its reason cut to fit: the full reason stands below."""
-    return [row(entry, max(cell_width(one.words) for one in found), width) for entry in found]
+    return [row(entry, max(cell_width(one.text) for one in found), width) for entry in found]
 
 
 def row(entry: Entry, column: int, width: int) -> Row:
-    key, words = f" {key_of(entry.verb):<3}", entry.words + " " * (column - cell_width(entry.words))
+    key, words = f" {key_of(entry.verb):<3}", entry.text + " " * (column - cell_width(entry.text))
     if not entry.refusal:
         return Row(entry.verb, (Span(key, "accent bold"), Span(words)))
     why = shorten(f"  no: {entry.refusal}", width - cell_width(key) - cell_width(words))

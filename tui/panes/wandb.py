@@ -179,19 +179,19 @@ class WandbPane(Pane):
         pages, page = self._pages(wandb.keys)
         drawn = (run.name, paths, wandb.keys, wandb.points, self.view, shape, self._plain, saved, self.alone, page)
         if drawn != self._drawn:
-            self.charts.look(paths, wandb.keys, pages[page])
+            self.charts.update(paths, wandb.keys, pages[page])
             self.charts.saves = saved
             self._pictures = self.charts.draw(self.view, pages[page], shape.width, shape.height, plain=self._plain)
             self._drawn = () if self.charts.is_behind else drawn
             if self.charts.is_behind:
                 self._draw_later()
         summary = wandb.current.summary if wandb.current is not None else {}
-        self.lines.set_rows(rows([(key, self.charts.now(key)) for key in wandb.keys], summary, table_width(shape)))
+        self.lines.set_rows(rows([(key, self.charts.current(key)) for key in wandb.keys], summary, table_width(shape)))
 
     def _draw_frame(self, run: Run, wandb: Wandb) -> None:
         """The frame: whose charts, how they are shown, and what the signs mean."""
         name = "" if wandb.current is None else clean(wandb.current.name)
-        self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.words()))
+        self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.labels()))
         named = {one.path: clean(one.name) or one.id for one in wandb.runs if self.charts.has_curves(one.path)}
         names = [named.get(path, "") for path in self.charts.paths[1:]]
         self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self._plain)))
@@ -260,7 +260,7 @@ class WandbPane(Pane):
         self._in_window(partial(self.view.moved, by))
 
     def _in_window(self, change: Callable[[Limits, Limits], View]) -> None:
-        data, shown = self.charts.data(self.view), self.charts.x
+        data, shown = self.charts.extent(self.view), self.charts.x
         if data is not None and shown is not None:
             self._look(change(shown, data))
 

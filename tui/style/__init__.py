@@ -1,4 +1,4 @@
-"""tui.style."""
+"""Number formats, symbols, the layout of the main screen, and colour themes."""
 
 from __future__ import annotations
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tui.charts.axes import (
     DAY,
     HOUR,
-    LABEL_AT_MOST,
-    ROOM_BEFORE,
-    ROOM_LEFT,
+    LABEL_WIDTH,
     X_PARTS,
+    X_SPARE,
     Y_PARTS,
+    Y_SPARE,
     Limits,
     clock_ticks,
     rounded,
@@ -30,7 +30,7 @@ NOON = 1_790_078_400.0
 
 
 def y(old: Limits | None, low: float, high: float, *, log: bool = False) -> Limits:
-    return settled(old, low, high, parts=Y_PARTS, room=ROOM_LEFT, log=log)
+    return settled(old, low, high, parts=Y_PARTS, spare=Y_SPARE, log=log)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_axis_opens_at_once_and_closes_in_when_half_is_empty() -> None:
 def test_a_growing_run_moves_its_axis_a_few_times_and_not_with_each_step() -> None:
     limits, moves = None, 0
     for step in range(100, 20_000, 10):
-        before, limits = limits, settled(limits, 0.0, float(step), parts=X_PARTS, room=ROOM_BEFORE)
+        before, limits = limits, settled(limits, 0.0, float(step), parts=X_PARTS, spare=X_SPARE)
         moves += before != limits
 
     assert moves < 60
@@ -94,7 +94,7 @@ def test_limits_always_hold_the_data_and_ticks_stand_within_them(low: float, spa
     assert limits.low < limits.high
     for at, label in ticks(limits, 4, log=log):
         assert limits.low - slack <= at <= limits.high + slack
-        assert len(label) <= LABEL_AT_MOST
+        assert len(label) <= LABEL_WIDTH
 
 
 @given(st.integers(1, 12), st.floats(1e-6, 1e9), st.booleans())

@@ -45,10 +45,10 @@ def test_each_read_asks_for_what_came_since_the_one_before() -> None:
     store = Store()
     copies = Copies(store.ask)
     store.log(range(1000))
-    copies.look(PATH, KEY)
+    copies.update(PATH, KEY)
     store.log([1000.0, 1001.0], [5.0, 6.0])
 
-    copy = copies.look(PATH, KEY)
+    copy = copies.update(PATH, KEY)
 
     assert store.handed == 1002
     assert list(copy.steps[-2:]) == [1000.0, 1001.0]
@@ -67,10 +67,10 @@ def test_a_curve_that_was_thinned_is_read_anew() -> None:
     store = Store()
     copies = Copies(store.ask)
     store.log(range(POINTS_AT_MOST))
-    version = copies.look(PATH, KEY).version
+    version = copies.update(PATH, KEY).version
     store.log([float(POINTS_AT_MOST)])
 
-    copy = copies.look(PATH, KEY)
+    copy = copies.update(PATH, KEY)
 
     assert len(copy) == len(store.read(PATH, KEY).steps) < POINTS_AT_MOST
     assert copy.version != version
@@ -151,7 +151,7 @@ def test_a_copy_that_is_not_shown_any_more_is_forgotten() -> None:
     store = Store()
     copies = Copies(store.ask)
     store.log([1.0])
-    copies.look(PATH, KEY)
+    copies.update(PATH, KEY)
 
     copies.keep(("another/run/id",), (KEY,))
 

@@ -31,7 +31,7 @@ def seen(view: View, data: Limits = ALL) -> Limits:
 
 def test_at_first_all_is_seen() -> None:
     assert seen(View()) == ALL
-    assert View().words() == ("all", "by step")
+    assert View().labels() == ("all", "by step")
 
 
 def test_zooming_in_keeps_following_the_end() -> None:
@@ -46,7 +46,7 @@ def test_a_window_that_was_moved_back_stays_and_says_so_and_at_the_end_it_follow
 
     assert seen(held) == Limits(3_750.0, 8_750.0)
     assert seen(held, Limits(0.0, 11_000.0)) == Limits(3_750.0, 8_750.0)
-    assert "held" in held.words()
+    assert "held" in held.labels()
     assert held.moved(1, seen(held), ALL) == view
 
 
@@ -106,7 +106,7 @@ def test_d_goes_through_the_spans_and_o_through_the_weights() -> None:
     view, spans, weights = View(), [], []
     for _ in range(3):
         view = view.other_span()
-        spans.append(view.words()[0])
+        spans.append(view.labels()[0])
     for _ in range(4):
         view = view.smoother()
         weights.append(view.weight)
@@ -117,7 +117,7 @@ def test_d_goes_through_the_spans_and_o_through_the_weights() -> None:
 
 def test_what_is_not_usual_is_said() -> None:
     view = View(by_time=True, log=True, weight=0.9, compare=False, width=10.0, end=5.0)
-    assert view.words() == ("zoomed", "held", "by time", "log", "smooth 0.9", "alone")
+    assert view.labels() == ("zoomed", "held", "by time", "log", "smooth 0.9", "alone")
 
 
 @pytest.mark.parametrize("by_time", [False, True])

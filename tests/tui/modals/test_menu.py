@@ -60,7 +60,7 @@ def test_read_only_refuses_everything_in_words() -> None:
 def test_over_several_rows_a_verb_is_refused_only_when_all_refuse_it() -> None:
     found = {entry.verb: entry for entry in entries((RUN, OTHER), state(), NOW)}  # type: ignore[arg-type]
 
-    assert found["kill"].words == "Kill: 1 of 2 rows"
+    assert found["kill"].text == "Kill: 1 of 2 rows"
     assert not found["kill"].refusal
     assert found["queue"].refusal
 

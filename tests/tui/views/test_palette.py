@@ -83,7 +83,7 @@ async def test_every_word_of_the_footer_is_found(app: Dashboard, place: str) -> 
     for key in (*footer(place), *footer_acts(place)):
         matches = find_commands(key.short, offered)
         hits = [hit for hit in matches if not (hit.kind == "pane" and key.short.lower() in panes)]
-        assert (hits[0].cap, hits[0].text) == (key.cap, key.words), key.short
+        assert (hits[0].cap, hits[0].text) == (key.cap, key.text), key.short
 
 
 async def test_every_run_node_job_alert_and_theme_is_found_by_its_name(app: Dashboard) -> None:
@@ -137,7 +137,7 @@ async def test_no_short_word_leads_to_an_action_but_the_start_of_its_verb(app: D
 
 @given(st.text(ascii_lowercase, min_size=1, max_size=4) | st.text(min_size=1, max_size=12))
 async def test_an_action_fits_the_start_of_its_verb_and_nothing_else(typed: str) -> None:
-    acts = [Command("act", key.words, names_of(key), "", key.cap) for key in KEYS if key.scope in ACTS]
+    acts = [Command("act", key.text, names_of(key), "", key.cap) for key in KEYS if key.scope in ACTS]
     query = " ".join(typed.casefold().split())
 
     expected = {act.cap for act in acts if any(name.startswith(query) for name in act.names)}

@@ -66,7 +66,7 @@ async def test_a_where_nothing_fires_means_the_worst_and_says_so() -> None:
 async def test_a_where_no_alert_fires_says_so() -> None:
     async with showing(calm()) as (backend, pilot):
         assert "no alert needs an acknowledgement" in await press(pilot, "a")
-        assert "no alert fires" in await press(pilot, "escape", "m")
+        assert "no alert is firing" in await press(pilot, "escape", "m")
         assert backend.asked == []
 
 
