@@ -77,7 +77,10 @@ class Backoff:
         """The row's problem for an error. While in doubt there is no error yet, and the queue is polled."""
         self._problem = (error.message, error.hint or None)
         if self.needs_job:
-            self._problem = (f"{NEEDS_A_JOB}, and has not noticed yours", f"its job may be starting; try: ssh {name}")
+            self._problem = (
+                f"{NEEDS_A_JOB}, and does not see yours yet",
+                f"your job may still be starting; try: ssh {name}",
+            )
         if self._since is None and not self._has_doubted and self.is_ours():
             self._has_doubted = True
             self._since = self._clock.monotonic()

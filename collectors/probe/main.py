@@ -168,7 +168,7 @@ class Probe:
             self.crashes = 1 if time.monotonic() - child.started_at > MAX_RETRY else self.crashes + 1
             self.restart_at = time.monotonic() + min(60, 2**self.crashes)
             where = " in " + name if since else ""
-            self.report_trouble("worker", "its worker ended by itself (%s)%s" % (child.exit_text(), where))
+            self.report_trouble("worker", "the probe's worker crashed (%s)%s" % (child.exit_text(), where))
 
     def abandon(self, child: Child, name: str, why: str) -> None:
         """Leave an operation out until its process has exited and a trial of it succeeds."""

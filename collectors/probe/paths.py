@@ -60,7 +60,7 @@ def missing(path: bytes) -> str:
             break
         except (FileNotFoundError, NotADirectoryError):
             parent = os.path.dirname(parent)
-    return "does not exist; the nearest parent that does is %s" % shown(parent or b".")
+    return "does not exist; the nearest existing parent is %s" % shown(parent or b".")
 
 
 def kind(mode: int) -> str:

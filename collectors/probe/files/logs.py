@@ -222,7 +222,7 @@ class Logs:
         try:
             compiled = re.compile(expression) if expression else None
         except re.error as error:
-            self._trouble = "no lines are kept in a burst: the expression for step lines is invalid: %s" % error
+            self._trouble = "step lines are not kept in bursts: their expression is invalid: %s" % error
         for follower in self._followers.values():
             follower.lines.keep = compiled
 

@@ -52,15 +52,15 @@ class Switch:
             try:
                 found = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
-                return {"exists": False, "error": "a symbolic link to nothing: does not arm the switch"}
+                return {"exists": False, "error": "a dangling symbolic link: it does not arm the switch"}
         if stat.S_ISDIR(found.st_mode):
-            return {"exists": False, "error": "a directory, not a switch file; some trainers may take it for one"}
+            return {"exists": False, "error": "a directory instead of a file; some trainers may still react to it"}
         return dict(self._content(path, found), exists=True, mtime=found.st_mtime, owner=user_name(found.st_uid))
 
     def _content(self, path: bytes, found: os.stat_result) -> "Line":
         """Its text, read again only when the file has changed."""
         if not stat.S_ISREG(found.st_mode):
-            return {"error": "armed by %s; never read" % paths.kind(found.st_mode)}
+            return {"error": "armed by %s; its text is not read" % paths.kind(found.st_mode)}
         signature = (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
         if signature != self._signature:
             try:

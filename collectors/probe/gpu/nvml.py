@@ -106,7 +106,7 @@ class Gpus:
     def reopen(self) -> "list[Line]":
         """Close and open NVML in one operation: a GPU has new handles after a reset, and the others show no gap."""
         self.must_reopen = False
-        self.close("NVML is being opened again")
+        self.close("NVML is being reopened")
         return self.open()
 
     def on_the_bus(self) -> int:

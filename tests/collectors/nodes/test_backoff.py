@@ -80,8 +80,8 @@ def test_a_refusal_under_a_running_job_is_an_error_in_words() -> None:
     assert host.asked == 1
     host.says(True, after=3)
     told = host.source("retrying")
-    assert told.error == f"{NEEDS_A_JOB}, and has not noticed yours"
-    assert told.hint == "its job may be starting; try: ssh n1"
+    assert told.error == f"{NEEDS_A_JOB}, and does not see yours yet"
+    assert told.hint == "your job may still be starting; try: ssh n1"
 
 
 def test_a_loss_under_a_job_is_no_fault_until_its_queue_has_spoken() -> None:

@@ -100,11 +100,11 @@ def listing_through(tmp_path: Path, target: Path) -> Any:
 
 def test_a_missing_directory_names_the_nearest_parent(tmp_path: Path):
     found = listing(tmp_path / "no" / "ckpt")
-    assert found.error == f"does not exist; the nearest parent that does is {tmp_path}"
+    assert found.error == f"does not exist; the nearest existing parent is {tmp_path}"
     assert found.entries == ()
     (tmp_path / "file").touch()
     assert listing(tmp_path / "file").error == "not a directory"
-    assert listing(tmp_path / "file" / "x").error == f"does not exist; the nearest parent that does is {tmp_path}/file"
+    assert listing(tmp_path / "file" / "x").error == f"does not exist; the nearest existing parent is {tmp_path}/file"
     assert "embedded null" in listing(Path("/tmp/a\0b")).error
 
 

@@ -78,13 +78,13 @@ def test_a_missing_path_names_the_nearest_parent_that_exists(tmp_path: Path):
     [reading] = said(disks.Disks({"disks": [str(tmp_path / "runs" / "a")]}))
     [sample] = reading.d
     assert (sample.state, sample.total_bytes) == ("error", None)
-    assert sample.error == f"does not exist; the nearest parent that does is {tmp_path}"
+    assert sample.error == f"does not exist; the nearest existing parent is {tmp_path}"
 
 
 def test_a_path_below_a_file_is_missing_too(tmp_path: Path):
     (tmp_path / "file").touch()
     [reading] = said(disks.Disks({"disks": [str(tmp_path / "file" / "x")]}))
-    assert reading.d[0].error == f"does not exist; the nearest parent that does is {tmp_path}/file"
+    assert reading.d[0].error == f"does not exist; the nearest existing parent is {tmp_path}/file"
 
 
 def test_a_path_no_kernel_takes_is_an_error_and_nothing_else():

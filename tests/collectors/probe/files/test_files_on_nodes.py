@@ -95,7 +95,7 @@ def test_the_senses_work_under_this_python_in_the_c_locale(version: str, tmp_pat
     worker.ask(sense="logs", spec={"logs": [{"id": "ü", "pattern": str(folder / "zug*.out")}], "keep": KEEP})
     here, missing = (reading.d[0] for reading in worker.all("disks"))
     assert (here.state, here.path, here.total_bytes > 0) == ("ok", str(folder), True)
-    assert missing.error == f"does not exist; the nearest parent that does is {folder}"
+    assert missing.error == f"does not exist; the nearest existing parent is {folder}"
     [switch] = worker.all("switches")
     assert (switch.s[0].exists, switch.s[0].text) == (True, "weil é\n")
     [chunk] = worker.all("logs")

@@ -141,7 +141,7 @@ def test_a_renamed_file_is_read_while_its_writer_still_adds_to_it(path: Path):
     with moved.open("a") as file:
         file.write("two\n")
     assert log.chunk().lines == ("two",)
-    assert log.chunk().error == f"{path} does not exist; the nearest parent that does is {path.parent}"
+    assert log.chunk().error == f"{path} does not exist; the nearest existing parent is {path.parent}"
 
 
 def test_a_deleted_file_is_an_error_is_let_go_and_comes_back(path: Path):
@@ -352,7 +352,7 @@ def test_a_pattern_without_a_match_says_so_and_recovers(tmp_path: Path):
 
 def test_a_pattern_in_a_missing_folder_says_which(tmp_path: Path):
     expected = f"no file matches {tmp_path}/no/*.out: {tmp_path}/no does not exist; "
-    assert Log(tmp_path / "no" / "*.out").chunk().error == expected + f"the nearest parent that does is {tmp_path}"
+    assert Log(tmp_path / "no" / "*.out").chunk().error == expected + f"the nearest existing parent is {tmp_path}"
 
 
 def test_a_name_with_brackets_is_found_as_it_is_written(tmp_path: Path):
@@ -376,7 +376,7 @@ def test_names_and_text_that_are_not_utf8_still_decode(tmp_path: Path):
 def test_a_broken_expression_is_told_and_the_log_goes_on(path: Path):
     path.write_text("x\n" * 300)
     chunk = Log(path, keep="step(").chunk()
-    assert chunk.error.startswith("no lines are kept in a burst: the expression for step lines is invalid: ")
+    assert chunk.error.startswith("step lines are not kept in bursts: their expression is invalid: ")
     assert (len(chunk.lines), chunk.seen, chunk.kept) == (200, 300, ())
 
 

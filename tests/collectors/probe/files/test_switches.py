@@ -69,20 +69,20 @@ def test_a_new_spec_tells_the_new_switch_and_keeps_quiet_about_those_that_stay(t
 def test_a_missing_folder_is_told_because_nobody_could_arm_the_switch(tmp_path: Path):
     found = sample(tmp_path / "no" / "such" / "kill")
     assert found.exists is False
-    assert found.error == f"its folder {tmp_path}/no/such does not exist; the nearest parent that does is {tmp_path}"
+    assert found.error == f"its folder {tmp_path}/no/such does not exist; the nearest existing parent is {tmp_path}"
 
 
 def test_a_directory_does_not_arm_a_switch(tmp_path: Path):
     found = sample(tmp_path)
     assert found.exists is False
-    assert found.error == "a directory, not a switch file; some trainers may take it for one"
+    assert found.error == "a directory instead of a file; some trainers may still react to it"
 
 
 def test_a_link_to_nothing_does_not_arm_and_a_link_to_a_file_does(tmp_path: Path):
     link = tmp_path / "kill"
     link.symlink_to(tmp_path / "target")
     assert sample(link).exists is False
-    assert sample(link).error == "a symbolic link to nothing: does not arm the switch"
+    assert sample(link).error == "a dangling symbolic link: it does not arm the switch"
     (tmp_path / "target").write_text("yes")
     assert (sample(link).exists, sample(link).text) == (True, "yes")
 
@@ -90,7 +90,7 @@ def test_a_link_to_nothing_does_not_arm_and_a_link_to_a_file_does(tmp_path: Path
 def test_a_fifo_arms_but_is_never_opened(tmp_path: Path):
     os.mkfifo(tmp_path / "kill")
     found = sample(tmp_path / "kill")
-    assert (found.exists, found.text, found.error) == (True, None, "armed by a FIFO; never read")
+    assert (found.exists, found.text, found.error) == (True, None, "armed by a FIFO; its text is not read")
 
 
 def test_reading_leaves_the_access_time_alone(tmp_path: Path):

@@ -22,7 +22,7 @@ def test_an_empty_directory_is_an_error_state_of_its_own(tmp_path: Path):
 
 def test_a_missing_directory_says_so(tmp_path: Path):
     answer = read(tmp_path / "ckpt")
-    assert answer.error == f"does not exist; the nearest parent that does is {tmp_path}"
+    assert answer.error == f"does not exist; the nearest existing parent is {tmp_path}"
     assert answer.problem == f"no committed checkpoint found: the directory {answer.error}"
 
 

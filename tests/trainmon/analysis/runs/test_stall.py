@@ -232,7 +232,7 @@ def test_an_evaluation_before_the_first_step_is_one() -> None:
 
 def test_a_job_whose_log_is_not_there_yet_is_starting() -> None:
     new = job(started_at=NOW - 30, state="CONFIGURING")
-    log = Log(host="login", error="/fsx/llm.out does not exist; the nearest parent that does is /fsx")
+    log = Log(host="login", error="/fsx/llm.out does not exist; the nearest existing parent is /fsx")
     verdict, why = judged(run(new, log=log), new)
     assert (verdict, why.partition(";")[0]) == ("starting", "job 88 is CONFIGURING for 30s")
     assert judged(run(job(), log=log), job())[0] == "unknown"

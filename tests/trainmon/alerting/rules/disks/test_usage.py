@@ -204,19 +204,17 @@ def test_an_error_is_reported_as_it_is() -> None:
 
 
 def test_a_directory_that_a_run_has_yet_to_make_is_no_trouble() -> None:
-    gone = {"path": "/fsx/ckpt", "state": "error", "error": "does not exist; the nearest parent that does is /fsx"}
+    gone = {"path": "/fsx/ckpt", "state": "error", "error": "does not exist; the nearest existing parent is /fsx"}
     scene = hung(Scene().saves(None), "login1", **gone)
     assert scene.found(HUNG) == {}
     assert hung(Scene().saves(replace(saved(), list=())), "login1", **gone).found(HUNG) == {}
     vanished = hung(Scene().saves(saved()), "login1", **gone).only(HUNG)
     assert (vanished.severity, vanished.run) == ("critical", "llm")
-    assert (
-        vanished.summary == "login1:/fsx/ckpt does not exist; the nearest parent that does is /fsx; last tried 0s ago"
-    )
+    assert vanished.summary == "login1:/fsx/ckpt does not exist; the nearest existing parent is /fsx; last tried 0s ago"
 
 
 def test_a_path_that_is_not_there_hangs_nowhere() -> None:
-    said = "does not exist; the nearest parent that does is /"
+    said = "does not exist; the nearest existing parent is /"
     finding = hung(Scene(), "n1", state="error", error=said).only(HUNG)
     assert (finding.severity, finding.summary) == ("warning", f"n1:/fsx {said}; last tried 0s ago")
     assert finding.advice == "a mount is missing, or the config is wrong: see findmnt -T /fsx on n1"
