@@ -244,16 +244,14 @@ MEANINGS: dict[int, XidMeaning] = {
 def meaning(code: int, text: str | None = None) -> XidMeaning:
     """The meaning of an Xid. Xid 154 sums up other faults: its text says how to recover the GPU."""
     if code != RECOVERY:
-        return MEANINGS.get(code) or XidMeaning("unknown", "in no list of ours", LOOK_IT_UP)
+        return MEANINGS.get(code) or XidMeaning("unknown", "not in NVIDIA's catalogue", LOOK_IT_UP)
     found = RECOVERED.search(text or "")
     if found is None:
-        return XidMeaning(
-            "watch", "GPU recovery action changed", "nvidia-smi -q says what it asks for (Recovery Action)"
-        )
+        return XidMeaning("watch", "GPU recovery action changed", "nvidia-smi -q shows it (Recovery Action)")
     action = found["action"]
     if action.lower() == "none":
-        return XidMeaning("ignored", "GPU recovery action: none any more")
-    return XidMeaning("hardware", f"the driver asks for: {action}", f"drain the node, then: {action}")
+        return XidMeaning("ignored", "GPU recovery action: none")
+    return XidMeaning("hardware", f"the driver recommends: {action}", f"drain the node, then: {action}")
 
 
 def switch_meaning(code: int, text: str | None = None) -> XidMeaning:

@@ -101,7 +101,7 @@ def test_a_real_du_against_the_limit_of_the_config(shell: Shell, tmp_path: Path)
     ("printed", "status", "error", "says"),
     [
         ("", 1, "Disk quotas not supported\n", "login1: .*lfs: Disk quotas not supported"),
-        ("what is this\n", 0, "", "login1: .*lfs: what it prints is not understood"),
+        ("what is this\n", 0, "", "login1: .*lfs: its output cannot be parsed"),
         ("", 2, "\x1b[31mfailed: password=hunter2secret\n", r"login1: .*lfs: failed: password=\S*\*+"),
     ],
 )

@@ -38,7 +38,7 @@ def test_no_code_is_in_two_classes() -> None:
 
 
 def test_a_code_that_is_in_no_list_is_to_be_looked_up() -> None:
-    assert meaning(999) == ("unknown", "in no list of ours", meaning(999).advice)
+    assert meaning(999) == ("unknown", "not in NVIDIA's catalogue", meaning(999).advice)
     assert meaning(999).advice.startswith("look it up")
     assert meaning(78).name == "vGPU could not start"
 
@@ -51,7 +51,7 @@ def test_a_code_that_is_in_no_list_is_to_be_looked_up() -> None:
 def test_of_154_the_text_is_the_verdict(action: str, kind: str) -> None:
     found = meaning(154, f"GPU recovery action changed from 0x1 (GPU Reset Required) to 0x4 ({action})")
     assert found.kind == kind
-    assert kind == "ignored" or found.name == f"the driver asks for: {action}"
+    assert kind == "ignored" or found.name == f"the driver recommends: {action}"
 
 
 def test_154_without_its_text_is_a_word_to_look_after() -> None:

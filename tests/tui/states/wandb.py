@@ -57,7 +57,7 @@ def waiting() -> State:
 
 
 def overdue() -> State:
-    why = "video-2b-try-3 (id3) crashed at step 12,880, and none has followed in 15m"
+    why = "video-2b-try-3 (id3) crashed at step 12,880, and no new run has started within 15m"
     one = waiting().runs[NAME]
     assert one.wandb is not None
     late = replace(one, wandb=replace(one.wandb, phase="overdue", since=NOW - 2_000.0, why=why))

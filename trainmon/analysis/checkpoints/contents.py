@@ -71,7 +71,7 @@ class Contents:
             layout=layout,
             step=step,
             lacks="" if is_link else lacks,
-            why=f"a link to {entry.target}, not looked into" if is_link else "",
+            why=f"a link to {entry.target}, not examined" if is_link else "",
             began=min(group.oldest for group in entry.groups) if self.count("") > 1 else None,
             newest=self.newest,
             committed_at=committed.newest if committed else self.newest,
@@ -118,10 +118,10 @@ def short_of_shards(contents: Contents) -> str:
     for group in contents.like(r"^[\w.-]*-#-of-#\.(safetensors|bin)$"):
         match = re.search(r"-of-(\d+)\.", group.example)
         if match and group.count < int(match.group(1)):
-            return f"{group.count} of {int(match.group(1))} files of weights"
+            return f"{group.count} of {int(match.group(1))} weight files"
     for group in contents.like(r"^[\w.-]+\.(safetensors|bin)\.index\.json$"):
         if not contents.like(rf"-#-of-#\.{group.pattern.split('.')[-3]}$"):
-            return f"{group.pattern} is there, and none of its files of weights"
+            return f"{group.pattern} is there, and none of its weight files"
     return ""
 
 
@@ -136,5 +136,5 @@ def short_of_dcp(contents: Contents) -> str:
         if metadata.folders < shards.folders:
             return f"{metadata.folders} of {shards.folders} {name}"
         if contents.has(name + ".tmp") or shards.newest > metadata.newest + RESAVED:
-            return f"{name} is older than its shards: it is saved again over itself"
+            return f"{name} is older than its shards: the checkpoint is being overwritten"
     return ""

@@ -113,7 +113,7 @@ def kempnerforge(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
         return None
     lacks = short_of_dcp(contents) or ("" if contents.like(r"(^|/)\.metadata$") else "no .metadata yet")
     if not contents.has("train_state.pt"):
-        lacks = lacks or "no train_state.pt: it would begin again at step 0"
+        lacks = lacks or "no train_state.pt: a restart would begin at step 0"
     one = contents.found("kempnerforge", step, lacks)
     markers = contents.like(r"^((pp#/)?\.metadata|metadata\.json|train_state\.pt)$")
     return replace(one, committed_at=max(group.newest for group in markers)) if markers else one
@@ -162,7 +162,7 @@ def orbax(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     lacks, marker = "", "commit_success.txt"
     steps = [number(r"(?:.*_)?(\d+)", name) for name in folder.holding(marker)]
     if not contents.has(marker) and any(other is not None and other < step for other in steps):
-        lacks = f"no {marker}, which those before it have"
+        lacks = f"no {marker}, which earlier checkpoints have"
     return contents.found("orbax", step, lacks, marker=marker)
 
 

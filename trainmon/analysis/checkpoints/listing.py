@@ -131,7 +131,7 @@ def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, st
     usual = max(alike.values(), key=len, default=[])
     alike |= {kind: usual for kind in alike if kind.startswith(("last", "hpc_ckpt"))}
     least = {kind: SHRUNK * median(sizes) if len(sizes) > 2 else 0 for kind, sizes in alike.items()}
-    why = "smaller than the others: cut short"
+    why = "smaller than the others: truncated"
     return {name: why for name, size in files.items() if size < least[re.sub(r"\d+", "#", name)]}
 
 
@@ -142,7 +142,7 @@ def _short(all_found: Sequence[FoundCheckpoint]) -> dict[str, str]:
     for one, after in zip_longest(sharded, [other.shards for other in sharded[1:]]):
         count = one.shards or 0
         if count < previous and count != after:
-            short[one.name] = f"{count} shards, where the one before has {previous}"
+            short[one.name] = f"{count} shards, but the checkpoint before has {previous}"
         else:
             previous = count
     return short
@@ -246,12 +246,12 @@ def _note(
     others = sorted({one.layout for one in ordered} - {layout})
     deeper = "" if ordered else next(_deeper(listing), "")
     notes = (
-        f"{listing.left_out} names were not looked at: too many, or too slow" if listing.left_out else "",
+        f"{listing.left_out} entries were not examined: too many, or too slow" if listing.left_out else "",
         f"{failed[0].name} {failed[0].error}{more}" if failed else "",
-        f"{cut} not looked through yet" if cut else "",
+        f"{cut} not fully listed yet" if cut else "",
         f"listing it took {duration(listing.took_s)}" if listing.took_s > SLOW else "",
         f"also checkpoints of {' and '.join(others)}" if others else "",
-        f"is it the directory below, {deeper}?" if deeper else "",
+        f"did you mean the subdirectory {deeper}?" if deeper else "",
     )
     return clean("; ".join(filter(None, notes))) or None
 

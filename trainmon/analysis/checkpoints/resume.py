@@ -100,16 +100,16 @@ def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> 
     ):
         return None
     last = newest.name if newest.step is None else f"step {newest.step}"
-    return f"{taken.pointer} names {taken.name}, though {last} is whole: a restart would take the older one"
+    return f"{taken.pointer} names {taken.name}, although {last} is complete: a restart would resume from the older one"
 
 
 def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str:
     if unclear:
-        return f"{NONE_FOUND} so far: {unclear} names were not looked through"
+        return f"{NONE_FOUND} so far: {unclear} entries were not examined"
     if not known and (others or taken.pointer):
         like = next((name for name in others if re.search(r"\d", name)), "".join(others[:1]))
         names = f"{len(others)} other names, such as {like}" if others[1:] else f"{len(others)} other name"
-        return f"{NONE_FOUND}: nothing here looks like one ({names})"
+        return f"{NONE_FOUND}: nothing here looks like a checkpoint ({names})"
     if not known:
         return f"{NONE_FOUND}: the directory is empty, nothing was saved yet"
     torn = [one for one in known.values() if one.state == "torn"]
@@ -129,14 +129,14 @@ def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool
             f"{taken.pointer} is empty")  # fmt: skip
     whole = [one for one in known.values() if one.is_whole]
     if taken.name is None:
-        return f"no pointer: a restart would begin from scratch, though {_called(whole[0])} is whole" if (
+        return f"no pointer file: a restart would begin from scratch, although {_called(whole[0])} is complete" if (
             whole and not is_moving) else None  # fmt: skip
-    who = f"{taken.pointer} names {taken.name}, which" if taken.pointer else f"a restart would take {taken.name}, which"
+    who = f"{taken.pointer} names" if taken.pointer else "a restart would resume from"
     one = known.get(taken.name)
     if one is None:
-        return None if unclear else f"{who} is not here"
+        return None if unclear else f"{who} {taken.name}, which does not exist"
     if one.state == "torn":
-        return f"{who} is torn: {one.why}"
+        return f"{who} {taken.name}, which is torn: {one.why}"
     if one.state == "writing" and taken.pointer and not is_moving:
-        return f"{who} is not whole: {one.why}"
+        return f"{who} {taken.name}, which is incomplete: {one.why}"
     return None

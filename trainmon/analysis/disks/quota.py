@@ -49,7 +49,7 @@ def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), lim
         raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
     found = _numbered(found)
     if not found and not says_none(parser, text):
-        raise Unread("what it prints is not understood", hint=f"the parser is {parser}: is that what the command is?")
+        raise Unread("its output cannot be parsed", hint=f"the parser is {parser}: does it match the command?")
     complaint = next((line.strip() for line in text.splitlines() if AWAY.search(line)), None)
     if complaint is None and any(one.is_inexact for one in found):
         complaint = "some numbers are marked as inexact"
@@ -81,7 +81,9 @@ def of_path(answer: Answer, path: str) -> Answer:
     mine = [name for name in names if lies_on(path, name)]
     if not mine:
         listed = ", ".join(sorted(names)[:3])
-        raise Unread(f"it tells of several filesystems ({listed})", hint=f"name that of {path} in the command")
+        raise Unread(
+            f"its output lists several filesystems ({listed})", hint=f"name the filesystem of {path} in the command"
+        )
     best = max(mine, key=len)
     return answer._replace(allowances=tuple(one for one in answer.allowances if one.filesystem in (best, None)))
 

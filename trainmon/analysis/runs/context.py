@@ -62,12 +62,12 @@ class Queue(NamedTuple):
 
     @property
     def others(self) -> str:
-        """`; job 87 of it is running as well`: two trainings at once write the same checkpoints."""
+        """`; job 87 of this run is running, too`: two trainings at once write the same checkpoints."""
         others = (job for job in self.jobs if job.gone_at is None and job != self.present)
         running = [job for job in others if job.stage == "running" and job.state != "COMPLETING"]
         if len(running) > 1:
-            return f"; {len(running)} other jobs of it are running as well"
-        return f"; job {running[0].id} of it is running as well" if running else ""
+            return f"; {len(running)} other jobs of this run are running, too"
+        return f"; job {running[0].id} of this run is running, too" if running else ""
 
     @property
     def _ended(self) -> tuple[Job, ...]:

@@ -62,7 +62,7 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     if holders:
         return Judgement("unknown", f"{how}{at}, but {holders} memory on its GPUs")
     if last.gone_at is not None and last.stage != "ended":
-        return Judgement("dead", f"{how}{at}; nothing shows how it ended")
+        return Judgement("dead", f"{how}{at}; how it ended is not known")
     if last.state != "COMPLETED":
         return Judgement("dead", f"no job: {how}{at}")
     goal = target(run)

@@ -67,7 +67,7 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     queue = queue_of(run, context)
     if queue is not None and queue.present is not None:
         return judged
-    return Judgement("stopped", f"{run.memory.stopped_by}; no job of it has run since, last {where(run.progress)}")
+    return Judgement("stopped", f"{run.memory.stopped_by}; no job has run since, last {where(run.progress)}")
 
 
 def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
@@ -163,7 +163,7 @@ def _diverged(progress: Progress, now: Instant) -> Judgement | None:
 
 
 def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgement:
-    """Its job is up, and no step has come from it yet."""
+    """Its job is up, and no step was logged yet."""
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
     said_at = progress.doing_at if progress.doing != "train" else None
@@ -181,7 +181,7 @@ def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgemen
         return unread(run, context, now)
     at = last_line_at(run, job)
     silent_log = "its log shows no known step line and has not grown for"
-    no_step = "no step has come from it" if at is None else f"{silent_log} {duration(now - at)}"
+    no_step = "no step was logged" if at is None else f"{silent_log} {duration(now - at)}"
     return weighed(run, context, job, f"job {job.id} {_is_up(job, now)}, and {no_step}", now)
 
 
@@ -226,7 +226,7 @@ def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     if source is not None and source.health in ("late", "down"):
         seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
         host = "W&B" if log.host == WANDB else log.host
-        return Judgement("unknown", f"{host}, where its log is read, has not answered{seen}")
+        return Judgement("unknown", f"{host}, which reads its log, has not answered{seen}")
     return None if log.error is None else Judgement("unknown", log.error)
 
 

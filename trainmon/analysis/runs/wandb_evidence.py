@@ -164,7 +164,7 @@ def _by_its_end(
         return Judgement("starting", ended)
     if last.state in active_run.ALIVE or _gpus_work(run, context, now):
         return weighed(run, context, job, ended, now)
-    follows = f"; none has followed in {duration(now - wandb.since)}" if wandb.since is not None else ""
+    follows = f"; no new run has started for {duration(now - wandb.since)}" if wandb.since is not None else ""
     return Judgement("dead", ended + (follows if wandb.phase == "overdue" else "; waiting for the restart"))
 
 

@@ -137,7 +137,7 @@ def _gone_since(last: WandbRun, before: Wandb, at: Instant) -> Instant:
 
 def _why(spec: WandbSpec, phase: GroupPhase, active: Sequence[WandbRun], last: WandbRun | None) -> str:
     if last is None:
-        return f"W&B has no run of {spec.description}"
+        return f"W&B has no run that matches {spec.description}"
     ended, grace = f"{label(last)} {how_it_ended(last)}", duration(spec.restart_grace)
     match phase:
         case "active":
@@ -149,7 +149,7 @@ def _why(spec: WandbSpec, phase: GroupPhase, active: Sequence[WandbRun], last: W
         case "ended":
             return ended + ("" if last.state == "finished" else "; the run was stopped")
         case "overdue":
-            return f"{ended}, and none has followed in {grace}"
+            return f"{ended}, and no new run has started within {grace}"
     return f"waiting for the restart: {ended}, the next is expected within {grace}"
 
 
@@ -162,5 +162,5 @@ def how_it_ended(run: WandbRun) -> str:
     """`crashed at step 12,000`; of one that is running to W&B alone, what is known."""
     where = "" if run.step is None else f" at step {run.step:,}"
     if run.state in ALIVE:
-        return f"is {run.state} to W&B and sends no heartbeat{where and ', last' + where}"
+        return f"is {run.state} according to W&B, but sends no heartbeat{where and ', last' + where}"
     return f"{ENDS.get(run.state, 'is ' + run.state)}{where}"

@@ -15,11 +15,11 @@ def test_saving_over_itself_makes_a_checkpoint_not_whole(tmp_path: Path):
     os.utime(shard, (NOW - 10, NOW - 10))
     answer = read(tmp_path)
     assert states(answer) == [(1000, "writing"), (500, "committed")]
-    assert answer.list[0].why == ".metadata is older than its shards: it is saved again over itself"
+    assert answer.list[0].why == ".metadata is older than its shards: the checkpoint is being overwritten"
     os.utime(shard, (NOW - 1000, NOW - 1000))
     assert problem(tmp_path) == (
-        "a restart would take step-1000, which is torn: "
-        ".metadata is older than its shards: it is saved again over itself"
+        "a restart would resume from step-1000, which is torn: "
+        ".metadata is older than its shards: the checkpoint is being overwritten"
     )
 
 
@@ -28,8 +28,8 @@ def test_fewer_deepspeed_shards_than_before_are_not_whole(tmp_path: Path):
     next(iter((tmp_path / "global_step1000").glob("*rank_2*optim_states.pt"))).unlink()
     answer = read(tmp_path)
     assert states(answer) == [(1000, "torn"), (500, "committed")]
-    assert answer.list[0].why == "3 shards, where the one before has 4"
-    assert answer.problem == "latest names global_step1000, which is torn: 3 shards, where the one before has 4"
+    assert answer.list[0].why == "3 shards, but the checkpoint before has 4"
+    assert answer.problem == "latest names global_step1000, which is torn: 3 shards, but the checkpoint before has 4"
 
 
 def test_a_run_that_goes_on_with_fewer_nodes_has_fewer_shards(tmp_path: Path):
@@ -44,7 +44,7 @@ def test_a_missing_file_of_weights_is_counted(tmp_path: Path):
     two(tmp_path, SAVES["hf"])
     (tmp_path / "checkpoint-1000" / "model-00002-of-00003.safetensors").unlink()
     answer = read(tmp_path)
-    assert (answer.list[0].state, answer.list[0].why) == ("torn", "2 of 3 files of weights")
+    assert (answer.list[0].state, answer.list[0].why) == ("torn", "2 of 3 weight files")
     (tmp_path / "checkpoint-500" / "trainer_state.json").write_text("")
     assert read(tmp_path).list[1].why == "trainer_state.json is empty"
 
@@ -68,7 +68,7 @@ def test_a_ckpt_file_is_writing_until_two_looks_find_it_as_large(tmp_path: Path)
 def test_a_ckpt_file_that_was_cut_short_is_smaller_than_the_others(tmp_path: Path):
     two(tmp_path, SAVES["lightning"])
     made(tmp_path, SAVES["lightning"], 1500, at=NOW - 1000, stop=3)
-    assert (read(tmp_path).list[0].state, read(tmp_path).list[0].why) == ("torn", "smaller than the others: cut short")
+    assert (read(tmp_path).list[0].state, read(tmp_path).list[0].why) == ("torn", "smaller than the others: truncated")
 
 
 def test_a_file_of_another_kind_may_be_smaller(tmp_path: Path):
@@ -79,7 +79,7 @@ def test_a_file_of_another_kind_may_be_smaller(tmp_path: Path):
     assert {one.state for one in read(tmp_path).list} == {"committed", "superseded"}
     (tmp_path / "last.ckpt").write_text("x")
     os.utime(tmp_path / "last.ckpt", (NOW - 1000, NOW - 1000))
-    assert read(tmp_path).list[0].why == "smaller than the others: cut short"
+    assert read(tmp_path).list[0].why == "smaller than the others: truncated"
 
 
 def test_last_ckpt_is_a_second_name_or_a_checkpoint_without_a_step(tmp_path: Path):
@@ -116,7 +116,7 @@ def test_kempnerforge_without_its_train_state_would_begin_again(tmp_path: Path):
     two(tmp_path, SAVES["kempnerforge"])
     (tmp_path / "step_1000" / "train_state.pt").unlink()
     assert problem(tmp_path) == (
-        "latest names step_1000, which is torn: no train_state.pt: it would begin again at step 0"
+        "latest names step_1000, which is torn: no train_state.pt: a restart would begin at step 0"
     )
 
 
@@ -126,7 +126,7 @@ def test_orbax_needs_its_commit_marker_where_those_before_have_it(tmp_path: Path
     assert states(read(tmp_path)) == [(1000, "committed"), (500, "superseded")], "an older version had none"
     made(tmp_path, SAVES["orbax"], 1500, at=NOW - 1000)
     (tmp_path / "1500" / "commit_success.txt").unlink()
-    assert read(tmp_path).list[0].why == "no commit_success.txt, which those before it have"
+    assert read(tmp_path).list[0].why == "no commit_success.txt, which earlier checkpoints have"
 
 
 def test_one_that_retention_is_deleting_is_no_torn_one(tmp_path: Path):

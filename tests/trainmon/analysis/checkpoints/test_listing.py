@@ -139,15 +139,15 @@ def test_the_directory_above_is_told(tmp_path: Path):
     two(tmp_path / "checkpoint", SAVES["torchtitan"])
     answer = read(tmp_path)
     assert answer.list == ()
-    assert answer.note == "is it the directory below, checkpoint?"
-    assert answer.problem == "no committed checkpoint found: nothing here looks like one (1 other name)"
+    assert answer.note == "did you mean the subdirectory checkpoint?"
+    assert answer.problem == "no committed checkpoint found: nothing here looks like a checkpoint (1 other name)"
 
 
 def test_the_directory_several_levels_above_is_told(tmp_path: Path):
     below = tmp_path / "lightning_logs" / "version_7" / "checkpoints"
     below.mkdir(parents=True)
     two(below, SAVES["lightning"])
-    assert read(tmp_path).note == "is it the directory below, lightning_logs/version_7/checkpoints?"
+    assert read(tmp_path).note == "did you mean the subdirectory lightning_logs/version_7/checkpoints?"
 
 
 def test_one_that_was_not_looked_through_is_not_judged(tmp_path: Path):
@@ -158,12 +158,12 @@ def test_one_that_was_not_looked_through_is_not_judged(tmp_path: Path):
     answer = checkpoints.read(listing, host="n1", at=NOW, is_running=True, now=NOW, skew=0.0, before=None)
     assert states(answer) == [(500, "committed")]
     assert answer.note == (
-        "3 names were not looked at: too many, or too slow; 1 not looked through yet; listing it took 6s"
+        "3 entries were not examined: too many, or too slow; 1 not fully listed yet; listing it took 6s"
     )
     assert answer.problem is None
     none = replace(listing, entries=tuple(cut), left_out=3)
     answer = checkpoints.read(none, host="n1", at=NOW, is_running=True, now=NOW, skew=0.0, before=None)
-    assert answer.problem == "no committed checkpoint found so far: 4 names were not looked through"
+    assert answer.problem == "no committed checkpoint found so far: 4 entries were not examined"
 
 
 def test_what_cannot_be_looked_at_is_as_old_as_the_last_look(tmp_path: Path):

@@ -17,7 +17,7 @@ from trainmon.model import CheckpointListing
 def test_an_empty_directory_is_an_error_state_of_its_own(tmp_path: Path):
     assert problem(tmp_path) == "no committed checkpoint found: the directory is empty, nothing was saved yet"
     (tmp_path / "notes.txt").touch()
-    assert problem(tmp_path) == "no committed checkpoint found: nothing here looks like one (1 other name)"
+    assert problem(tmp_path) == "no committed checkpoint found: nothing here looks like a checkpoint (1 other name)"
 
 
 def test_a_missing_directory_says_so(tmp_path: Path):
@@ -32,7 +32,7 @@ def test_the_first_save_is_told_from_a_loss(tmp_path: Path):
     made(tmp_path, SAVES["hf"], 1000, at=NOW - 61, stop=4)
     assert problem(tmp_path, is_running=False) == (
         "no committed checkpoint found: step 1000 is torn (no trainer_state.json yet), and 1 more; "
-        "a restart would take checkpoint-1000, which is torn: no trainer_state.json yet"
+        "a restart would resume from checkpoint-1000, which is torn: no trainer_state.json yet"
     )
 
 
@@ -41,7 +41,7 @@ def test_hf_resumes_the_highest_even_when_it_is_torn(tmp_path: Path):
     made(tmp_path, SAVES["hf"], 1500, at=NOW - 3000, stop=6)
     answer = read(tmp_path)
     assert answer.resumes == f"{tmp_path}/checkpoint-1500"
-    assert answer.problem == "a restart would take checkpoint-1500, which is torn: no trainer_state.json yet"
+    assert answer.problem == "a restart would resume from checkpoint-1500, which is torn: no trainer_state.json yet"
 
 
 def test_torchtitan_passes_over_a_torn_one(tmp_path: Path):
@@ -65,7 +65,7 @@ def test_a_pointer_to_nothing_is_told(name: str, tmp_path: Path):
     two(tmp_path, SAVES[name])
     (tmp_path / pointer).write_text(text)
     answer = read(tmp_path)
-    assert answer.problem == f"{pointer} names {target}, which is not here"
+    assert answer.problem == f"{pointer} names {target}, which does not exist"
     assert answer.resumes == f"{tmp_path}/{target}"
     assert states(answer) == [(1000, "committed"), (500, "superseded")]
 
@@ -85,7 +85,7 @@ def test_a_link_to_nothing_is_told(tmp_path: Path):
     two(tmp_path, SAVES["kempnerforge"])
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").symlink_to("step_1500")
-    assert problem(tmp_path) == "latest names step_1500, which is not here"
+    assert problem(tmp_path) == "latest names step_1500, which does not exist"
     (tmp_path / "latest").unlink()
     assert read(tmp_path).resumes == f"{tmp_path}/step_1000"
 
@@ -98,7 +98,7 @@ def test_an_empty_or_strange_pointer_is_told(tmp_path: Path):
     tracker.write_text("\x1b[31mx\n")
     assert problem(tmp_path) == "latest_checkpointed_iteration.txt says “x”, which names no checkpoint"
     tracker.unlink()
-    assert problem(tmp_path) == "no pointer: a restart would begin from scratch, though step 1000 is whole"
+    assert problem(tmp_path) == "no pointer file: a restart would begin from scratch, although step 1000 is complete"
 
 
 def test_after_a_rollback_the_pointer_says_which_one_counts(tmp_path: Path):
@@ -118,7 +118,7 @@ def test_a_pointer_that_was_not_moved_on_is_told(name: str, named: str, tmp_path
     assert states(answer)[0] == (1500, "committed")
     assert answer.resumes == f"{tmp_path}/{named}"
     assert answer.problem == (
-        f"{POINTED[name][0]} names {named}, though step 1500 is whole: a restart would take the older one"
+        f"{POINTED[name][0]} names {named}, although step 1500 is complete: a restart would resume from the older one"
     )
     assert problem(tmp_path, now=NOW) is not None
     made(tmp_path, SAVES[name], 1500, at=NOW - 80, stop=commit_of(SAVES[name]))

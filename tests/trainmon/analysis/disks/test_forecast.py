@@ -99,7 +99,7 @@ def test_of_a_sawtooth_the_growth_is_that_of_what_remains() -> None:
     said = told(BY_NAME["prune-12 + leak"], 40)
     assert said is not None
     assert (said.basis, said.cycles) == ("cycles", 6)
-    assert said.description == "after 6 deletions seen, what remains after each grows"
+    assert said.description == "after 6 deletions: what remains after each one grows"
     assert said.per_day == pytest.approx(0.04 * TB * 24, rel=0.05)
     assert said.full_at == pytest.approx((78 - 40) * HOUR, rel=0.2)
 

@@ -71,7 +71,7 @@ def test_a_new_attempt_is_starting_until_its_first_step_and_then_stalled() -> No
     )  # fmt: skip
     old = replace(PROGRESS, at=NOW - 3000)
     assert judged(job(started_at=NOW - 1200), progress=old) == (
-        "stalled", "job 88 is up for 20m, and no step has come from it",
+        "stalled", "job 88 is up for 20m, and no step was logged",
     )  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def test_an_action_of_ours_at_the_end_explains_it() -> None:
 
 def test_a_job_that_is_gone_without_an_end_is_dead_and_says_that_nobody_knows() -> None:
     assert judged(job(gone_at=NOW - 60)) == (
-        "dead", "job 88 is gone from the queue, at step 12,880; nothing shows how it ended",
+        "dead", "job 88 is gone from the queue, at step 12,880; how it ended is not known",
     )  # fmt: skip
 
 

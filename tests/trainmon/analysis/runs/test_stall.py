@@ -163,7 +163,7 @@ def test_a_silent_scheduler_makes_nobody_dead_whose_job_may_wait() -> None:
 def test_two_jobs_of_one_run_at_once_are_told() -> None:
     first, second = job(87), job(88, started_at=NOW - 80_000)
     verdict, why = judged(run(second, first, progress=PROGRESS), second, first)
-    assert (verdict, why.rpartition("; ")[2]) == ("healthy", "job 87 of it is running as well")
+    assert (verdict, why.rpartition("; ")[2]) == ("healthy", "job 87 of this run is running, too")
 
 
 def test_times_of_a_cluster_whose_clock_is_ahead_are_put_right() -> None:

@@ -96,7 +96,7 @@ def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
     down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", seen_at=NOW - 42)}
     assert judge(silent(60), RunContext({}, down), NOW) == (
         "unknown",
-        "login, where its log is read, has not answered for 42s",
+        "login, which reads its log, has not answered for 42s",
     )
     assert judge(Run(spec=SPEC), RunContext(), NOW).verdict == "unknown"
     assert judge(Run(spec=replace(SPEC, log=None)), RunContext(), NOW).why == "no log is configured for it"

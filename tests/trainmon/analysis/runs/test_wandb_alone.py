@@ -65,7 +65,7 @@ def test_a_crash_and_a_failure_are_dead_and_say_that_the_restart_is_waited_for()
     crashed = judge(bare(told(wrun("crashed", NOW - 320))), heard(), NOW)
     assert crashed == ("dead", "W&B says that llm-r1 crashed at step 12,880; waiting for the restart")
     late = judge(bare(told(wrun("failed", NOW - 3600))), heard(), NOW)
-    assert late == ("dead", "W&B says that llm-r1 failed at step 12,880; none has followed in 60m")
+    assert late == ("dead", "W&B says that llm-r1 failed at step 12,880; no new run has started for 60m")
     busy = judge(bare(told(wrun("crashed", NOW - 320))), heard(BUSY), NOW)
     assert busy.verdict == "stalled"
 
@@ -73,7 +73,7 @@ def test_a_crash_and_a_failure_are_dead_and_say_that_the_restart_is_waited_for()
 def test_running_without_a_heartbeat_is_not_believed_and_not_dead() -> None:
     verdict, why = judge(bare(told(wrun(beat=NOW - 660))), heard(), NOW)
     assert verdict == "stalled"
-    assert "llm-r1 is running to W&B and sends no heartbeat, last at step 12,880" in why
+    assert "llm-r1 is running according to W&B, but sends no heartbeat, last at step 12,880" in why
 
 
 def test_a_job_that_runs_is_given_the_time_in_which_w_and_b_is_initialised() -> None:
@@ -150,7 +150,7 @@ def test_a_network_failure_of_ours_is_unknown_and_never_a_crash() -> None:
 def test_a_project_without_a_matching_run_is_unknown_and_says_what_was_looked_for() -> None:
     assert judge(bare(told()), heard(), NOW) == (
         "unknown",
-        "no log is configured for it; W&B has no run of t/p, group g",
+        "no log is configured for it; W&B has no run that matches t/p, group g",
     )
 
 
@@ -162,7 +162,7 @@ def test_a_console_log_is_read_from_w_and_b_and_blind_with_it() -> None:
     down = RunContext({}, {"wandb:llm": source("down", 1200)})
     assert judge(run, down, NOW) == (
         "unknown",
-        "W&B, where its log is read, has not answered for 20m",
+        "W&B, which reads its log, has not answered for 20m",
     )
     unread = replace(run, log=None)
     assert judge(unread, heard(), NOW).why == "W&B says: step 12,880 40s ago"

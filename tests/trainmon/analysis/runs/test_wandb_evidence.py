@@ -116,7 +116,7 @@ def test_a_dead_job_says_that_no_run_has_followed_in_w_and_b() -> None:
     scene = with_job("FAILED", NOW - 9000, ends_at=NOW - 3500, nodes=("n1",))
     verdict, why = judge(gone, scene, NOW)
     assert verdict == "dead"
-    assert why.endswith("; W&B: llm-r1 (a1) crashed at step 12,880, and none has followed in 15m")
+    assert why.endswith("; W&B: llm-r1 (a1) crashed at step 12,880, and no new run has started within 15m")
 
 
 def test_steps_that_are_w_and_bs_because_the_log_shows_none_are_said_to_be() -> None:

@@ -33,14 +33,14 @@ def test_the_one_that_runs_and_beats_is_the_active_one() -> None:
 
 def test_no_run_at_all_is_none_and_says_what_is_looked_for() -> None:
     group = look()
-    assert (group.phase, group.why) == ("none", "W&B has no run of team/project, group video")
+    assert (group.phase, group.why) == ("none", "W&B has no run that matches team/project, group video")
 
 
 def test_running_with_no_heartbeat_for_ten_minutes_is_not_believed() -> None:
     assert look(run("a", beat=T - 599)).phase == "active"
     group = look(run("a", beat=T - 601))
     assert (group.phase, group.active) == ("waiting", ())
-    assert "video-a (a) is running to W&B and sends no heartbeat, last at step 12,000" in group.why
+    assert "video-a (a) is running according to W&B, but sends no heartbeat, last at step 12,000" in group.why
 
 
 def test_a_run_that_was_given_no_heartbeat_yet_is_as_old_as_its_creation() -> None:
@@ -115,7 +115,7 @@ def test_after_a_crash_the_restart_is_waited_for_and_then_it_is_overdue() -> Non
     assert (still.phase, still.since) == ("waiting", T + 300)
     late = look(run("a", "crashed", beat=T - 10), before=still, at=T + 1201)
     assert (late.phase, late.since) == ("overdue", T + 300)
-    assert late.why == "video-a (a) crashed at step 12,000, and none has followed in 15m"
+    assert late.why == "video-a (a) crashed at step 12,000, and no new run has started within 15m"
     later = look(run("a", "crashed", beat=T - 10), before=late, at=T + 9000)
     assert (later.phase, later.since) == ("overdue", T + 300)
 

@@ -76,7 +76,7 @@ def test_the_key_the_account_and_each_run_are_told(checked: Checked) -> None:
     assert (two.mark, two.fix) == ("note", "end all but one, or give each its own [[run]]")
     assert "2 runs are active where one is expected" in two.text
     assert (old.mark, "none is active" in old.text) == ("ok", True)
-    assert (new.mark, "W&B has no run of tester/video, group next" in new.text) == ("note", True)
+    assert (new.mark, "W&B has no run that matches tester/video, group next" in new.text) == ("note", True)
     assert (bad.mark, bad.what, bool(bad.fix)) == ("bad", "run bad", True)
 
 

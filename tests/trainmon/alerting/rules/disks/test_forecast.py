@@ -43,7 +43,7 @@ def test_what_is_reported_of_a_forecast() -> None:
 @pytest.mark.parametrize(
     ("basis", "cycles", "says"),
     [
-        ("cycles", 9, "after 9 deletions seen, what remains after each grows"),
+        ("cycles", 9, "after 9 deletions: what remains after each one grows"),
         ("stopped", 4, "deletions seem to have stopped"),
     ],
 )

@@ -131,7 +131,7 @@ def test_a_pointer_that_leads_astray_is_worse_where_a_job_is_about_to_follow_it(
         None,
         f"{NONE_FOUND}: the directory is empty, nothing was saved yet",
         f"{NONE_FOUND} yet: step 100 is being written",
-        f"{NONE_FOUND} so far: 12 names were not looked through",
+        f"{NONE_FOUND} so far: 12 entries were not examined",
     ],
 )
 def test_what_is_so_at_every_beginning_is_no_trouble(problem: str | None) -> None:

@@ -267,7 +267,7 @@ def test_a_run_whose_kill_switch_is_taken_back_stays_stopped_and_is_no_code_red(
     finding = found(RunStopped(), seen)
     assert finding is not None
     assert finding.summary == (
-        "llm was stopped by a person: the kill switch was armed by ann; no job of it has run since, last step 12,880"
+        "llm was stopped by a person: the kill switch was armed by ann; no job has run since, last step 12,880"
     )
     assert found(RunDead(), seen) is None
     assert found(EndedEarly(), seen) is None

@@ -133,7 +133,7 @@ def test_a_large_job_may_take_three_quarters_of_an_hour_to_its_first_step() -> N
         began = NOW - seconds
         return state(job(started_at=began), progress=replace(PROGRESS, at=began - 600), **changes)
 
-    why = "job 88 is up for 20m, and no step has come from it"
+    why = "job 88 is up for 20m, and no step was logged"
     for rule, verdict in ((DataStall(), "data-stall"), (RunStalled(), "stalled"), (RunHung(), "hung")):
         early, late = (found(rule, up(seconds, verdict=verdict, why=why)) for seconds in (1_200, 2_800))
         assert early is not None
