@@ -20,15 +20,15 @@ from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds
 from trainmon.model import (
     AlertChanges,
-    AlertsRecalled,
+    AlertsRestored,
     ChannelsChanged,
     Delivered,
     Delivery,
     Event,
     Leadership,
     LeadershipChanged,
-    Recalled,
     State,
+    StoredAlerts,
 )
 from trainmon.runtime.backend import DashboardBackend
 from tui.app import Dashboard
@@ -95,7 +95,7 @@ def beginning() -> tuple[Event, ...]:
     """This program has the duty of telling people, by the demo's channels."""
     health = tuple(replace(channel.health, state="ok") for channel in channels())
     duty = Leadership(holder="us", where="here", since=STARTED)
-    return (LeadershipChanged(duty), AlertsRecalled(Recalled()), ChannelsChanged(health))
+    return (LeadershipChanged(duty), AlertsRestored(StoredAlerts()), ChannelsChanged(health))
 
 
 class Played(DashboardBackend):

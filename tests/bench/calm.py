@@ -22,7 +22,17 @@ from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds
-from trainmon.model import Alert, AlertsRecalled, Event, Leadership, LeadershipChanged, Notice, Recalled, Route, State
+from trainmon.model import (
+    Alert,
+    AlertsRestored,
+    Event,
+    Leadership,
+    LeadershipChanged,
+    Notice,
+    Route,
+    State,
+    StoredAlerts,
+)
 
 HOURS = 24.0
 TICK = 2.0
@@ -45,7 +55,7 @@ class CalmDay:
     def __init__(self, directory: Path) -> None:
         self.clock = FakeClock()
         self.kept = Kept()
-        self._events: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())]
+        self._events: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())]
         routing = Routing(routes=(Route(channel="phone", severity="info"),))
         spec = HeartbeatSpec(test_every=None, start=False)
         rules = tuple(rule() for rule in RULES)

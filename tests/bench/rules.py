@@ -19,7 +19,7 @@ from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.engine.engine import Engine
 from trainmon.lib import Instant
 from trainmon.model import (
-    AlertsRecalled,
+    AlertsRestored,
     GpuFacts,
     GpuFactsAll,
     GpuSample,
@@ -30,11 +30,11 @@ from trainmon.model import (
     LeadershipChanged,
     NodeReading,
     Process,
-    Recalled,
     Route,
     RunsChanged,
     RunSpec,
     State,
+    StoredAlerts,
 )
 
 NODES, GPUS, ROUNDS = 256, 8, 30
@@ -104,7 +104,7 @@ def measure(title: str, state: State) -> float:
     clock = FakeClock(state.at)
     alerting = AlertManager(rules, Routing(routes=(Route(channel="phone"),)), Kept(), clock=clock)
     looked = alerting.evaluate(
-        state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], clock.wall
+        state, [LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())], clock.wall
     )
 
     def look() -> None:

@@ -23,7 +23,7 @@ from trainmon.alerting.rules import DISKS
 from trainmon.engine.engine import Engine
 from trainmon.model import (
     Alert,
-    AlertsRecalled,
+    AlertsRestored,
     CheckpointEntry,
     CheckpointListing,
     DiskSample,
@@ -33,11 +33,11 @@ from trainmon.model import (
     Leadership,
     LeadershipChanged,
     NodeReading,
-    Recalled,
     Route,
     RunsChanged,
     RunSpec,
     State,
+    StoredAlerts,
 )
 
 HOURS = 110.0
@@ -63,7 +63,7 @@ class Day:
         run = RunSpec(name="llm", cluster="prod", checkpoints="/fsx/ckpt")
         self._first: list[Event] = [
             LeadershipChanged(Leadership(holder="us")),
-            AlertsRecalled(Recalled()),
+            AlertsRestored(StoredAlerts()),
             RunsChanged((run,)),
         ]
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.alerting.pipeline import episode
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Alert, Delivered, Leadership, Recalled, State
+from trainmon.model import Alert, Delivered, Leadership, State, StoredAlerts
 
 OPENING = frozenset({"fire", "worse", "repeat", "escalate", "flapping", "digest"})
 """Kinds of notifications that say that an alert fires."""
@@ -27,13 +27,13 @@ class LeadershipTracker:
         self.outage: Seconds | None = None
         """How long nothing had been evaluated when this program became the leader."""
         self._ours_since: Seconds | None = None
-        self._recalled = False
+        self._is_restored = False
         self._was_daemon = False
 
     def may_notify(self, leadership: Leadership, steady: Seconds) -> bool:
         """Whether this program notifies people now."""
         since = self._ours_since
-        return leadership.holder == "us" and since is not None and (self._recalled or steady - since >= LEDGER_WAIT)
+        return leadership.holder == "us" and since is not None and (self._is_restored or steady - since >= LEDGER_WAIT)
 
     def changed(self, state: State, leadership: Leadership, steady: Seconds, changes: PendingChanges) -> State:
         """Another program is the leader from now on, or this one is."""
@@ -42,7 +42,7 @@ class LeadershipTracker:
         if leadership.holder == was:
             return state
         if leadership.holder != "us":
-            self._ours_since, self._recalled = None, False
+            self._ours_since, self._is_restored = None, False
             return state
         self._ours_since, self._was_daemon = steady, was == "daemon"
         changes.write_all()
@@ -50,19 +50,19 @@ class LeadershipTracker:
             state = replace(state, alerts={name: _as_notified(alert) for name, alert in state.alerts.items()})
         return state
 
-    def recalled(self, state: State, recalled: Recalled, now: Instant, changes: PendingChanges) -> State:
+    def restore(self, state: State, stored: StoredAlerts, now: Instant, changes: PendingChanges) -> State:
         """Take over the alerts of the ledger. The daemon of another machine knows more than our own ledger."""
-        self._recalled = True
-        self.outage = None if recalled.at is None else max(0.0, now - recalled.at)
-        changes.recall(recalled.memory, recalled.requests_until)
-        stored = tuple(_with_delivering_channels(alert) for alert in recalled.alerts)
+        self._is_restored = True
+        self.outage = None if stored.at is None else max(0.0, now - stored.at)
+        changes.restore(stored.memory, stored.requests_until)
+        before = tuple(_with_delivering_channels(alert) for alert in stored.alerts)
         if self._was_daemon:
             known = {alert.key for alert in state.alerts.values() if alert.is_open}
-            stored = tuple(alert for alert in stored if alert.key not in known)
+            before = tuple(alert for alert in before if alert.key not in known)
         outage = self.outage or 0.0
         known_outage = None if self._runs_once and outage <= episode.OUTAGE_TOLERANCE else outage
-        alerts = episode.merge_stored(state.alerts, stored, known_outage, now)
-        silences = {silence.id: silence for silence in recalled.silences if silence.ended_at is None}
+        alerts = episode.merge_stored(state.alerts, before, known_outage, now)
+        silences = {silence.id: silence for silence in stored.silences if silence.ended_at is None}
         return replace(state, alerts=alerts, silences={**state.silences, **silences})
 
 

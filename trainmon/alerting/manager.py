@@ -32,8 +32,8 @@ from trainmon.model import (
     AlertChanges,
     AlertRequest,
     AlertRequested,
-    AlertsRecalled,
     AlertsReported,
+    AlertsRestored,
     ChannelsChanged,
     Delivered,
     Event,
@@ -208,8 +208,8 @@ class AlertManager:
                     channels={channel.name: channel for channel in event.channels},
                     evaluated_at=event.at,
                 )
-            case AlertsRecalled(recalled):
-                return self._leadership.recalled(state, recalled, now, self._changes)
+            case AlertsRestored(stored):
+                return self._leadership.restore(state, stored, now, self._changes)
             case Delivered():
                 return delivered(state, event)
             case AlertRequested(request, number) if state.leadership.holder in ("us", "nobody"):

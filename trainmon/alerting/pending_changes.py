@@ -54,7 +54,7 @@ class PendingChanges:
         self.memory |= memory
         self._new_memory |= memory
 
-    def recall(self, memory: Mapping[str, str], requests_until: int) -> None:
+    def restore(self, memory: Mapping[str, str], requests_until: int) -> None:
         """Take over the memory of the leader before."""
 
         def at(value: str) -> float:

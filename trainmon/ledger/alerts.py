@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.ledger.actions import as_json, decode_rows, storable
 from trainmon.lib import Instant
-from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, Recalled, Silence
+from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, Silence, StoredAlerts
 
 ALERTS_AT_MOST = 20_000
 SILENCES_AT_MOST = 2_000
@@ -94,7 +94,7 @@ def read_requests(connection: sqlite3.Connection, after: int) -> list[tuple[int,
     return [(row[0], order) for row in rows for order in decode_rows([row], AlertRequest, "request")]
 
 
-def read_recalled(connection: sqlite3.Connection, now: Instant) -> Recalled:
+def read_stored_alerts(connection: sqlite3.Connection, now: Instant) -> StoredAlerts:
     """What the ledger knows of alerts."""
     alerts = connection.execute(
         "SELECT id, alert FROM alerts WHERE phase != 'resolved' OR resolved_at > ? "
@@ -108,7 +108,7 @@ def read_recalled(connection: sqlite3.Connection, now: Instant) -> Recalled:
     memory = dict(connection.execute("SELECT name, value FROM memory").fetchall())
     until = memory.pop(REQUESTS_UNTIL, "0")
     written = connection.execute("SELECT max(written_at) FROM alerts UNION ALL SELECT max(last_tick_at) FROM duty")
-    return Recalled(
+    return StoredAlerts(
         alerts=tuple(decode_rows(alerts, Alert, "alert")),
         silences=tuple(decode_rows(silences, Silence, "silence")),
         requests_until=int(until) if until.isdecimal() else 0,

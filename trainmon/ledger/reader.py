@@ -12,13 +12,13 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
-from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_recalled
+from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AlertRequest, Channel, Delivery, Notification, Recalled, Record
+from trainmon.model import AlertRequest, Channel, Delivery, Notification, Record, StoredAlerts
 
 SINCE_ALERTS = 2
 """The version of the ledger that first had alerts."""
@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger says of alerting."""
 
-    recalled: Recalled = Recalled()
+    stored: StoredAlerts = StoredAlerts()
     notifications: tuple[Notification, ...] = ()
     """The newest of the last day, the newest last."""
     channels: tuple[Channel, ...] = ()
@@ -68,7 +68,7 @@ def alert_history(directory: Path, since: Instant, limit: int) -> list[HistoryLi
 
 def submit_request(directory: Path, order: AlertRequest) -> int:
     """Leave an order for whoever has the duty; its number. It is carried out once
-    `alerts_now(…).recalled.orders_until` has come to it. Raises LedgerStuck."""
+    `alerts_now(…).stored.requests_until` has come to it. Raises LedgerStuck."""
     file = directory / NAME
     try:
         connection = open_to_write(file, is_network=None)
@@ -107,15 +107,15 @@ def query_ledger(
 def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     """What a ledger that is open says; of its duty the note alone."""
     notifications = tuple(read_newest(connection, now - DAY, NOTIFICATIONS_AT_MOST))
-    recalled = read_recalled(connection, now)
+    stored = read_stored_alerts(connection, now)
     newest: dict[str, dict[str, Delivery]] = {}
     for notification in notifications:
         for alert in notification.notice.alerts:
             newest.setdefault(alert.id, {})[notification.channel] = delivery(notification)
-    alerts = (replace(one, delivery=tuple(newest.get(one.id, {}).values()) or one.delivery) for one in recalled.alerts)
+    alerts = (replace(one, delivery=tuple(newest.get(one.id, {}).values()) or one.delivery) for one in stored.alerts)
     note = read_note(connection)
     return AlertsNow(
-        recalled=replace(recalled, alerts=tuple(alerts)),
+        stored=replace(stored, alerts=tuple(alerts)),
         notifications=notifications,
         channels=note.channels if note is not None else (),
         outbox=count(connection, now - DAY),
@@ -128,7 +128,7 @@ def remember(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     notifications = tuple(take_over(connection, now))
     note = read_note(connection)
     channels = note.channels if note is not None else ()
-    return AlertsNow(recalled=read_recalled(connection, now), notifications=notifications, channels=channels)
+    return AlertsNow(stored=read_stored_alerts(connection, now), notifications=notifications, channels=channels)
 
 
 def delivery(notification: Notification) -> Delivery:

@@ -185,7 +185,7 @@ class AlertRequest(msgspec.Struct, frozen=True, kw_only=True):
     """key, command, phone, daemon."""
 
 
-class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+class StoredAlerts(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger stores of alerts, for a program that starts or takes over."""
 
     alerts: tuple[Alert, ...] = ()

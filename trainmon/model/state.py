@@ -8,7 +8,7 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
-from trainmon.model.alert import Alert, AlertRequest, Delivery, Recalled, Silence
+from trainmon.model.alert import Alert, AlertRequest, Delivery, Silence, StoredAlerts
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.notification import Channel, Leadership
@@ -211,10 +211,10 @@ class QuotaRead(msgspec.Struct, frozen=True):
     shared: bool = True
 
 
-class AlertsRecalled(msgspec.Struct, frozen=True):
+class AlertsRestored(msgspec.Struct, frozen=True):
     """This program begins to judge (or to tell) with what was known."""
 
-    recalled: Recalled
+    stored: StoredAlerts
 
 
 class AlertRequested(msgspec.Struct, frozen=True):
@@ -255,6 +255,6 @@ class AlertsReported(msgspec.Struct, frozen=True):
 Event = (
     NodeReading | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged | DisksChanged
     | ClustersChanged | JobsListed | JobChanged | SchedulerNodesListed | ActionChanged | LedgerTrouble | WandbPolled
-    | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead | AlertsRecalled | AlertRequested | Delivered
+    | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead | AlertsRestored | AlertRequested | Delivered
     | ChannelsChanged | LeadershipChanged | AlertsReported
 )  # fmt: skip

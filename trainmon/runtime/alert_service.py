@@ -33,7 +33,7 @@ from trainmon.config import (
 )
 from trainmon.ledger.ledger import Ledger, LedgerStuck, alerts_now
 from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean
-from trainmon.model import AlertChanges, AlertRequest, AlertsRecalled, ChannelsChanged, Event, LedgerTrouble, State
+from trainmon.model import AlertChanges, AlertRequest, AlertsRestored, ChannelsChanged, Event, LedgerTrouble, State
 from trainmon.runtime.channels import listeners, senders
 
 log = logging.getLogger(__name__)
@@ -95,7 +95,7 @@ def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> No
     except LedgerStuck as error:
         submit(LedgerTrouble(error.message))
         return
-    submit(AlertsRecalled(found.recalled))
+    submit(AlertsRestored(found.stored))
     if found.channels:
         submit(ChannelsChanged(found.channels))
 

@@ -175,7 +175,7 @@ def _ntfy(entry: NotifySettings, own: NtfySettings, read: _Secrets, clock: Clock
 def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
     """The open critical alerts of which the ledger says that this channel was notified."""
     try:
-        alerts = alerts_now(directory, clock.now()).recalled.alerts
+        alerts = alerts_now(directory, clock.now()).stored.alerts
     except LedgerStuck as error:
         log.warning("the ledger cannot say which alerts %s was notified of: %s", channel, error.message)
         return None

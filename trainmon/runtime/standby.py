@@ -21,7 +21,7 @@ from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.config import Settings
 from trainmon.engine.snapshot import Status
 from trainmon.ledger.actions import storable
-from trainmon.ledger.alerts import read_recalled
+from trainmon.ledger.alerts import read_stored_alerts
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_newest
 from trainmon.lib import Clock, Instant, Seconds
@@ -186,7 +186,7 @@ OF_OUR_VIEW = frozenset({"node-unreachable", "cluster-unreachable", "monitor-bli
 
 def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, words: str) -> int:
     """Stop what the daemon sends itself; return how many notifications only this machine can send."""
-    still = {one.id for one in read_recalled(connection, now).alerts if one.is_open}
+    still = {one.id for one in read_stored_alerts(connection, now).alerts if one.is_open}
     left = [
         notification.id
         for notification in read_newest(connection, now - KEPT_RESOLVED, AT_MOST)

@@ -13,7 +13,16 @@ from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.lib import Seconds
-from trainmon.model import Alert, AlertChanges, AlertsRecalled, Event, Leadership, LeadershipChanged, Notice, Recalled
+from trainmon.model import (
+    Alert,
+    AlertChanges,
+    AlertsRestored,
+    Event,
+    Leadership,
+    LeadershipChanged,
+    Notice,
+    StoredAlerts,
+)
 
 STARTED = 1_760_000_000.0
 
@@ -32,7 +41,7 @@ class Day:
         self.passed: Seconds = 0.0
         self.notices: list[Notice] = []
         self.fired: dict[str, Alert] = {}
-        self._said: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())]
+        self._said: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())]
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self, clock=self)
         self._engine = Engine(self, demo=True, alerting=alerting)
         self._demo = Demo(self._said.append, clock=self, directory=directory / "demo", schedule=schedule)

@@ -12,15 +12,15 @@ from trainmon.engine.engine import Engine
 from trainmon.lib import SystemClock
 from trainmon.model import (
     AlertChanges,
-    AlertsRecalled,
+    AlertsRestored,
     DisksChanged,
     Event,
     Finding,
     Leadership,
     LeadershipChanged,
-    Recalled,
     Route,
     State,
+    StoredAlerts,
 )
 
 
@@ -62,7 +62,11 @@ def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_even
     engine = Engine(clock, alerting=alerting)
     engine.start()
     try:
-        for event in (LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled()), DisksChanged({"/": 0.8})):
+        for event in (
+            LeadershipChanged(Leadership(holder="us")),
+            AlertsRestored(StoredAlerts()),
+            DisksChanged({"/": 0.8}),
+        ):
             engine.submit(event)
         assert post.has_told.wait(30)
     finally:
@@ -76,7 +80,9 @@ def test_the_engine_is_reported_when_the_next_message_is_ripe_and_by_who_tells_n
         (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), Told(), clock=SystemClock()
     )
     state = State(usable={"/": 0.8})
-    state = alerting.evaluate(state, [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled())], 1000.0)
+    state = alerting.evaluate(
+        state, [LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())], 1000.0
+    )
     assert alerting.due_in == 0.5
     state = alerting.evaluate(state, [LeadershipChanged(Leadership(holder="other"))], 1000.2)
     assert alerting.due_in is None

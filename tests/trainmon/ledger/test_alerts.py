@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.samples import alert, notice
 from tests.trainmon.ledger.records import transaction
 from tests.trainmon.ledger.test_ledger import opened, plain
-from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_recalled, read_requests
+from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_requests, read_stored_alerts
 from trainmon.ledger.database import LedgerStuck, open_to_write
 from trainmon.ledger.lease import (
     ROW_LEASE,
@@ -67,7 +67,7 @@ def order(**facts: Any) -> AlertRequest:
 def test_what_is_written_is_recalled_whole(ledger: sqlite3.Connection) -> None:
     nasty = alert(id="b", summary="\x1b[2J 'quoted' \udcff", evidence=("é" * 300,))
     write(ledger, alerts=(alert(), nasty), silences=(silence(),), memory={"heartbeat": "17"}, requests_until=4)
-    found = read_recalled(ledger, NOW)
+    found = read_stored_alerts(ledger, NOW)
     assert found.alerts[0] == alert()
     assert found.alerts[1].summary == "\x1b[2J 'quoted' ?"
     assert (found.silences, found.memory, found.requests_until) == ((silence(),), {"heartbeat": "17"}, 4)
@@ -80,15 +80,15 @@ def test_what_is_long_over_is_not_recalled_and_what_is_open_always_is(ledger: sq
     old = alert(id="old", since=NOW - 300 * DAY)
     ended = silence("s2", ended_at=NOW - 1)
     write(ledger, alerts=(over, fresh, old), silences=(replace(silence(), until=NOW - 1), ended))
-    assert [one.id for one in read_recalled(ledger, NOW).alerts] == ["old", "fresh"]
-    assert read_recalled(ledger, NOW).silences == ()
+    assert [one.id for one in read_stored_alerts(ledger, NOW).alerts] == ["old", "fresh"]
+    assert read_stored_alerts(ledger, NOW).silences == ()
 
 
 def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection) -> None:
     write(ledger, alerts=(alert(id="a"), alert(id="b")), notices=(fire(), fire("b")))
     ledger.execute("UPDATE alerts SET alert = replace(alert, 'firing', 'dreaming') WHERE id = 'b'")
     ledger.execute("UPDATE notices SET notice = replace(notice, 'critical', 'purple') WHERE key = 'a-fire'")
-    assert [one.id for one in read_recalled(ledger, NOW).alerts] == ["a"]
+    assert [one.id for one in read_stored_alerts(ledger, NOW).alerts] == ["a"]
     letters = {one.notice.key: one.notice.severity for one in read_waiting(ledger)}
     assert letters == {"a-fire": "critical", "b-fire": "critical"}
 
@@ -226,7 +226,7 @@ def test_others_see_alerts_with_what_became_of_their_letters(tmp_path: Path, led
     marks = (mark("a", "sent", sent_at=NOW + 1, words="200"), mark("a", "waiting", "mail", words="no route to host"))
     transaction(marks=marks, history=(HistoryLine(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
     found = alerts_now(tmp_path, NOW + 5)
-    delivery = {one.channel: (one.state, one.at, one.words) for one in found.recalled.alerts[0].delivery}
+    delivery = {one.channel: (one.state, one.at, one.words) for one in found.stored.alerts[0].delivery}
     assert delivery == {
         "phone": ("sent", NOW + 1, "200"),
         "mail": ("retrying", NOW, "no route to host"),

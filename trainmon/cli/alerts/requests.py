@@ -40,7 +40,7 @@ def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     """
     from trainmon.model import AlertRequest
 
-    found = find_alert(read().recalled.alerts, alert)
+    found = find_alert(read().stored.alerts, alert)
     request = AlertRequest(
         verb="unack" if undo else "ack", at=time.time(), by=person(by), alert=found.id, why=why, via="command"
     )
@@ -80,7 +80,7 @@ def mute(
     if rule is not None:
         check_name("rule", rule, [known.name for known in RULES], "rules")
     present = read()
-    alert = next((alert for alert in present.recalled.alerts if alert.is_open and alert.id == subject), None)
+    alert = next((alert for alert in present.stored.alerts if alert.is_open and alert.id == subject), None)
     if alert is not None:
         subject, rule = alert.subject, rule or alert.rule
     for note in unmatched(present, subject, node):
@@ -107,7 +107,7 @@ def unmute(silence: str, by: str | None, as_json: bool) -> int:
     """
     from trainmon.model import AlertRequest
 
-    check_name("mute", silence, [known.id for known in read().recalled.silences], "status")
+    check_name("mute", silence, [known.id for known in read().stored.silences], "status")
     request = AlertRequest(verb="unmute", at=time.time(), by=person(by), alert=silence, via="command")
     return submit(request, as_json=as_json, done=f"unmuted: {silence}")
 
@@ -160,7 +160,7 @@ def unmatched(present: AlertsNow, subject: str | None, node: str | None) -> Iter
     """A sentence for each condition that matches nothing now: it may match later, or be a typing error."""
     from trainmon.config import did_you_mean, quoted
 
-    subjects = [alert.subject for alert in present.recalled.alerts if alert.is_open]
+    subjects = [alert.subject for alert in present.stored.alerts if alert.is_open]
     if subject is not None and subject not in subjects:
         yield f"no open alert has the subject {quoted(subject)}{did_you_mean(subject, subjects)}"
     sources = present.leader.note.sources if present.leader is not None else ()
@@ -178,14 +178,14 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
     until = time.monotonic() + RESULT_TIMEOUT
     now = read()
     while (
-        now.recalled.requests_until < number
+        now.stored.requests_until < number
         and now.leader is not None
         and now.leader.is_held
         and time.monotonic() < until
     ):
         time.sleep(POLL_PERIOD)
         now = read()
-    is_done = now.recalled.requests_until >= number
+    is_done = now.stored.requests_until >= number
     if as_json:
         import json
 

@@ -59,7 +59,7 @@ def code(found: AlertsNow, now: Instant) -> int:
     if found.leader is None or stale(found, now) is not None:
         return 3
     is_once = found.leader.note.program == "once"
-    critical = [alert for alert in found.recalled.alerts if alert.severity == "critical"]
+    critical = [alert for alert in found.stored.alerts if alert.severity == "critical"]
     return 1 if any(is_active(alert) if is_once else alert.is_firing for alert in critical) else 0
 
 
@@ -89,7 +89,7 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
     from trainmon.engine import snapshot
 
-    recalled, duty = found.recalled, found.leader
+    stored, duty = found.stored, found.leader
     note = duty.note if duty is not None else None
     return {
         "version": 1,
@@ -104,7 +104,7 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
         },
         "sources": [msgspec.to_builtins(source) for source in note.sources] if note is not None else [],
         "outbox": {name: getattr(found.outbox, name) for name in ("waiting", "oldest_at", "dead")},
-        **snapshot.alert_status(recalled.alerts, recalled.silences, found.channels),
+        **snapshot.alert_status(stored.alerts, stored.silences, found.channels),
     }
 
 
@@ -140,11 +140,11 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     oldest = f", the oldest for {ago(now - outbox.oldest_at)}" if outbox.oldest_at is not None else ""
     queued = f"{outbox.waiting} queued{oldest}" if outbox.waiting else "nothing queued"
     yield f"outbox: {queued}" + (f"; {outbox.dead} dropped within a day" if outbox.waiting or outbox.dead else "")
-    for silence in found.recalled.silences:
+    for silence in found.stored.silences:
         about = ", ".join(part for part in (silence.rule, silence.subject, silence.run, silence.node) if part)
         why = f": {silence.why}" if silence.why else ""
         yield clean(f"muted {silence.id}: {about or 'everything'} until {_clock(silence.until)} by {silence.by}{why}")
-    alerts = [alert for alert in worst_first(found.recalled.alerts) if alert.is_open]
+    alerts = [alert for alert in worst_first(found.stored.alerts) if alert.is_open]
     if alerts:
         yield from table(HEAD, [_cells(alert, ago(now - alert.since)) for alert in alerts])
     else:

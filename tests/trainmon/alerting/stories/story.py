@@ -27,13 +27,12 @@ from trainmon.model import (
     AlertChanges,
     AlertRequest,
     AlertRequested,
-    AlertsRecalled,
+    AlertsRestored,
     Event,
     Finding,
     Leadership,
     LeadershipChanged,
     Notice,
-    Recalled,
     Route,
     Severity,
     Silence,
@@ -41,6 +40,7 @@ from trainmon.model import (
     SourceChanged,
     SourceRemoved,
     State,
+    StoredAlerts,
 )
 
 BEGIN: Instant = 1_750_000_000.0
@@ -96,8 +96,8 @@ class Kept:
         if not notice.reason or not notice.channels:
             self.faults.append(f"{notice.key}: no reason, or no channel")
 
-    def recalled(self) -> Recalled:
-        return Recalled(
+    def stored(self) -> StoredAlerts:
+        return StoredAlerts(
             alerts=tuple(self.alerts.values()),
             silences=tuple(self.silences.values()),
             requests_until=self.requests_until,
@@ -168,7 +168,7 @@ class Story:
     def _wired(self, part: Rule) -> Rule:
         return replace(part, findings=self.findings, broken=self.broken) if isinstance(part, Scripted) else part
 
-    def _start(self, recalled: Recalled | None) -> None:
+    def _start(self, stored: StoredAlerts | None) -> None:
         self._tokens = 0
         self.alerting = AlertManager(
             self.rules,
@@ -181,7 +181,7 @@ class Story:
             token=self._token,
         )
         self.engine = Engine(self.clock, alerting=self.alerting)
-        self._pending += [LeadershipChanged(Leadership(holder="us")), AlertsRecalled(recalled or Recalled())]
+        self._pending += [LeadershipChanged(Leadership(holder="us")), AlertsRestored(stored or StoredAlerts())]
         self._tick()
 
     def _token(self) -> str:
@@ -292,7 +292,7 @@ class Story:
         self.kept.is_stuck = False
         self.clock.wall += down_for
         self.clock.steady += down_for
-        self._start(self.kept.recalled())
+        self._start(self.kept.stored())
         return self
 
     def _tick(self) -> None:

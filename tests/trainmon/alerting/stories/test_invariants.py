@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
 from trainmon.alerting.pipeline import quiet_because
-from trainmon.model import Alert, AlertsRecalled, Leadership, LeadershipChanged
+from trainmon.model import Alert, AlertsRestored, Leadership, LeadershipChanged
 
 NODES = ("node:gpu-001", "node:gpu-002")
 RULES = ("gpu-hot", "node-unreachable", "run-dead", "restarted")
@@ -61,7 +61,7 @@ def change_hands(seconds: float) -> Deed:
 
     def do(story: Story) -> None:
         story.hear(LeadershipChanged(Leadership(holder="other"))).at(story.elapsed + seconds)
-        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRecalled(story.kept.recalled()))
+        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRestored(story.kept.stored()))
 
     return do
 

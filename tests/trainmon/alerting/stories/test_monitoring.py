@@ -19,17 +19,17 @@ from trainmon.alerting.rules import (
     UnansweredTest,
 )
 from trainmon.model import (
-    AlertsRecalled,
+    AlertsRestored,
     Channel,
     ChannelsChanged,
     Leadership,
     LeadershipChanged,
     LedgerTrouble,
-    Recalled,
     Route,
     Run,
     RunSpec,
     State,
+    StoredAlerts,
 )
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -244,7 +244,7 @@ def test_a_finding_since_no_time_at_all_is_found_since_now() -> None:
 def test_a_look_that_fails_forgets_nothing_that_it_was_reported() -> None:
     with Story(rule("run-dead")) as story:
         story.hear(LeadershipChanged(Leadership(holder="other"))).at(10)
-        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRecalled(Recalled()))
+        story.hear(LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts()))
         story.wrong("run-dead", "run:llm", "loud").at(12)  # type: ignore[arg-type]
         assert story.state.leadership.holder == "us"
         story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")

@@ -16,7 +16,7 @@ from trainmon.cli.alerts.status import MAX_AGE, MAX_AGE_BY_CRON, code, contract,
 from trainmon.engine.snapshot import read_status
 from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, SourceNote
 from trainmon.ledger.reader import AlertsNow
-from trainmon.model import Alert, Channel, Recalled
+from trainmon.model import Alert, Channel, StoredAlerts
 
 NOW = 1_900_000_000.0
 NOTE = LeaderNote(
@@ -34,7 +34,7 @@ PENDING = replace(LOST, phase="pending")
 def known(*alerts: Alert, held: bool = True, program: str = "alerts-only", age: float = 3.0) -> AlertsNow:
     note = replace(NOTE, program=program, last_tick_at=NOW - age)
     return AlertsNow(
-        recalled=Recalled(alerts=alerts), leader=LeaderNow(note=note, is_held=held),
+        stored=StoredAlerts(alerts=alerts), leader=LeaderNow(note=note, is_held=held),
         channels=(Channel(name="phone", type="ntfy", target="ntfy.sh/***", state="ok", sent_at=NOW - 5),),
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_a_source_that_was_not_heard_yet_is_not_called_silent() -> None:
 
 def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:gpu-1", kind="node", health="ok"),))
-    present = AlertsNow(recalled=Recalled(alerts=(LOST,)), leader=LeaderNow(note=note, is_held=True))
+    present = AlertsNow(stored=StoredAlerts(alerts=(LOST,)), leader=LeaderNow(note=note, is_held=True))
     assert list(unmatched(present, "gpu:n0/2", "gpu-11")) == [
         'no open alert has the subject "gpu:n0/2"; did you mean "gpu:n0/1"?',
         'no node "gpu-11" is watched; did you mean "gpu-1"?',

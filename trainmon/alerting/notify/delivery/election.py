@@ -189,7 +189,7 @@ class Election:
                 self._claimed(answer)
             case "remember" if answer.error is None and self.role != "standby":
                 self._has_remembered = True
-                self._requests_until = max(self._requests_until, answer.found.recalled.requests_until)
+                self._requests_until = max(self._requests_until, answer.found.stored.requests_until)
                 if self.role == "candidate":
                     self._take(answer.found, None)
                 else:

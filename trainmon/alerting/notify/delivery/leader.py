@@ -18,15 +18,15 @@ from trainmon.model import (
     AlertChanges,
     AlertRequest,
     AlertRequested,
-    AlertsRecalled,
     AlertsReported,
+    AlertsRestored,
     Event,
     Leadership,
     LeadershipChanged,
     Notice,
     Notification,
-    Recalled,
     State,
+    StoredAlerts,
 )
 
 log = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class LeaderState:
         self._reason = reason or self._warning
         self._journal.discard()
         self.is_leading = True
-        self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
+        self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
         self._report(Leadership(holder="us", where="here", at=None, words=self.words, since=self._clock.now()))
         if remembered is not None:
             self._dispatcher.recall(remembered.channels)
@@ -158,7 +158,7 @@ class LeaderState:
     def resume(self, remembered: AlertsNow | None) -> None:
         """This program leads still. None: the ledger could not say what was known."""
         self._is_paused = False
-        self._submit(AlertsRecalled(remembered.recalled if remembered is not None else Recalled()))
+        self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
         if remembered is not None:
             self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._given)
         self.write_note()
@@ -167,8 +167,8 @@ class LeaderState:
         """The ledger can say now what was known. Alerts that we found meanwhile are newer than that."""
         self._reason = self._warning
         known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
-        old = tuple(alert for alert in remembered.recalled.alerts if alert.key not in known)
-        self._submit(AlertsRecalled(replace(remembered.recalled, alerts=old)))
+        old = tuple(alert for alert in remembered.stored.alerts if alert.key not in known)
+        self._submit(AlertsRestored(replace(remembered.stored, alerts=old)))
         self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._given)
 
     def lose(self) -> None:
@@ -192,7 +192,7 @@ class LeaderState:
             self._theirs = note = now.leader.note
             self._report(self._leadership_of(note.holder, note, at))
             evaluated_at = note.last_tick_at or at
-        self._submit(AlertsReported(now.recalled.alerts, now.recalled.silences, now.channels, evaluated_at))
+        self._submit(AlertsReported(now.stored.alerts, now.stored.silences, now.channels, evaluated_at))
 
     def deliver_strays(self, notifications: list[Notification]) -> None:
         """Deliver those that have waited in the ledger for a while and have no worker."""

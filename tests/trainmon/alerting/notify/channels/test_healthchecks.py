@@ -99,7 +99,7 @@ def test_what_the_ledger_knows_is_found_by_the_channel(tmp_path: Path, receiver:
     other = alert(id="other", subject="run:b", notified_on=("check",))
     with opened(tmp_path, Phone()) as scene:
         scene.service.enqueue(AlertChanges(at=NOW, alerts=(other,)))
-        until(lambda: alerts_now(tmp_path, NOW).recalled.alerts, "it is written down")
+        until(lambda: alerts_now(tmp_path, NOW).stored.alerts, "it is written down")
         (channel,) = senders(settings.notify, environ={}, state_directory=tmp_path)
         channel.send(message(over(alert())), 10)
     assert paths(receiver) == ["/log"]

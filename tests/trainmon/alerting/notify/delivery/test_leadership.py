@@ -24,8 +24,8 @@ from trainmon.lib import Instant
 from trainmon.model import (
     AlertRequest,
     AlertRequested,
-    AlertsRecalled,
     AlertsReported,
+    AlertsRestored,
     Health,
     Leadership,
     LeadershipChanged,
@@ -63,8 +63,8 @@ def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tm
             second.until_marked()
             first.kill()
             until(lambda: second.holder == "us")
-            (recalled,) = [event.recalled for event in second.of(AlertsRecalled)]
-            assert [one.id for one in recalled.alerts] == ["a"]
+            (stored,) = [event.stored for event in second.of(AlertsRestored)]
+            assert [one.id for one in stored.alerts] == ["a"]
             second.enqueue(fire("b"))
             until(lambda: phone.keys == ["b-fire"])
     assert first.came == ["a-fire"]
@@ -109,7 +109,7 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
         seize(first, 0.0)
         until(lambda: first.holder == "us")
         until(lambda: "b-fire" in phone.keys)
-        assert len(first.of(AlertsRecalled)) == 2, "what the other did meanwhile is known"
+        assert len(first.of(AlertsRestored)) == 2, "what the other did meanwhile is known"
         first.enqueue(fire("c"))
         until(lambda: "c-fire" in phone.keys)
         first.until_marked()
@@ -123,7 +123,7 @@ def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path
         first.until_marked()
         seize(first, 0.0)
         first.enqueue(fire("a"))
-        until(lambda: len(first.of(AlertsRecalled)) == 2)
+        until(lambda: len(first.of(AlertsRestored)) == 2)
         until(lambda: first.holder == "us")
         first.enqueue(fire("b"))
         until(lambda: phone.keys == ["first-fire", "b-fire"])
@@ -158,7 +158,7 @@ def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path
         until(lambda: first.of(AlertRequested)[-1] == AlertRequested(replace(ACK, by="bob"), None))
         assert second.of(AlertRequested) == []
         first.enqueue(requests_until=one + 1)
-        until(lambda: alerts_now(tmp_path, first.clock.now()).recalled.requests_until == one + 1)
+        until(lambda: alerts_now(tmp_path, first.clock.now()).stored.requests_until == one + 1)
     with opened(tmp_path, Phone()) as third:
         submit_request(tmp_path, ACK)
         until(lambda: third.of(AlertRequested) == [AlertRequested(ACK, one + 2)])

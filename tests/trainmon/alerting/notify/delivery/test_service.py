@@ -15,7 +15,7 @@ from tests.trainmon.ledger.records import transaction
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.ledger.database import open_to_write
 from trainmon.ledger.ledger import alerts_now
-from trainmon.model import AlertChanges, AlertsRecalled, Channel, ChannelsChanged, Route
+from trainmon.model import AlertChanges, AlertsRestored, Channel, ChannelsChanged, Route
 
 NO_ROUTE = "no route to host"
 
@@ -338,13 +338,13 @@ def test_what_the_ledger_knows_is_recalled_with_the_duty(tmp_path: Path) -> None
         scene.enqueue(fire(), memory={"heartbeat": "1700000000"}, requests_until=7)
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
     with opened(tmp_path, Phone()) as scene:
-        (recalled,) = [event.recalled for event in scene.of(AlertsRecalled)]
-        assert [one.id for one in recalled.alerts] == ["a"]
-        assert recalled.alerts[0].token == alert().token
-        assert (recalled.memory, recalled.requests_until) == ({"heartbeat": "1700000000"}, 7)
-        assert recalled.at is not None
+        (stored,) = [event.stored for event in scene.of(AlertsRestored)]
+        assert [one.id for one in stored.alerts] == ["a"]
+        assert stored.alerts[0].token == alert().token
+        assert (stored.memory, stored.requests_until) == ({"heartbeat": "1700000000"}, 7)
+        assert stored.at is not None
         found = alerts_now(tmp_path, scene.clock.now())
-        assert [(one.channel, one.state) for one in found.recalled.alerts[0].delivery] == [("phone", "sent")]
+        assert [(one.channel, one.state) for one in found.stored.alerts[0].delivery] == [("phone", "sent")]
 
 
 class Slow(Phone):

@@ -15,7 +15,7 @@ from tests.trainmon.alerting.notify.delivery.running import Program, program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Attachment
 from trainmon.ledger.lease import LeaseLock, this_program
-from trainmon.model import AlertsRecalled, LeadershipChanged, Notice, State
+from trainmon.model import AlertsRestored, LeadershipChanged, Notice, State
 
 LEASE = 4.0
 """A tenth of what it is in production."""
@@ -157,7 +157,7 @@ def test_one_that_stood_still_reads_the_ledger_before_it_goes_on_and_loses_nothi
         until(lambda: phone.keys == ["a-fire"])
         clock.passed += 60.0
         scene.enqueue(fire("b"))
-        until(lambda: len(scene.of(AlertsRecalled)) == 2)
+        until(lambda: len(scene.of(AlertsRestored)) == 2)
         until(lambda: phone.keys == ["a-fire", "b-fire"])
         assert [event.leadership.holder for event in scene.of(LeadershipChanged)][-2:] == ["nobody", "us"]
         scene.until_marked()
