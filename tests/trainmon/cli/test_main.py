@@ -45,7 +45,7 @@ def trainmon(*argv: str, cwd: Path | None = None, **environ: str) -> subprocess.
         ("--read-only snapshot", "snapshot", "--read-only"),
     ],
 )
-def test_words_are_a_command_or_hosts(line: str, command: str, rest: str) -> None:
+def test_arguments_are_a_command_or_hosts(line: str, command: str, rest: str) -> None:
     assert route(line.split()) == (command, rest.split())
 
 
@@ -57,7 +57,7 @@ def test_what_answers_at_once_imports_nothing_heavy(option: str) -> None:
     assert done.stdout
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     done = trainmon("--version")
     assert (done.returncode, done.stdout) == (0, f"trainmon-tui {__version__}\n")
 
@@ -91,7 +91,7 @@ def test_the_demo_takes_no_hosts() -> None:
     assert "Error: --demo shows a simulated cluster; it takes no hosts and no --config" in done.stderr
 
 
-def test_a_story_that_the_demo_lacks_is_told_with_those_it_has() -> None:
+def test_a_story_that_the_demo_lacks_is_reported_with_those_it_has() -> None:
     with Terminal([sys.executable, "-m", "trainmon", "--demo=flood"]) as terminal:
         assert terminal.wait() == 2
         assert b"trainmon-tui: --demo=flood: no such story\r\ntry: stories: hot, lost, hang," in terminal.screen
@@ -115,7 +115,7 @@ def test_several_mistakes_show_the_first_and_where_the_others_are(tmp_path: Path
     assert done.returncode == 2
 
 
-def test_a_config_that_others_can_write_stops_the_start_in_words(tmp_path: Path) -> None:
+def test_a_config_that_others_can_write_stops_the_start_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "trainmon.toml").touch()
     (tmp_path / "trainmon.toml").chmod(0o666)
     done = trainmon("snapshot", cwd=tmp_path, TRAINMON_CONFIG="")

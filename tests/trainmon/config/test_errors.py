@@ -228,7 +228,7 @@ def test_a_mistake_has_its_own_sentence(tmp_path: Path, text: str, problem: str)
     assert problems(tmp_path, text) == [f"trainmon.toml: {problem}"]
 
 
-def test_every_mistake_is_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+def test_every_mistake_is_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert problems(tmp_path, f'{RUN}stall_after = 5\nlogg = "/l"\n[daemon]\nhost = 3\n[legder]\n') == [
         'trainmon.toml: [[run]] #1 (video-2b): "stall_after" needs a unit: "5s" or "5m", not the bare number 5',
         'trainmon.toml: [[run]] #1 (video-2b): no setting "logg"; did you mean "log"?',

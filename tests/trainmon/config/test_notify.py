@@ -121,7 +121,7 @@ def test_a_mistake_has_its_own_sentence(text: str, problem: str) -> None:
     assert "hunter2" not in problem
 
 
-def test_a_rule_that_is_not_there_is_told_with_the_nearest() -> None:
+def test_a_rule_that_is_not_there_is_reported_with_the_nearest() -> None:
     (problem,) = problems(NTFY + 'rules = ["gpu-hto"]')
     assert problem == (
         'trainmon.toml: [[notify]] #1 (ntfy): "rules" has "gpu-hto", but there is no such rule; did you mean "gpu-hot"?'
@@ -154,7 +154,9 @@ def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -
         (b"hunter2\nhunter3", "contains control characters; a secret is one line"),
     ],
 )
-def test_a_file_that_holds_no_secret_is_told_in_words(tmp_path: Path, content: bytes | None, words: str) -> None:
+def test_a_file_that_holds_no_secret_is_reported_with_a_message(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
     if content is not None:
         (tmp_path / "secret").write_bytes(content)
     with pytest.raises(InvalidValue) as caught:

@@ -38,7 +38,7 @@ TIMEOUT: Seconds = 20.0
 """For one channel; channels are checked in parallel."""
 
 MORE: Seconds = 10.0
-"""After this additional time a channel counts as not answering."""
+"""After this additional time a channel has not answered."""
 
 FIX_SECRET = "fix the config, or set the variable or file that it names"
 FIX_CHANNEL = "fix its [[notify]] in the config"
@@ -47,7 +47,7 @@ RECEIVED = "an accepted message may still not be delivered: check that it arrive
 
 
 def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
-    """Each channel of the config; with `test`, a message is sent by each."""
+    """The rows of each channel of the config. With `test`, a message is sent to each."""
     try:
         made = senders(settings.notify, state_directory=find_state_directory(os.environ).path)
     except ConfigError as error:
@@ -114,7 +114,7 @@ def test_notice(channel: str, now: Instant) -> Notice:
         at=now,
         channels=(channel,),
         title="a test of trainmon-tui",
-        lines=(f"Somebody ran check --notify. That you read this shows that the channel {channel} reaches you.",),
+        lines=(f"Somebody ran check --notify. If you read this, the channel {channel} works.",),
     )
 
 

@@ -251,7 +251,7 @@ def test_the_log_s_end_is_on_the_disk_before_the_requeue(world: World) -> None:
     assert order == ["kept", "requeued"]
 
 
-def test_what_changes_while_the_log_is_kept_is_seen(world: World) -> None:
+def test_what_changes_while_the_log_is_kept_is_observed(world: World) -> None:
     def ended(*_: str) -> None:
         world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="COMPLETED"), b"")
 
@@ -343,7 +343,7 @@ def test_a_kill_switch_that_was_armed_meanwhile_aborts_a_requeue(world: World, t
         (Completed(1, b"", b"\x1b[2Jevil\x07\n"), "failed", "nothing was done: login: evil"),
     ],
 )  # fmt: skip
-def test_what_slurm_says_is_what_is_told(world: World, answer: Completed, status: str, outcome: str) -> None:
+def test_what_slurm_says_is_what_is_reported(world: World, answer: Completed, status: str, outcome: str) -> None:
     action = only(world.plan("requeue"))
     world.host.answers["scontrol", "requeue", "Incomplete", "88_3"] = answer
     record = world.act(action)
@@ -369,7 +369,7 @@ def test_a_connection_that_is_gone_is_nothing_done(world: World) -> None:
     assert record.outcome == "nothing was done: login: no data for 40 s (its network is gone)"
 
 
-def test_a_host_that_is_not_connected_refuses_every_plan_in_words(world: World) -> None:
+def test_a_host_that_is_not_connected_refuses_every_plan_with_a_message(world: World) -> None:
     world.unreachable = HostUnreachable("login", "login: no answer in 10 s")
     for verb in ("save", "unkill", "requeue", "cancel", "signal", "queue"):
         refusals = world.plan(verb).refusals
@@ -394,7 +394,7 @@ def test_a_job_that_slurm_never_knew_is_not_said_to_have_ended(world: World) -> 
     )
 
 
-def test_a_silent_controller_is_asked_once_and_not_for_every_job(world: World) -> None:
+def test_a_silent_controller_is_queried_once_and_not_for_every_job(world: World) -> None:
     silent = Completed(1, b"", b"slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n")
     world.host.answers[commands.queue()] = silent
     (refusal,) = world.plan("requeue").refusals
@@ -421,7 +421,7 @@ def test_another_is_queued_from_a_login_shell_and_its_number_is_known(world: Wor
     assert action.operation.argv[-1] == f"{tmp_path}/train.slurm"
 
 
-def test_an_excluded_node_is_told_as_soon_as_it_is_known(world: World) -> None:
+def test_an_excluded_node_is_reported_as_soon_as_it_is_known(world: World) -> None:
     waiting = replace(RUNNING, state="PENDING", node_count=1)
     world.state = replace(world.state, jobs={"prod/88_3": waiting})
     world.host.answers[commands.show_job("88_3")] = Completed(0, job(word="PENDING"), b"")

@@ -62,7 +62,7 @@ def test_errors_in_a_file_of_their_own_are_kept_before_a_requeue() -> None:
     )
 
 
-def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_told() -> None:
+def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_reported() -> None:
     run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
     one = refused(planned("requeue", of=state(run=run)))
     assert one.why == "kill switch, armed 4m ago by ben: the next attempt would end at once"
@@ -95,12 +95,12 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
         (replace(RUNNING, batch=False), "job 88_3 is not a batch job (salloc or srun): Slurm cannot restart it", ""),
     ],
 )  # fmt: skip
-def test_what_cannot_be_requeued_is_refused_in_words(job: object, why: str, hint: str) -> None:
+def test_what_cannot_be_requeued_is_refused_with_a_message(job: object, why: str, hint: str) -> None:
     one = refused(planned("requeue", of=state(job)))
     assert (one.why, one.hint) == (why, hint)
 
 
-def test_no_committed_checkpoint_is_said_in_full() -> None:
+def test_no_committed_checkpoint_is_reported_in_full() -> None:
     assert RUN.checkpoints is not None
     bare = replace(RUN, checkpoints=replace(RUN.checkpoints, list=(), problem="no committed checkpoint"))
     action = only(planned("requeue", of=state(run=bare)))

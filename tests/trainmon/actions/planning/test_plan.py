@@ -31,7 +31,7 @@ UNARMED = stat(KILL, exists=False)
 HELD = replace(WAITING, priority=0, reason="JobHeldUser")
 
 
-def test_switches_are_looked_at_where_the_files_are_and_slurm_is_left_in_peace() -> None:
+def test_switches_are_checked_where_the_files_are_and_slurm_is_left_in_peace() -> None:
     for verb in ("save", "kill", "unkill", "unsave"):
         assert actions.reads_for_plan(ask(verb), state(), readback()) == (
             ReadRequest("login", "prod", switches=(KILL, SAVE)),
@@ -48,7 +48,7 @@ def test_a_signal_reads_the_steps_too() -> None:
     assert look.jobs == look.steps == (("prod/88_3", "88_3"),)
 
 
-def test_the_elements_that_wait_are_asked_for_by_the_number_of_their_array() -> None:
+def test_the_elements_that_wait_are_requested_by_the_number_of_their_array() -> None:
     (look,) = actions.reads_for_plan(ask("cancel", "prod/88_[]"), state(), readback())
     assert look.jobs == (("prod/88_[]", "88"),)
 
@@ -60,7 +60,7 @@ def test_a_job_that_only_the_queue_knows_is_read_once_it_is_known() -> None:
     assert actions.reads_for_plan(ask("requeue"), before, readback(newer))[0].jobs == (("prod/99", "99"),)
 
 
-def test_a_job_of_the_command_line_is_asked_for_by_its_key() -> None:
+def test_a_job_of_the_command_line_is_requested_by_its_key() -> None:
     assert actions.reads_for_plan(ask("cancel", "prod/4711"), state(), readback()) == (
         ReadRequest("login", "prod", jobs=(("prod/4711", "4711"),)),
     )

@@ -75,7 +75,7 @@ def test_what_the_queue_says_just_now_decides_for_whom_it_waits() -> None:
     assert "--dependency=afterany:99" in operation.argv
 
 
-def test_without_a_script_the_way_out_is_told() -> None:
+def test_without_a_script_the_way_out_is_reported() -> None:
     bare = replace(RUN, spec=replace(SPEC, script=None))
     one = refused(planned("queue", of=state(replace(RUNNING, command="/fsx/my job.slurm"), run=bare)))
     assert one.why == "no script is configured for llm"

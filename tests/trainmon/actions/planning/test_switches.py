@@ -98,7 +98,7 @@ def test_a_run_that_saves_or_evaluates_is_not_called_hung() -> None:
     assert only(planned("save", of=state(run=busy))).warnings == ()
 
 
-def test_what_the_verdict_knows_is_said_as_well() -> None:
+def test_what_the_verdict_knows_is_reported_as_well() -> None:
     hung = replace(RUN, verdict="hung", progress=replace(RUN.progress, at=None))
     assert "It looks hung or stopped." in only(planned("kill", of=state(run=hung))).warnings[0]
 
@@ -128,14 +128,14 @@ def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
     )
 
 
-def test_a_run_without_a_switch_is_told_how_to_have_one() -> None:
+def test_a_run_without_a_switch_is_reported_how_to_have_one() -> None:
     bare = replace(RUN, spec=replace(SPEC, save_switch=None), save=None)
     one = refused(planned("save", of=state(run=bare)))
     assert one.why == "no save switch is configured for llm"
     assert one.hint == "set save_switch in the [[run]] of llm, as its trainer has it"
 
 
-def test_a_directory_that_cannot_be_seen_is_refused_in_words() -> None:
+def test_a_directory_that_cannot_be_seen_is_refused_with_a_message() -> None:
     run = replace(RUN, kill=Switch(path=KILL, error="its directory is missing"))
     assert refused(planned("kill", of=state(run=run))).why == f"{KILL}: its directory is missing"
     seen = readback(errors={f"login:{KILL}": "login has not answered in 10 s"})
@@ -163,7 +163,7 @@ def test_a_run_and_its_job_marked_together_are_one_action() -> None:
     assert len(planned("kill", "llm", "prod/88_3").actions) == 1
 
 
-def test_two_runs_are_two_actions_and_a_shared_file_is_said() -> None:
+def test_two_runs_are_two_actions_and_a_shared_file_is_reported() -> None:
     other = replace(RUN, spec=replace(SPEC, name="vlm", job="vlm", save_switch="/fsx/vlm/save"))
     both = state(runs={"llm": RUN, "vlm": other})
     plan = planned("save", "llm", "vlm", of=both)

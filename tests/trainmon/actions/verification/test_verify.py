@@ -98,7 +98,7 @@ def test_a_save_is_followed_from_the_file_to_the_checkpoint() -> None:
     assert record.settled_at == NOW + 96
 
 
-def test_a_file_that_was_taken_between_two_looks_was_there() -> None:
+def test_a_file_that_was_taken_between_two_polls_was_there() -> None:
     quick = with_switch(SAVE, exists=False)
     assert told(after(done(SAVE_ACTION), 3, quick))["the trainer takes it"] is None, "the last look may be older"
     record = after(done(SAVE_ACTION), 6, quick)
@@ -106,7 +106,7 @@ def test_a_file_that_was_taken_between_two_looks_was_there() -> None:
     assert told(record)["the trainer takes it"] == 6
 
 
-def test_a_checkpoint_that_was_being_written_already_is_not_the_one_asked_for() -> None:
+def test_a_checkpoint_that_was_being_written_already_is_not_the_one_requested() -> None:
     record = after(done(SAVE_ACTION), 60, saved(TAKEN, 12_500, 30, -40))
     assert told(record)["a new checkpoint is committed"] is None
     assert told(after(record, 90, saved(TAKEN, 12_000, 80, 20)))["a new checkpoint is committed"] is None
@@ -126,7 +126,7 @@ def test_a_slow_run_has_ten_of_its_own_steps() -> None:
     assert "within 20m" in str(told(after(done(SAVE_ACTION), 1300, slow))["the trainer takes it"])
 
 
-def test_taken_without_a_checkpoint_is_said_once_and_never_changes_its_words() -> None:
+def test_taken_without_a_checkpoint_is_reported_once_and_never_changes_its_words() -> None:
     record = after(done(SAVE_ACTION), 10, TAKEN)
     late = after(record, 920, TAKEN)
     assert told(late)["a new checkpoint is committed"] == ("no new checkpoint within 15m of the request")
@@ -174,7 +174,7 @@ def test_a_kill_is_followed_to_the_exit() -> None:
     assert record.settled_at == NOW + 120
 
 
-def test_an_exit_without_a_checkpoint_is_said_after_a_while() -> None:
+def test_an_exit_without_a_checkpoint_is_reported_after_a_while() -> None:
     ended = (replace(RUNNING, gone_at=NOW + 100),)
     there = with_switch(KILL, exists=True, armed_at=NOW)
     record = after(done(KILL_ACTION), 101, there, ended)
@@ -192,7 +192,7 @@ def test_a_hung_run_does_not_exit_and_c_is_offered() -> None:
     assert record.is_open
 
 
-def test_without_slurm_the_exit_is_seen_by_the_gpus() -> None:
+def test_without_slurm_the_exit_is_observed_by_the_gpus() -> None:
     bare = replace(KILL_ACTION, job=None)
     alone = {"node:login": source("node:login", seen_at=NOW + 200)}
     there = with_switch(KILL, exists=True, armed_at=NOW)
@@ -223,7 +223,7 @@ REQUEUE = only(planned("requeue"))
 AGAIN = replace(RUNNING, state="PENDING", reason="BeginTime", restarts=1, started_at=None, starts_at=NOW + 121)
 
 
-def test_a_requeue_is_seen_by_its_state_and_its_restarts() -> None:
+def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
     record = after(done(REQUEUE), 15)
     assert told(record) == {"it waits again": None, "it starts anew": None}
     record = after(record, 31, jobs=(AGAIN,))
@@ -233,7 +233,7 @@ def test_a_requeue_is_seen_by_its_state_and_its_restarts() -> None:
     assert not record.is_open
 
 
-def test_a_requeue_that_starts_anew_between_two_looks_is_seen_too() -> None:
+def test_a_requeue_that_starts_again_between_two_polls_is_observed_too() -> None:
     record = after(done(REQUEUE), 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
     assert told(record) == {"it waits again": 160, "it starts anew": 150}
 
@@ -264,7 +264,7 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
     assert not record.is_open
 
 
-def test_a_requeue_that_slurm_does_not_do_is_said() -> None:
+def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:
     record = after(done(REQUEUE), 200)
     assert told(record)["it waits again"] == "it runs as before: Slurm has not requeued it"
     assert record.is_open
@@ -289,7 +289,7 @@ def test_a_cancel_is_over_when_the_job_has_ended_or_is_gone() -> None:
     assert told(after(done(elements), 20, jobs=(RUNNING,))) == {"it has ended": 20}
 
 
-def test_hold_and_release_are_seen_by_priority() -> None:
+def test_hold_and_release_are_observed_by_priority() -> None:
     hold, held = only(planned("hold")), replace(WAITING, priority=0, reason="JobHeldUser")
     assert told(after(done(hold), 20, jobs=(RUNNING, held))) == {"it is held": 20}
     assert told(after(done(hold), 45)) == {"it is held": "it is not held"}
@@ -309,7 +309,7 @@ def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
     assert not record.is_open
 
 
-def test_a_queued_job_is_seen_by_its_number() -> None:
+def test_a_queued_job_is_observed_by_its_number() -> None:
     action = only(planned("queue"))
     new = replace(WAITING, id="95_[1-3%1]", number=95, array=95, tasks="1-3%1")
     assert told(after(done(action, made="95"), 20, jobs=(RUNNING, new))) == {"it is in the queue": 20}
@@ -317,7 +317,7 @@ def test_a_queued_job_is_seen_by_its_number() -> None:
     assert told(after(done(action), 1)) == {"it is in the queue": "which job was made is not known"}
 
 
-def test_an_excluded_node_is_seen_in_the_job_and_a_drained_one_at_the_node() -> None:
+def test_an_excluded_node_is_observed_in_the_job_and_a_drained_one_at_the_node() -> None:
     operator = {"prod": replace(state().clusters["prod"], may_operate=True)}
     keep, drain = planned("exclude", "n1", of=state(clusters=operator)).actions
     kept = replace(WAITING, excluded=("n7", "n1"))
@@ -327,7 +327,7 @@ def test_an_excluded_node_is_seen_in_the_job_and_a_drained_one_at_the_node() -> 
     assert told(after(done(drain), 20, scheduler_nodes=drained)) == {"the node is drained": 20}
 
 
-def test_nobody_waits_for_ever() -> None:
+def test_no_action_is_followed_for_ever() -> None:
     record = after(done(SAVE_ACTION), 3601, THERE)
     assert record.settled_at == NOW + 3601
     assert after(record, 4000, TAKEN) is record
@@ -347,7 +347,7 @@ def broken(action: Any, **fields: Any) -> Record:
     return done(action, **{"status": "asked", "written_at": NOW - 60, "done_at": None} | fields)
 
 
-def test_an_act_that_is_being_done_is_not_judged() -> None:
+def test_an_action_that_is_being_done_is_not_verified() -> None:
     record = done(SAVE_ACTION, status="asked", done_at=None)
     assert after(record, 60, with_switch(SAVE, exists=False)) is record
 
@@ -362,7 +362,9 @@ def test_an_act_that_is_being_done_is_not_judged() -> None:
         ("exclude", {"jobs": (RUNNING, replace(WAITING, excluded=("n1",)))}),
     ],
 )
-def test_an_act_that_was_broken_off_is_done_where_what_it_was_for_is_seen(verb: Verb, changes: dict[str, Any]) -> None:
+def test_an_action_that_was_broken_off_is_done_where_what_it_was_for_is_observed(
+    verb: Verb, changes: dict[str, Any]
+) -> None:
     subjects = ("n1",) if verb == "exclude" else ()
     record = restarted(broken(only(planned(verb, *subjects))), 10, **changes)
     assert record.status == "done"
@@ -370,7 +372,7 @@ def test_an_act_that_was_broken_off_is_done_where_what_it_was_for_is_seen(verb: 
 
 
 @pytest.mark.parametrize("verb", ["save", "kill", "requeue", "cancel", "hold", "signal", "queue"])
-def test_an_act_that_was_broken_off_and_left_no_trace_is_unknown_and_not_repeated(verb: Verb) -> None:
+def test_an_action_that_was_broken_off_and_left_no_trace_is_unknown_and_not_repeated(verb: Verb) -> None:
     record = broken(only(planned(verb, seen=readback(RUNNING))))
     assert restarted(record, 10) is record, "the sources may not have told yet"
     record = restarted(record, 200)
@@ -394,7 +396,7 @@ def test_a_job_that_was_queued_before_the_program_died_is_found_by_its_name_and_
     assert restarted(record, 1, jobs=(RUNNING, new), actions=theirs).status == "asked"
 
 
-def test_an_act_of_long_ago_is_judged_by_the_first_look_at_the_queue() -> None:
+def test_an_action_of_long_ago_is_judged_by_the_first_poll_of_the_queue() -> None:
     record = broken(only(planned("queue", seen=readback(RUNNING))), written_at=NOW - 600)
     assert restarted(record, 0) is record, "the queue has not been read yet"
     assert restarted(record, 1).status == "unknown"
@@ -405,7 +407,7 @@ def test_a_switch_of_somebody_else_does_not_make_it_done() -> None:
     assert restarted(broken(SAVE_ACTION), 10, run=other).status == "asked"
 
 
-def test_an_act_whose_command_did_not_answer_is_judged_too() -> None:
+def test_an_action_whose_command_did_not_answer_is_judged_too() -> None:
     record = done(REQUEUE, status="unknown", outcome="it is not known whether it was done: no answer")
     record = after(record, 40, jobs=(AGAIN,))
     assert (record.status, told(record)["it waits again"]) == ("done", 40)

@@ -78,7 +78,7 @@ def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
         ("not started until it is released (H).", "not started until it is released (`release`)."),
     ],
 )
-def test_keys_of_the_dashboard_are_told_as_commands(sentence: str, expected: str) -> None:
+def test_keys_of_the_dashboard_are_reported_as_commands(sentence: str, expected: str) -> None:
     assert in_commands(sentence) == expected
 
 
@@ -90,7 +90,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(capsys: pytest.CaptureFixtur
     assert result(Parts(Plan(request=ASK, refusals=(REFUSED,))), dry_run=True) == 4
 
 
-def test_the_ask_has_what_the_line_says() -> None:
+def test_the_request_has_what_the_command_line_says() -> None:
     parts = Parts(PLAN)
     result(parts, "88", dry_run=True, why="slow", count=3, switch="/s", run="video-2b")
     (ask,) = parts.asked
@@ -111,7 +111,7 @@ def test_nobody_at_a_terminal_and_no_yes_is_refused(capsys: pytest.CaptureFixtur
     )
 
 
-def test_yes_does_it_and_tells_how_it_went(capsys: pytest.CaptureFixture[str]) -> None:
+def test_yes_does_it_and_reports_the_result(capsys: pytest.CaptureFixture[str]) -> None:
     parts = Parts(PLAN, [replace(DONE, status="asked", done_at=None, outcome=""), DONE])
     assert result(parts, yes=True) == 0
     assert parts.acted == [REQUEUE]
@@ -139,14 +139,14 @@ def test_how_it_went_is_the_exit_status(status: Any, code: int) -> None:
     assert result(Parts(PLAN, [replace(DONE, status=status, settled_at=1001.0)]), yes=True) == code
 
 
-def test_the_worst_of_several_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_worst_of_several_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     second = replace(REQUEUE, id="a2")
     becomes = [DONE, replace(DONE, action=second, status="failed", outcome="Access/permission denied")]
     assert result(Parts(replace(PLAN, actions=(REQUEUE, second)), becomes), yes=True) == 1
     assert result(Parts(replace(PLAN, refusals=(REFUSED,)), [DONE]), yes=True) == 4
 
 
-def test_what_follows_is_waited_for_and_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_follows_is_waited_for_and_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     steps = [
         replace(OPEN, marks=(WAITS, RUNS)),
         replace(OPEN, marks=(replace(WAITS, at=1003.0), RUNS)),
@@ -170,7 +170,7 @@ def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: not: it waits again: it ended instead\n")
 
 
-def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_seen(
+def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_polled(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert result(Parts(PLAN), "vidoe-2b") == 2

@@ -36,7 +36,7 @@ def test_with_no_ledger_there_was_no_action_and_none_is_made(tmp_path: Path) -> 
     assert not (tmp_path / "state" / "trainmon-tui" / "ledger.sqlite").exists()
 
 
-def test_the_newest_is_last_and_a_run_or_a_job_may_be_asked_for(tmp_path: Path) -> None:
+def test_the_newest_is_last_and_a_run_or_a_job_may_be_requested(tmp_path: Path) -> None:
     now = time.time()
     other = replace(record("a3", at=now - 50), action=action("a3", run=None, job="prod/91_3", requested_at=now - 50))
     written(tmp_path, record("a2", at=now - 100), record("a1", at=now - 200), record("old", at=now - 9 * 86_400), other)
@@ -89,7 +89,7 @@ def test_the_table_is_for_people_and_harmless() -> None:
     )
 
 
-def test_a_damaged_ledger_is_exit_3_in_words(tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_exit_3_with_a_message(tmp_path: Path) -> None:
     file = tmp_path / "state" / "trainmon-tui" / "ledger.sqlite"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"nothing that SQLite knows, and long enough for a header of it" * 20)

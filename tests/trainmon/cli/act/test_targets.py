@@ -46,7 +46,7 @@ def test_runs_jobs_and_nodes_are_found(verb: Verb, word: str, expected: str) -> 
         ("hold", "sweep", 'no run and no job "sweep" (runs: "video-2b"; a job is named by its id: 91_3, 91_[4-10%1])'),
     ],
 )
-def test_what_names_nothing_is_told_with_what_there_is(verb: Verb, word: str, sentence: str) -> None:
+def test_what_names_nothing_is_reported_with_what_there_is(verb: Verb, word: str, sentence: str) -> None:
     with pytest.raises(NotFound) as caught:
         resolve(verb, (word,), state())
     assert str(caught.value) == sentence
@@ -87,7 +87,9 @@ def test_the_last_word_may_be_a_signal(line: str, subjects: str, signal: str | N
     ("last", "sentence"),
     [("WINCHX", 'no signal and no run is called "WINCHX"'), ("SIGUSR3", '"SIGUSR3"; did you mean')],
 )
-def test_a_word_that_looks_like_a_signal_and_is_none_is_told_which_are_known(last: str, sentence: str) -> None:
+def test_an_argument_that_looks_like_a_signal_and_is_none_is_reported_with_the_known_ones(
+    last: str, sentence: str
+) -> None:
     with pytest.raises(NotFound, match=sentence) as caught:
         split_signal(("video-2b", last), state())
     assert "(signals that a trainer can catch: HUP, INT, QUIT, USR1, USR2, TERM)" in str(caught.value)

@@ -53,7 +53,7 @@ def test_read_only_refuses_even_a_yes(folder: Path) -> None:
     assert not (folder / "kill it").exists()
 
 
-def test_a_yes_drops_the_file_and_tells_that_it_is_seen(folder: Path) -> None:
+def test_a_yes_drops_the_file_and_reports_that_it_is_observed(folder: Path) -> None:
     with at_terminal(folder, "kill", "toy", "--why", "loss is $(nan)") as terminal:
         terminal.wait_for(b"Do this? [y/N] ")
         assert not (folder / "kill it").exists()
@@ -77,7 +77,7 @@ def test_ctrl_c_at_the_question_does_nothing(folder: Path) -> None:
     assert not (folder / "save").exists()
 
 
-def test_a_config_that_is_read_only_refuses_in_words(folder: Path) -> None:
+def test_a_config_that_is_read_only_refuses_with_a_message(folder: Path) -> None:
     (folder / "c.toml").write_text("read_only = true\n" + (folder / "c.toml").read_text())
     done = trainmon("kill", "toy", "--yes", "--config", "c.toml", cwd=folder, HOME=str(folder))
     assert done.returncode == 4
@@ -85,7 +85,7 @@ def test_a_config_that_is_read_only_refuses_in_words(folder: Path) -> None:
     assert not (folder / "kill it").exists()
 
 
-def test_an_action_that_was_broken_off_is_looked_at_again_and_not_repeated(folder: Path) -> None:
+def test_an_action_that_was_broken_off_is_checked_again_and_not_repeated(folder: Path) -> None:
     killed = action("0123456789ab", verb="kill", subject="toy", run="toy", job=None, requested_at=time.time() - 600)
     line = "by ana (0123456789ab)"
     killed = replace(

@@ -68,7 +68,7 @@ def test_people_read_who_watches_what_is_wrong_and_what_fires() -> None:
     assert "abcdefgh  critical  firing  1m     gpu-lost  GPU 1 is lost" in text
 
 
-def test_a_watch_that_writes_nothing_down_is_not_called_nobody() -> None:
+def test_a_watch_that_records_nothing_is_not_called_nobody() -> None:
     hidden = AlertsNow(is_locked=True)
     assert code(hidden, NOW) == 3
     text = "\n".join(lines(hidden, NOW))
@@ -78,7 +78,7 @@ def test_a_watch_that_writes_nothing_down_is_not_called_nobody() -> None:
     )
 
 
-def test_a_source_that_was_not_heard_yet_is_not_called_silent() -> None:
+def test_a_source_that_was_not_polled_yet_is_not_called_silent() -> None:
     note = replace(NOTE, sources=(SourceNote(name="node:n0", kind="node", health="late"),))
     text = "\n".join(lines(AlertsNow(leader=LeaderNow(note=note, is_held=True)), NOW))
     assert "sources: 0 of 1 answer; node:n0 late: has not answered yet" in text

@@ -50,7 +50,7 @@ def said(rows: list[Row]) -> list[tuple[str, str, str]]:
     return [(row.mark, row.what, row.text) for row in rows]
 
 
-def test_with_nothing_configured_it_is_said_who_is_told_nothing() -> None:
+def test_with_nothing_configured_it_is_reported_who_is_not_notified() -> None:
     assert said(list(check_channels(Settings(), test=True))) == [
         ("note", "", "nobody is notified: the config has no [[notify]]"), ("note", "", SWITCH),
     ]  # fmt: skip
@@ -64,13 +64,13 @@ def test_without_notify_nothing_is_sent(tmp_path: Path, ntfy: NtfyServer) -> Non
     assert ntfy.messages == []
 
 
-def test_each_channel_gets_a_test_and_says_what_came_back(tmp_path: Path, ntfy: NtfyServer, other: Receiver) -> None:
+def test_each_channel_gets_a_test_and_says_the_answer(tmp_path: Path, ntfy: NtfyServer, other: Receiver) -> None:
     hook = f'[[notify]]\ntype = "webhook"\nurl = "{other.url}/hook"\n[heartbeat]\nping = "{other.url}/switch"\n'
     found = settings(tmp_path, phone(ntfy) + hook)
     rows = said(list(check_channels(found, test=True)))
     (message,) = ntfy.messages
     assert message.title.endswith("a test of trainmon-tui")
-    assert "That you read this shows that the channel phone reaches you." in message.message
+    assert "If you read this, the channel phone works." in message.message
     assert ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***: accepted the test ({message.id})") in rows
     assert [row[0] for row in rows if row[1] == "webhook"] == ["ok"]
     assert ("ok", "ping", "accepted the test") in rows
@@ -79,7 +79,7 @@ def test_each_channel_gets_a_test_and_says_what_came_back(tmp_path: Path, ntfy: 
     assert rows[-1][2].startswith("an accepted message may still not be delivered")
 
 
-def test_one_that_refuses_or_dies_says_so_and_the_others_are_told(
+def test_one_that_refuses_or_dies_says_so_and_the_others_are_reported(
     tmp_path: Path, ntfy: NtfyServer, other: Receiver
 ) -> None:
     ntfy.always(error(40301))
@@ -95,7 +95,7 @@ def test_one_that_refuses_or_dies_says_so_and_the_others_are_told(
     assert "a-topic-of-chance" not in repr(rows)
 
 
-def test_a_secret_that_is_not_there_is_told_by_its_name_and_the_other_channels_are_tested(
+def test_a_secret_that_is_not_there_is_reported_by_its_name_and_the_other_channels_are_tested(
     tmp_path: Path, ntfy: NtfyServer
 ) -> None:
     other = phone(ntfy).replace('"phone"', '"other"')

@@ -52,7 +52,7 @@ def test_this_machine_needs_no_connection() -> None:
     assert not [row for row in rows if row.what in ("name", "connection", "host key", "login")]
 
 
-def test_every_step_to_a_host_is_told(sshd: Sshd) -> None:
+def test_every_step_to_a_host_is_reported(sshd: Sshd) -> None:
     settings = Settings(clusters=(cluster("n0", "n1"),), disks=(DiskSettings(path="/", on="nodes"),))
     first, second = look(settings, sshd.ssh_config(2))
     steps = [("ok", "name"), ("ok", "connection"), ("ok", "host key"), ("ok", "login"), ("ok", "probe")]
@@ -80,7 +80,7 @@ def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
     assert rows[-1].fix
 
 
-def test_a_name_without_an_address_and_a_closed_port_are_told_apart(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_name_without_an_address_and_a_closed_port_are_distinguished(sshd: Sshd, tmp_path: Path) -> None:
     extra = "Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\n"
     nameless, closed = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
     assert of(nameless) == [("bad", "name")]
@@ -89,7 +89,7 @@ def test_a_name_without_an_address_and_a_closed_port_are_told_apart(sshd: Sshd, 
     assert of(closed) == [("ok", "name"), ("bad", "connection")]
 
 
-def test_every_path_of_a_run_is_looked_at_where_it_is_read(sshd: Sshd, tmp_path: Path) -> None:
+def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "1.out").write_text("step 1\n")
     (tmp_path / "kill").touch()
@@ -151,7 +151,7 @@ def test_headless_does_not_count_on_an_agent(tmp_path: Path) -> None:
     assert "    → give the service its own key file without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
 
 
-def test_tables_and_settings_that_are_not_used_yet_are_told(tmp_path: Path) -> None:
+def test_tables_and_settings_that_are_not_used_yet_are_reported(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
         '[[notify]]\ntype = "ntfy"\ntopic = "hunter2"\n[[disk]]\npath = "/"\nlag = "30m"\n'
         '[[run]]\nname = "r"\nmodel_family = "reasoning"\n'
@@ -162,7 +162,7 @@ def test_tables_and_settings_that_are_not_used_yet_are_told(tmp_path: Path) -> N
     assert "hunter2" not in done.stdout + done.stderr
 
 
-def test_a_machine_without_an_ssh_command_is_told(tmp_path: Path) -> None:
+def test_a_machine_without_an_ssh_command_is_reported(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
     environ = {"TRAINMON_CONFIG": "", "HOME": str(tmp_path), "PATH": str(tmp_path / "bin"), "LC_ALL": "C.UTF-8"}
@@ -171,7 +171,7 @@ def test_a_machine_without_an_ssh_command_is_told(tmp_path: Path) -> None:
     assert "    → install OpenSSH's client" in done.stdout
 
 
-def test_a_quota_is_asked_and_told(tmp_path: Path) -> None:
+def test_a_quota_is_queried_and_reported(tmp_path: Path) -> None:
     script = tmp_path / "lfs"
     script.write_text(f"#!/bin/sh\necho '{tmp_path} 5242880* 4194304 6291456 6d 12 0 100 -'\n")
     script.chmod(0o755)

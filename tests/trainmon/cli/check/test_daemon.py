@@ -27,7 +27,7 @@ def told(answer: Completed) -> list[Row]:
     return rows(bastion, clock)
 
 
-def test_without_a_daemon_nothing_is_said() -> None:
+def test_without_a_daemon_nothing_is_reported() -> None:
     assert list(check_daemon(Settings(), None, is_person_there=False)) == []
 
 
@@ -47,7 +47,7 @@ def test_one_that_nobody_has_started_says_how() -> None:
     ]
 
 
-def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_told_apart() -> None:
+def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_distinguished() -> None:
     clock = HandClock()
     bastion = Bastion(clock)
     bastion.down = UNREACHABLE
@@ -61,7 +61,7 @@ def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_told_apa
     ]  # fmt: skip
 
 
-def test_another_version_is_said() -> None:
+def test_another_version_is_reported() -> None:
     (row,) = told(Completed(0, b'{"version":9,"at":1.0}', b""))
 
     assert (row.mark, row.text) == ("bad", "its status has version 9, not 1")

@@ -40,7 +40,7 @@ def checked(tmp_path: Path) -> Iterator[Checked]:
         yield Checked(server, tmp_path)
 
 
-def test_nothing_is_asked_where_no_run_names_a_project(checked: Checked) -> None:
+def test_nothing_is_queried_where_no_run_names_a_project(checked: Checked) -> None:
     assert checked.rows(RunSpec(name="llm", cluster="prod")) == []
     assert checked.server.requests == []
 
@@ -53,7 +53,7 @@ def test_without_a_key_it_says_how_to_get_one(checked: Checked) -> None:
     assert checked.server.requests == []
 
 
-def test_the_key_the_account_and_each_run_are_told(checked: Checked) -> None:
+def test_the_key_the_account_and_each_run_are_reported(checked: Checked) -> None:
     server = checked.server
     host = server.url.removeprefix("http://")
     server.add_run("one", group="final")
@@ -80,7 +80,7 @@ def test_the_key_the_account_and_each_run_are_told(checked: Checked) -> None:
     assert (bad.mark, bad.what, bool(bad.fix)) == ("bad", "run bad", True)
 
 
-def test_a_server_that_does_not_answer_is_told_once(checked: Checked) -> None:
+def test_a_server_that_does_not_answer_is_reported_once(checked: Checked) -> None:
     checked.server.answer_with(401)
     key, server = checked.rows(a_run("llm"), a_run("two"))
     assert (key.mark, server.mark, server.what) == ("ok", "bad", "server")

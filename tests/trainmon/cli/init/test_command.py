@@ -52,7 +52,7 @@ def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["trainmon.toml"]
 
 
-def test_a_directory_that_others_can_write_is_told_at_once(tmp_path: Path) -> None:
+def test_a_directory_that_others_can_write_is_reported_at_once(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
     done = trainmon("init", "gpu-001", cwd=tmp_path, HOME=str(tmp_path))
     assert done.stderr == (

@@ -18,7 +18,7 @@ from trainmon.model import Job
 JOB = Job(id="88", number=88, cluster="", name="llm", user="ana", state="RUNNING", nodes=("n1",), batch=True)
 
 
-def test_the_account_of_the_key_is_asked_for(tmp_path: Path) -> None:
+def test_the_account_of_the_key_is_requested(tmp_path: Path) -> None:
     with WandbServer.start() as server:
         environ = environ_of(server, tmp_path)
         account = query_wandb(partial(find_credentials, environ), partial(ChildClient, environ))
@@ -29,7 +29,7 @@ def test_the_account_of_the_key_is_asked_for(tmp_path: Path) -> None:
     assert account == Account(host, "WANDB_API_KEY")
 
 
-def test_without_a_key_nothing_is_asked(tmp_path: Path) -> None:
+def test_without_a_key_nothing_is_queried(tmp_path: Path) -> None:
     assert query_wandb(partial(find_credentials, {"HOME": str(tmp_path)}), lambda: 1 / 0) is None  # type: ignore[arg-type, return-value]
 
 

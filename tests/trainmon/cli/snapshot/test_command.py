@@ -42,7 +42,7 @@ def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
     assert run["log"]["path"] == str(tmp_path / "train.log")
 
 
-def test_a_quota_of_the_config_is_asked_and_told(tmp_path: Path) -> None:
+def test_a_quota_of_the_config_is_queried_and_reported(tmp_path: Path) -> None:
     script = tmp_path / "lfs"
     script.write_text(f"#!/bin/sh\necho '{tmp_path} 9437184 0 10485760 - 12 0 100 -'\n")
     script.chmod(0o755)
@@ -97,7 +97,7 @@ def test_a_source_has_answered_with_its_first_facts_or_its_failure() -> None:
     assert has_answered(State(), Source(name="node:n1", kind="node", cluster="c", phase="retrying"))
 
 
-def test_a_queue_has_answered_with_its_first_look_or_when_its_host_cannot_be_reached() -> None:
+def test_a_queue_has_answered_with_its_first_poll_or_when_its_host_cannot_be_reached() -> None:
     source = Source(name="slurm:c", kind="slurm", cluster="c", phase="waiting")
     login = Source(name="node:login1", kind="node", cluster="c", phase="retrying", health="down")
     clusters = {"c": Cluster(name="c", login="login1")}
@@ -107,7 +107,7 @@ def test_a_queue_has_answered_with_its_first_look_or_when_its_host_cannot_be_rea
     assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
 
 
-def test_files_are_read_once_each_host_that_answers_has_told_of_its_own() -> None:
+def test_files_are_read_once_each_host_that_answers_has_reported_its_own() -> None:
     up = Source(name="node:n1", kind="node", cluster="c", phase="up", health="ok", seen_at=1.0)
     run = Run(spec=RunSpec(name="r", cluster="c", log="/logs/r.out"))
     node = Node(name="n1", cluster="c", probe="nvml")
@@ -165,14 +165,14 @@ def test_wandb_has_answered_with_its_first_list_or_its_failure() -> None:
     assert has_answered(State(), replace(source, phase="retrying"))
 
 
-def test_an_act_does_not_wait_for_wandb() -> None:
+def test_an_action_does_not_wait_for_wandb() -> None:
     host = Source(name="node:n1", kind="node", cluster="c", phase="held")
     site = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
     assert have_answered(State(sources={"node:n1": host, "wandb:llm": site}))
     assert not have_answered(State(sources={"wandb:llm": site}))
 
 
-def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
+def test_this_machine_counts_where_something_of_it_is_requested() -> None:
     run = RunSettings(name="r", wandb="team/video", group="g")
     alone = Settings(runs=(run,))
     assert requested_sources(alone) == {"wandb:r"}
@@ -192,7 +192,7 @@ def test_this_machine_counts_where_something_of_it_is_asked_for() -> None:
     assert requested_sources(Settings()) is None
 
 
-def test_a_host_that_is_asked_for_is_not_hidden_by_what_is_watched_beside_it() -> None:
+def test_a_host_that_is_requested_is_not_hidden_by_what_is_watched_beside_it() -> None:
     """Its login host and its Slurm answer: of the host itself nothing is seen."""
     asked = requested_sources(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
     assert asked == {"node:n1"}
