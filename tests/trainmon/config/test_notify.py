@@ -154,7 +154,7 @@ def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -
         (b"hunter2\nhunter3", "contains control characters; a secret is one line"),
     ],
 )
-def test_a_file_that_holds_no_secret_is_reported_with_a_message(
+def test_a_file_that_holds_no_secret_is_refused_with_a_message(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     if content is not None:

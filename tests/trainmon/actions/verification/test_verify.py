@@ -362,7 +362,7 @@ def test_an_action_that_is_being_done_is_not_verified() -> None:
         ("exclude", {"jobs": (RUNNING, replace(WAITING, excluded=("n1",)))}),
     ],
 )
-def test_an_action_that_was_broken_off_is_done_where_what_it_was_for_is_observed(
+def test_an_action_that_was_interrupted_is_done_where_what_it_was_for_is_observed(
     verb: Verb, changes: dict[str, Any]
 ) -> None:
     subjects = ("n1",) if verb == "exclude" else ()

@@ -87,9 +87,7 @@ def test_the_last_word_may_be_a_signal(line: str, subjects: str, signal: str | N
     ("last", "sentence"),
     [("WINCHX", 'no signal and no run is called "WINCHX"'), ("SIGUSR3", '"SIGUSR3"; did you mean')],
 )
-def test_an_argument_that_looks_like_a_signal_and_is_none_is_reported_with_the_known_ones(
-    last: str, sentence: str
-) -> None:
+def test_an_argument_that_looks_like_a_signal_is_refused_with_the_known_ones(last: str, sentence: str) -> None:
     with pytest.raises(NotFound, match=sentence) as caught:
         split_signal(("video-2b", last), state())
     assert "(signals that a trainer can catch: HUP, INT, QUIT, USR1, USR2, TERM)" in str(caught.value)
