@@ -207,18 +207,16 @@ class Supervisor:
         """Assign to every host what it reads, given the hosts that are up."""
         specs: dict[str, Spec] = {}
         stand_in: dict[str, Spec] = {}
-        implied: set[str] = set()
-        named: set[str] = set()
         plans, nodes = self._plans, self._nodes  # in this order: the collectors of a newer plan exist by then
         for plan in plans:
             up = {host for host in plan.hosts if nodes[host].is_up and nodes[host].reads_files}
-            implied.update(plan.implied_disks)
-            named.update((*plan.shared_disks, *plan.node_disks))
             is_awaited = bool(plan.hosts) and nodes[plan.hosts[0]].is_awaited
             _add(specs, assign(plan, up, is_awaited=is_awaited))
             _add(stand_in, stand_in_specs(plan, up, is_awaited=is_awaited))
+        named = {disk for plan in plans for disk in (*plan.shared_disks, *plan.node_disks)}
+        implied = frozenset(disk for plan in plans for disk in plan.implied_disks if disk not in named)
         for host, spec in specs.items():
-            nodes[host].watch(spec, frozenset(implied - named), stand_in.get(host))
+            nodes[host].watch(spec, implied, stand_in.get(host))
         self._specs, self._stand_in = specs, stand_in
 
     def _own_disks(self) -> Iterator[tuple[str, str]]:

@@ -73,7 +73,7 @@ class SentModules:
         return None
 
     def create_module(self, spec: object) -> None:
-        return None
+        """Called by importlib: a module is created as usual."""
 
     def exec_module(self, module: object) -> None:
         name = module.__name__  # type: ignore[attr-defined]

@@ -40,8 +40,7 @@ POINTERS = frozenset(
     (b"latest", b"latest.txt", b"latest_checkpointed_iteration.txt", b"latest_opt_step_dir", b"latest_universal")
 )
 
-DIGITS = b"0123456789"
-NOT_DIGITS = bytes(byte for byte in range(256) if byte not in DIGITS)
+NOT_DIGITS = bytes(byte for byte in range(256) if byte not in b"0123456789")
 SPACES = bytes.maketrans(NOT_DIGITS, b" " * len(NOT_DIGITS))
 
 NUMBERLESS = 1 << 62

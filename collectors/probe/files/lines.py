@@ -5,6 +5,7 @@ few lines that are sent are decoded.
 """
 
 import codecs
+import itertools
 import re
 
 from collectors.probe import ndjson
@@ -22,7 +23,6 @@ LINE_CHARACTERS = 4000
 LINE_BYTES = 4 * LINE_CHARACTERS
 """The most bytes that 4,000 characters of UTF-8 take."""
 
-CUT = "…"
 LINE_END = re.compile(rb"[\n\0]")
 BAR_END = re.compile(rb"\r")
 
@@ -47,7 +47,7 @@ def readable(line: bytes) -> str:
 
 
 def shortened(text: str) -> str:
-    return text if len(text) <= LINE_CHARACTERS else text[:LINE_CHARACTERS] + CUT
+    return text if len(text) <= LINE_CHARACTERS else text[:LINE_CHARACTERS] + "…"
 
 
 def wire_size(text: str) -> int:
@@ -115,14 +115,9 @@ class Lines:
     def _drop(self, lines: "list[bytes]") -> None:
         """Drop lines, but keep the last ones that look like step lines."""
         self._dropped += len(lines)
-        found = []  # type: list[str]
-        for line in reversed(lines if self.keep else ()):
-            text = readable(line)
-            if self.keep and self.keep.search(text):
-                found.insert(0, text)
-                if len(found) == KEPT:
-                    break
-        self._kept = (self._kept + found)[-KEPT:]
+        texts = (readable(line) for line in reversed(lines))
+        found = list(itertools.islice(filter(self.keep.search, texts), KEPT)) if self.keep else []
+        self._kept = (self._kept + found[::-1])[-KEPT:]
 
     def partial(self) -> "str | None":
         """The unfinished line as it looks now, without an incomplete last character."""

@@ -207,16 +207,13 @@ class Logs:
         self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        before, self._followers = self._followers, {}
-        for log in spec.get("logs") or ():
-            name, pattern = log["id"], log["pattern"]
-            stays = before.get(name)
-            if stays and stays.pattern == pattern:
-                self._followers[name] = before.pop(name)
-            else:
-                self._followers[name] = Follower(name, pattern, self._monotonic)
-        for follower in before.values():
-            follower.close()
+        patterns = {log["id"]: log["pattern"] for log in spec.get("logs") or ()}
+        for name in [name for name, one in self._followers.items() if patterns.get(name) != one.pattern]:
+            self._followers.pop(name).close()
+        self._followers = {
+            name: self._followers.get(name) or Follower(name, pattern, self._monotonic)
+            for name, pattern in patterns.items()
+        }
         expression, self._trouble = spec.get("keep"), None  # type: str | None, str | None
         compiled = None
         try:

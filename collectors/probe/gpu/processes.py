@@ -10,7 +10,6 @@ from collectors.probe.gpu.card import Card
 from collectors.probe.host import user_name
 
 LONGEST_COMMAND = 200
-LONGEST_STATUS = 65536
 MOST_PROCESSES = 64
 MIB = 1 << 20
 
@@ -44,7 +43,7 @@ class Processes:
         """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""
         try:
             with open(os.path.join(self.root, "proc", str(pid), "status"), "rb") as file:
-                lines = file.read(LONGEST_STATUS).splitlines()
+                lines = file.read(65536).splitlines()
         except OSError:
             return None
         masks = [line[7:].strip() for line in lines if line.startswith(b"SigCgt:")]
