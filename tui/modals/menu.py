@@ -102,11 +102,11 @@ def entries(subjects: Iterable[Subject], state: State, now: Instant) -> tuple[En
 
 def _entry(verb: Verb, offers: Sequence[Offer]) -> Entry:
     possible = [offer for offer in offers if offer.refusal is None]
-    words = offers[0].title if len(offers) == 1 else f"{TITLES[verb]}: {len(possible)} of {len(offers)} rows"
+    title = offers[0].title if len(offers) == 1 else f"{TITLES[verb]}: {len(possible)} of {len(offers)} rows"
     refusal = next((offer.refusal for offer in offers if offer.refusal is not None), None)
     if possible or refusal is None:
-        return Entry(verb, clean(words, 200), "")
-    return Entry(verb, clean(words, 200), clean(refusal.why + (f"; {refusal.hint}" if refusal.hint else ""), 600))
+        return Entry(verb, clean(title, 200), "")
+    return Entry(verb, clean(title, 200), clean(refusal.why + (f"; {refusal.hint}" if refusal.hint else ""), 600))
 
 
 def rows(found: Sequence[Entry], width: int) -> list[Row]:
@@ -115,8 +115,8 @@ def rows(found: Sequence[Entry], width: int) -> list[Row]:
 
 
 def row(entry: Entry, column: int, width: int) -> Row:
-    key, words = f" {key_of(entry.verb):<3}", entry.text + " " * (column - cell_width(entry.text))
+    key, title = f" {key_of(entry.verb):<3}", entry.text + " " * (column - cell_width(entry.text))
     if not entry.refusal:
-        return Row(entry.verb, (Span(key, "accent bold"), Span(words)))
-    why = shorten(f"  no: {entry.refusal}", width - cell_width(key) - cell_width(words))
-    return Row(entry.verb, (Span(key, "dim"), Span(words, "dim"), Span(why, "dim")))
+        return Row(entry.verb, (Span(key, "accent bold"), Span(title)))
+    why = shorten(f"  no: {entry.refusal}", width - cell_width(key) - cell_width(title))
+    return Row(entry.verb, (Span(key, "dim"), Span(title, "dim"), Span(why, "dim")))

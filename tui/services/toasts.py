@@ -47,21 +47,18 @@ class Toasts:
 
     def __init__(self, app: App[Any]) -> None:
         self._app = app
-        self._timer: Timer | None = None
+        self.timer: Timer | None = None
+        """None: not polling."""
         self._idle = 0
         self._screen: Screen[Any] | None = None
         self._there: dict[Widget, Region] = {}
         self._left: list[Region] = []
 
-    @property
-    def is_polling(self) -> bool:
-        return self._timer is not None
-
     def watch(self) -> None:
         """Start polling: a toast was sent."""
         self._idle = 0
-        if self._timer is None:
-            self._timer = self._app.set_interval(POLL_EVERY, self.poll)
+        if self.timer is None:
+            self.timer = self._app.set_interval(POLL_EVERY, self.poll)
 
     def poll(self) -> None:
         """Repaint the regions that were left since the last poll; again at the next one, after the new layout."""
@@ -74,6 +71,6 @@ class Toasts:
             screen.refresh(*left, *self._left)
         self._there, self._left = there, left
         self._idle = 0 if there or left else self._idle + 1
-        if self._idle >= IDLE_POLLS and self._timer is not None:
-            self._timer.stop()
-            self._timer = None
+        if self._idle >= IDLE_POLLS and self.timer is not None:
+            self.timer.stop()
+            self.timer = None

@@ -24,7 +24,7 @@ HOT_MARGIN, WARM_MARGIN = 0, 5
 """Degrees to the GPU's own slowdown."""
 
 HOT_C, WARM_C = 90, 85
-"""Where a driver does not tell that margin (before Hopper). Data-centre parts of the time slow down at 87 to 95."""
+"""Limits for drivers without that margin (before Hopper). Data-centre GPUs of that time slow down at 87 to 95 °C."""
 
 VERDICTS: Mapping[Verdict, tuple[str, str]] = {
     "healthy": (OK, "ok"),
@@ -42,7 +42,7 @@ VERDICTS: Mapping[Verdict, tuple[str, str]] = {
     "idle": (DOT, "dim"),
     "unknown": (UNKNOWN, "dim"),
 }
-"""Each verdict's symbol and style; the word stands beside it wherever there is room."""
+"""The symbol and style of each verdict. The verdict itself is shown beside it where it fits."""
 
 
 class Span(NamedTuple):
@@ -53,7 +53,7 @@ class Span(NamedTuple):
 
 
 def pad(text: str, width: int) -> str:
-    """At least `width` cells, with blanks at the right."""
+    """The text, padded with spaces on the right to at least `width` cells."""
     return text + " " * (width - cell_width(text))
 
 
@@ -90,7 +90,7 @@ def mib(value: int | None) -> str:
 
 
 def percent(part: float | None, whole: float | None) -> str:
-    """39%. A part that is not nothing is never 0%, and one that is not all is never 100%."""
+    """39%. Only nothing is 0%, and only all is 100%."""
     if part is None or not whole:
         return UNKNOWN
     share = 100.0 * part / whole
@@ -110,7 +110,7 @@ def real(value: float | None, digits: int = 3) -> str:
 
 
 def age(seconds: Seconds | None) -> str:
-    """How long ago: 6s, 11m, 2h, 3d. A little in the future is now."""
+    """An age: 6s, 11m, 2h, 3d. A time in the future has the age 0s."""
     if seconds is None:
         return UNKNOWN
     if seconds < MINUTE:
@@ -123,12 +123,12 @@ def age(seconds: Seconds | None) -> str:
 
 
 def calm_age(seconds: Seconds) -> str:
-    """As `age`, in steps of ten seconds from ten on: an age that ticks is most of what an idle screen sends."""
+    """Like `age`, but in steps of ten seconds: ages that change every second are most of an idle screen's traffic."""
     return age(seconds - seconds % 10 if 10 <= seconds < MINUTE else seconds)
 
 
 def since(then: Instant | None, now: Instant) -> str:
-    """The age of something that was seen at `then`."""
+    """The age of something last seen at `then`."""
     return UNKNOWN if then is None else age(now - then)
 
 
@@ -140,12 +140,12 @@ def duration(seconds: Seconds | None) -> str:
 
 
 def whole(seconds: Seconds | None) -> str:
-    """As `duration`, in whole seconds, and in those up to 100: 5s, 70s, 45m, 3h10m."""
+    """Like `duration`, but in whole seconds up to 100: 5s, 70s, 45m, 3h10m."""
     return UNKNOWN if seconds is None else f"{int(seconds)}s" if seconds < 100 else duration(seconds)
 
 
 def eta(at: Instant | None, now: Instant) -> str:
-    """What is left until an instant, as a duration; `-` without one."""
+    """The duration until an instant; `-` without one."""
     return NOT_APPLICABLE if at is None else duration(max(0.0, at - now))
 
 
@@ -153,7 +153,7 @@ FULL_SOON, FULL_LATER = 6 * HOUR, 2 * DAY
 
 
 def full_in(at: Instant | None, now: Instant) -> Span:
-    """Time until a disk is full at its present pace: 5h, 2d, >30d; `-` when it does not fill."""
+    """The time until a disk is full at its current rate: 5h, 2d, >30d; `-` if it does not fill up."""
     if at is None:
         return Span(NOT_APPLICABLE, "dim")
     left = max(0.0, at - now)
@@ -168,17 +168,17 @@ def full_in(at: Instant | None, now: Instant) -> Span:
 # ---- GPUs ----------------------------------------------------------------------------------------------------------
 
 _BENIGN = frozenset({"idle", "app_clocks", "sw_power_cap", "sync_boost", "display"})
-"""Clock reasons of an ordinary day: a training GPU at its power limit shows sw_power_cap all the time."""
+"""Normal clock reasons: a training GPU at its power limit always reports sw_power_cap."""
 
 
 @lru_cache(512)
 def slowing(throttle: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a GPU's clock reasons, those that somebody should look at."""
+    """The clock reasons that are a problem."""
     return tuple(reason for reason in throttle if reason not in _BENIGN)
 
 
 def heat(gpu: Gpu) -> str:
-    """`crit` at the GPU's own slowdown, `warn` within 5 degrees of it; by absolute degrees where it is not told."""
+    """`crit` at the GPU's slowdown temperature, `warn` within 5 degrees of it; by fixed limits if it is unknown."""
     throttle, margin, degrees = gpu.throttle, gpu.temperature_margin_c, gpu.temperature_c
     if throttle and "hw_thermal" in throttle:
         return "crit"
@@ -191,7 +191,7 @@ def heat(gpu: Gpu) -> str:
 
 @lru_cache(4096)
 def marked(value: int | None, style: str) -> Span:
-    """A value with its sign: `94!` when it has a style that warns, else a blank in the sign's place."""
+    """A value and `!` if its style is a warning, else a space: `94!`, `61 `."""
     if value is None:
         return Span(UNKNOWN + " ", "dim")
     return Span(f"{value}{'!' if style in ('warn', 'crit') else ' '}", style)
@@ -206,7 +206,7 @@ def temperature(gpu: Gpu) -> Span:
 
 
 def source_words(source: Source, now: Instant) -> Span:
-    """What a source that does not answer says: its error, what it waits for, since when."""
+    """The status of a source that does not answer: its error or what it waits for, and since when."""
     error = None if source.error is None else source.error.removeprefix(source.name.partition(":")[2] + ": ")
     if source.phase == "held":
         return Span("login needed: press L" + (f" ({error})" if error else ""), "warn")
@@ -223,7 +223,7 @@ def source_words(source: Source, now: Instant) -> Span:
 
 
 def inodes_used(disk: Disk) -> float | None:
-    """The used share of a disk's inodes, 0 to 1; None where it has no fixed number."""
+    """The used share of a disk's inodes, 0 to 1; None if their number is not fixed."""
     if not disk.total_inodes or disk.free_inodes is None:
         return None
     return 1.0 - disk.free_inodes / disk.total_inodes

@@ -1,4 +1,4 @@
-"""What the main screen shows at which size, and where: pure, so that every width is a value in a test."""
+"""The layout of the main screen: which panes it shows at which size, and where. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ THREE_COLUMNS = 180
 SHORT_ROWS = 16
 TALL_ROWS = 50
 THREE_ROWS = 30
-"""From here on GPUs, disks and alerts have room below each other."""
+"""The height from which GPUs, disks and alerts fit below each other."""
 
 NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "W&B", "7": "Queue"}
 
 
 class Shape(NamedTuple):
-    """The panes in sight, column by column, and the numbers of the panes that do not fit."""
+    """The visible panes, column by column, and the numbers of the panes that do not fit."""
 
     columns: tuple[tuple[str, ...], ...]
     hidden: tuple[str, ...] = ()
@@ -29,17 +29,17 @@ class Shape(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What was last chosen: the pane with the focus, and those that share a place with others."""
+    """The last choices: the focused pane, and the visible one of each group of panes that share a position."""
 
     current: str = "1"
     lower: str = "4"
-    """Of all but 1: the lower half of the only column."""
+    """Of all but 1: the pane in the lower half of a single column."""
     beside: str = "4"
-    """Of 4 and 7: what stands under the runs where there are several columns."""
+    """Of 4 and 7: the pane under the runs if there are several columns."""
     right: str = "3"
-    """Of 3 and 5: what stands under the GPUs where there is no room for both."""
+    """Of 3 and 5: the pane under the GPUs if both do not fit."""
     charts: bool = False
-    """Whether 6 stands there instead, where it has no column of its own."""
+    """Whether 6 is under the runs instead, if it has no column of its own."""
 
     def go_to(self, number: str) -> Chosen:
         lower = self.lower if number == "1" else number
@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
 def shape(
     width: int, height: int, chosen: Chosen, *, zoomed: bool = False, queue: bool = False, charts: bool = False
 ) -> Shape:
-    """`queue`, `charts`: whether there is one to show; then it has a place of its own where there is room."""
+    """The panes for this size. `queue`, `charts`: whether there are any; then they get their own position if it fits."""
     if zoomed or is_tiny(width, height):
         return Shape(((chosen.current,),), others(chosen.current))
     if width < TWO_COLUMNS:
@@ -67,7 +67,7 @@ def shape(
 
 
 def left_column(height: int, under: str, beside: str, *, queue: bool) -> tuple[str, ...]:
-    """The runs, and what stands under them: the queue as well where there is room for it."""
+    """The runs and the pane under them; the queue too, if it fits."""
     if height >= TALL_ROWS and (queue or beside == "7"):
         return ("1", "7", "4" if under == "7" else under)
     return ("1", under)
@@ -82,7 +82,7 @@ def is_tiny(width: int, height: int) -> bool:
 
 
 def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
-    """The sentence that a small screen owes, the shorter where it is narrow."""
+    """The text that names the hidden panes; shorter on a narrow screen."""
     names = "  ".join(f"{number} {NAMES[number]}" for number in hidden)
     sentences = (f"one pane fits here; also: {names}", f"also {names}", f"also {' '.join(hidden)}")
     return next((sentence for sentence in sentences if len(sentence) < width), sentences[-1])
@@ -92,7 +92,7 @@ def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
 
 
 class Place(NamedTuple):
-    """Cells from the left and the top, and its size."""
+    """The position (cells from the left and the top) and size of a pane."""
 
     x: int
     y: int
@@ -101,14 +101,14 @@ class Place(NamedTuple):
 
 
 WIDTHS: Mapping[int, Sequence[int]] = {1: (1,), 2: (57, 43), 3: (44, 36, 32)}
-"""The shares of the columns, by their number."""
+"""The width shares of the columns, by their number."""
 
 HIGH = frozenset({"2", "4", "6", "7"})
-"""Panes that want half as many lines again as the others."""
+"""Panes that get half as many lines again as the others."""
 
 
 def places(columns: tuple[tuple[str, ...], ...], width: int, height: int) -> dict[str, Place]:
-    """Every pane's place: the columns side by side, the panes of each below each other."""
+    """The position of every pane: columns side by side, the panes of a column below each other."""
     found: dict[str, Place] = {}
     for column, (left, right) in zip(columns, cuts(width, WIDTHS[len(columns)]), strict=True):
         for pane, (top, bottom) in zip(column, cuts(height, heights(column, len(columns))), strict=True):
@@ -117,7 +117,7 @@ def places(columns: tuple[tuple[str, ...], ...], width: int, height: int) -> dic
 
 
 def heights(column: tuple[str, ...], columns: int) -> list[int]:
-    """The shares of the panes of a column. What was chosen for the only one gets most of it."""
+    """The height shares of the panes of a column. In a single column, the chosen pane gets most."""
     if columns == 1:
         return [2, 3][: len(column)]
     if column == ("2", "3", "5"):
@@ -128,6 +128,6 @@ def heights(column: tuple[str, ...], columns: int) -> list[int]:
 
 
 def cuts(cells: int, shares: Sequence[int]) -> list[tuple[int, int]]:
-    """From where to where each share goes, without a gap."""
+    """The start and end of each share, without gaps."""
     ends = [cells * part // sum(shares) for part in accumulate(shares, initial=0)]
     return list(pairwise(ends))

@@ -1,4 +1,4 @@
-"""The symbols of the screen, and what stands for each where only ASCII can be shown.
+"""The symbols of the screen, and their replacements on terminals that show only ASCII.
 
 Panes always write the first form. `Ascii` replaces it on the last step before the terminal, one cell for one cell, so
 that columns stay where they are and no pane has to know.
@@ -36,7 +36,7 @@ TO_ASCII: dict[str, str] = {
     "─": "-", "━": "-", "│": "|", "┃": "|", "╭": "+", "╮": "+", "╰": "+", "╯": "+", "┌": "+", "┐": "+", "└": "+",
     "┘": "+", "├": "+", "┤": "+", "┬": "+", "┴": "+", "┼": "+", "╴": "-", "╶": "-", "╵": "|", "╷": "|",
 }  # fmt: skip
-"""Both forms of every symbol and line that we draw."""
+"""The ASCII form of every symbol and line that we draw."""
 
 BLOCKS = "▁▂▃▄▅▆▇█▉▊▋▍▎▏▀▐▔▕"
 _TABLE = str.maketrans(TO_ASCII | dict.fromkeys(BLOCKS, "#"))
@@ -44,7 +44,7 @@ _TABLE = str.maketrans(TO_ASCII | dict.fromkeys(BLOCKS, "#"))
 
 @lru_cache(4096)
 def ascii_text(text: str) -> str:
-    """The text in ASCII, as wide as before; what has no form of its own becomes `?`."""
+    """The text in ASCII, with the same width. A character without an ASCII form becomes `?`."""
     text = text.translate(_TABLE)
     if text.isascii():
         return text
@@ -52,7 +52,7 @@ def ascii_text(text: str) -> str:
 
 
 class Ascii(LineFilter):
-    """The last step before a terminal that shows no Unicode: logs, names and borders alike."""
+    """The last step before a terminal without Unicode. It applies to everything: logs, names and borders."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [s if s.text.isascii() else Segment(ascii_text(s.text), s.style, s.control) for s in segments]

@@ -1,4 +1,4 @@
-"""Our colours: calm, and never the only sign. The palette's own themes can be chosen as well."""
+"""Our colour themes. Colour is never the only sign. Textual's own themes can be chosen too."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CLEAR = Theme(
         "rule": "#484848",
     },
 )
-"""Blue, yellow and orange (Okabe and Ito): told apart with every kind of colour blindness."""
+"""Blue, yellow and orange (Okabe and Ito): distinguishable with every kind of colour blindness."""
 
 SIXTEEN = Theme(
     name="trainmon-16",
@@ -92,16 +92,16 @@ SIXTEEN = Theme(
         "input-selection-background": "ansi_bright_blue", "input-selection-foreground": "ansi_black",
     },
 )  # fmt: skip
-"""The terminal's own sixteen colours and background, for consoles that have no more."""
+"""The terminal's sixteen colours and background, for consoles that have no others."""
 
 THEMES = (DARK, LIGHT, CLEAR, SIXTEEN)
 
 
 def fitting(asked: str, color_system: str | None) -> str:
-    """The theme asked for; but in place of ours, one that a terminal of sixteen colours can show."""
+    """The requested theme; on a terminal with sixteen colours, SIXTEEN instead of our default."""
     return SIXTEEN.name if asked == DARK.name and color_system in {None, "standard", "windows"} else asked
 
 
 def defaults(*, dark: bool) -> dict[str, str]:
-    """Our own names, for themes that do not know them: the colour of frames."""
+    """The colour variables that Textual's themes lack: the colour of frames."""
     return {"rule": "#44505c" if dark else "#b0b8c0"}

@@ -70,11 +70,11 @@ def keys_width(keys: Sequence[Key]) -> int:
 
 def chosen(place: str, width: int, sentence: str = "") -> tuple[Key, ...]:
     """The keys of a place that fit: action keys up to their share of the width, view keys in the rest."""
-    room = width - (cell_width(sentence) + len(GAP) if sentence else 0)
+    available = width - (cell_width(sentence) + len(GAP) if sentence else 0)
     acts = list(footer_acts(place))
-    while acts and keys_width(acts) > room * SHARE:
+    while acts and keys_width(acts) > available * SHARE:
         acts.pop()
-    left = room - (keys_width(acts) + len(BAR) if acts else 0)
+    left = available - (keys_width(acts) + len(BAR) if acts else 0)
     return (*fitting(footer(place), left), *acts)
 
 

@@ -63,7 +63,7 @@ class KeyedLines(ScrollView, can_focus=True):
         self.cursor_key: str | None = None
         self.marked: frozenset[str] = frozenset()
         """The marked keys, with those whose rows are not shown: a filter removes no mark."""
-        self._places: dict[str, int] = {}
+        self._positions: dict[str, int] = {}
         self._strips: dict[int, Strip] = {}
         self._styles = SpanStyles(self)
 
@@ -71,11 +71,11 @@ class KeyedLines(ScrollView, can_focus=True):
 
     @property
     def marks_in_sight(self) -> int:
-        return len(self.marked & self._places.keys())
+        return len(self.marked & self._positions.keys())
 
     def marks(self) -> list[str]:
         """The marked keys in row order, then those that are not shown."""
-        hidden = self.marked - self._places.keys()
+        hidden = self.marked - self._positions.keys()
         return [*(row.key for row in self.rows if row.key in self.marked), *sorted(hidden)]
 
     @property
@@ -87,100 +87,100 @@ class KeyedLines(ScrollView, can_focus=True):
         """Show these rows. Only changed cells are painted; the cursor stays with its key."""
         old, new = self.rows, tuple(rows)
         keys_changed = len(old) != len(new) or any(a.key != b.key for a, b in zip(old, new, strict=True))
-        previous_key, previous_place = self.cursor_key, self._place()
+        previous_key, previous_position = self.cursor_key, self._cursor_position()
         self.rows = new
         if keys_changed:
-            self._places = {row.key: place for place, row in enumerate(new)}
-            self.cursor_key = self._surviving(old, previous_place)
+            self._positions = {row.key: position for position, row in enumerate(new)}
+            self.cursor_key = self._surviving(old, previous_position)
         self._repaint_changed(old)
         if len(old) != len(new):
             self.virtual_size = Size(0, len(new))
         if keys_changed:
-            if self._place() != previous_place:
-                self._repaint_line(previous_place)
-                self._repaint_line(self._place())
+            if self._cursor_position() != previous_position:
+                self._repaint_line(previous_position)
+                self._repaint_line(self._cursor_position())
                 if self.has_focus:
                     self._show_cursor()
             if self.cursor_key != previous_key:
                 self.post_message(self.Moved(self, self.cursor_key))
 
-    def _surviving(self, old: tuple[Row, ...], place: int | None) -> str | None:
+    def _surviving(self, old: tuple[Row, ...], position: int | None) -> str | None:
         """The cursor's key. When its row is gone: the nearest remaining row, below first, then above."""
-        if self.cursor_key in self._places:
+        if self.cursor_key in self._positions:
             return self.cursor_key
         if not self.rows:
             return None
-        if place is not None:
-            for row in (*old[place + 1 :], *reversed(old[:place])):
-                if row.key in self._places and not row.key.startswith(HEADING):
+        if position is not None:
+            for row in (*old[position + 1 :], *reversed(old[:position])):
+                if row.key in self._positions and not row.key.startswith(HEADING):
                     return row.key
         return next((row.key for row in self.rows if not row.key.startswith(HEADING)), None)
 
     def _repaint_changed(self, old: tuple[Row, ...]) -> None:
         top, height = self.scroll_offset.y, self.scrollable_content_region.height
-        for place, row in enumerate(self.rows):
-            before = old[place] if place < len(old) else Row("", ())
+        for position, row in enumerate(self.rows):
+            before = old[position] if position < len(old) else Row("", ())
             if before is row:
                 continue
             if (before.key in self.marked) != (row.key in self.marked):
-                self._repaint_line(place)
+                self._repaint_line(position)
             if before.spans == row.spans:
                 continue
-            self._strips.pop(place, None)
-            if top <= place < top + height and (columns := changed_columns(before.spans, row.spans)):
-                self.refresh(Region(GUTTER + columns[0], place - top, columns[1] - columns[0], 1))
-        for place in range(len(self.rows), len(old)):
-            self._strips.pop(place, None)
+            self._strips.pop(position, None)
+            if top <= position < top + height and (columns := changed_columns(before.spans, row.spans)):
+                self.refresh(Region(GUTTER + columns[0], position - top, columns[1] - columns[0], 1))
+        for position in range(len(self.rows), len(old)):
+            self._strips.pop(position, None)
 
     # ---- the cursor ----------------------------------------------------------------------------------------------
 
-    def _place(self) -> int | None:
-        return None if self.cursor_key is None else self._places.get(self.cursor_key)
+    def _cursor_position(self) -> int | None:
+        return None if self.cursor_key is None else self._positions.get(self.cursor_key)
 
     def move_to(self, key: str) -> bool:
         """Put the cursor on this key and make it visible. False: there is no such row, or it is a heading."""
-        if key not in self._places or key.startswith(HEADING):
+        if key not in self._positions or key.startswith(HEADING):
             return False
         if key != self.cursor_key:
-            before = self._place()
+            before = self._cursor_position()
             self.cursor_key = key
             self._repaint_line(before)
-            self._repaint_line(self._place())
+            self._repaint_line(self._cursor_position())
             self.post_message(self.Moved(self, key))
         self._show_cursor()
         return True
 
     def _move_by(self, lines: int) -> None:
         if self.rows:
-            place = min(max((self._place() or 0) + lines, 0), len(self.rows) - 1)
-            onward = range(place, len(self.rows)) if lines > 0 else range(place, -1, -1)
-            back = reversed(range(place)) if lines > 0 else range(place, len(self.rows))
+            position = min(max((self._cursor_position() or 0) + lines, 0), len(self.rows) - 1)
+            onward = range(position, len(self.rows)) if lines > 0 else range(position, -1, -1)
+            back = reversed(range(position)) if lines > 0 else range(position, len(self.rows))
             any(self.move_to(self.rows[at].key) for at in (*onward, *back))
 
     def _show_cursor(self) -> None:
         """Scroll to the cursor and the headings next to it: the cursor itself cannot go to a heading."""
-        place, height = self._place(), self.scrollable_content_region.height
-        if place is None or height <= 0:
+        position, height = self._cursor_position(), self.scrollable_content_region.height
+        if position is None or height <= 0:
             return
-        first, last = self._beside(place, -1), self._beside(place, 1)
+        first, last = self._beside(position, -1), self._beside(position, 1)
         if last - first >= height:
-            first = last = place
+            first = last = position
         top = self.scroll_offset.y
         if first < top:
             self.scroll_to(y=first, animate=False)
         elif last >= top + height:
             self.scroll_to(y=last - height + 1, animate=False)
 
-    def _beside(self, place: int, step: int) -> int:
-        """The last of the consecutive headings from this place on."""
-        while 0 <= place + step < len(self.rows) and self.rows[place + step].key.startswith(HEADING):
-            place += step
-        return place
+    def _beside(self, position: int, step: int) -> int:
+        """The last of the consecutive headings from this position on."""
+        while 0 <= position + step < len(self.rows) and self.rows[position + step].key.startswith(HEADING):
+            position += step
+        return position
 
-    def _repaint_line(self, place: int | None) -> None:
-        if place is not None:
-            self._strips.pop(place, None)
-            self.refresh_line(place)
+    def _repaint_line(self, position: int | None) -> None:
+        if position is not None:
+            self._strips.pop(position, None)
+            self.refresh_line(position)
 
     def action_cursor_down(self) -> None:
         self._move_by(1)
@@ -212,7 +212,7 @@ class KeyedLines(ScrollView, can_focus=True):
         """Mark the row under the cursor, or unmark it."""
         if self.cursor_key is not None:
             self.marked ^= {self.cursor_key}
-            self._repaint_line(self._place())
+            self._repaint_line(self._cursor_position())
 
     def clear_marks(self) -> None:
         """Remove all marks."""
@@ -223,15 +223,15 @@ class KeyedLines(ScrollView, can_focus=True):
         gone = [key for key in self.marked if not wanted(key)]
         self.marked -= set(gone)
         for key in gone:
-            self._repaint_line(self._places.get(key))
+            self._repaint_line(self._positions.get(key))
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
         if offset is None:
             return
-        place = offset.y + self.scroll_offset.y
-        if place < len(self.rows):
-            key = self.rows[place].key
+        position = offset.y + self.scroll_offset.y
+        if position < len(self.rows):
+            key = self.rows[position].key
             self.move_to(key)
             if event.chain == 2:
                 self.post_message(self.Chosen(self, key))
@@ -239,11 +239,11 @@ class KeyedLines(ScrollView, can_focus=True):
     # ---- painting ------------------------------------------------------------------------------------------------
 
     def on_focus(self) -> None:
-        self._repaint_line(self._place())
+        self._repaint_line(self._cursor_position())
         self._show_cursor()
 
     def on_blur(self) -> None:
-        self._repaint_line(self._place())
+        self._repaint_line(self._cursor_position())
 
     def notify_style_update(self) -> None:
         self._styles.clear()
@@ -253,13 +253,13 @@ class KeyedLines(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         if self._styles.is_outdated():
             self._strips.clear()
-        place = y + self.scroll_offset.y
+        position = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
-        if place >= len(self.rows):
+        if position >= len(self.rows):
             return Strip.blank(width, self._styles.base)
-        strip = self._strips.get(place)
+        strip = self._strips.get(position)
         if strip is None or strip.cell_length != width:
-            strip = self._strips[place] = self._paint(self.rows[place], width)
+            strip = self._strips[position] = self._paint(self.rows[position], width)
         return strip
 
     def _paint(self, row: Row, width: int) -> Strip:

@@ -35,12 +35,12 @@ def rows(lines: Iterable[Line | Linked]) -> list[Row]:
     """Lines as rows. The cursor stays on its link when lines above it change."""
     found: list[Row] = []
     taken: set[Link] = set()
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines):
         if isinstance(line, Linked) and line.link not in taken:
             taken.add(line.link)
             found.append(Row(f"{_SIGN}{line.link.kind}:{line.link.name}", line.spans))
         else:
-            found.append(Row(str(place), line.spans if isinstance(line, Linked) else line))
+            found.append(Row(str(number), line.spans if isinstance(line, Linked) else line))
     return found
 
 

@@ -163,14 +163,8 @@ def clamped(text: Text, place: LogPosition, view: View) -> tuple[LogPosition, bo
 def find(text: Text, needle: str, start: int, step: int) -> int | None:
     """The number of the next line with this text, from `start` in the direction of `step`, wrapping around."""
     count = len(text.lines)
-    wanted = needle.lower()
-    if not wanted:
-        return None
-    for turn in range(count):
-        number = text.first + (start - text.first + step * turn) % count
-        if wanted in text[number].lower():
-            return number
-    return None
+    numbers = (text.first + (start - text.first + step * turn) % count for turn in range(count))
+    return next((number for number in numbers if needle.lower() in text[number].lower()), None) if needle else None
 
 
 _ERROR = re.compile(

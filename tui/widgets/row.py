@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -42,18 +43,10 @@ def changed_columns(old: Sequence[Span], new: Sequence[Span]) -> tuple[int, int]
     """
     if old == new:
         return None
-    same = 0
-    for before, after in zip(old, new, strict=False):
-        if before != after:
-            break
-        same += 1
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False)))
     start = width_of(old[:same])
     old_end, new_end = width_of(old), width_of(new)
     if old_end != new_end:
         return start, max(old_end, new_end)
-    tail = 0
-    for before, after in zip(reversed(old[same:]), reversed(new[same:]), strict=False):
-        if before != after:
-            break
-        tail += cell_len(after.text)
-    return start, new_end - tail
+    pairs = zip(reversed(old[same:]), reversed(new[same:]), strict=False)
+    return start, new_end - width_of(after for _, after in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -86,9 +86,9 @@ async def test_nobody_looks_for_messages_when_there_is_none() -> None:
         assert await seen(app, pilot, 1)
         for _ in range(2 * IDLE_POLLS):
             app.toasts.poll()
-        assert app.toasts.is_polling
+        assert app.toasts.timer is not None
 
         await cleared(app)
         for _ in range(2 * IDLE_POLLS):
             app.toasts.poll()
-        assert not app.toasts.is_polling
+        assert app.toasts.timer is None

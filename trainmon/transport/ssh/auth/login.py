@@ -1,7 +1,7 @@
 """The login, as in OpenSSH: keys, then keyboard-interactive, then a password.
 
-A dial asks a question once. A refused answer is not retried, because retries lock accounts. Without a person to ask,
-no method is started that could send a push to a phone.
+Each dial asks a question only once. A refused answer is not retried, because retries lock accounts. Without a person to
+ask, no method is started that could send a push to a phone.
 """
 
 from __future__ import annotations
