@@ -141,9 +141,9 @@ MESSAGES = {
     "SQLITE_BUSY": LOCKED,
     "SQLITE_LOCKED": LOCKED,
     "SQLITE_PROTOCOL": "its file system cannot lock files; set XDG_STATE_HOME to a directory on a disk of this machine",
-    "SQLITE_READONLY": "it cannot be written: read-only",
-    "SQLITE_CORRUPT": "it is damaged; move it away, and a new one is begun",
-    "SQLITE_NOTADB": "it is no ledger, or damaged; move it away, and a new one is begun",
+    "SQLITE_READONLY": "it is read-only",
+    "SQLITE_CORRUPT": "it is damaged; move it away, and a new one is created",
+    "SQLITE_NOTADB": "it is not a ledger, or it is damaged; move it away, and a new one is created",
     "SQLITE_CANTOPEN": "it cannot be opened",
     "SQLITE_IOERR": "its disk fails",
 }
@@ -151,7 +151,7 @@ MESSAGES = {
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the file itself is broken, and not the disk or the moment."""
+    """Whether the file itself is damaged."""
     return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))
 
 

@@ -26,7 +26,7 @@ FINISHED_AT_MOST = 50_000
 """How many are kept that were sent or given up."""
 
 
-class Extra(NamedTuple):
+class StandIn(NamedTuple):
     """A notification for a channel that the notice does not name: it stands in for one that could not deliver."""
 
     notice: Notice
@@ -50,14 +50,14 @@ class Mark(NamedTuple):
 
 
 def write_notices(
-    connection: sqlite3.Connection, notices: Iterable[Notice], extras: Iterable[Extra], at: Instant
+    connection: sqlite3.Connection, notices: Iterable[Notice], stand_ins: Iterable[StandIn], at: Instant
 ) -> frozenset[Address]:
     """Insert their rows and return which are new. A notice is at most once in the outbox of one channel."""
     created = set()
     for notice in notices:
         _write_notice(connection, notice)
         created |= {(notice.key, name) for name in notice.channels if _insert(connection, notice, name, at, None)}
-    for notice, channel, because in extras:
+    for notice, channel, because in stand_ins:
         _write_notice(connection, notice)
         if _insert(connection, notice, channel, at, because):
             created.add((notice.key, channel))

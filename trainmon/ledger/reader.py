@@ -1,5 +1,4 @@
-"""What other programs ask of a ledger, by its directory: what was done, who has the duty, what fires; and what they
-order."""
+"""Reads the ledger of another program by its directory (actions, alerts, leader), and sends requests to the leader."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ Found = TypeVar("Found")
 
 
 class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger says of alerting."""
+    """The present state of alerting in the ledger."""
 
     stored: StoredAlerts = StoredAlerts()
     notifications: tuple[Notification, ...] = ()
@@ -38,21 +37,30 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     outbox: Counts = Counts()
     leader: LeaderNow | None = None
     is_locked: bool = False
-    """Whether a program has the lock beside the ledger, though it may have written nothing down."""
+    """Whether a program has the lock beside the ledger. It may have written nothing to the ledger yet."""
 
 
 def recent_actions(directory: Path, since: Instant, limit: int) -> list[Record]:
-    """The newest actions of a ledger, whoever writes into it now; the newest last. Raises LedgerStuck."""
+    """The newest actions of a ledger, the newest last.
+
+    Raises: LedgerStuck.
+    """
     return query_ledger(directory, lambda connection: read_actions(connection, since, limit), [], since_version=1)
 
 
 def action_texts(directory: Path, action_id: str) -> list[ActionText]:
-    """What was kept for an action. Raises LedgerStuck."""
+    """The texts that belong to an action.
+
+    Raises: LedgerStuck.
+    """
     return query_ledger(directory, lambda connection: read_texts(connection, action_id), [], since_version=1)
 
 
 def alerts_now(directory: Path, now: Instant) -> AlertsNow:
-    """All of it. Raises LedgerStuck."""
+    """Alerts, notifications, channels and the leader.
+
+    Raises: LedgerStuck.
+    """
     found = query_ledger(directory, lambda connection: read_all(connection, now), AlertsNow())
     found = replace(found, is_locked=is_locked(directory))
     if found.leader is None:
@@ -62,13 +70,19 @@ def alerts_now(directory: Path, now: Instant) -> AlertsNow:
 
 
 def alert_history(directory: Path, since: Instant, limit: int) -> list[HistoryLine]:
-    """What happened to alerts since then, the newest last. Raises LedgerStuck."""
+    """The history of alerts since then, the newest last.
+
+    Raises: LedgerStuck.
+    """
     return query_ledger(directory, lambda connection: read_history(connection, since, limit), [])
 
 
 def submit_request(directory: Path, order: AlertRequest) -> int:
-    """Leave an order for whoever has the duty; its number. It is carried out once
-    `alerts_now(…).stored.requests_until` has come to it. Raises LedgerStuck."""
+    """Write a request for the leader and return its number. The leader has carried it out when
+    `alerts_now(…).stored.requests_until` reaches that number.
+
+    Raises: LedgerStuck.
+    """
     file = directory / NAME
     try:
         connection = open_to_write(file, is_network=None)
@@ -90,7 +104,11 @@ def query_ledger(
     *,
     since_version: int = SINCE_ALERTS,
 ) -> Found:
-    """Read something, whoever writes now; `nothing` where there is no ledger, or one from before there was such."""
+    """Query a ledger, also while another program writes. Return `nothing` if there is no ledger, or if its version is
+    older than `since_version`.
+
+    Raises: LedgerStuck.
+    """
     file = directory / NAME
     try:
         connection = open_to_read(file)
@@ -105,7 +123,7 @@ def query_ledger(
 
 
 def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
-    """What a ledger that is open says; of its duty the note alone."""
+    """The same from an open ledger. Of the leader it has only the note."""
     notifications = tuple(read_newest(connection, now - DAY, NOTIFICATIONS_AT_MOST))
     stored = read_stored_alerts(connection, now)
     newest: dict[str, dict[str, Delivery]] = {}

@@ -1,4 +1,4 @@
-"""The ledger's tables, as numbered steps: a file of an earlier version is brought up to this one when it is opened."""
+"""The tables of the ledger, as numbered migrations: a file of an earlier version is migrated when it is opened."""
 
 from __future__ import annotations
 
@@ -152,24 +152,27 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE memory (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
     ),
 )
-"""The plain columns are for people with SQL; the last of a row is the whole value as JSON. Entries are added, never
-changed. An outbox row is one notice for one channel; `because` says why a channel is told what was another's."""
+"""Most columns are for people with SQL; the last column of a row is the whole value as JSON. Entries are added, never
+changed. An outbox row is one notice for one channel; `because` is why a channel stands in for another."""
 
 VERSION = len(MIGRATIONS)
 
 
 class NewerLedger(TrainmonError):
-    """The file was made by a later version of this program: it is read, and never written."""
+    """A file of a later version of this program: it can be read, and is never written."""
 
 
 def migrate(connection: sqlite3.Connection, file: str) -> None:
-    """Bring a file up to this version, a step a transaction. Raises NewerLedger for one that is beyond it."""
+    """Migrate a file to this version, one step per transaction.
+
+    Raises: NewerLedger: when the file has a later version.
+    """
     while (version := version_of(connection)) != VERSION:
         if version > VERSION:
             raise NewerLedger(
-                f"{file} was made by a newer trainmon-tui (its version {version}, this one knows {VERSION}): "
-                "nothing is written down",
-                hint="use the newer program here as well, or another XDG_STATE_HOME",
+                f"a newer trainmon-tui made {file} (version {version}; this program knows {VERSION}): "
+                "nothing is written to it",
+                hint="use the newer program here, too, or set another XDG_STATE_HOME",
             )
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -185,6 +188,6 @@ def migrate(connection: sqlite3.Connection, file: str) -> None:
 
 
 def version_of(connection: sqlite3.Connection) -> int:
-    """Which step a file has reached."""
+    """The version of a file: how many migrations it has."""
     (number,) = connection.execute("PRAGMA user_version").fetchone()
     return int(number)

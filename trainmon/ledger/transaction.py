@@ -8,14 +8,14 @@ from typing import Any
 
 from trainmon.ledger.alerts import HistoryLine, add_history, write_changes
 from trainmon.ledger.lease import LeaderNote, is_row_of, write_note
-from trainmon.ledger.outbox import Address, Extra, Mark, write_marks, write_notices
+from trainmon.ledger.outbox import Address, Mark, StandIn, write_marks, write_notices
 from trainmon.lib import Instant
 from trainmon.model import Alert, AlertChanges, Notice, Silence
 
 HISTORY_AT_MOST = 20_000
 NOTICES_AT_MOST = 20_000
 MARKS_AT_MOST = 100_000
-"""Kept while the ledger is unavailable."""
+"""The limits while the ledger is unavailable."""
 
 
 class Transaction:
@@ -29,12 +29,12 @@ class Transaction:
         self._history: deque[HistoryLine] = deque(maxlen=HISTORY_AT_MOST)
         self._memory: dict[str, str] = {}
         self._requests_until: int | None = None
-        self._extras: dict[Address, Extra] = {}
+        self._stand_ins: dict[Address, StandIn] = {}
         self._marks: dict[Address, Mark] = {}
         self.note: LeaderNote | None = None
 
     def __bool__(self) -> bool:
-        return bool(self._at is not None or self._extras or self._marks or self.note)
+        return bool(self._at is not None or self._stand_ins or self._marks or self.note)
 
     def add_changes(self, changes: AlertChanges) -> tuple[Notice, ...]:
         """Add what one evaluation changed; return its notices that are new here."""
@@ -49,13 +49,13 @@ class Transaction:
         self.absorb(added)
         return new
 
-    def add_extra(self, extra: Extra) -> bool:
+    def add_stand_in(self, stand_in: StandIn) -> bool:
         """Add a notification for a stand-in; return whether it is new here."""
-        address = (extra.notice.key, extra.channel)
-        notice = self._notices.get(extra.notice.key)
-        if address in self._extras or (notice is not None and extra.channel in notice.channels):
+        address = (stand_in.notice.key, stand_in.channel)
+        notice = self._notices.get(stand_in.notice.key)
+        if address in self._stand_ins or (notice is not None and stand_in.channel in notice.channels):
             return False
-        self._extras[address] = extra
+        self._stand_ins[address] = stand_in
         return True
 
     def add_mark(self, mark: Mark) -> None:
@@ -71,24 +71,24 @@ class Transaction:
         self._history.extend(newer._history)
         self._memory |= newer._memory
         self._requests_until = newer._requests_until if newer._requests_until is not None else self._requests_until
-        self._extras |= newer._extras
+        self._stand_ins |= newer._stand_ins
         self._marks |= newer._marks
         self.note = newer.note or self.note
         _drop_oldest(self._notices, NOTICES_AT_MOST)
         _drop_oldest(self._marks, MARKS_AT_MOST)
 
     def addresses(self) -> list[Address]:
-        """Of all notifications that it creates."""
+        """The addresses of all notifications that it creates."""
         return [
             *((key, channel) for key, notice in self._notices.items() for channel in notice.channels),
-            *self._extras,
+            *self._stand_ins,
         ]
 
     def write(
         self, connection: sqlite3.Connection, now: Instant, holder: str | None = None
     ) -> frozenset[Address] | None:
-        """Write it and return which notifications are new. With `holder`, only while the lease row names that program:
-        None, and nothing is written, when another program has taken the lease."""
+        """Write it and return which notifications are new. With `holder`, return None and write nothing if the lease
+        row names another program."""
         if holder is not None and not is_row_of(connection, holder):
             return None
         if self._at is not None:
@@ -103,12 +103,12 @@ class Transaction:
         add_history(connection, self._history)
         if self.note is not None:
             write_note(connection, self.note)
-        created = write_notices(connection, self._notices.values(), self._extras.values(), now)
+        created = write_notices(connection, self._notices.values(), self._stand_ins.values(), now)
         write_marks(connection, self._marks.values())
         return created
 
 
 def _drop_oldest(kept: dict[Any, Any], limit: int) -> None:
-    """The oldest were sent without the ledger long ago."""
+    """Drop the oldest: they were sent without the ledger long ago."""
     while len(kept) > limit:
         del kept[next(iter(kept))]

@@ -173,11 +173,11 @@ def _ntfy(entry: NotifySettings, own: NtfySettings, read: _Secrets, clock: Clock
 
 
 def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozenset[str] | None:
-    """The open critical alerts of which the ledger says that this channel was notified."""
+    """The open critical alerts that this channel has notified of, by the ledger."""
     try:
         alerts = alerts_now(directory, clock.now()).stored.alerts
     except LedgerStuck as error:
-        log.warning("the ledger cannot say which alerts %s was notified of: %s", channel, error.message)
+        log.warning("which alerts %s has notified of is not known: %s", channel, error.message)
         return None
     notified = (one for one in alerts if channel in one.notified_on and one.severity == "critical" and one.is_open)
     return frozenset(one.id for one in notified if not one.event)

@@ -38,7 +38,7 @@ class Watchdog:
     def ready(self, status: str) -> None:
         self._send("READY=1", f"STATUS={self._kept(status)}")
 
-    def say(self, status: str) -> None:
+    def status(self, status: str) -> None:
         """Send one line about the state, if it changed."""
         if self._status != self._kept(status):
             self._send(f"STATUS={self._status}")

@@ -12,7 +12,7 @@ from trainmon.ledger.actions import ActionText, read_actions, read_open, read_te
 from trainmon.ledger.alerts import HistoryLine
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Extra, Mark
+from trainmon.ledger.outbox import Mark, StandIn
 from trainmon.ledger.transaction import Transaction
 from trainmon.lib import Instant
 from trainmon.model import Action, AlertChanges, Execute, Milestone, Record
@@ -53,7 +53,7 @@ DONE: dict[str, Any] = {
 
 def transaction(
     changes: AlertChanges | None = None,
-    extras: Iterable[Extra] = (),
+    stand_ins: Iterable[StandIn] = (),
     marks: Iterable[Mark] = (),
     history: Iterable[HistoryLine] = (),
     note: LeaderNote | None = None,
@@ -64,8 +64,8 @@ def transaction(
         made.add_changes(changes)
     for at, *line in history:
         made.add_changes(AlertChanges(at=at, history=(tuple(line),)))
-    for extra in extras:
-        made.add_extra(extra)
+    for stand_in in stand_ins:
+        made.add_stand_in(stand_in)
     for mark in marks:
         made.add_mark(mark)
     made.note = note

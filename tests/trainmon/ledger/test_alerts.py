@@ -28,7 +28,7 @@ from trainmon.ledger.lease import (
     sign_of,
 )
 from trainmon.ledger.ledger import alert_history, alerts_now, recent_actions, submit_request
-from trainmon.ledger.outbox import Extra, Mark, count, prune_outbox, read_overdue, read_waiting, take_over
+from trainmon.ledger.outbox import Mark, StandIn, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
 from trainmon.model import AlertChanges, AlertRequest, Notice, Silence
@@ -96,17 +96,19 @@ def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection)
 def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> None:
     assert write(ledger, notices=(fire("a", "phone", "mail"),)) == {("a-fire", "phone"), ("a-fire", "mail")}
     assert write(ledger, notices=(fire("a", "phone", "pager"),)) == {("a-fire", "pager")}
-    extra = transaction(extras=(Extra(fire(), "phone", "why"), Extra(fire(), "spare", "mail could not tell it")))
-    assert extra.write(ledger, NOW) == frozenset({("a-fire", "spare")})
+    stand_in = transaction(
+        stand_ins=(StandIn(fire(), "phone", "why"), StandIn(fire(), "spare", "mail could not tell it"))
+    )
+    assert stand_in.write(ledger, NOW) == frozenset({("a-fire", "spare")})
     letters = {one.channel: one.notice.reason for one in read_waiting(ledger)}
     assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
 
 
 def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_counted(ledger: sqlite3.Connection) -> None:
     write(ledger, notices=(fire("a", "phone", "mail"), fire("b", "phone", "mail"), fire("c", "phone")))
-    extras = [Extra(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
+    stand_ins = [StandIn(fire(name), channel, "phone is down") for name in "ac" for channel in ("spare", "pager")]
     marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
-    transaction(extras=tuple(extras), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
+    transaction(stand_ins=tuple(stand_ins), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
     known = {(one.notice.key, one.channel): sorted(one.delivered_by) for one in read_waiting(ledger)}
     told = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
     waits = [("b-fire", "phone"), ("c-fire", "phone"), ("c-fire", "spare"), ("c-fire", "pager")]
@@ -215,9 +217,10 @@ def test_what_a_desk_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_mar
 
 def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
-    with pytest.raises(LedgerStuck, match="it is no ledger, or damaged; move it away, and a new one is begun"):
+    text = "it is not a ledger, or it is damaged; move it away, and a new one is created"
+    with pytest.raises(LedgerStuck, match=text):
         submit_request(tmp_path, order())
-    with pytest.raises(LedgerStuck, match="it is no ledger, or damaged"):
+    with pytest.raises(LedgerStuck, match="it is not a ledger, or it is damaged"):
         alerts_now(tmp_path, NOW)
 
 

@@ -259,7 +259,7 @@ def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
     with opened(tmp_path) as (ledger, troubles):
         assert troubles.get(timeout=40) == (
-            f"the ledger {ledger.file}: it is no ledger, or damaged; move it away, and a new one is begun"
+            f"the ledger {ledger.file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
         )
         with pytest.raises(LedgerStuck, match="damaged"):
             actions(ledger, 0.0)
@@ -317,8 +317,8 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, troubles):
         words = troubles.get(timeout=40)
         assert words == (
-            f"{ledger.file} was made by a newer trainmon-tui (its version 7, this one knows 2): nothing is written "
-            "down (use the newer program here as well, or another XDG_STATE_HOME)"
+            f"a newer trainmon-tui made {ledger.file} (version 7; this program knows 2): nothing is written to it "
+            "(use the newer program here, too, or set another XDG_STATE_HOME)"
         )
         assert actions(ledger, 0.0) == [record()]
         with pytest.raises(LedgerStuck, match="newer trainmon-tui"):

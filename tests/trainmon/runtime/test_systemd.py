@@ -46,8 +46,8 @@ def test_a_life_is_told_in_order(manager: tuple[Manager, dict[str, str]]) -> Non
     listening, environ = manager
     dog = Watchdog(environ)
     dog.ready("3 sources")
-    dog.say("3 sources")
-    dog.say("4 sources\nREADY=0")
+    dog.status("3 sources")
+    dog.status("4 sources\nREADY=0")
     dog.feed(10.0)
     dog.feed(39.9)
     dog.feed(40.0)

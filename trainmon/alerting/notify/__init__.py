@@ -1,1 +1,1 @@
-"""How people are told: messages, channels, and the threads that send."""
+"""Notifications: their messages, their channels, and the threads that send them."""

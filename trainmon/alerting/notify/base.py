@@ -53,8 +53,8 @@ class Sent(msgspec.Struct, frozen=True):
 class Retry(TrainmonError):
     """A temporary failure: no network, 5xx, 429, a timeout. `after`: the receiver's Retry-After."""
 
-    def __init__(self, words: str, after: Seconds | None = None) -> None:
-        super().__init__(words)
+    def __init__(self, message: str, after: Seconds | None = None) -> None:
+        super().__init__(message)
         self.after = after
 
 

@@ -133,7 +133,7 @@ class Daemon:
         if not self._is_ready:
             self._is_ready = True
             self._watchdog.ready(self._status(state))
-        self._watchdog.say(self._status(state))
+        self._watchdog.status(self._status(state))
         self._watchdog.feed(time.monotonic())
 
     # ---- signals -----------------------------------------------------------------------------------------------------

@@ -96,5 +96,6 @@ def test_a_damaged_ledger_is_exit_3_with_a_message(tmp_path: Path) -> None:
     done = told(tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
-        f"trainmon-tui: the ledger {file}: it is no ledger, or damaged; move it away, and a new one is begun\n"
+        f"trainmon-tui: the ledger {file}: it is not a ledger, or it is damaged; "
+        "move it away, and a new one is created\n"
     )

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from trainmon.alerting.notify.base import Sender
-from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON
+from trainmon.alerting.notify.delivery.batch import NOT_PASSED_ON
 from trainmon.alerting.notify.delivery.transmitter import WorkerContext
 from trainmon.alerting.notify.delivery.worker import ChannelWorker
-from trainmon.ledger.outbox import Extra, Mark
+from trainmon.ledger.outbox import Mark, StandIn
 from trainmon.model import SEVERITIES, Channel, Notification, Route
 
 DELIVERED_AT_MOST = 20_000
@@ -119,7 +119,7 @@ class Dispatcher:
                 if others:
                     worker.passed_on(notification.notice.key)
                     because = f"{name} could not deliver it: {worker.health.words or 'it does not answer'}"
-                    self._journal.add_extras(Extra(notification.notice, other, because) for other in others)
+                    self._journal.add_stand_ins(StandIn(notification.notice, other, because) for other in others)
 
     def _is_needless(self, notification: Notification) -> bool:
         """Whether all channels that it was meant for have delivered it; or, where its stand-in fails too, another."""
@@ -153,8 +153,8 @@ class Dispatcher:
 
     def _give_to_others(self, channel: str, notifications: Sequence[Notification], because: str) -> None:
         """Have others deliver what this channel cannot, unless some channel has delivered it."""
-        self._journal.add_extras(
-            Extra(notification.notice, other, because)
+        self._journal.add_stand_ins(
+            StandIn(notification.notice, other, because)
             for notification in notifications
             if notification.notice.kind not in NOT_PASSED_ON and not notification.delivered_by
             for other in self._stand_ins(channel, notification)

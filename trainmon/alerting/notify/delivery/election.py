@@ -237,7 +237,7 @@ class Election:
         self._leader.stand_by(holder)
 
     def _lead(self, silent: Seconds) -> None:
-        """Lead as soon as the ledger has said what it knows."""
+        """Lead as soon as the ledger has answered what it knows."""
         self.role, self._silent = "candidate", silent
         if "remember" not in self._queries:
             self._start("remember")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from trainmon.ledger.lease import LeaderNote
 from trainmon.ledger.ledger import Ledger
-from trainmon.ledger.outbox import Address, Extra, Mark, with_reason
+from trainmon.ledger.outbox import Address, Mark, StandIn, with_reason
 from trainmon.ledger.queue import Answer
 from trainmon.ledger.transaction import Transaction
 from trainmon.lib import Clock, Seconds
@@ -98,14 +98,14 @@ class Journal:
                     self._unwritten.setdefault((notice.key, channel), (notice, mono))
         self._wake()
 
-    def add_extras(self, extras: Iterable[Extra]) -> None:
+    def add_stand_ins(self, stand_ins: Iterable[StandIn]) -> None:
         """Notifications for stand-ins."""
         with self._lock:
             mono = self._clock.monotonic()
-            for extra in extras:
-                if self._next.add_extra(extra):
-                    notice = with_reason(extra.notice, extra.because)
-                    self._unwritten.setdefault((extra.notice.key, extra.channel), (notice, mono))
+            for stand_in in stand_ins:
+                if self._next.add_stand_in(stand_in):
+                    notice = with_reason(stand_in.notice, stand_in.because)
+                    self._unwritten.setdefault((stand_in.notice.key, stand_in.channel), (notice, mono))
         self._wake()
 
     def mark(self, marks: Iterable[Mark]) -> Receipt:

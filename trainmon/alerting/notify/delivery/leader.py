@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 QUIET: Seconds = 60.0
 """A leader that has not evaluated its rules for so long is reported as quiet: its disk is full, or it is stopped."""
-GIVEN_AT_MOST = 20_000
+DELIVERED_AT_MOST = 20_000
 
 NETWORK_LEDGER = "its ledger is on a network file system: another program takes over slowly, and by the clocks"
 
@@ -62,9 +62,9 @@ class LeaderState:
         self.holder = holder
         self._reason: str | None = None
         self._leadership = Leadership()
-        self._theirs: LeaderNote | None = None
+        self._leader_note: LeaderNote | None = None
         """The last note of the leader that we stand by for."""
-        self._given: dict[Address, None] = {}
+        self._delivered: dict[Address, None] = {}
         """The notifications that the workers have or had: what the ledger remembers late is not sent twice."""
         self._noted: list[tuple[str, str, str | None]] = []
         """The health and the error of each source, as last written."""
@@ -99,7 +99,7 @@ class LeaderState:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the rules were evaluated for the first time, and no note says so yet."""
+        """Whether the rules were evaluated for the first time, and no note has reported that yet."""
         return self.state is not None and self._leadership.at is None
 
     @property
@@ -124,15 +124,15 @@ class LeaderState:
     def deliver(self, notifications: Iterable[Notification]) -> None:
         """Give notifications to their workers."""
         notifications = list(notifications)
-        self._given |= {(notification.notice.key, notification.channel): None for notification in notifications}
-        while len(self._given) > GIVEN_AT_MOST:
-            del self._given[next(iter(self._given))]
+        self._delivered |= {(notification.notice.key, notification.channel): None for notification in notifications}
+        while len(self._delivered) > DELIVERED_AT_MOST:
+            del self._delivered[next(iter(self._delivered))]
         self._dispatcher.deliver(notifications)
 
     # ---- for the election
 
     def lead(self, remembered: AlertsNow | None, reason: str | None) -> None:
-        """This program leads. None: the ledger could not say in time what was known, for this reason."""
+        """This program leads. `remembered` is None if the ledger did not answer in time, for this reason."""
         self._reason = reason or self._warning
         self._journal.discard()
         self.is_leading = True
@@ -146,7 +146,7 @@ class LeaderState:
     def notify_takeover(self, silent: Seconds) -> None:
         """The previous leader has made no progress for so long."""
         now = self._clock.now()
-        notices = (took_over(self._theirs, silent, now, self._dispatcher.everyday),)
+        notices = (took_over(self._leader_note, silent, now, self._dispatcher.everyday),)
         self._journal.add_changes(AlertChanges(at=now, notices=notices))
 
     def pause(self) -> None:
@@ -156,20 +156,22 @@ class LeaderState:
         self._report(Leadership(words=words, since=self._leadership.since))
 
     def resume(self, remembered: AlertsNow | None) -> None:
-        """This program leads still. None: the ledger could not say what was known."""
+        """This program still leads. `remembered` is None if the ledger did not answer."""
         self._is_paused = False
         self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
         if remembered is not None:
-            self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._given)
+            self.deliver(
+                one for one in remembered.notifications if (one.notice.key, one.channel) not in self._delivered
+            )
         self.write_note()
 
     def remember(self, remembered: AlertsNow) -> None:
-        """The ledger can say now what was known. Alerts that we found meanwhile are newer than that."""
+        """The ledger has answered late. Alerts that were found meanwhile are newer than its alerts."""
         self._reason = self._warning
         known = {alert.key for alert in self.state.alerts.values()} if self.state is not None else set()
         old = tuple(alert for alert in remembered.stored.alerts if alert.key not in known)
         self._submit(AlertsRestored(replace(remembered.stored, alerts=old)))
-        self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._given)
+        self.deliver(one for one in remembered.notifications if (one.notice.key, one.channel) not in self._delivered)
 
     def lose(self) -> None:
         """Another program leads now, or did meanwhile."""
@@ -189,7 +191,7 @@ class LeaderState:
         """Report what the leader has written."""
         at = evaluated_at = self._clock.now()
         if now.leader is not None:
-            self._theirs = note = now.leader.note
+            self._leader_note = note = now.leader.note
             self._report(self._leadership_of(note.holder, note, at))
             evaluated_at = note.last_tick_at or at
         self._submit(AlertsReported(now.stored.alerts, now.stored.silences, now.channels, evaluated_at))

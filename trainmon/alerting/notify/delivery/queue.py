@@ -12,7 +12,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.delivery.held import NOT_PASSED_ON, MessageBatch, Outage, QueuedNotification
+from trainmon.alerting.notify.delivery.batch import NOT_PASSED_ON, MessageBatch, Outage, QueuedNotification
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Notification
 
@@ -94,7 +94,7 @@ class SendQueue:
         return [queued.notification for queued in gone]
 
     def retry_now(self, mono: Seconds) -> None:
-        """Retry all at once: a laptop woke up, or the network is back."""
+        """Retry everything now: the machine slept, or the network is back."""
         self._paused_until, self._retry_after = mono, 0.0
         for queued in self._queued.values():
             queued.due = min(queued.due, mono)
@@ -109,14 +109,14 @@ class SendQueue:
         due = sorted((queued for queued in self._queued.values() if queued.due <= mono), key=lambda queued: queued.rank)
         if not due:
             return max(0.0, min(queued.due for queued in self._queued.values()) - mono) if self._queued else None
-        wait = self._must_wait(due[0], mono)
+        wait = self._wait_time(due[0], mono)
         if wait > 0 and not (is_last and mono >= self._retry_after_until(due[0])):
             return wait
         self._tokens -= 1
         self._outage.trying_since = mono
-        return MessageBatch(tuple(self._together(due, mono, is_last)))
+        return MessageBatch(tuple(self._choose_batch(due, mono, is_last)))
 
-    def _must_wait(self, first: QueuedNotification, mono: Seconds) -> Seconds:
+    def _wait_time(self, first: QueuedNotification, mono: Seconds) -> Seconds:
         is_new_and_critical = first.is_critical and first.notification.attempts == 0
         until = 0.0 if is_new_and_critical else max(self._retry_after_until(first), self._paused_until)
         if until > mono:
@@ -130,7 +130,7 @@ class SendQueue:
         longest = CRITICAL_RETRY_AFTER_AT_MOST if queued.is_critical else RETRY_AFTER_AT_MOST
         return self._retry_after_at + min(self._retry_after, longest)
 
-    def _together(self, due: list[QueuedNotification], mono: Seconds, is_last: bool) -> list[QueuedNotification]:
+    def _choose_batch(self, due: list[QueuedNotification], mono: Seconds, is_last: bool) -> list[QueuedNotification]:
         first, summary = due[0], self._summary()
         if first.key in summary:
             return list(summary.values())
@@ -213,7 +213,7 @@ class SendQueue:
             queued.is_given_up, queued.due = True, mono + REFUSED_PAUSE
         return given_up
 
-    def part(self, batch: MessageBatch, mono: Seconds) -> None:
+    def split(self, batch: MessageBatch, mono: Seconds) -> None:
         """The receiver refused the batch but accepted one of it alone: send each alone."""
         self._outage.trying_since = None
         for queued in batch.queued:

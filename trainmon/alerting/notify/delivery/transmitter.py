@@ -10,7 +10,7 @@ from random import Random
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender
-from trainmon.alerting.notify.delivery.held import MessageBatch
+from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import printable
 from trainmon.alerting.notify.summary import summary

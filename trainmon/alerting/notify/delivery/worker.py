@@ -10,7 +10,7 @@ from random import Random
 from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Broken, Retry, Sender
-from trainmon.alerting.notify.delivery.held import MessageBatch
+from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.delivery.transmitter import NotLeader, Transmitter, WorkerContext
@@ -22,7 +22,7 @@ from trainmon.model import Channel, Delivered, Delivery, Notification
 log = logging.getLogger(__name__)
 
 STRANGE_AFTER: Seconds = 120.0
-"""A sender that takes longer hangs, though it should not: the health of its channel says so."""
+"""A sender that takes longer hangs, though it should not: the health of its channel shows it."""
 DONE_AT_MOST = 10_000
 
 
@@ -194,7 +194,7 @@ class ChannelWorker:
                 alone = MessageBatch(batch.queued[:1])
                 response = self._transmitter.send(alone)
                 with self._changed:
-                    self._queue.part(batch, self._clock.monotonic())
+                    self._queue.split(batch, self._clock.monotonic())
                 self._write(batch.notifications[1:], "waiting", error.message)
                 batch = alone
         except NotLeader:

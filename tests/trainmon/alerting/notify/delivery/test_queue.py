@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
-from trainmon.alerting.notify.delivery.held import MessageBatch
+from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.queue import (
     BURST,
     GIVEN_UP_AFTER,

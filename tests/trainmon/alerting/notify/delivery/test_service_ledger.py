@@ -139,7 +139,7 @@ def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None
     file.write_bytes(damaged)
     phone = Phone()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
-        words = f"the ledger {file}: it is no ledger, or damaged; move it away, and a new one is begun"
+        words = f"the ledger {file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
         assert scene.of(LeadershipChanged)[0].leadership.words == words
         assert scene.troubles == [words]
         scene.enqueue(fire())
@@ -165,7 +165,8 @@ def test_a_ledger_damaged_in_its_middle_is_kept_as_it_is(tmp_path: Path) -> None
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
         scene.enqueue(fire("b"))
         until(lambda: "b-fire" in phone.keys)
-        assert any(words and "it is damaged; move it away, and a new one is begun" in words for words in scene.troubles)
+        text = "it is damaged; move it away, and a new one is created"
+        assert any(words and text in words for words in scene.troubles)
     assert file.read_bytes() == damaged
 
 

@@ -171,7 +171,7 @@ def _judge(lines: list[tuple[int, str]]) -> tuple[Outcome, str]:
     last = next(warnings, "apprise gave no reason")
     if mail := next(filter(None, map(SMTP.search, texts)), None):
         code, words = int(mail[1] or mail[3]), mail[2] or mail[4] or ""
-        return ("broken" if code >= 500 else "retry"), f"the mail server says {code} {words}"
+        return ("broken" if code >= 500 else "retry"), f"the mail server answers {code} {words}"
     response = next((text for text in texts if text.startswith("Response Details")), "")
     error = next(filter(None, map(ERROR.search, texts)), None)
     return _judge_code(int(error[1]), response, last) if error else ("retry", last)
@@ -189,7 +189,7 @@ def _judge_code(code: int, response: str, words: str) -> tuple[Outcome, str]:
         reason = REASON.search(response)
         if reason is None:
             return "retry", words
-        return ("retry" if reason[1] in PASSING else "broken"), f"it says {reason[1]}"
+        return ("retry" if reason[1] in PASSING else "broken"), f"it answers {reason[1]}"
     return ("retry" if code in COME_AGAIN or code >= 500 else "broken"), words
 
 

@@ -63,8 +63,8 @@ def test_two_copies_of_a_message_have_one_message_id(mail: MailServer) -> None:
 @pytest.mark.parametrize(
     ("answer", "error_", "words"),
     [
-        ("451 4.7.1 greylisted", Retry, "the mail server says 451 4.7.1 greylisted"),
-        ("550 5.1.1 no such user", Broken, "the mail server says 550 5.1.1 no such user"),
+        ("451 4.7.1 greylisted", Retry, "the mail server answers 451 4.7.1 greylisted"),
+        ("550 5.1.1 no such user", Broken, "the mail server answers 550 5.1.1 no such user"),
         ("cut", Retry, 'Sending email to "***" failed.'),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_wrong_password_is_broken_and_not_repeated() -> None:
         apprise(mail.url).send(message(), 20)
         with pytest.raises(Broken) as caught:
             apprise(mail.url.replace("right-hunter2", "wrong-hunter2")).send(message(), 20)
-    assert caught.value.message.startswith("the mail server says 535 ")
+    assert caught.value.message.startswith("the mail server answers 535 ")
     assert "hunter2" not in str(caught.value)
     assert len(mail.messages) == 1
 
