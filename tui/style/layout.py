@@ -52,7 +52,7 @@ class Chosen(NamedTuple):
 def shape(
     width: int, height: int, chosen: Chosen, *, zoomed: bool = False, queue: bool = False, charts: bool = False
 ) -> Shape:
-    """The panes for this size. `queue`, `charts`: whether there are any; then they get their own position if it fits."""
+    """The panes for this size. `queue`, `charts`: whether there are any; if so, they get a position if they fit."""
     if zoomed or is_tiny(width, height):
         return Shape(((chosen.current,),), others(chosen.current))
     if width < TWO_COLUMNS:
