@@ -1,7 +1,7 @@
 """Polls the daemon on another machine: its alerts become events, and a person's requests are sent to it.
 
 Its own thread polls `trainmon-tui status --json` over a Shell. While the daemon answers and watches, it alone sends
-notifications. After a long silence, or when nobody watches there, `on_silent` is called: then this machine may notify.
+notifications. After a long silence, or when no daemon runs there, `on_silent` is called: then this machine may notify.
 When the daemon is back, `on_active` is called before anything else.
 """
 
@@ -117,7 +117,7 @@ class DaemonCollector(PollingThread):
         super().start()
 
     def stop(self) -> None:
-        """Stop; a command that hangs ends by its own timeout."""
+        """Stop. A command that hangs ends by its own timeout."""
         self._stopping.set()
         self._drop()
         super().stop()
@@ -133,12 +133,12 @@ class DaemonCollector(PollingThread):
         self._wake.set()
 
     def login(self) -> None:
-        """Dial again, with prompts: a person requested it."""
+        """Connect again, with prompts: a person requested it."""
         self._is_held = False
         self.refresh()
 
     def answers(self, timeout: Seconds) -> bool:
-        """Poll now, wait for the answer, and return whether the daemon notifies: the last check before we do."""
+        """Poll now, wait for the answer, and return whether the daemon notifies: the last check before we notify."""
         if self._is_held:
             return False
         with self._done:
@@ -183,7 +183,7 @@ class DaemonCollector(PollingThread):
             self._done.notify_all()
 
     def poll(self) -> tuple[bool, Status]:
-        """Poll now. Returns whether somebody watches there, and the status.
+        """Poll now. Returns whether a daemon watches there, and the status.
 
         Raises:
             TrainmonError: when there is no usable answer.
@@ -217,7 +217,7 @@ class DaemonCollector(PollingThread):
         if done.status == NOT_FOUND:
             self._prefix = ()
             hint = f'set its path: [daemon] command = ["/path/on/{self.host}/trainmon-tui"]'
-            raise CommandFailed(f"{self.host}: {argv[0]} is not found there", hint=hint)
+            raise CommandFailed(f"{self.host}: command not found: {argv[0]}", hint=hint)
         return done
 
     def _drop(self) -> None:
@@ -244,8 +244,8 @@ class DaemonCollector(PollingThread):
         self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
     def _unwatched(self, status: Status) -> None:
-        """The host answers, but nobody watches there, or the daemon hangs."""
-        words = status.duty.words or "nobody watches there"
+        """The host answers, but no daemon watches there, or it hangs."""
+        words = status.duty.words or "no daemon runs there"
         if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
             self._last_active = min(self._last_active, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
         self._report(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",

@@ -33,6 +33,7 @@ from collectors.wandb.wire import (
 )
 from trainmon.lib import Instant, Seconds
 
+HEARTBEAT_EVERY: Seconds = 15.0
 CRASHED_AFTER: Seconds = 18.0
 """The server marks a run as crashed after this time without a heartbeat. A real server waits five minutes."""
 KEPT_ATTEMPTS = 8
@@ -75,8 +76,8 @@ class WandbGroup:
     def advance(self, now: Instant) -> None:
         """Send heartbeats, mark silent runs as crashed, and let the guest step."""
         for attempt in self.attempts:
-            if attempt.is_alive:
-                attempt.beat(now)
+            if attempt.is_alive and now - attempt.heartbeat_at >= HEARTBEAT_EVERY:
+                attempt.heartbeat_at = now
             elif attempt.is_silent and attempt.state == "running" and now - attempt.heartbeat_at >= CRASHED_AFTER:
                 attempt.state = "crashed"
         trainer = self.loop.trainer
@@ -144,7 +145,7 @@ class WandbServer:
                 return RunList(
                     runs=tuple(attempt.listed() for attempt in found),
                     samples={attempt.id: attempt.samples() for attempt in found if attempt.samples()},
-                    history_keys={attempt.id: NAMES[attempt.trainer.format].charted for attempt in found},
+                    history_keys={attempt.id: tuple(filter(None, NAMES[attempt.trainer.format])) for attempt in found},
                 )
             case ReadHistory(path=path, keys=keys, since=since):
                 attempt = self._find(path)

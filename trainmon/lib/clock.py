@@ -1,4 +1,4 @@
-"""Time, as an argument: loops take a Clock, everything pure takes an Instant."""
+"""Time as an argument: loops take a Clock, pure functions take an Instant."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Seconds = float
 
 
 class Clock(Protocol):
-    """The source of time for loops. A test advances its own."""
+    """The source of time for loops. Tests advance their own clock."""
 
     def now(self) -> Instant: ...
 

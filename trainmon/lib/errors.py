@@ -1,11 +1,11 @@
-"""The family of errors. Each carries a sentence for the operator and a hint: what to do next.
+"""The errors of this program. Each has a sentence for the operator and a hint: what to do next.
 
 TrainmonError
 ├── ConfigError            the config cannot be used (exit 2)
 ├── HostUnreachable        no usable connection to a host
 │   ├── HostKeyRefused     unknown, changed or revoked host key
-│   ├── LoginRefused       every way to log in was refused
-│   └── LoginNeeded        a person must answer a prompt, and nobody was asked
+│   ├── LoginRefused       every login method was refused
+│   └── LoginNeeded        a person must answer a prompt
 └── CommandFailed          a command could not be run, or exceeded its timeout
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class TrainmonError(Exception):
-    """A sentence for the operator, and a hint that says what to do."""
+    """An error with a sentence for the operator, and a hint that says what to do."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class TrainmonError(Exception):
 
 
 class ConfigError(TrainmonError):
-    """One or several mistakes in the config, a sentence each."""
+    """Mistakes in the config, one sentence each."""
 
     def __init__(self, problems: list[str], *, hint: str = "") -> None:
         super().__init__("\n".join(problems), hint=hint)
@@ -39,19 +39,19 @@ class HostUnreachable(TrainmonError):
         super().__init__(message, hint=hint)
         self.host = host
         self.prompted = False
-        """Whether somebody may have been asked on the way (a modal, a push): it is then not redialled by itself."""
+        """Whether a prompt may have been shown or pushed. If so, there is no automatic retry."""
 
 
 class HostKeyRefused(HostUnreachable):
-    """The host's key is unknown, changed or revoked; it is never accepted silently."""
+    """The host's key is unknown, changed or revoked. It is never accepted silently."""
 
 
 class LoginRefused(HostUnreachable):
-    """Every way to log in was refused. Not redialled by itself: repeated refusals lock accounts."""
+    """Every login method was refused. There is no automatic retry: repeated refusals lock accounts."""
 
 
 class LoginNeeded(HostUnreachable):
-    """A person must answer a prompt. Not redialled by itself: no push storms."""
+    """A person must answer a prompt. There is no automatic retry: it would send one push after another."""
 
 
 class CommandFailed(TrainmonError):

@@ -1,4 +1,4 @@
-"""Masks secrets in text that will be shown, stored or sent: process commands, log lines, error messages.
+"""Masks secrets in text before it is shown, stored or sent: process commands, log lines, error messages.
 
 Shapes first (a token that looks like one is masked wherever it is), then names (`--api-key X`, `HF_TOKEN=X`). Text
 about training is left alone: `pad_token=0`, `--sort-key text`, git commits. Every expression is bounded: linear time.
@@ -130,7 +130,7 @@ def _is_suspicious(lower: str) -> bool:
 
 
 def _mask_named(text: str, names: re.Pattern[str], *, flags: bool) -> str:
-    """Mask the value behind every name that is a secret's. A harmless name hides no name within its value."""
+    """Mask the value of every name that names a secret. Names inside the value of a harmless name count, too."""
     pieces, done = [], 0
     for found in names.finditer(text):
         if found.end() < done or not is_secret(found[1], flags):
@@ -163,7 +163,7 @@ def _is_plain(value: str) -> bool:
 
 @lru_cache(maxsize=2048)
 def is_secret(name: str, as_flag: bool) -> bool:
-    """Whether a name says that its value is a secret: `--key X` on a command line is, `key=X` in a log line is not."""
+    """Whether a name names a secret: `--key X` on a command line does, `key=X` in a log line does not."""
     snake_case = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
     words = ["", "", *filter(None, re.split(r"[-._]", snake_case))]
     before, last = words[-2:]

@@ -1,4 +1,4 @@
-"""The state directory: on a local disk if there is one, because SQLite's write-ahead log needs that.
+"""Finds the state directory: on a local disk if possible, because SQLite's write-ahead log needs one.
 
 Linux lists its mounts. On other systems every disk counts as local.
 """

@@ -7,7 +7,7 @@ import unicodedata
 from functools import lru_cache
 
 LIMIT = 4_000
-"""Characters kept of one line: a screen is never wider, and a 10 MB line must not be held."""
+"""The maximum length of a line: no screen is wider, and a 10 MB line must not stay in memory."""
 
 SEQUENCE = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor moves; also when cut off
@@ -21,7 +21,7 @@ INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00
 
 
 def clean(text: str, limit: int = LIMIT) -> str:
-    """Make one line of untrusted text printable: no sequence, no control, nothing invisible, at most `limit` long."""
+    """Make a line of untrusted text safe to show: no control sequence, nothing invisible, at most `limit` long."""
     if len(text) <= limit and text.isprintable() and (text.isascii() or INVISIBLE.search(text) is None):
         return text
     if len(text) > 4 * limit:
@@ -38,7 +38,7 @@ def clean(text: str, limit: int = LIMIT) -> str:
 
 
 def without_sequences(text: str) -> str:
-    """Drop terminal control sequences; other control characters stay."""
+    """Remove terminal control sequences. Other control characters stay."""
     return SEQUENCE.sub("", text)
 
 
@@ -86,7 +86,7 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
 
 
 def shorten_start(text: str, width: int, mark: str = "…") -> str:
-    """Cut a clean text at its start to at most `width` cells: the end of a path matters most."""
+    """Cut a clean text at its start to at most `width` cells: for paths, whose end matters most."""
     return shorten(text[::-1], width, mark)[::-1]
 
 
@@ -116,5 +116,5 @@ def size(value: float) -> str:
 
 @lru_cache(4096)
 def natural_key(name: str) -> tuple[str | int, ...]:
-    """gpu-2 before gpu-10. Texts and numbers alternate, so that two names can always be compared."""
+    """A sort key: gpu-2 comes before gpu-10. Texts and numbers alternate, so all keys can be compared."""
     return tuple(int(part) if index % 2 else part for index, part in enumerate(re.split(r"(\d+)", name)))

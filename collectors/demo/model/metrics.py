@@ -121,10 +121,6 @@ class Names(NamedTuple):
     throughput: str | None
     validation: str
 
-    @property
-    def charted(self) -> tuple[str, ...]:
-        return tuple(name for name in self if name is not None)
-
 
 NAMES: dict[Format, Names] = {
     "megatron": Names("lm loss", "grad-norm", "learning-rate", "throughput", "lm loss validation"),

@@ -13,12 +13,11 @@ from random import Random
 
 from collectors.demo.model.inventory import GPUS, Trainer
 from collectors.demo.model.metrics import HistoryRow
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant
 from trainmon.model import Points, Sample, WandbRun
 
 SERVER = "https://wandb.example"
 """A reserved name (RFC 2606): `b` never opens a stranger's page."""
-HEARTBEAT_EVERY: Seconds = 15.0
 ROWS_KEPT = 3_000
 """The maximum number of rows per metric: a demo may run for weeks."""
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -81,11 +80,6 @@ class DemoWandbRun:
     @property
     def is_alive(self) -> bool:
         return self.state == "running" and not self.is_silent
-
-    def beat(self, now: Instant) -> None:
-        """Send a heartbeat when one is due."""
-        if now - self.heartbeat_at >= HEARTBEAT_EVERY:
-            self.heartbeat_at = now
 
     def log(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
         """Log one row of the history."""
@@ -194,7 +188,9 @@ def frame(step: int, done: float) -> bytes:
 
 def answers(step: int) -> bytes:
     """Prompts and a model's answers, as a W&B table."""
-    prompts = ("What is a checkpoint?", "Why did the loss jump?", "Is the run alive?")
-    replies = ("A file from which training goes on.", f"Look at the data of step {step}.", "It stepped 2 s ago.")
-    data = [list(pair) for pair in zip(prompts, replies, strict=True)]
+    data = [
+        ["What is a checkpoint?", "A file from which training goes on."],
+        ["Why did the loss jump?", f"Look at the data of step {step}."],
+        ["Is the run alive?", "It stepped 2 s ago."],
+    ]
     return json.dumps({"columns": ["prompt", "answer"], "data": data}).encode()

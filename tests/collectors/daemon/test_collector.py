@@ -1,4 +1,4 @@
-"""The daemon of another machine: when it tells people, when this machine may, and what is said to it."""
+"""The daemon on another machine: when it notifies, when this machine may, and the requests that are sent to it."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Bastion:
         now = self.clock.now() + self.ahead
         duty = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
                 "words": words}  # fmt: skip
-        said = alert_status(self.alerts, SILENCES, (channel(),))
-        return json.dumps({"version": 1, "at": now, "duty": duty, "sources": [], "outbox": {}, **said}).encode()
+        snapshot = alert_status(self.alerts, SILENCES, (channel(),))
+        return json.dumps({"version": 1, "at": now, "duty": duty, "sources": [], "outbox": {}, **snapshot}).encode()
 
     def well(self) -> Completed:
         return Completed(1, self.status(), b"")
@@ -95,13 +95,13 @@ class Stage:
     def __init__(self) -> None:
         self.clock = HandClock()
         self.bastion = Bastion(self.clock)
-        self.said: list[Event] = []
-        self.duties: list[tuple[float, str]] = []
+        self.events: list[Event] = []
+        self.leaders: list[tuple[float, str]] = []
         """When it took the duty of telling back, and when it gave it to us."""
         self.watch = DaemonCollector(
-            "bastion", ["trainmon-tui"], 10.0, self.dial, self.said.append, self.clock,
-            on_active=lambda _: self.duties.append((self.clock.passed, "bastion")),
-            on_silent=lambda why: self.duties.append((self.clock.passed, f"us: {why}")),
+            "bastion", ["trainmon-tui"], 10.0, self.dial, self.events.append, self.clock,
+            on_active=lambda _: self.leaders.append((self.clock.passed, "bastion")),
+            on_silent=lambda why: self.leaders.append((self.clock.passed, f"us: {why}")),
         )  # fmt: skip
 
     def dial(self) -> Shell:
@@ -117,7 +117,7 @@ class Stage:
         return self
 
     def last(self, kind: type) -> Any:
-        return next(event for event in reversed(self.said) if isinstance(event, kind))
+        return next(event for event in reversed(self.events) if isinstance(event, kind))
 
     @property
     def duty(self) -> Leadership:
@@ -133,10 +133,10 @@ class Stage:
 UNREACHABLE = HostUnreachable("bastion", "bastion: no answer in 10 s")
 
 
-def test_what_it_says_is_shown_and_it_has_the_duty() -> None:
+def test_its_alerts_are_shown_and_it_is_the_leader() -> None:
     stage = Stage().play(1)
 
-    assert stage.duties == [(0.0, "bastion")]
+    assert stage.leaders == [(0.0, "bastion")]
     assert (stage.duty.holder, stage.duty.where, stage.duty.at) == ("daemon", "bastion", NOW - 4.0)
     shown = stage.last(AlertsReported)
     assert [one.id for one in shown.alerts] == ["aaaa0001", "aaaa0002"]
@@ -146,11 +146,11 @@ def test_what_it_says_is_shown_and_it_has_the_duty() -> None:
     assert (stage.source.name, stage.source.kind, stage.source.phase) == ("daemon:bastion", "daemon", "up")
 
 
-def test_it_is_asked_once_a_period_and_takes_the_duty_once() -> None:
+def test_it_is_polled_once_a_period_and_becomes_the_leader_once() -> None:
     stage = Stage().play(35)
 
     assert stage.bastion.ran == [("trainmon-tui", "status", "--json")] * 4
-    assert len(stage.duties) == 1
+    assert len(stage.leaders) == 1
 
 
 def test_times_are_told_by_our_clock_where_theirs_is_off() -> None:
@@ -168,12 +168,12 @@ def test_one_that_cannot_be_reached_keeps_the_duty_for_a_minute_and_then_we_tell
     stage = Stage().play(1)
     stage.bastion.down = UNREACHABLE
     stage.play(58)
-    assert stage.duties == [(0.0, "bastion")]
+    assert stage.leaders == [(0.0, "bastion")]
     assert (stage.duty.holder, stage.duty.words) == ("daemon", "no answer in 10 s")
 
     stage.play(10)
-    assert [who for _, who in stage.duties] == ["bastion", "us: no answer in 10 s"]
-    assert 60.0 <= stage.duties[1][0] <= 66.0
+    assert [who for _, who in stage.leaders] == ["bastion", "us: no answer in 10 s"]
+    assert 60.0 <= stage.leaders[1][0] <= 66.0
     assert stage.source.error == "bastion: no answer in 10 s"
 
 
@@ -182,8 +182,8 @@ def test_one_that_says_that_nobody_watches_there_is_believed_after_three_periods
     stage.bastion.answer = lambda argv: stage.bastion.nobody()
     stage.play(40)
 
-    assert [who for _, who in stage.duties] == ["us: nobody watches: alerts-only ended"]
-    assert 30.0 <= stage.duties[0][0] <= 36.0
+    assert [who for _, who in stage.leaders] == ["us: nobody watches: alerts-only ended"]
+    assert 30.0 <= stage.leaders[0][0] <= 36.0
     assert "trainmon-tui service systemd" in (stage.source.hint or "")
 
 
@@ -195,8 +195,8 @@ def test_one_that_hangs_is_taken_over_from_within_a_minute(phase: int) -> None:
     stage.bastion.answer = lambda argv: stage.bastion.stopped(began)
     stage.play(60)
 
-    assert [who for _, who in stage.duties] == ["bastion", "us: it hangs"]
-    assert MAX_AGE < stage.duties[1][0] - began <= 58.0
+    assert [who for _, who in stage.leaders] == ["bastion", "us: it hangs"]
+    assert MAX_AGE < stage.leaders[1][0] - began <= 58.0
 
 
 def test_a_daemon_that_is_started_again_within_its_grace_changes_nothing() -> None:
@@ -206,21 +206,21 @@ def test_a_daemon_that_is_started_again_within_its_grace_changes_nothing() -> No
     stage.bastion.answer = lambda argv: stage.bastion.well()
     stage.play(60)
 
-    assert stage.duties == [(0.0, "bastion")]
+    assert stage.leaders == [(0.0, "bastion")]
 
 
 def test_one_that_is_back_takes_the_duty_before_anything_of_it_is_shown() -> None:
     stage = Stage()
     stage.bastion.down = UNREACHABLE
     stage.play(70)
-    before = len(stage.said)
+    before = len(stage.events)
     stage.bastion.down = None
     seen: list[int] = []
-    stage.watch._on_active = lambda _: seen.append(len(stage.said))
+    stage.watch._on_active = lambda _: seen.append(len(stage.events))
     stage.play(10)
 
     assert seen
-    assert not any(isinstance(event, LeadershipChanged | AlertsReported) for event in stage.said[before : seen[0]])
+    assert not any(isinstance(event, LeadershipChanged | AlertsReported) for event in stage.events[before : seen[0]])
     assert stage.duty.holder == "daemon"
 
 
@@ -230,7 +230,7 @@ def test_a_first_answer_is_waited_for_one_period_and_then_our_own_alerts_are_sho
     stage.play(12)
 
     assert (stage.duty.holder, stage.duty.words) == ("nobody", "bastion: no answer in 10 s")
-    assert stage.duties == []
+    assert stage.leaders == []
 
 
 def test_a_login_that_a_person_must_answer_is_not_tried_again_by_itself() -> None:
@@ -252,7 +252,7 @@ def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:
     stage.bastion.answer = lambda argv: stage.bastion.well() if argv[0] == "bash" else missing
     stage.play(12)
 
-    assert stage.duties == [(0.0, "bastion")]
+    assert stage.leaders == [(0.0, "bastion")]
     assert stage.bastion.ran[1] == ("bash", "-lc", 'exec "$@"', "bash", "trainmon-tui", "status", "--json")
     assert stage.bastion.ran[2] == stage.bastion.ran[1]
 
@@ -260,19 +260,19 @@ def test_a_program_that_only_a_login_shell_finds_is_found_by_one() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (Completed(127, b"", b""), "bastion: trainmon-tui is not found there"),
+        (Completed(127, b"", b""), "bastion: command not found: trainmon-tui"),
         (Completed(2, b"", b"Error: the ledger is of a newer version"), "the ledger is of a newer version"),
         (Completed(0, b'{"version": 2, "at": 1.0}', b""), "bastion: its status has version 2, not 1"),
         (Completed(0, b'{"version": "x"}', b""), "bastion: its status cannot be decoded"),
     ],
 )
-def test_an_answer_that_is_none_is_said_in_words(answer: Completed, words: str) -> None:
+def test_an_unusable_answer_is_reported(answer: Completed, words: str) -> None:
     stage = Stage()
     stage.bastion.answer = lambda argv: answer
     stage.play(1)
 
     assert words in (stage.source.error or "")
-    assert stage.duties == []
+    assert stage.leaders == []
 
 
 def test_just_before_we_send_it_is_asked_once_more() -> None:
@@ -286,10 +286,10 @@ def test_just_before_we_send_it_is_asked_once_more() -> None:
         assert stage.watch.answers(20.0)
     finally:
         stage.watch.stop()
-    assert stage.duties[-1][1] == "bastion"
+    assert stage.leaders[-1][1] == "bastion"
 
 
-# ---- what is said to it ----------------------------------------------------------------------------------------------
+# ---- requests to it ------------------------------------------------------------------------------------------------
 
 
 def order(verb: Any = "ack", **facts: Any) -> AlertRequest:
@@ -307,7 +307,7 @@ def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> No
     ]
 
 
-def test_what_did_not_reach_it_is_said() -> None:
+def test_a_request_that_did_not_reach_it_is_reported() -> None:
     stage = Stage().play(1)
     stage.bastion.answer = lambda argv: Completed(2, b"", b"Usage: x\nError: no open alert 'aaaa0001'")
     stage.watch.send(order())
@@ -317,7 +317,7 @@ def test_what_did_not_reach_it_is_said() -> None:
     assert "no open alert" in (stage.duty.words or "")
 
 
-def test_what_is_said_after_we_took_over_is_ours_to_carry_out() -> None:
+def test_a_request_after_we_took_over_is_carried_out_here() -> None:
     stage = Stage()
     stage.bastion.down = UNREACHABLE
     stage.play(70)

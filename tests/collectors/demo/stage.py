@@ -1,4 +1,4 @@
-"""A stage for the demo: a clock that the test advances, and everything that was said with its time."""
+"""A stage for the demo: a clock that the test advances, and every event with its time."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Stage:
 
     def __init__(self, directory: Path, *, seed: int = 7, story: str | None = None, speed: float = 1.0) -> None:
         self.clock = HandClock()
-        self.said: list[tuple[float, Event]] = []
+        self.events: list[tuple[float, Event]] = []
         """Seconds since the start, and the event."""
-        self.demo = Demo(self._hear, clock=self.clock, seed=seed, directory=directory, story=story, speed=speed)
+        self.demo = Demo(self._receive, clock=self.clock, seed=seed, directory=directory, story=story, speed=speed)
         self.directory = directory
 
-    def _hear(self, event: Event) -> None:
-        self.said.append((self.clock.passed, event))
+    def _receive(self, event: Event) -> None:
+        self.events.append((self.clock.passed, event))
 
     def play(self, until: float) -> Stage:
         """Let the demo go on until so many seconds after its start."""
@@ -52,12 +52,12 @@ class Stage:
     def sources(self, node: str) -> list[tuple[float, Source]]:
         return [
             (at, event.source)
-            for at, event in self.said
+            for at, event in self.events
             if isinstance(event, SourceChanged) and event.source.name == f"node:{node}"
         ]
 
     def readings(self, kind: type[R], node: str | None = None) -> Iterator[tuple[float, R]]:
-        for at, event in self.said:
+        for at, event in self.events:
             if isinstance(event, NodeReading) and node in (None, event.node) and isinstance(event.reading, kind):
                 yield at, event.reading
 

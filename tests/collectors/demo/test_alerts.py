@@ -41,10 +41,10 @@ class Day:
         self.passed: Seconds = 0.0
         self.notices: list[Notice] = []
         self.fired: dict[str, Alert] = {}
-        self._said: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())]
+        self._events: list[Event] = [LeadershipChanged(Leadership(holder="us")), AlertsRestored(StoredAlerts())]
         alerting = AlertManager(tuple(rule() for rule in RULES), Routing(routes=ROUTES), self, clock=self)
         self._engine = Engine(self, demo=True, alerting=alerting)
-        self._demo = Demo(self._said.append, clock=self, directory=directory / "demo", schedule=schedule)
+        self._demo = Demo(self._events.append, clock=self, directory=directory / "demo", schedule=schedule)
 
     def now(self) -> float:
         return STARTED + self.passed
@@ -62,8 +62,8 @@ class Day:
                 wait = self._demo.step()
                 if self.passed - looked >= 1.0:
                     looked = self.passed
-                    events = self._said.copy()
-                    self._said.clear()
+                    events = self._events.copy()
+                    self._events.clear()
                     state = self._engine.step(events, self.now())
                     self.fired |= {name: one for name, one in state.alerts.items() if one.is_firing}
                 self.passed += wait
@@ -80,8 +80,8 @@ def test_the_stories_of_the_first_minutes_are_told(tmp_path: Path) -> None:
     day = Day(tmp_path, Schedule()).play(280.0)
 
     assert day.rules >= {"xid", "gpu-lost", "node-drained", "gpu-hot", "run-dead", "run-hung", "disk-full"}
-    told = {alert.rule for notice in day.notices for alert in notice.alerts}
-    assert told >= {"gpu-lost", "gpu-hot", "run-hung", "disk-full"}
+    notified = {alert.rule for notice in day.notices for alert in notice.alerts}
+    assert notified >= {"gpu-lost", "gpu-hot", "run-hung", "disk-full"}
 
 
 def test_without_a_story_nothing_is_told_for_five_minutes(tmp_path: Path) -> None:

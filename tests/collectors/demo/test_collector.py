@@ -48,7 +48,7 @@ def stage(tmp_path: Path) -> Stage:
 
 def test_the_first_step_names_the_runs_and_has_numbers_of_some_nodes(stage: Stage) -> None:
     stage.demo.step()
-    events = [event for _, event in stage.said]
+    events = [event for _, event in stage.events]
     assert isinstance(events[0], RunsChanged)
     assert [spec.name for spec in events[0].specs] == [run.name for run in RUNS]
     assert [event.source.name for event in events[1:17] if isinstance(event, SourceChanged)] == [
@@ -63,7 +63,7 @@ def test_all_nodes_are_up_with_numbers_after_a_second(stage: Stage) -> None:
     for node in NODES:
         assert [source.phase for _, source in stage.sources(node)] == ["connecting", "up"]
         kinds = [
-            type(event.reading) for _, event in stage.said if isinstance(event, NodeReading) and event.node == node
+            type(event.reading) for _, event in stage.events if isinstance(event, NodeReading) and event.node == node
         ]
         assert kinds[:3] == [Hello, GpuFactsAll, GpuSamples]
         assert len(next(stage.readings(GpuSamples, node))[1].g) == GPUS
@@ -80,7 +80,7 @@ def test_a_node_speaks_every_two_seconds_and_not_all_at_once(stage: Stage) -> No
 def test_every_reading_goes_over_the_wire_and_back(stage: Stage) -> None:
     stage.play(200.0)
     kinds = set()
-    for _, event in stage.said:
+    for _, event in stage.events:
         if isinstance(event, NodeReading):
             kinds.add(type(event.reading).__name__)
             assert DECODER.decode(msgspec.json.encode(event.reading)) == event.reading
@@ -94,19 +94,19 @@ def test_logs_are_real_files_that_hold_the_lines_that_were_told(stage: Stage) ->
     stage.play(30.0)
     for run in RUNS:
         written = "".join(path.read_text() for path in stage.home(run.name).glob("logs/*.out"))
-        told = stage.lines(run.name)
-        assert told
-        assert all(line in written for line in told)
+        lines = stage.lines(run.name)
+        assert lines
+        assert all(line in written for line in lines)
 
 
 def test_one_seed_says_the_same_twice(tmp_path: Path) -> None:
-    said = []
+    received = []
     for seed in (7, 7, 8):
         stage = Stage(tmp_path / "demo", seed=seed).play(60.0)
-        said.append([event for _, event in stage.said])
+        received.append([event for _, event in stage.events])
         stage.demo.stop()
-    assert said[0] == said[1]
-    assert said[0] != said[2]
+    assert received[0] == received[1]
+    assert received[0] != received[2]
 
 
 def test_a_save_switch_put_there_by_hand_is_taken_and_a_checkpoint_appears(stage: Stage) -> None:
@@ -127,8 +127,8 @@ def test_a_kill_switch_put_there_by_hand_ends_the_run_and_its_gpus_go_idle(stage
     switch.touch()
     stage.play(70.0)
     assert switch.exists(), "nobody but a person removes a kill switch"
-    said = [line for line in stage.lines("video-2b") if f"Detected kill switch at {switch}. Exiting" in line]
-    assert len(said) >= 3, "the elements that waited start, see the switch and exit: they burn"
+    exits = [line for line in stage.lines("video-2b") if f"Detected kill switch at {switch}. Exiting" in line]
+    assert len(exits) >= 3, "the elements that waited start, see the switch and exit: they burn"
     assert {sample.utilization_pct for sample in stage.gpu("gpu-002", 0, 60, 70)} == {0}
     seen = [sample for _, reading in stage.readings(SwitchSamples) for sample in reading.s if sample.exists]
     assert {sample.path for sample in seen} == {str(switch)}
@@ -139,7 +139,7 @@ def test_a_kill_switch_put_there_by_hand_ends_the_run_and_its_gpus_go_idle(stage
 
 def test_switches_are_watched_under_the_paths_of_the_runs(stage: Stage) -> None:
     stage.demo.step()
-    specs = next(event.specs for _, event in stage.said if isinstance(event, RunsChanged))
+    specs = next(event.specs for _, event in stage.events if isinstance(event, RunsChanged))
     samples: list[SwitchSample] = [sample for _, reading in stage.readings(SwitchSamples) for sample in reading.s]
     assert {sample.path for sample in samples} == {path for run in specs for path in (run.kill_switch, run.save_switch)}
     assert all(sample.exists is False and sample.error is None for sample in samples)
@@ -167,10 +167,10 @@ def test_hours_of_it_leave_a_bounded_number_of_files(tmp_path: Path) -> None:
 
 def test_a_laptop_that_slept_does_not_live_through_the_night(stage: Stage) -> None:
     stage.play(4.0)
-    before = len(stage.said)
+    before = len(stage.events)
     stage.clock.passed += 8 * 3600
     stage.demo.step()
-    assert len(stage.said) - before < 200
+    assert len(stage.events) - before < 200
     assert all(source.phase != "held" for node in NODES for _, source in stage.sources(node))
 
 
@@ -183,11 +183,11 @@ def test_a_time_of_day_that_is_set_back_does_not_silence_it(stage: Stage) -> Non
 
 def test_refresh_reads_everything_at_once_and_at_most_once_a_second(stage: Stage) -> None:
     stage.play(5.0)
-    stage.said.clear()
+    stage.events.clear()
     stage.demo.refresh()
     stage.demo.step()
     assert len(list(stage.readings(GpuSamples))) == len(NODES)
-    stage.said.clear()
+    stage.events.clear()
     stage.demo.refresh()
     stage.demo.step()
     assert not list(stage.readings(GpuSamples))
@@ -201,10 +201,10 @@ def test_a_directory_with_somebodys_files_is_refused_and_left_alone(tmp_path: Pa
 
 
 def test_started_for_real_it_speaks_at_once_and_stop_leaves_no_thread_and_no_directory() -> None:
-    said: list[object] = []
-    demo = Demo(said.append)
+    received: list[object] = []
+    demo = Demo(received.append)
     demo.start()
-    assert wait_for(lambda: any(isinstance(e, NodeReading) and isinstance(e.reading, GpuSamples) for e in said))
+    assert wait_for(lambda: any(isinstance(e, NodeReading) and isinstance(e.reading, GpuSamples) for e in received))
     directory = demo.directory
     assert directory is not None
     assert directory.is_dir()
@@ -214,23 +214,23 @@ def test_started_for_real_it_speaks_at_once_and_stop_leaves_no_thread_and_no_dir
 
 
 def test_files_that_cannot_be_written_are_a_source_with_an_error_and_the_demo_recovers(tmp_path: Path) -> None:
-    said: list[object] = []
+    received: list[object] = []
     place = tmp_path / "place"
     place.write_text("a file in the way")
-    demo = Demo(said.append, directory=place)
+    demo = Demo(received.append, directory=place)
     demo.start()
-    assert wait_for(lambda: said)
+    assert wait_for(lambda: received)
     demo.stop()
-    assert isinstance(said[0], SourceChanged)
-    assert said[0].source.name == "files:demo"
-    assert said[0].source.error == "the demo has stopped: File exists"
+    assert isinstance(received[0], SourceChanged)
+    assert received[0].source.name == "files:demo"
+    assert received[0].source.error == "the demo has stopped: File exists"
 
 
 def test_nothing_happens_before_it_is_started(tmp_path: Path) -> None:
-    said: list[object] = []
-    demo = Demo(said.append, directory=tmp_path / "demo")
+    received: list[object] = []
+    demo = Demo(received.append, directory=tmp_path / "demo")
     demo.stop()
-    assert said == []
+    assert received == []
     assert not (tmp_path / "demo").exists()
 
 
@@ -252,7 +252,7 @@ def test_ten_minutes_cost_less_than_two_percent_of_a_core(tmp_path: Path) -> Non
 
 def test_a_quota_is_asked_as_on_a_real_cluster(stage: Stage) -> None:
     stage.play(70.0)
-    seen = [event.quota for _, event in stage.said if isinstance(event, QuotaRead)]
+    seen = [event.quota for _, event in stage.events if isinstance(event, QuotaRead)]
     assert [(quota.path, quota.host, quota.source) for quota in seen] == [("/fsx", READER, f"quota:{CLUSTER}:/fsx")] * 2
     assert seen[0].allowances[0].whose == "user me"
     assert 0 < (seen[0].left_bytes or 0) < 80 * 10**12

@@ -19,8 +19,8 @@ def judged(directory: Path, story: str, until: float) -> list[State]:
     states = [State(demo=True)]
     while stage.clock.passed < until:
         stage.play(stage.clock.passed + 1.0)
-        events = [event for _, event in stage.said]
-        stage.said.clear()
+        events = [event for _, event in stage.events]
+        stage.events.clear()
         states.append(reduce(states[-1], events, stage.clock.now()))
     stage.demo.stop()
     return states

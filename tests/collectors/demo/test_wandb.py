@@ -22,7 +22,7 @@ from trainmon.model import Curve, Run, State, Wandb
 STEP = 0.5
 
 
-class Told:
+class Session:
     """A demo with an engine behind it."""
 
     def __init__(self, directory: Path, story: str = "hot") -> None:
@@ -33,8 +33,8 @@ class Told:
         """Let time pass, at most until so many seconds after the start."""
         while self.stage.clock.passed < seconds and not condition(self.engine.state):
             self.stage.play(self.stage.clock.passed + STEP)
-            self.engine.step([event for _, event in self.stage.said], self.stage.clock.now())
-            self.stage.said.clear()
+            self.engine.step([event for _, event in self.stage.events], self.stage.clock.now())
+            self.stage.events.clear()
         return self.engine.state
 
     def curve(self, wandb: Wandb, key: str, attempt: int = 0) -> Curve:
@@ -56,9 +56,9 @@ def loss_of(trainer: Trainer) -> str:
 
 
 def test_each_run_is_the_active_one_of_its_group_with_attempts_before_it(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    state = told.until(2.0)
-    told.close()
+    session = Session(tmp_path / "demo")
+    state = session.until(2.0)
+    session.close()
     for spec in RUNS:
         wandb = wandb_of(state.runs[spec.name])
         assert (wandb.phase, state.sources[f"wandb:{spec.name}"].health) == ("active", "ok")
@@ -69,26 +69,26 @@ def test_each_run_is_the_active_one_of_its_group_with_attempts_before_it(tmp_pat
 
 
 def test_the_curves_are_those_of_the_log_at_the_same_steps(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    told.until(14.0)
-    state = told.until(17.0)
+    session = Session(tmp_path / "demo")
+    session.until(14.0)
+    state = session.until(17.0)
     for trainer in (TRAINERS[0], TRAINERS[3]):
         run = state.runs[trainer.run.name]
-        curve = told.curve(wandb_of(run), loss_of(trainer))
+        curve = session.curve(wandb_of(run), loss_of(trainer))
         logged = {int(step): value for step, value in zip(curve.steps, curve.values, strict=True)}
         assert run.log is not None
         steps = [found[1] for line in run.log.lines if (found := parse_line(line)) is not None]
         both = [(found.loss, logged[found.step]) for found in steps if found.step in logged]
         assert len(both) > 40
         assert all(loss == pytest.approx(value, abs=0.01) for loss, value in both)
-    told.close()
+    session.close()
 
 
 def test_earlier_attempts_bump_at_the_same_step(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    wandb = wandb_of(told.until(14.0).runs["video-2b"])
-    now, before = (told.curve(wandb, "lm loss", attempt) for attempt in (0, 1))
-    told.close()
+    session = Session(tmp_path / "demo")
+    wandb = wandb_of(session.until(14.0).runs["video-2b"])
+    now, before = (session.curve(wandb, "lm loss", attempt) for attempt in (0, 1))
+    session.close()
     assert before.steps[0] < now.steps[0] < before.steps[-1] < now.steps[-1]
     begin, end = now.steps[0], before.steps[-1]
     highest = [max((v, s) for s, v in zip(c.steps, c.values, strict=True) if begin <= s <= end) for c in (now, before)]
@@ -96,47 +96,47 @@ def test_earlier_attempts_bump_at_the_same_step(tmp_path: Path) -> None:
 
 
 def test_learning_rates_warm_up_and_fall_and_validation_comes_at_other_steps(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    wandb = wandb_of(told.until(14.0).runs["llm-7b"])
+    session = Session(tmp_path / "demo")
+    wandb = wandb_of(session.until(14.0).runs["llm-7b"])
     rate, validation, loss = (
-        told.curve(wandb, key, -1 if key == "lr" else 0)
+        session.curve(wandb, key, -1 if key == "lr" else 0)
         for key in ("lr", "validation_metrics/loss", "loss_metrics/global_avg_loss")
     )
-    told.close()
+    session.close()
     assert rate.values[0] < 0.01 * max(rate.values)
     assert rate.values[-1] < max(rate.values)
     assert 5 < len(validation.steps) < len(loss.steps) / 5
 
 
 def test_a_spike_is_told_with_the_band_that_it_leaves_and_comes_back(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo", "spike")
-    told.until(2.0)
-    seen = told.until(60.0, lambda state: wandb_of(state.runs["smol-3b"]).loss_state == "spike")
+    session = Session(tmp_path / "demo", "spike")
+    session.until(2.0)
+    seen = session.until(60.0, lambda state: wandb_of(state.runs["smol-3b"]).loss_state == "spike")
     assert wandb_of(seen.runs["smol-3b"]).loss_why.startswith("spike: ")
-    later = wandb_of(told.until(100.0).runs["smol-3b"])
-    told.close()
+    later = wandb_of(session.until(100.0).runs["smol-3b"])
+    session.close()
     assert later.loss_why.endswith("and back since")
     others = [wandb_of(run).loss_state for name, run in seen.runs.items() if name != "smol-3b"]
     assert set(others) == {"fine"}
 
 
 def test_a_loss_that_is_no_number_is_nan_in_the_curve(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo", "nan")
-    state = told.until(40.0)
-    curve = told.curve(wandb_of(state.runs["video-2b"]), "lm loss")
-    told.close()
+    session = Session(tmp_path / "demo", "nan")
+    state = session.until(40.0)
+    curve = session.curve(wandb_of(state.runs["video-2b"]), "lm loss")
+    session.close()
     assert wandb_of(state.runs["video-2b"]).loss_state == "nan"
     assert math.isnan(curve.values[-1])
 
 
 def test_a_restart_is_waited_for_and_the_next_run_is_taken_up_by_itself(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo", "restart")
-    first = wandb_of(told.until(2.0).runs["smol-3b"]).current
-    waiting = wandb_of(told.until(45.0).runs["smol-3b"])
+    session = Session(tmp_path / "demo", "restart")
+    first = wandb_of(session.until(2.0).runs["smol-3b"]).current
+    waiting = wandb_of(session.until(45.0).runs["smol-3b"])
     assert waiting.phase == "waiting"
     assert waiting.why.startswith("waiting for the restart: smol-3b-418100 ")
-    wandb = wandb_of(told.until(90.0).runs["smol-3b"])
-    told.close()
+    wandb = wandb_of(session.until(90.0).runs["smol-3b"])
+    session.close()
     assert first is not None
     assert wandb.current is not None
     assert wandb.current.id != first.id
@@ -145,63 +145,63 @@ def test_a_restart_is_waited_for_and_the_next_run_is_taken_up_by_itself(tmp_path
 
 
 def test_two_active_runs_are_named_until_one_of_them_ends(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo", "two-active")
-    wandb = wandb_of(told.until(50.0).runs["moe-1b"])
+    session = Session(tmp_path / "demo", "two-active")
+    wandb = wandb_of(session.until(50.0).runs["moe-1b"])
     assert wandb.phase == "several"
     assert "moe-1b-debug" in wandb.why
     assert "moe-1b-418277" in wandb.why
-    assert wandb_of(told.until(112.0).runs["moe-1b"]).phase == "active"
-    told.close()
+    assert wandb_of(session.until(112.0).runs["moe-1b"]).phase == "active"
+    session.close()
 
 
 def test_while_wandb_is_down_its_sources_say_so_and_the_runs_are_healthy(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo", "wandb-down")
-    state = told.until(40.0)
+    session = Session(tmp_path / "demo", "wandb-down")
+    state = session.until(40.0)
     assert {source.health for name, source in state.sources.items() if name.startswith("wandb:")} == {"down"}
     assert all(run.verdict in ("healthy", "saving") for run in state.runs.values())
-    state = told.until(112.0)
+    state = session.until(112.0)
     assert {source.health for name, source in state.sources.items() if name.startswith("wandb:")} == {"ok"}
-    told.close()
+    session.close()
 
 
 def test_a_killed_run_has_crashed_for_wandb_and_nobody_waits_for_another(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    told.until(4.0)
-    (told.stage.home("llm-7b") / "kill-switch").touch()
-    wandb = wandb_of(told.until(48.0).runs["llm-7b"])
-    told.close()
+    session = Session(tmp_path / "demo")
+    session.until(4.0)
+    (session.stage.home("llm-7b") / "kill-switch").touch()
+    wandb = wandb_of(session.until(48.0).runs["llm-7b"])
+    session.close()
     assert (wandb.phase, wandb.runs[0].state) == ("ended", "finished")
 
 
 def test_samples_are_saved_as_real_pictures_where_a_person_wants_them(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    told.until(2.0)
-    said: list[str] = []
+    session = Session(tmp_path / "demo")
+    session.until(2.0)
+    received: list[str] = []
     for run in ("video-2b", "smol-3b"):
-        told.stage.demo.save_samples(run, str(tmp_path / "saved"), said.append)
-    told.until(3.0)
-    state = told.until(14.0)
-    assert said == [f"saved 1 sample of video-2b in {tmp_path}/saved", "smol-3b has no samples"]
+        session.stage.demo.save_samples(run, str(tmp_path / "saved"), received.append)
+    session.until(3.0)
+    state = session.until(14.0)
+    assert received == [f"saved 1 sample of video-2b in {tmp_path}/saved", "smol-3b has no samples"]
     (saved,) = (tmp_path / "saved").iterdir()
     assert saved.read_bytes().startswith(b"\x89PNG\r\n")
     (sample,) = wandb_of(state.runs["video-2b"]).samples
     assert sample.kept is not None, "one is kept ready"
     assert Path(sample.kept).read_bytes() == saved.read_bytes()
-    told.close()
+    session.close()
     assert not Path(sample.kept).exists()
 
 
 def test_samples_that_cannot_be_written_are_a_sentence(tmp_path: Path) -> None:
-    told = Told(tmp_path / "demo")
-    told.until(2.0)
+    session = Session(tmp_path / "demo")
+    session.until(2.0)
     (tmp_path / "file").touch()
-    said: list[str] = []
-    told.stage.demo.save_samples("video-2b", str(tmp_path / "file"), said.append)
-    told.until(3.0)
-    told.close()
-    assert len(said) == 1
-    assert said[0].startswith("no sample of video-2b was saved: ")
-    assert said[0].endswith(": file exists")
+    received: list[str] = []
+    session.stage.demo.save_samples("video-2b", str(tmp_path / "file"), received.append)
+    session.until(3.0)
+    session.close()
+    assert len(received) == 1
+    assert received[0].startswith("no sample of video-2b was saved: ")
+    assert received[0].endswith(": file exists")
 
 
 def test_of_weeks_the_newest_rows_are_kept_and_stay_rows() -> None:
@@ -227,9 +227,9 @@ def test_a_frame_is_a_whole_png_that_becomes_clearer() -> None:
 
 def test_the_first_seconds_are_calm(tmp_path: Path) -> None:
     """What was logged before the start is at the pace of what comes."""
-    told = Told(tmp_path / "demo")
-    first, later = told.until(0.5).runs, told.until(14.0).runs
-    told.close()
+    session = Session(tmp_path / "demo")
+    first, later = session.until(0.5).runs, session.until(14.0).runs
+    session.close()
     compared = 0
     for name in first:
         for field in ("step_time_s", "samples_per_s", "tokens_per_s", "loss"):

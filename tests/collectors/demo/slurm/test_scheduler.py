@@ -29,8 +29,8 @@ class Played:
         until = self.stage.clock.passed + seconds
         while self.stage.clock.passed < until:
             self.stage.play(min(until, self.stage.clock.passed + 1.0))
-            self.state = reduce(self.state, [event for _, event in self.stage.said], self.stage.clock.now())
-            self.stage.said.clear()
+            self.state = reduce(self.state, [event for _, event in self.stage.events], self.stage.clock.now())
+            self.stage.events.clear()
         return self
 
     def job(self, own: str) -> Job:
@@ -134,8 +134,8 @@ def test_a_signal_makes_a_checkpoint(demo: Played) -> None:
 
 def test_more_elements_can_be_queued_in_a_login_shell(demo: Played) -> None:
     script = demo.state.runs["sft-chat"].spec.script or ""
-    said = demo.slurm.run(commands.submit(3, "418301", None, script), login_shell=True)
-    number = said.split()[-1]
+    output = demo.slurm.run(commands.submit(3, "418301", None, script), login_shell=True)
+    number = output.split()[-1]
     demo.play(6)
     assert demo.state.runs["sft-chat"].queued_behind == 3
     assert demo.job(f"{number}_[1-3%1]").dependency == "afterany:418301(unfulfilled)"

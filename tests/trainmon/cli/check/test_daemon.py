@@ -56,7 +56,7 @@ def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_distingu
     ]  # fmt: skip
 
     assert told(Completed(127, b"", b"not found")) == [
-        Row("bad", "daemon", "bastion", "trainmon-tui is not found there",
+        Row("bad", "daemon", "bastion", "command not found: trainmon-tui",
             'set its path: [daemon] command = ["/path/on/bastion/trainmon-tui"]')
     ]  # fmt: skip
 
