@@ -124,7 +124,7 @@ class Progress(TrainingMetrics, frozen=True, kw_only=True):
     """The recent times between advancing step lines."""
     together: int = 0
     """How many step lines arrived together at `at`: they share the time since the line before."""
-    said: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
     """The fields that the log printed for the current step: the same line from another rank changes none of them."""
     borrowed: tuple[str, ...] = ()
     """The fields that come from W&B, because the log lacks them. If the steps do, too, `format` is WANDB."""
@@ -164,7 +164,7 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
 
     measure: str = ""
     """The unit: `tokens/s`, `samples/s` or `steps/s`."""
-    said_at: Instant | None = None
+    printed_at: Instant | None = None
     """When a line last printed it; counted steps need no such line."""
     nodes: int = 0
     """The number of nodes. With another number, measuring starts again."""

@@ -83,7 +83,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
     assert step is not None
     if before == step and name == progress.format:
         return _filled(progress, line)
-    said = _said(line)
+    values = _values(line)
     # Megatron leaves the loss out of a line that only skips. DeepSpeed counts skips from the start.
     only_skips = name.startswith("megatron") and bool(line.skipped) and line.loss is None
     if before is None or step < before or name != progress.format:
@@ -92,7 +92,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         intervals, together = _intervals(progress, line, step - before, at)
     return replace(
         progress,
-        **said,
+        **values,
         step=step,
         at=at,
         format=name,
@@ -103,7 +103,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         cadence_s=median(intervals) if intervals else None,
         skipping_since=(progress.skipping_since or at) if only_skips else None,
         skipped_in_row=_skipped(progress, name, line, step - (before or 0)),
-        said=tuple(said),
+        printed=tuple(values),
         bar=progress.bar if line.kind == "bar" or name == progress.format else None,
     )
 
@@ -134,40 +134,40 @@ def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> 
     return (*known, spoken)[-INTERVALS:] if spoken > 0 else known, 0
 
 
-def _said(line: StepLine) -> dict[str, float | int]:
+def _values(line: StepLine) -> dict[str, float | int]:
     return {name: value for name, value in asdict(line).items() if value is not None and name in METRICS}
 
 
 def _filled(progress: Progress, line: StepLine) -> Progress:
     """Another line about the same step (another rank, another logger): only what was missing, and a NaN."""
-    new = {name: value for name, value in _said(line).items() if name not in progress.said}
+    new = {name: value for name, value in _values(line).items() if name not in progress.printed}
     if line.loss is not None and math.isnan(line.loss):
         new["loss"] = line.loss
     if not new:
         return progress
-    return replace(progress, **new, said=tuple(dict.fromkeys((*progress.said, *new))))
+    return replace(progress, **new, printed=tuple(dict.fromkeys((*progress.printed, *new))))
 
 
 def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     """A loss with no step beside it (HF Trainer): the bar has the step; without a bar the epoch shows progress."""
-    said = _said(line)
+    values = _values(line)
     moved = line.epoch is not None and line.epoch != progress.epoch
     bar = progress.bar
     if bar is not None:
         bar = _with_a_loss(bar) if moved else bar
-        said |= {} if bar.total is None or not bar.confirmed else {"target_step": bar.total}
+        values |= {} if bar.total is None or not bar.confirmed else {"target_step": bar.total}
     intervals, cadence = progress.intervals, progress.cadence_s
     if moved and progress.step is None and progress.at is not None and at > progress.at:
         intervals = (*intervals, at - progress.at)[-INTERVALS:]
         cadence = median(intervals)
     return replace(
         progress,
-        **said,
+        **values,
         at=at if moved else progress.at,
         format=progress.format or name,
         doing="train" if moved else progress.doing,
         doing_at=at if moved and progress.doing != "train" else progress.doing_at,
-        said=tuple(dict.fromkeys((*progress.said, *said))),
+        printed=tuple(dict.fromkeys((*progress.printed, *values))),
         intervals=intervals,
         cadence_s=cadence,
         bar=bar,

@@ -102,13 +102,13 @@ def by_our_clock(job: Job, skew: Seconds) -> Job:
     return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
 
 
-def trained_otherwise(run: Run, context: RunContext) -> bool:
+def is_trained_elsewhere(run: Run, context: RunContext) -> bool:
     """Whether it goes on though its jobs have ended: by hand, or under another name."""
     queue = queue_of(run, context)
     return queue is not None and queue.present is None and steps_after(run, queue)
 
 
-def is_anew(run: Run, job: Job | None) -> bool:
+def is_new_attempt(run: Run, job: Job | None) -> bool:
     """Whether its job began after the last step that was seen."""
     return job is not None and job.started_at is not None and (run.progress.at or 0.0) < job.started_at
 
@@ -130,7 +130,7 @@ def patience(run: Run) -> Seconds:
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
 
 
-def standing(run: Run, context: RunContext) -> str:
+def position(run: Run, context: RunContext) -> str:
     """Where it stands: as long as nothing of it runs, and nobody knows better how it ended, this stays the same."""
     job = context.jobs.get(run.jobs[0]) if run.jobs else None
     began = None if run.log is None else run.log.began_at

@@ -12,7 +12,7 @@ from trainmon.analysis.runs.context import (
     Queue,
     RunContext,
     does_answer,
-    is_anew,
+    is_new_attempt,
     missing_job,
     patience,
     target,
@@ -231,7 +231,7 @@ def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Inst
     if gpus.are_all_empty:
         why = f"{what}; no process holds memory on its GPUs{missing}"
         if job is not None:
-            return Judgement("stalled" if is_anew(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
+            return Judgement("stalled" if is_new_attempt(run, job) else "dead", f"{why}; job {job.id} is {job.state}")
         is_dark = bool(run.jobs or run.spec.job) and not does_answer(run, context)
         return Judgement("unknown" if is_dark and missing else "dead", why)
     if gpus.spin:

@@ -18,10 +18,10 @@ from trainmon.analysis.runs.context import (
     Judgement,
     Queue,
     RunContext,
-    is_anew,
+    is_new_attempt,
     patience,
+    position,
     queue_of,
-    standing,
     steps_after,
     target,
     where,
@@ -62,7 +62,7 @@ GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`; what a person ended stays ended by them."""
     judged = _judged(run, context, now)
-    if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != standing(run, context):
+    if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != position(run, context):
         return judged
     queue = queue_of(run, context)
     if queue is not None and queue.present is not None:
@@ -74,7 +74,7 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     queue = queue_of(run, context)
     job = queue.present if queue is not None else None
     last_step = target(run)
-    if last_step and (run.progress.step or 0) >= last_step and not is_anew(run, job):
+    if last_step and (run.progress.step or 0) >= last_step and not is_new_attempt(run, job):
         return _finished(run, queue, now)
     if queue is not None and job is None and not steps_after(run, queue):
         ended = without_a_job(run, queue, context, now)
@@ -108,7 +108,7 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     if job is not None and job.state in STILL:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
     tail = _armed(run, now)
-    if job is not None and is_anew(run, job):
+    if job is not None and is_new_attempt(run, job):
         return _starting(run, context, job, now).also(tail)
     if progress.at is None:
         return _without_a_step(run, context, now).also(tail)

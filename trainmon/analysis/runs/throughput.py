@@ -32,11 +32,11 @@ GAP: Seconds = 60.0
 """After this long without a sample, the average starts again."""
 
 COUNTED = "steps/s"
-SAID_WITHIN: Seconds = 600.0
+PRINTED_WITHIN: Seconds = 600.0
 
 AVERAGED = ("utilization_pct", "power_w", "sm_clock_mhz", "temperature_c")
 
-SAID = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", COUNTED))
+UNITS = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", COUNTED))
 
 
 def advance(known: Throughput, progress: Progress, nodes: int, *, anew: bool) -> Throughput:
@@ -46,10 +46,10 @@ def advance(known: Throughput, progress: Progress, nodes: int, *, anew: bool) ->
         return known
     measure, value = _rate(known, progress, at)
     if measure != known.measure or nodes != known.nodes:
-        known = Throughput(measure=measure, nodes=nodes, warm_at=at + WARM_UP, said_at=at)
+        known = Throughput(measure=measure, nodes=nodes, warm_at=at + WARM_UP, printed_at=at)
     if anew or at < (known.read_at or at):  # or the clock was set back
         known = replace(known, warm_at=at + WARM_UP, since=None, readings=(), recent=(), closed_at=None)
-    known = replace(known, read_at=at, said_at=known.said_at if value is None else at)
+    known = replace(known, read_at=at, printed_at=known.printed_at if value is None else at)
     if at < (known.warm_at or 0.0) or progress.doing != "train":
         return replace(known, since=None, readings=())
     if known.since is None:
@@ -65,19 +65,19 @@ def advance(known: Throughput, progress: Progress, nodes: int, *, anew: bool) ->
 
 def _rate(known: Throughput, progress: Progress, at: Instant) -> tuple[str, float | None]:
     """The measure, and its value if the log line shows one; otherwise steps are counted over time. Not every line
-    shows the speed: another measure is used only after SAID_WITHIN without one."""
-    shown = {*progress.said, *progress.borrowed}
-    values = {measure: getattr(progress, name) or 0.0 for name, measure in SAID if name in shown}
-    said: dict[str, float] = {
+    shows the speed: another measure is used only after PRINTED_WITHIN without one."""
+    printed = {*progress.printed, *progress.borrowed}
+    values = {measure: getattr(progress, name) or 0.0 for name, measure in UNITS if name in printed}
+    rates: dict[str, float] = {
         measure: 1 / value if measure == COUNTED else value
         for measure, value in values.items()
         if math.isfinite(value) and value > 0
     }
-    if known.measure in said:
-        return known.measure, said[known.measure]
-    if known.measure == COUNTED or (known.measure and at - (known.said_at or at) <= SAID_WITHIN):
+    if known.measure in rates:
+        return known.measure, rates[known.measure]
+    if known.measure == COUNTED or (known.measure and at - (known.printed_at or at) <= PRINTED_WITHIN):
         return known.measure, None
-    return next(iter(said.items()), (COUNTED, None))
+    return next(iter(rates.items()), (COUNTED, None))
 
 
 def _counted(known: Throughput, progress: Progress, elapsed: Seconds) -> float | None:

@@ -32,7 +32,7 @@ def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | No
     return at if logged is None else max(min(logged, at), before.looked_at or logged)
 
 
-def seen(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) -> Progress:
+def polled(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) -> Progress:
     """Take in the latest values of the current run."""
     run = wandb.current
     if run is None:
@@ -121,5 +121,5 @@ def without_wandb_steps(progress: Progress, line: StepLine) -> Progress:
 
 def without_own_borrowed(progress: Progress) -> Progress:
     """The progress once its log has told more: what it says itself is borrowed no more."""
-    borrowed = tuple(name for name in progress.borrowed if name not in progress.said)
+    borrowed = tuple(name for name in progress.borrowed if name not in progress.printed)
     return progress if borrowed == progress.borrowed else replace(progress, borrowed=borrowed)

@@ -16,7 +16,7 @@ UNWATCHED_AFTER = 90.0
 that are watched come every 10 s, and a hung one every 30 s."""
 
 
-def looked_at(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
+def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
     disks, usable, lags = batch.writable("disks"), batch.current("usable"), batch.current("lags")
     quotas = batch.current("quotas")
     for sample in samples:
@@ -37,7 +37,7 @@ def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
         batch.writable("handed_back")[key] = now
 
 
-def quota_seen(batch: EventBatch, event: QuotaRead) -> None:
+def quota_read(batch: EventBatch, event: QuotaRead) -> None:
     """What is allowed there, beside what is free."""
     quota = event.quota
     batch.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota

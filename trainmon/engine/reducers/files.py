@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis import log_formats
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
-from trainmon.analysis.runs import RunContext, is_running, trained_otherwise
+from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import disks
 from trainmon.engine.reducers.batch import EventBatch
@@ -44,7 +44,7 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                 if run.log is not None and run.log.host == event.node and not run.log.resync:
                     batch.writable("runs")[name] = replace(run, log=replace(run.log, resync=True))
         case DiskSamples(d=samples):
-            disks.looked_at(batch, event, samples)
+            disks.sampled(batch, event, samples)
         case LogChunk() as chunk:
             run = batch.current("runs").get(chunk.id)
             if run is not None:
@@ -101,10 +101,10 @@ def _is_written(run: Run, batch: EventBatch) -> bool | None:
     """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
     context = RunContext(batch.current("nodes"), batch.current("sources"), batch.current("jobs"))
     runs = is_running(run, context.jobs, context.sources)
-    return None if runs is False and trained_otherwise(run, context) else runs
+    return None if runs is False and is_trained_elsewhere(run, context) else runs
 
 
-def look_again(batch: EventBatch, now: Instant) -> None:
+def pass_time(batch: EventBatch, now: Instant) -> None:
     """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
     for name, run in batch.current("runs").items():
         known = run.checkpoints

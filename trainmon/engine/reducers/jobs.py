@@ -22,7 +22,7 @@ DETAILS = (
 """What one look at the queue leaves open, and an earlier question has answered."""
 
 
-def jobs_seen(batch: EventBatch, event: JobsListed) -> None:
+def jobs_listed(batch: EventBatch, event: JobsListed) -> None:
     """The queue as it is now. A job that it no longer lists is gone, not ended: accounting may know more."""
     jobs = batch.writable("jobs")
     listed = {job.key: job for job in event.jobs}
@@ -50,7 +50,7 @@ def job_changed(batch: EventBatch, event: JobChanged) -> None:
     batch.writable("jobs")[job.key] = replace(job, gone_at=gone_at)
 
 
-def nodes_seen(batch: EventBatch, event: SchedulerNodesListed) -> None:
+def nodes_listed(batch: EventBatch, event: SchedulerNodesListed) -> None:
     """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
     listed = {node.name: node for node in event.nodes}
     known = batch.current("scheduler_nodes").items()

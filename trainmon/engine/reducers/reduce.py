@@ -63,25 +63,25 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
             case DisksChanged():
                 batch.maps["usable"], batch.maps["lags"] = dict(event.usable), dict(event.lags)
             case QuotaRead():
-                disks.quota_seen(batch, event)
+                disks.quota_read(batch, event)
             case ClustersChanged(clusters):
                 batch.writable("clusters").update({cluster.name: cluster for cluster in clusters})
             case JobsListed():
-                jobs.jobs_seen(batch, event)
+                jobs.jobs_listed(batch, event)
             case JobChanged():
                 jobs.job_changed(batch, event)
             case SchedulerNodesListed():
-                jobs.nodes_seen(batch, event)
+                jobs.nodes_listed(batch, event)
             case ActionChanged():
                 actions.changed(batch, event)
             case WandbPolled():
-                wandb.seen(batch, event)
+                wandb.polled(batch, event)
             case CurvesGrew():
-                wandb.grew(batch, event)
+                wandb.curves_grew(batch, event)
             case SampleFetched():
-                wandb.kept(batch, event)
+                wandb.sample_fetched(batch, event)
             case ConsoleRead():
-                wandb.console(batch, event)
+                wandb.console_read(batch, event)
             case LedgerTrouble(message):
                 batch.maps["ledger"] = message
     _pass_time(batch, now)
@@ -138,8 +138,8 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
             batch.writable("sources")[name] = replace(source, health=health)
     if "jobs" in batch.maps or "runs" in batch.maps:
         jobs.join(batch)
-    files.look_again(batch, now)
-    wandb.look_again(batch, now)
+    files.pass_time(batch, now)
+    wandb.pass_time(batch, now)
     context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions")))
     for name, run in batch.current("runs").items():
         judged, eta = judge(run, context, now), _eta(run)

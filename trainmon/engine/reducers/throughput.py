@@ -7,7 +7,7 @@ import re
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, standing, throughput
+from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, position, throughput
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
 from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
@@ -90,7 +90,7 @@ def _overflown(memory: RunMemory, gained: int) -> RunMemory:
 def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
     """The loss of this step among the recent ones; W&B's is judged with its curve."""
     progress = run.progress
-    if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.said:
+    if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.printed:
         return memory
     point = Points((float(progress.step or 0),), (at,), (progress.loss,))
     trouble = loss.follow(memory.trouble, memory.losses, "loss", point, at)
@@ -122,7 +122,7 @@ def _stopped(memory: RunMemory, run: Run, context: RunContext) -> RunMemory:
     kill, who = run.kill, run.why.partition("; ")[0]
     if kill is not None and kill.exists:
         who = "the kill switch was armed" + (f" by {kill.by}" if kill.by else "")
-    where = standing(run, context)
+    where = position(run, context)
     if (memory.stopped, memory.stopped_by) == (where, who):
         return memory
     return replace(memory, stopped=where, stopped_by=who)

@@ -33,7 +33,7 @@ from trainmon.model import (
 SAMPLES_AT_MOST = 50
 
 
-def seen(batch: EventBatch, event: WandbPolled) -> None:
+def polled(batch: EventBatch, event: WandbPolled) -> None:
     """The W&B runs of one of ours as they are now."""
     run = batch.current("runs").get(event.run)
     if run is None or run.spec.wandb is None:
@@ -50,11 +50,11 @@ def seen(batch: EventBatch, event: WandbPolled) -> None:
         stepped_at = wandb_progress.stepped_at(before, current, event.at)
         wandb = replace(wandb, stepped_at=stepped_at, samples=_samples(wandb.samples, event.samples))
         wandb = _troubled(wandb, _by_summary(wandb, current, event.at))
-    progress = wandb_progress.seen(run.progress, before, wandb, event.at)
+    progress = wandb_progress.polled(run.progress, before, wandb, event.at)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def grew(batch: EventBatch, event: CurvesGrew) -> None:
+def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
     """New points of one attempt: those of the current one's loss say how it does."""
     run = batch.current("runs").get(event.run)
     if run is None or run.wandb is None:
@@ -77,7 +77,7 @@ def grew(batch: EventBatch, event: CurvesGrew) -> None:
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
 
 
-def kept(batch: EventBatch, event: SampleFetched) -> None:
+def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:
     """A sample lies on this machine."""
     run = batch.current("runs").get(event.run)
     if run is None or run.wandb is None:
@@ -86,14 +86,14 @@ def kept(batch: EventBatch, event: SampleFetched) -> None:
     batch.writable("runs")[event.run] = replace(run, wandb=replace(run.wandb, samples=samples))
 
 
-def console(batch: EventBatch, event: ConsoleRead) -> None:
+def console_read(batch: EventBatch, event: ConsoleRead) -> None:
     """Lines of its console log: read as those of a file, on the host WANDB."""
     run = batch.current("runs").get(event.run)
     if run is not None:
         files.read(batch, NodeReading(WANDB, run.spec.cluster, event.received_at, replace(event.chunk, id=event.run)))
 
 
-def look_again(batch: EventBatch, now: Instant) -> None:
+def pass_time(batch: EventBatch, now: Instant) -> None:
     """Time turns waiting into overdue, and a heartbeat into none; but while W&B does not answer us, nothing follows."""
     for name, run in batch.current("runs").items():
         wandb, spec = run.wandb, run.spec.wandb

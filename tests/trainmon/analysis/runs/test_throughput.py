@@ -13,7 +13,7 @@ NOW = 1_000_000.0
 
 
 def progress(at: float, tokens: float | None = 1_000.0, **changes: Any) -> Progress:
-    usual: dict[str, Any] = {"step": int(at - NOW), "at": at, "tokens_per_s": tokens, "said": ("tokens_per_s",)}
+    usual: dict[str, Any] = {"step": int(at - NOW), "at": at, "tokens_per_s": tokens, "printed": ("tokens_per_s",)}
     return Progress(**usual | changes)
 
 
@@ -65,15 +65,15 @@ def test_another_number_of_nodes_is_another_pace() -> None:
 
 
 def test_steps_are_counted_where_no_line_says_its_speed() -> None:
-    counted = learnt(None, said=())
+    counted = learnt(None, printed=())
     assert counted.measure == "steps/s"
     assert counted.usual_rate == 1.0
-    saving = run(counted, 3, None, start=NOW + 2_400, said=(), doing_at=NOW + 2_400)
+    saving = run(counted, 3, None, start=NOW + 2_400, printed=(), doing_at=NOW + 2_400)
     assert len(saving.usual) - len(counted.usual) <= 2, "the minute in which it saved is left out"
 
 
 def test_a_value_that_a_line_does_not_repeat_is_no_reading() -> None:
-    stale = run(learnt(), 5, 1_000.0, start=NOW + 2_400, said=("loss",))
+    stale = run(learnt(), 5, 1_000.0, start=NOW + 2_400, printed=("loss",))
     assert len(stale.usual) <= len(learnt().usual) + 1, "only the minute that had begun is closed"
 
 
@@ -107,7 +107,7 @@ def test_a_gpu_that_is_lost_has_no_mean() -> None:
 
 def test_a_measure_that_is_said_no_more_gives_way_to_counted_steps() -> None:
     at_its_end = throughput.advance(Throughput(), progress(NOW), 2, anew=True)
-    known = run(at_its_end, 60, 1_000.0, start=NOW + 10, said=("loss",))
+    known = run(at_its_end, 60, 1_000.0, start=NOW + 10, printed=("loss",))
     assert (known.measure, known.usual_rate) == ("steps/s", 1.0)
 
 
@@ -115,5 +115,5 @@ def test_lines_that_take_turns_do_not_change_the_measure() -> None:
     known = learnt()
     for second in range(0, 600, 10):
         said = ("tokens_per_s",) if second % 20 else ("step_time_s",)
-        known = throughput.advance(known, progress(NOW + 2_400 + second, said=said, step_time_s=4.0), 2, anew=False)
+        known = throughput.advance(known, progress(NOW + 2_400 + second, printed=said, step_time_s=4.0), 2, anew=False)
     assert (known.measure, known.usual_rate) == ("tokens/s", 1_000.0)

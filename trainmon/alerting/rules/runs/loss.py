@@ -66,7 +66,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
         progress = run.progress
         if (
             trouble is not run.memory.trouble
-            and "loss" in progress.said
+            and "loss" in progress.printed
             and "loss" not in progress.borrowed
             and progress.loss is not None
             and math.isfinite(progress.loss)

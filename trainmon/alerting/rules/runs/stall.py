@@ -12,7 +12,7 @@ from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.advice import cancels, requeues
 from trainmon.alerting.rules.runs.base import SILENT, UNKNOWN, RunRule, present_in, tail
 from trainmon.analysis.gpus import gpus_of
-from trainmon.analysis.runs import STILL, UNREAD, is_anew, last_line_at
+from trainmon.analysis.runs import STILL, UNREAD, is_new_attempt, last_line_at
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Alert, Finding, Run, Severity, State
 
@@ -39,7 +39,7 @@ class StallRule(RunRule, frozen=True, kw_only=True):
             return
         job = present_in(state, run)
         last = last_line_at(run, job)
-        began = job.started_at if job is not None and is_anew(run, job) and last is None else None
+        began = job.started_at if job is not None and is_new_attempt(run, job) and last is None else None
         yield self.finding(
             state,
             run,

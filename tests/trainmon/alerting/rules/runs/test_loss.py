@@ -82,7 +82,7 @@ def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
 
 def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
-    logged = replace(PROGRESS, said=("loss",))
+    logged = replace(PROGRESS, printed=("loss",))
     seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), progress=logged)
     finding = found(LossNan(), seen)
     assert finding is not None
