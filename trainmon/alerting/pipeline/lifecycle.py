@@ -102,7 +102,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
 
 
 def _is_another_event(alert: Alert, finding: Finding) -> bool:
-    """Whether an event happened again. Its time tells one from the next."""
+    """Whether an event happened again. Its time distinguishes it from the one before."""
     return finding.event and alert.event and finding.since is not None and abs(finding.since - alert.since) >= 1.0
 
 

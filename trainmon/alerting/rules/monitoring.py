@@ -149,7 +149,7 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
 
 
 class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
-    """A channel does not accept notifications: nobody is notified by it."""
+    """A channel does not accept notifications, so people do not receive them there."""
 
     name = "channel-failing"
     origin = "our choice; Alertmanager's own mixin waits 5 minutes"

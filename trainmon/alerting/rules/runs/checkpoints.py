@@ -98,7 +98,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
 
 
 class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
-    """The last save is incomplete, and nobody writes it any more."""
+    """The last save is incomplete, and no process writes to it any more."""
 
     name: ClassVar[str] = "checkpoint-torn"
     origin: ClassVar[str] = "Bekman: the very last checkpoint may not have been finished"

@@ -1,4 +1,5 @@
-"""Rules about switch files: a kill switch left behind, a save switch that nobody takes or that led to nothing."""
+"""Rules about switch files: a kill switch left behind, a save switch that is not consumed, or that led to
+no checkpoint."""
 
 from __future__ import annotations
 

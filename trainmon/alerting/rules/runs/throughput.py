@@ -16,7 +16,7 @@ from trainmon.lib import Instant, counted
 from trainmon.model import SLOW_AT_MOST, Alert, Finding, Gpu, GpuAverage, Run, State
 
 STEPS = frozenset({"healthy", "diverged"})
-"""Verdicts of a run whose GPUs all do the same: a save or an evaluation is often the work of some."""
+"""Verdicts of a run whose GPUs all do the same work. A save or an evaluation often uses only some of them."""
 
 
 class SlowThroughput(RunRule, frozen=True, kw_only=True):
