@@ -16,7 +16,7 @@ from typing import Literal
 from collectors.polling_thread import PollingThread
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
-from collectors.wandb.rate_limit import RateLimit
+from collectors.wandb.rate_limit import WandbRateLimit
 from collectors.wandb.run import BackgroundRequest, PollRequest, TrackedRun
 from collectors.wandb.samples import make_private_directory, remove_older_samples, sample_directory, save_samples
 from collectors.wandb.wire import (
@@ -67,7 +67,7 @@ class WandbCollector(PollingThread):
         self._samples = samples
         self._client: WandbClient | None = None
         self._lock = threading.Lock()
-        self._rate_limit = RateLimit(every)
+        self._rate_limit = WandbRateLimit(every)
         self._runs: dict[str, TrackedRun] = {}
         self._sources: dict[str, Source] = {}
         self._wanted: tuple[RunSpec, ...] | None = runs

@@ -12,7 +12,7 @@ MIN_PAUSE: Seconds = 1.0
 """The shortest pause between two rounds, however long one takes, and between two background requests."""
 
 
-class RateLimit:
+class WandbRateLimit:
     """When the next round is due. A round polls every run, one request at a time."""
 
     def __init__(self, every: Seconds) -> None:

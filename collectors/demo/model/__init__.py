@@ -1,1 +1,1 @@
-"""What the demo is made of: nodes, trainers, metrics, effects."""
+"""The values of the demo: inventory, metrics, effects and W&B runs."""

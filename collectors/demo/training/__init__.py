@@ -1,1 +1,1 @@
-"""The demo's trainers: step lines, checkpoints, switches."""
+"""The demo's training loops: log lines and checkpoints."""

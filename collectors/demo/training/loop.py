@@ -47,7 +47,7 @@ BURST_LINES = 1_000
 """Lines per second while a library floods the log with warnings."""
 
 
-class Switches(msgspec.Struct, frozen=True):
+class SwitchFiles(msgspec.Struct, frozen=True):
     """Which switch files exist."""
 
     kill: bool = False
@@ -103,7 +103,7 @@ class TrainingLoop:
             at = now - ago * self.trainer.step_time
             yield LogWritten(self._line(self.generator.metrics(at, self.step, self._random_step_time())))
 
-    def advance(self, dt: Seconds, now: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
+    def advance(self, dt: Seconds, now: Instant, switches: SwitchFiles, fault: RunFault | None) -> Iterator[Effect]:
         """Let dt seconds pass, which end at `now`."""
         if self._kill_request is not None:
             (message, wait), self._kill_request = self._kill_request, None
@@ -120,7 +120,7 @@ class TrainingLoop:
                 for effect in self._next_phase(now - dt, switches, fault):
                     yield effect
                     if isinstance(effect, SaveSwitchRemoved):
-                        switches = Switches(kill=switches.kill)
+                        switches = SwitchFiles(kill=switches.kill)
 
     def _faults(self, dt: Seconds, fault: RunFault | None) -> Iterator[Effect]:
         """The effects of a fault as it begins, lasts and ends."""
@@ -144,7 +144,7 @@ class TrainingLoop:
             yield from self._crash("RuntimeError: DataLoader worker (pid 51423) is killed by signal: Killed.")
         self._is_slow_start = fault == "restart" and (self._is_slow_start or self.phase == "down")
 
-    def _next_phase(self, at: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
+    def _next_phase(self, at: Instant, switches: SwitchFiles, fault: RunFault | None) -> Iterator[Effect]:
         """End the current phase or step, and begin the next."""
         match self.phase:
             case "training":
@@ -164,7 +164,7 @@ class TrainingLoop:
     def _reached_target(self) -> bool:
         return self.trainer.run.target_step is not None and self.step >= self.trainer.run.target_step
 
-    def _finish_step(self, at: Instant, switches: Switches, fault: RunFault | None) -> Iterator[Effect]:
+    def _finish_step(self, at: Instant, switches: SwitchFiles, fault: RunFault | None) -> Iterator[Effect]:
         trainer = self.trainer
         self.step += 1
         self._remaining = self._random_step_time()
@@ -225,7 +225,7 @@ class TrainingLoop:
         self._wait(phase, wait)
         yield AttemptEnded(exit_code, silent)
 
-    def _start(self, at: Instant, switches: Switches, *, held: bool) -> Iterator[Effect]:
+    def _start(self, at: Instant, switches: SwitchFiles, *, held: bool) -> Iterator[Effect]:
         """Start the next attempt, unless its node is broken (`held`) or a kill switch prevents it.
 
         A scheduler ignores the kill switch: each attempt starts and exits at once.

@@ -1,1 +1,1 @@
-"""The demo's cluster as time passes."""
+"""The demo's cluster: nodes, files and incidents."""

@@ -18,7 +18,7 @@ from collectors.demo.model.effects import (
 )
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.training.checkpoints import CheckpointDirectory
-from collectors.demo.training.loop import Switches, TrainingLoop
+from collectors.demo.training.loop import SwitchFiles, TrainingLoop
 from trainmon.lib import Instant
 
 KEEP_LOGS = 3
@@ -55,8 +55,8 @@ class Files:
             self.checkpoints.commit(step, at)
         self.apply(loop.backlog(now, backlog), loop, now)
 
-    def switches(self) -> Switches:
-        return Switches(kill=self._kill.exists(), save=self._save.exists())
+    def switches(self) -> SwitchFiles:
+        return SwitchFiles(kill=self._kill.exists(), save=self._save.exists())
 
     def apply(self, effects: Iterable[Effect], loop: TrainingLoop, now: Instant) -> None:
         text = ""

@@ -90,7 +90,7 @@ class PendingRequest(NamedTuple):
     at: Instant
 
 
-class Child:
+class SdkServer:
     """The state that both threads share."""
 
     def __init__(self, requests: int, answers: int, directory: Path, timeout: Seconds) -> None:
@@ -217,7 +217,7 @@ def main() -> NoReturn:
     os.environ.clear()
     os.environ.update(kept)
     timeout = float(sys.argv[1]) if len(sys.argv) > 1 else ANSWER_TIMEOUT
-    child = Child(requests, answers, Path(directory), timeout)
+    child = SdkServer(requests, answers, Path(directory), timeout)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # ctrl-C on the terminal is for the parent, which ends the child
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: child.end(0))

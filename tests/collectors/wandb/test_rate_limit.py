@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collectors.wandb.rate_limit import MAX_PAUSE, REFRESH, RateLimit
+from collectors.wandb.rate_limit import MAX_PAUSE, REFRESH, WandbRateLimit
 
 
 def test_a_round_is_due_at_once_and_then_once_a_period() -> None:
-    pace = RateLimit(60.0)
+    pace = WandbRateLimit(60.0)
     assert pace.due_in(0) == 0
     pace.begin(0)
     pace.answered(5)
@@ -14,14 +14,14 @@ def test_a_round_is_due_at_once_and_then_once_a_period() -> None:
 
 
 def test_a_round_that_takes_longer_than_the_period_is_followed_after_a_rest() -> None:
-    pace = RateLimit(60.0)
+    pace = WandbRateLimit(60.0)
     pace.begin(0)
     pace.answered(200)
     assert pace.due_in(200) == 1
 
 
 def test_failures_double_the_time_up_to_ten_minutes_and_an_answer_ends_that() -> None:
-    pace, now, waits = RateLimit(60.0), 0.0, []
+    pace, now, waits = WandbRateLimit(60.0), 0.0, []
     for _ in range(20):
         pace.begin(now)
         pace.failed(now)
@@ -35,13 +35,13 @@ def test_failures_double_the_time_up_to_ten_minutes_and_an_answer_ends_that() ->
 
 
 def test_a_period_of_more_than_ten_minutes_is_kept() -> None:
-    pace = RateLimit(3_600.0)
+    pace = WandbRateLimit(3_600.0)
     pace.failed(0)
     assert pace.due_in(0) == 3_600
 
 
 def test_a_person_waits_five_seconds_at_most() -> None:
-    pace = RateLimit(60.0)
+    pace = WandbRateLimit(60.0)
     pace.begin(0)
     pace.failed(1)
     pace.refresh(2)
@@ -51,7 +51,7 @@ def test_a_person_waits_five_seconds_at_most() -> None:
 
 
 def test_errands_are_a_second_apart_and_come_after_a_round() -> None:
-    pace = RateLimit(60.0)
+    pace = WandbRateLimit(60.0)
     assert pace.background_due_in(0) == 0
     pace.begin(0)
     pace.answered(3)

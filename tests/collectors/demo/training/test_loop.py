@@ -16,20 +16,20 @@ from collectors.demo.model.effects import (
     SaveSwitchRemoved,
 )
 from collectors.demo.model.inventory import TRAINERS, Trainer
-from collectors.demo.training.loop import KEEP, RunFault, Switches, TrainingLoop
+from collectors.demo.training.loop import KEEP, RunFault, SwitchFiles, TrainingLoop
 
 NOW = 1_760_000_000.0
 ALL = pytest.mark.parametrize("trainer", TRAINERS, ids=lambda trainer: trainer.format)
 
 
 def play(
-    loop: TrainingLoop, seconds: int, switches: Switches | None = None, fault: RunFault | None = None
+    loop: TrainingLoop, seconds: int, switches: SwitchFiles | None = None, fault: RunFault | None = None
 ) -> list[Effect]:
     """Let whole seconds pass, with the switches and the trouble as given."""
 
     def effects() -> Iterator[Effect]:
         for second in range(seconds):
-            yield from loop.advance(1.0, NOW + second, switches or Switches(), fault)
+            yield from loop.advance(1.0, NOW + second, switches or SwitchFiles(), fault)
 
     return list(effects())
 
@@ -67,7 +67,7 @@ def test_a_scheduled_save_begins_is_committed_and_prunes_the_oldest(trainer: Tra
 @ALL
 def test_a_save_switch_is_removed_before_the_save_and_obeyed_once(trainer: Trainer) -> None:
     loop = TrainingLoop(trainer, seed=7)
-    effects = list(loop.advance(trainer.step_time * 1.1, NOW, Switches(save=True), None))
+    effects = list(loop.advance(trainer.step_time * 1.1, NOW, SwitchFiles(save=True), None))
     step = trainer.first_step + 1
     assert only(effects, SaveSwitchRemoved, SaveStarted) == [SaveSwitchRemoved(), SaveStarted(step)]
     effects += play(loop, 16)
@@ -83,18 +83,18 @@ def test_a_save_switch_is_removed_before_the_save_and_obeyed_once(trainer: Train
 @ALL
 def test_a_kill_switch_saves_says_so_and_ends_the_run(trainer: Trainer) -> None:
     loop = TrainingLoop(trainer, seed=7)
-    effects = play(loop, 40, Switches(kill=True))
+    effects = play(loop, 40, SwitchFiles(kill=True))
     step = trainer.first_step + 1
     assert only(effects, SaveStarted, SaveFinished) == [SaveStarted(step), SaveFinished(step)]
     assert text(effects).count(str(trainer.run.kill_switch)) == 1
     assert phase(loop) == "down"
-    assert not play(loop, 120, Switches(kill=True)), "nothing is written while the switch is there"
+    assert not play(loop, 120, SwitchFiles(kill=True)), "nothing is written while the switch is there"
 
 
 @ALL
 def test_with_the_kill_switch_removed_the_next_attempt_resumes_from_the_save(trainer: Trainer) -> None:
     loop = TrainingLoop(trainer, seed=7)
-    play(loop, 40, Switches(kill=True))
+    play(loop, 40, SwitchFiles(kill=True))
     saved = loop.step
     effects = play(loop, 30)
     assert only(effects, LogStarted) == [LogStarted(trainer.job + 1)]
@@ -105,7 +105,7 @@ def test_with_the_kill_switch_removed_the_next_attempt_resumes_from_the_save(tra
 def test_an_attempt_that_starts_under_a_kill_switch_exits_at_once() -> None:
     loop = TrainingLoop(TRAINERS[0], seed=7)
     play(loop, 2, fault="lost")
-    effects = play(loop, 30, Switches(kill=True))
+    effects = play(loop, 30, SwitchFiles(kill=True))
     assert only(effects, LogStarted, SaveStarted) == [LogStarted(TRAINERS[0].job + 1)]
     assert text(effects) == f"Detected kill switch at {TRAINERS[0].run.kill_switch}. Exiting\n"
 
@@ -113,7 +113,7 @@ def test_an_attempt_that_starts_under_a_kill_switch_exits_at_once() -> None:
 @ALL
 def test_a_hung_run_writes_nothing_and_is_ended_by_the_watchdog(trainer: Trainer) -> None:
     loop = TrainingLoop(trainer, seed=7)
-    assert play(loop, 90, Switches(kill=True, save=True), "hang") == [], "a hung run does not read its switches"
+    assert play(loop, 90, SwitchFiles(kill=True, save=True), "hang") == [], "a hung run does not read its switches"
     assert phase(loop) == "hung"
     saved = loop.saved[-1]
     effects = play(loop, 60)
@@ -174,6 +174,6 @@ def test_the_same_seed_writes_the_same_and_another_does_not(trainer: Trainer) ->
 @ALL
 def test_one_long_second_and_many_short_ones_do_the_same_amount(trainer: Trainer) -> None:
     loop = TrainingLoop(trainer, seed=7)
-    effects = list(loop.advance(600.0, NOW, Switches(save=True), None))
+    effects = list(loop.advance(600.0, NOW, SwitchFiles(save=True), None))
     assert len(only(effects, SaveSwitchRemoved)) == 1
     assert loop.step - trainer.first_step == pytest.approx(600 / trainer.step_time, rel=0.15)
