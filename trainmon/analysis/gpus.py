@@ -19,10 +19,10 @@ EMPTY_MIB = 1_500
 """The driver's own part of an idle GPU's memory is below this; a training's is not."""
 
 NO_PYTHON = "no usable python3"
-"""What a probe's note says where only the shell looks: it reads no log, no switch file and no checkpoints."""
+"""The note of a probe without Python: the shell probe reads no logs, switch files and checkpoints."""
 
 FRESH: Seconds = 60.0
-"""A GPU's numbers are no witness when they are older: its node may have lost the job, or us."""
+"""Older numbers of a GPU are not used: its node may have lost the job or the connection."""
 
 
 class GpuActivity(NamedTuple):
@@ -87,7 +87,7 @@ def is_read(name: str, nodes: Mapping[str, Node], sources: Mapping[str, Source],
 
 
 def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
-    """Why no file of a cluster is read: none of its hosts that were heard has a python3. Nothing where one has."""
+    """Why no file of a cluster is read: no host that answers has a python3. Empty if one has."""
     notes = [node.note or "" for node in nodes.values() if node.cluster == cluster]
     is_mute = bool(notes) and all(NO_PYTHON in note for note in notes)
     return "not read: no host that answers has a usable python3" if is_mute else ""
@@ -210,7 +210,7 @@ IGNORED: dict[int, str] = {
     153: "deep-learning accelerator timeout",
     160: "memory channel retired",
 }
-"""IGNORE of the catalogue; 45 follows every killed program, and 63 is what the rule on row remapping tells."""
+"""IGNORE of the catalogue; 45 follows every killed program, and 63 is covered by the rule on row remapping."""
 
 OTHER: dict[int, str] = {
     78: "vGPU could not start",
@@ -220,7 +220,7 @@ OTHER: dict[int, str] = {
     166: "traffic before the link was encrypted",
     170: "interrupt in confidential mode",
 }
-"""In the catalogue, and of no class that says what it means for a training."""
+"""In the catalogue, but without a class that matters to a training."""
 
 RECOVERY = 154
 RECOVERED = re.compile(r"\bto\s+(?:0x[0-9a-fA-F]+\s*)?\(\s*(?P<action>[^()]{1,60}?)\s*\)", re.IGNORECASE)

@@ -29,7 +29,7 @@ STEADY = 0.5
 
 
 class Leak(NamedTuple):
-    """How fast it grows, since when that is seen, and when nothing is left."""
+    """A memory leak: its growth, its start, and when the memory is exhausted."""
 
     mib_per_hour: float
     since: Instant
@@ -37,7 +37,7 @@ class Leak(NamedTuple):
 
 
 def leak(floors: Sequence[tuple[Instant, int]], total_mib: int, now: Instant) -> Leak | None:
-    """A memory whose floor rises for an hour, in steps or steadily, and not ever slower. The last is not over yet."""
+    """The leak of a node whose memory floor rises for an hour without slowing down. The last floor is incomplete."""
     if len(floors) <= BUCKETS:
         return None
     rising = _rising(floors[-WINDOW - 1 : -1], NOISE * total_mib)
@@ -54,7 +54,7 @@ def leak(floors: Sequence[tuple[Instant, int]], total_mib: int, now: Instant) ->
 
 
 def _rising(floors: Sequence[tuple[Instant, int]], noise: float) -> Sequence[tuple[Instant, int]]:
-    """The end of the floors during which none fell, from where they left the calm before."""
+    """The last floors without a fall, from where the rise began."""
     first = len(floors) - 1
     while first and floors[first - 1][1] <= floors[first][1] + noise:
         first -= 1
@@ -93,7 +93,7 @@ def spares(state: State) -> tuple[Spares, ...]:
 def _of(state: State, cluster: str) -> Spares:
     wanted = state.clusters[cluster].spares
     nodes = [node for node in state.scheduler_nodes.values() if node.cluster == cluster]
-    if not nodes or not wanted:  # where none is wanted, only the nodes of the jobs are asked for
+    if not nodes or not wanted:  # without wanted spares, only the nodes of jobs are queried
         return Spares(cluster, wanted, None, sum(node.is_drained for node in nodes) if nodes else None)
     jobs = (state.jobs[key] for run in state.runs.values() for key in run.jobs if key in state.jobs)
     live = [job for job in jobs if job.cluster == cluster and job.gone_at is None and job.stage != "ended"]
@@ -105,7 +105,7 @@ def _of(state: State, cluster: str) -> Spares:
 
 
 def _is_spare(listed: SchedulerNode, nodes: Mapping[str, Node], sources: Mapping[str, Source]) -> bool:
-    """Whether the scheduler says idle, and our own data shows no fault."""
+    """Whether the scheduler reports it idle, and our own data shows no fault."""
     node, source = nodes.get(listed.name), sources.get(f"node:{listed.name}")
     is_down = source is not None and source.health == "down"
     is_idle = listed.state == "IDLE" and listed.is_usable and not is_down

@@ -90,7 +90,7 @@ class History:
         """How large a disk has been, from when on."""
 
     def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
-        """Add one sample of all GPUs of a node. A changed number of GPUs starts the node's rings anew."""
+        """Add one sample of all GPUs of a node. If the number of GPUs changed, the rings of the node start again."""
         known = {gpu.index: gpu for gpu in gpus if 0 <= gpu.index < MOST_GPUS}
         gpus = [known.get(index) or Gpu(index=index) for index in range(max(known, default=-1) + 1)]
         row = array("H", [_count(getattr(gpu, name), unit) for gpu in gpus for name, unit in GPU_METRICS.values()])
@@ -104,7 +104,7 @@ class History:
             day.append(at, row)
 
     def record_disk(self, disk: Disk) -> None:
-        """Add one sample of a disk that answered; disks are looked at every 10 s."""
+        """Add one sample of a disk that answered; disks are sampled every 10 s."""
         quota = disk.quota
         allowed = (None, None) if quota is None else (quota.left_bytes, quota.left_inodes)
         row = array("d", [math.nan if n is None else n for n in (disk.free_bytes, disk.free_inodes, *allowed)])

@@ -41,7 +41,7 @@ EXIT = {"well": 0, "warning": 0, "critical": 1, "blind": 3}
 UNANSWERED = 3
 
 NEED_FOR = frozenset(rule.name for rule in RULES if rule.needs_for)
-"""Rules whose findings are believed only after their hold."""
+"""Rules whose findings count only after their `for` duration."""
 
 
 def snapshot(state: State, now: Instant, asked: Container[str] | None = None) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def exit_status(state: State, asked: Container[str] | None = None) -> int:
 
 
 def is_active(found: Alert) -> bool:
-    """Whether one look says that it is so: it fires, or it is found now and its rule needs no hold to be believed."""
+    """Whether it is true now: it fires, or it is pending by a rule that does not need its `for` duration."""
     return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_FOR)
 
 
@@ -259,7 +259,7 @@ def alert_status(alerts: Iterable[Alert], silences: Iterable[Silence], channels:
 
 
 class LeaderStatus(msgspec.Struct, frozen=True):
-    """Who tells people on that machine, by its own word."""
+    """The leader on another machine, as its status reports it."""
 
     holder: str = "nobody"
     pid: int | None = None
@@ -270,7 +270,7 @@ class LeaderStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What `trainmon-tui status --json` of another machine said."""
+    """The output of `trainmon-tui status --json` on another machine."""
 
     version: int
     at: Instant
@@ -287,5 +287,9 @@ _STATUS = msgspec.json.Decoder(Status)
 
 
 def read_status(text: bytes | str) -> Status:
-    """Raises msgspec.DecodeError (or its ValidationError), whose words say what is wrong with it."""
+    """Decode the status of another machine.
+
+    Raises:
+        msgspec.DecodeError: it is not such a status; the message says why.
+    """
     return _STATUS.decode(text)

@@ -20,7 +20,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     layout: str
     step: int | None = None
     lacks: str = ""
-    """What it lacks to be whole, in words; nothing when it is whole."""
+    """What is missing, in words; empty if it is complete."""
     why: str = ""
     began: float | None = None
     newest: float = 0.0
@@ -31,7 +31,7 @@ class FoundCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     shards: int | None = None
     """How many files it has of those that its neighbours should have as many of."""
     is_unclear: bool = False
-    """Whether it was not looked through, so that what it lacks is not known."""
+    """Whether it was not fully listed, so that it is unknown what is missing."""
 
 
 class Contents:
@@ -53,7 +53,7 @@ class Contents:
         return sum(group.count for group in self.like(expression))
 
     def marker(self, pattern: str) -> str:
-        """What is lacking of a marker that is written last: nothing, or words."""
+        """What is wrong with a marker file that is written last; empty if nothing."""
         group = self.by_pattern.get(pattern)
         if group is None:
             return f"no {pattern} yet"
@@ -62,7 +62,7 @@ class Contents:
     def found(
         self, layout: str, step: int | None, lacks: str, *, marker: str | None = None, shards: int | None = None
     ) -> FoundCheckpoint:
-        """It as a checkpoint of a layout; `marker` is the file whose time is that of the commit."""
+        """The entry as a checkpoint of a layout. `marker`: the file whose mtime is the time of the commit."""
         entry = self.entry
         is_link = entry.kind == "link"
         committed = self.by_pattern.get(marker or "")
@@ -98,7 +98,7 @@ class Folder:
         return self.contents[name].entry if name in self.contents else None
 
     def text(self, name: str) -> str | None:
-        """What a pointer file says."""
+        """The text of a pointer file."""
         entry = self.entry(name)
         return None if entry is None or entry.text is None else entry.text.strip()
 
@@ -108,7 +108,7 @@ class Folder:
 
 
 def number(expression: str, name: str) -> int | None:
-    """The number in a name that matches wholly; none that is no step (a hash, a joke)."""
+    """The number in a name that matches completely; None for more than 15 digits, such as a hash."""
     match = re.fullmatch(expression, name, re.ASCII | re.DOTALL)
     return int(match.group(1)) if match and len(match.group(1)) <= 15 else None
 

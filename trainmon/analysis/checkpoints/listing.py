@@ -99,7 +99,7 @@ def read(
 
 
 def _without_listing(path: str, host: str, at: Instant, error: str, before: Checkpoints | None) -> Checkpoints:
-    """One that cannot be looked at is as old as the last look; one that is not there holds nothing."""
+    """A directory that cannot be listed keeps its last listing; a missing directory has no checkpoints."""
     if not error.startswith("does not exist"):
         return replace(before, error=error) if before is not None else Checkpoints(
             path=path, host=host, looked_at=at, error=error)  # fmt: skip
@@ -109,12 +109,12 @@ def _without_listing(path: str, host: str, at: Instant, error: str, before: Chec
 def _steady(
     listing: CheckpointListing, at: Instant, is_running: bool | None, before: Checkpoints | None
 ) -> frozenset[str]:
-    """The single files that no longer grow: as large as in the look before this one, or nobody is left to write."""
+    """The single files that no longer grow: their size is that of the previous listing, or no writer is left."""
     if is_running is False:
         return frozenset(entry.name for entry in listing.entries)
     if before is None:
         return frozenset()
-    is_same = before.looked_at == at  # then what was said of them holds
+    is_same = before.looked_at == at  # the same listing: the states are known
     known = {one.path: one for one in before.list}
     sizes = ((entry, known.get(_below(before.path, entry.name))) for entry in listing.entries if entry.kind == "file")
     return frozenset(
@@ -123,7 +123,7 @@ def _steady(
 
 
 def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
-    """Those files that are smaller than their like, in words. Another name may be another kind: weights alone."""
+    """Why files are too small, by name. Files with another name pattern may be of another kind, such as weights."""
     files = {one.name: one.bytes for one in all_found if folder.contents[one.name].entry.kind == "file" and one.bytes}
     alike: dict[str, list[int]] = {}
     for name, size in files.items():
@@ -136,7 +136,7 @@ def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, st
 
 
 def _short(all_found: Sequence[FoundCheckpoint]) -> dict[str, str]:
-    """Those with fewer shards than the one before, in words. As few as the next has: a run of another size since."""
+    """Why checkpoints have too few shards, by name. If the next has as few, the run has another size since."""
     short, previous = {}, 0
     sharded = sorted((one for one in all_found if one.shards), key=lambda one: (one.step or 0, one.newest))
     for one, after in zip_longest(sharded, [other.shards for other in sharded[1:]]):
@@ -257,7 +257,7 @@ def _note(
 
 
 def _deeper(listing: CheckpointListing) -> Iterator[str]:
-    """Directories below that look as if they held checkpoints."""
+    """Subdirectories that seem to contain checkpoints."""
     for entry in listing.entries:
         for group in entry.groups:
             found = DEEPER.match(group.pattern)

@@ -15,19 +15,19 @@ POINTERS = {
     "megatron": TRACKER, "deepspeed": "latest", "kempnerforge": "latest", "nanotron": "latest.txt",
     "idefics": "latest_opt_step_dir",
 }  # fmt: skip
-"""The file that says where a trainer goes on; the others look for the highest number."""
+"""The pointer file of a trainer. Trainers without one resume from the highest number."""
 
 MOVES_WITHIN = 60.0
-"""Seconds between a commit and its pointer, or a pointer and the last of its files, about which nothing is said."""
+"""Seconds that may pass between a commit and its pointer, or a pointer and the last file, without a problem."""
 
 
 class Resumption(NamedTuple):
-    """The entry that would be taken, and the pointer that says so."""
+    """The entry from which a restart would resume, and the pointer file that names it."""
 
     name: str | None = None
     pointer: str | None = None
     says: str = ""
-    """What the pointer says, when it names no checkpoint."""
+    """The text of the pointer, if it names no checkpoint."""
 
 
 def resumption(layout: str | None, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
@@ -59,7 +59,7 @@ def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> st
     whole = [one for one in mine if not one.lacks]
     choices: Sequence[FoundCheckpoint] = whole
     if layout in {"hf", "kempnerforge"}:
-        choices = [one for one in mine if one.lacks != TEMPORARY]  # neither looks whether it is complete
+        choices = [one for one in mine if one.lacks != TEMPORARY]  # neither checks that it is complete
     elif layout == "dcp":
         choices = [one for one in mine if folder.contents[one.name].like(r"(^|/)\.metadata$|\.safetensors\.index\.")]
     elif layout == "nemo":

@@ -14,7 +14,7 @@ from trainmon.lib import NETWORK_FILESYSTEMS, Instant
 from trainmon.model import Checkpoints, Disk, Forecast, Run, Series, State
 
 RECENT = 12
-"""Whole checkpoints whose sizes are looked at."""
+"""How many complete checkpoints determine the size."""
 
 SAVES = frozenset({"healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "unknown", "queued"})
 """Verdicts of runs that will save again by themselves."""
@@ -47,7 +47,7 @@ def is_shared(disk: Disk) -> bool:
 
 
 def saved_on(disk: Disk, state_disks: Mapping[str, Disk], runs: Iterable[Run]) -> list[Run]:
-    """The runs whose checkpoints lie on this disk: of its host's disks, it is the one nearest above them."""
+    """The runs whose checkpoints are on this disk: it is the innermost mount above them."""
     return [run for run in runs if run.checkpoints is not None and _holds(disk, run.checkpoints, state_disks)]
 
 
@@ -78,7 +78,7 @@ def largest(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int |
 
 
 def checkpoints_that_fit(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int | None:
-    """How many of the largest checkpoint that is saved on this disk still fit; None where none is known."""
+    """How many checkpoints of the largest size still fit on this disk; None if no size is known."""
     size = largest(disk, disks, runs)
     return None if disk.left_bytes is None or size is None else disk.left_bytes // size
 
@@ -166,7 +166,7 @@ def of_one_size(free: Series, sizes: Series) -> Series:
 
 
 def sooner(disk: Forecast | None, quota: Forecast | None) -> Forecast | None:
-    """The forecast of the two whose end comes first."""
+    """The forecast that is full first."""
     if quota is None or quota.full_at is None:
         return disk
     if disk is None or disk.full_at is None or quota.full_at < disk.full_at:

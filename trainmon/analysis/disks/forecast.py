@@ -29,17 +29,17 @@ FAST_FIT = 0.95
 DROP = 0.003
 """The share of a disk that must go at once to be a deletion, and not the ebb of small files."""
 UNSTEADY = 6.0
-"""And at least so many times the usual change between two looks."""
+"""And at least this many times the usual change between two samples."""
 
 ENOUGH = 2
-"""Complete cycles from which on what remains after each deletion is looked at."""
+"""With this many complete cycles, the forecast uses what remains after each deletion."""
 CYCLES = 8
 """The newest of them are: a run's retention may have changed since."""
 OVERDUE = 1.5
 """Times the longest cycle without a deletion after which deletions seem to have stopped; and times the longest pause
 between two rises after which nothing grows any more."""
 BURST = 3_600.0
-"""The least such pause: within a copy that is made once there are none to learn from."""
+"""The shortest such pause: a single copy has no pauses to learn from."""
 
 
 class Point(NamedTuple):
@@ -84,7 +84,7 @@ def forecast(
 
 
 def thinned(points: list[Point], lag: Seconds) -> list[Point]:
-    """The last point of each `lag`: between two of them the filesystem itself may not have looked."""
+    """The last point of each `lag`: the statistics of the filesystem may be that old."""
     if lag <= 0:
         return points
     return list({math.floor(point.at / lag): point for point in points}.values())

@@ -33,7 +33,7 @@ class Unread(TrainmonError):
 
 
 class Answer(NamedTuple):
-    """What a command said."""
+    """The parsed answer of a quota command."""
 
     allowances: tuple[Allowance, ...]
     trouble: str | None = None
@@ -187,7 +187,7 @@ def _du(text: str, query: QuotaQuery) -> Iterator[Allowance]:
 
 
 def _unit_of_du(argv: Sequence[str]) -> int:
-    """Bytes in one of its numbers: GNU's counts in KiB unless told otherwise."""
+    """Bytes in one of its numbers: GNU du counts in KiB by default."""
     units = {"k": 1024, "m": 1024**2, "b": 1}
     for word in argv[1:]:
         if word in ("--bytes", "--block-size=1", "-B1"):

@@ -25,7 +25,7 @@ class QuotaQuery(NamedTuple):
 
     argv: tuple[str, ...]
     limit: int | None
-    """What may be used, where the config says it."""
+    """The allowed size, if the config sets it."""
     now: Instant
 
 
@@ -106,7 +106,7 @@ def _row(words: Sequence[str], whose: str, now: Instant) -> Allowance | None:
 
 
 def _part(rest: list[str], now: Instant, thousand: int) -> tuple[Cell, Cell, Cell, str | None] | None:
-    """Takes three numbers, and the grace behind them where there is a word for it."""
+    """Take three numbers and, if there is one, the grace behind them."""
     cells = [_cell(word, thousand) for word in rest[:3]]
     if len(cells) < 3 or None in cells:
         return None
@@ -118,7 +118,7 @@ def _part(rest: list[str], now: Instant, thousand: int) -> tuple[Cell, Cell, Cel
 
 
 def _grace(word: str, used: Cell, soft: Cell, now: Instant) -> str | None:
-    """How long writes above the soft limit still succeed. `none` beside a number that is over is: no longer."""
+    """How long writes above the soft limit still succeed. `none` beside an exceeded limit means: no longer."""
     if not (used.is_over or (soft.value and used.value > soft.value)):
         return None
     if word in ("", "-", "0"):

@@ -15,7 +15,7 @@ instead. note: it is back from that."""
 
 
 class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):
-    """What one log line says."""
+    """The content of one log line."""
 
     kind: Kind = "train"
 

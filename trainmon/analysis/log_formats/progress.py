@@ -1,4 +1,4 @@
-"""Merges what one line says into what is known of a run's progress. Pure."""
+"""Merges log lines into the progress of a run. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ METRICS = frozenset(TrainingMetrics.__struct_fields__) - {"step"}
 
 
 DURATIONS = 5
-"""Evaluations and saves whose time is remembered: their median is what one usually takes."""
+"""How many durations of evaluations and saves are kept: their median is the usual duration."""
 
 
 def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:

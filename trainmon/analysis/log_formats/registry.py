@@ -36,7 +36,7 @@ BARS: tuple[Format, ...] = (HF_TRAINER, LIGHTNING)
 Half of `lm loss: 1.04E+01` would be another number."""
 
 LONGEST = 4_000
-"""Characters of a line that are looked at."""
+"""The examined characters of a line."""
 
 
 def keep(formats: Sequence[Format]) -> str:
@@ -50,7 +50,7 @@ KEEP = keep(FORMATS)
 def parse_line(
     line: str, formats: Sequence[Format] = FORMATS, prefer: str | None = None
 ) -> tuple[str, StepLine] | None:
-    """What a line says of the training, and the name of the format that knows it; `prefer` is tried first."""
+    """The name of the format of a line, and its content. The format `prefer` is tried first."""
     if len(line) > LONGEST:
         line = line[-LONGEST:] if "\r" in line[-LONGEST:] else line[:LONGEST]
     if "\x1b" in line or "\x9b" in line:

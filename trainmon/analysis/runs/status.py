@@ -1,5 +1,5 @@
-"""What a run is really doing, and why in a sentence: from its log, its jobs, its switches, its checkpoints and the
-GPUs of its nodes, none believed alone. Pure."""
+"""The verdict on a run and its reason: from its log, jobs, switches, checkpoints and GPUs. No signal is trusted alone.
+Pure."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
 
 def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
-    """Weigh the witnesses. What cannot be seen is `unknown`, never `dead`; what a person ended stays ended by them."""
+    """Combine all signals. Missing data is `unknown`, never `dead`. A run that a person ended stays `stopped`."""
     judged = _judged(run, context, now)
     if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != position(run, context):
         return judged

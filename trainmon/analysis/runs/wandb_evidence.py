@@ -1,4 +1,4 @@
-"""What W&B says for or against a verdict, and the verdict where no log can be read. Pure.
+"""The evidence of W&B for or against a verdict, and the verdict of a run without a readable log. Pure.
 
 It is one witness: its "crashed" is a lost heartbeat, its "running" is believed for ten minutes, and while it does not
 answer us nothing follows from it.
@@ -16,7 +16,7 @@ from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import WANDB, Job, Record, Run, Source, Wandb, WandbRun
 
 GOES_ON: Seconds = 60.0
-"""A step that a log shows so long after W&B's last heartbeat, or more, is none that both saw."""
+"""A step in the log this long after W&B's last heartbeat shows that the training continues."""
 
 GOING = frozenset({"healthy", "starting", "evaluating", "saving"})
 SILENT = frozenset({"stalled", "hung", "data-stall", "dead", "unknown", "idle"})
@@ -48,7 +48,7 @@ def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | N
 
 
 def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now: Instant) -> Judgement:
-    """A verdict that others came to, with W&B's word on it."""
+    """A verdict of other evidence, combined with that of W&B."""
     wandb = run.wandb
     if wandb is None or not is_answering(run, context.sources):
         return judged

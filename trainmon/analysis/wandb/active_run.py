@@ -1,4 +1,4 @@
-"""Which of the W&B runs that match a run of ours trains now, and what it means when none does, or several do. Pure."""
+"""Which of the matching W&B runs is active, and what it means if none or several are. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ BELIEVED_FOR: Seconds = 600.0
 minutes, and wandb's own terminal UI after 10."""
 
 SWEEP: Seconds = 300.0
-"""So long after its last heartbeat the server says that a run has crashed."""
+"""The server marks a run as crashed this long after its last heartbeat."""
 
 SILENT: Seconds = 180.0
 """Six heartbeats behind a newer run: it was killed, and another was resumed before the server noticed."""
 
 WHOLE_SECONDS: Seconds = 2.0
-"""The server tells times without fractions: two that are so close may have been in any order."""
+"""The server's times are whole seconds: the order of two such close times is unknown."""
 
 MOVES_WITHIN: Seconds = 120.0
-"""A heartbeat that looks old at our first look may be that of a server whose clock is behind ours: then it moves."""
+"""A first heartbeat may only seem old, because the server's clock is behind ours. Then a newer one follows soon."""
 
 ALIVE = frozenset({"running", "preempting"})
 
@@ -70,7 +70,7 @@ def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: In
 
 
 def age(beat: Beat, now: Instant) -> Seconds:
-    """The age of a heartbeat. One that was never seen to move may be older than our first look at it."""
+    """The age of a heartbeat. If no newer one has arrived, it may be older than our first poll."""
     seen = now - beat.seen_at
     return max(0.0, seen if beat.moved else max(seen, now - beat.at))
 

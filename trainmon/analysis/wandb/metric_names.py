@@ -24,7 +24,7 @@ VALIDATIONS = 4
 """Validation metrics that are charted unasked: an evaluation may log a hundred."""
 
 WITHOUT_NAMES = 6
-"""Metrics that are charted when none has a name that is known."""
+"""How many metrics are charted if no name is known."""
 
 NAMES: Mapping[Role, tuple[str, ...]] = {
     "loss": (
@@ -72,7 +72,7 @@ A_SHARE = re.compile(r"gpu|device|rank|worker")
 
 @lru_cache(maxsize=16_384)
 def role_of(key: str) -> Role:
-    """What a metric tells, by its name. The same thousands of names come again with every poll."""
+    """The role of a metric, by its name. Every poll repeats the same thousands of names."""
     name = key.lower()
     if VALIDATES & set(re.split(r"[^a-z]+", name)):
         return "other" if TIMES.search(name) else "validation"
@@ -103,7 +103,7 @@ def loss_of(keys: Iterable[str]) -> str | None:
 
 
 def tokens_of(keys: Iterable[str]) -> str | None:
-    """The one that counts the tokens of all GPUs in a second, as far as its name says."""
+    """The metric that, by its name, counts the tokens per second of all GPUs."""
     return _best("throughput", (key for key in keys if TOKENS.search(key.lower()) and not A_SHARE.search(key.lower())))
 
 

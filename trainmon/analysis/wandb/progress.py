@@ -1,4 +1,4 @@
-"""What W&B tells of a run's progress where its log says nothing. Pure."""
+"""The progress of a run by W&B, where its log shows nothing. Pure."""
 
 from __future__ import annotations
 
@@ -120,6 +120,6 @@ def without_wandb_steps(progress: Progress, line: StepLine) -> Progress:
 
 
 def without_own_borrowed(progress: Progress) -> Progress:
-    """The progress once its log has told more: what it says itself is borrowed no more."""
+    """The progress without borrowed values that the log prints itself."""
     borrowed = tuple(name for name in progress.borrowed if name not in progress.printed)
     return progress if borrowed == progress.borrowed else replace(progress, borrowed=borrowed)

@@ -17,7 +17,7 @@ MOST = 500
 
 
 def changed(batch: EventBatch, event: ActionChanged) -> None:
-    """Take in what an action has become. A word that comes late does not undo a later one."""
+    """Store the new record of an action. A late event does not undo a later one."""
     record, known = event.record, batch.current("actions").get(event.record.action.id)
     if known is not None and known.status != "asked" and record.status == "asked":
         return
@@ -27,7 +27,7 @@ def changed(batch: EventBatch, event: ActionChanged) -> None:
 
 
 def advance(batch: EventBatch, now: Instant) -> None:
-    """Follow the open ones by what is seen now, and let go of those that have long been over."""
+    """Verify the open actions against the current State, and drop those that ended long ago."""
     actions = batch.current("actions")
     if not actions:
         return

@@ -1,4 +1,4 @@
-"""What a probe says of disks, and a quota command of a path → the new disks. Pure."""
+"""Reducers of disk samples and quotas: State.disks. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ..
 
 
 def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
-    """What was told in the place of another host is gone at once: that one judges its paths again."""
+    """Drop the disks that a stand-in has read: the other host reads them again."""
     for path in event.disks:
         key = f"{event.node}:{path}"
         batch.writable("disks").pop(key, None)

@@ -1,4 +1,4 @@
-"""What a probe says of logs, checkpoints and switch files → the new runs; of disks, see disks. Pure."""
+"""Reducers of probe readings about logs, checkpoints and switch files; for disks, see disks. Pure."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _is_written(run: Run, batch: EventBatch) -> bool | None:
 
 
 def pass_time(batch: EventBatch, now: Instant) -> None:
-    """What is being written is torn when its writer has gone, or has written nothing for long: time tells, too."""
+    """Evaluate listings again: a save becomes torn when its writer ends, or writes nothing for a long time."""
     for name, run in batch.current("runs").items():
         known = run.checkpoints
         if run.listing is None or known is None or (known.writing is None and known.committed is not None):

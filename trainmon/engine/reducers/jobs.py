@@ -1,4 +1,4 @@
-"""What a scheduler says → the new jobs, nodes and runs. Pure."""
+"""Reducers of scheduler events: jobs, scheduler nodes, and the jobs of runs. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DETAILS = (
     "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded",
     "excluded_in_part", "gpus", "exit_code", "cancelled_by",
 )  # fmt: skip
-"""What one look at the queue leaves open, and an earlier question has answered."""
+"""Fields that a poll of the queue lacks. They are kept from an earlier query."""
 
 
 def jobs_listed(batch: EventBatch, event: JobsListed) -> None:
@@ -51,7 +51,7 @@ def job_changed(batch: EventBatch, event: JobChanged) -> None:
 
 
 def nodes_listed(batch: EventBatch, event: SchedulerNodesListed) -> None:
-    """What the scheduler says of a cluster's nodes now; those that we watch get it, too."""
+    """Store the scheduler nodes of a cluster, and copy their states to the watched nodes."""
     listed = {node.name: node for node in event.nodes}
     known = batch.current("scheduler_nodes").items()
     batch.maps["scheduler_nodes"] = {name: node for name, node in known if node.cluster != event.cluster} | listed
@@ -62,7 +62,7 @@ def nodes_listed(batch: EventBatch, event: SchedulerNodesListed) -> None:
 
 
 def with_scheduler(node: Node, listed: SchedulerNode | None) -> Node:
-    """The node with its scheduler's word on it."""
+    """The node with its state in the scheduler."""
     if listed is None:
         return node
     return replace(node, scheduler_state=listed.full_state, scheduler_reason=listed.reason)

@@ -1,4 +1,4 @@
-"""What a node's readings tell one after another → what is remembered of it: growth, faults, restarts, trends. Pure."""
+"""Reducers of probe readings: the NodeHistory, with growth, faults, reboots and trends. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ BOOTED_ANEW = 60.0
 """Seconds by which a boot must be later than the last that was known: a clock that drifts moves it a little."""
 
 SILENCE = 900.0
-"""Seconds without a word of a GPU after which it is not known whether something went on meanwhile."""
+"""After this many seconds without data of a GPU, it is unknown whether a condition lasted."""
 
 LINKS_AT_MOST = 64
 SWITCH = "NVSwitch"
@@ -52,7 +52,7 @@ SWITCH = "NVSwitch"
 
 
 def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
-    """Remember what one reading tells beside the numbers that `node` now has."""
+    """Update the history of a node with one reading. `node` has the numbers of the reading already."""
     old: NodeHistory = batch.current("node_histories").get(event.node) or NodeHistory()
     new = old
     reading = event.reading
@@ -60,7 +60,7 @@ def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node)
     match reading:
         case GpuSamples():
             if old.slowed and before is not None and before.gpus_at is not None and at - before.gpus_at > SILENCE:
-                new = replace(old, slowed={})  # nobody knows whether it lasted through the silence
+                new = replace(old, slowed={})  # it is unknown whether it lasted
             new = _emptied(_slowed(new, reading.g, at), before, reading.g, at)
         case GpuFactsAll():
             new = _facts(old, reading.g, at)
@@ -120,7 +120,7 @@ def _facts(history: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> No
 
 
 def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHistory:
-    """A boot that is later by the node's clock and by ours; a clock that is set anew moves but one of the two."""
+    """A reboot is later by the node's clock and by ours. Setting a clock moves only one of them."""
     if boot_time is None or boot_time == history.boot_time:
         return history
     booted = boot_time - (node.clock_skew_s or 0.0)
@@ -146,7 +146,7 @@ def _host(history: NodeHistory, host: HostSample, at: Instant) -> NodeHistory:
 def _counted(
     known: Mapping[str, Counter], values: Iterable[tuple[str, int | None]], at: Instant
 ) -> Mapping[str, Counter]:
-    """The counters with their new values. One that fell is counted anew, and its growth before stays."""
+    """The counters with their new values. A counter that fell starts again and keeps its growth."""
     counters: dict[str, Counter] | None = None
     for name, value in values:
         old = known.get(name)
@@ -179,7 +179,7 @@ def _floors(known: tuple[tuple[Instant, int], ...], used: int, at: Instant) -> t
 
 
 def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...]:
-    """The faults and one more. A new connection tells those of the last minutes again: these are known."""
+    """Add a fault. A new connection repeats the faults of the last minutes; these are ignored."""
     text = cleaned(xid.text)[:500] if xid.text else None
     is_switch = xid.index is None and (text or "").startswith(SWITCH)
     key = (xid.code, xid.index, is_switch)

@@ -1,4 +1,4 @@
-"""What a probe says of a node → the new Node. Pure."""
+"""Reducers of probe readings: the numbers of a Node. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from trainmon.model import (
 )
 
 JUMP = 1.0
-"""Seconds by which a clock must move at once to be taken as set anew, not as a slow network."""
+"""A clock that jumps by more than this many seconds was set; less may be a slow network."""
 
 HOST_NUMBERS = tuple(name for name in HostSample.__struct_fields__ if name in Node.__struct_fields__)
 
 DRIFT = 0.01
-"""Seconds a sample by which a believed skew may sink: one slow packet must not make a clock wrong for long."""
+"""Seconds per sample by which the skew may sink: a slow packet must not distort it for long."""
 
 
 def read(node: Node | None, event: NodeReading) -> Node:

@@ -122,7 +122,7 @@ def _removed(batch: EventBatch, name: str) -> None:
 
 
 def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:
-    """The runs that are watched now. A run whose W&B settings changed loses what the old W&B runs showed."""
+    """Set the watched runs. A run whose W&B settings changed loses the data of the old W&B runs."""
     old = batch.current("runs")
     runs = batch.maps["runs"] = {}
     for spec in specs:

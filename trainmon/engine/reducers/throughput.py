@@ -22,10 +22,10 @@ EXITING = re.compile(
 launcher, Lightning's and TorchTitan's signal handlers, and the common words of one's own."""
 
 FLOOR = re.compile(r"loss scale already at minimum|minimum loss scale reached", re.IGNORECASE)
-"""DeepSpeed's and fairseq's last words before they give up."""
+"""The last lines of DeepSpeed and fairseq before they give up."""
 
 OVERFLOW = re.compile(r"overflow(?:!| detected\.) .{0,20}skipping step", re.IGNORECASE)
-"""What DeepSpeed and apex write in place of taking a step, beside a bar or another format that counts it."""
+"""Lines of DeepSpeed and apex about a skipped step, if another format or a bar counts the steps."""
 
 
 LINE = 300
@@ -33,7 +33,7 @@ LINE = 300
 
 
 def sampled(node: Node, event: NodeReading) -> Node:
-    """A node whose GPUs were sampled, with what they do over the last minutes."""
+    """The node with its moving averages, if its GPUs were sampled."""
     if not isinstance(event.reading, GpuSamples) or node.gpus_at is None:
         return node
     return replace(node, paces=throughput.gpus(node.paces, node.gpus, node.gpus_at))
@@ -54,7 +54,7 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     at = progress.at
     if at is None or (at == memory.at and progress.step == memory.step):
         return memory
-    is_counted = progress.bar is None  # a nameless bar begins anew with every epoch
+    is_counted = progress.bar is None  # a nameless bar restarts with every epoch
     is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
     is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
     is_anew = is_back or is_late or memory.at is None

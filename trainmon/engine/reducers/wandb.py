@@ -1,4 +1,4 @@
-"""What W&B says of the runs → State.runs. Pure."""
+"""Reducers of W&B events: State.runs. Pure."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def console_read(batch: EventBatch, event: ConsoleRead) -> None:
 
 
 def pass_time(batch: EventBatch, now: Instant) -> None:
-    """Time turns waiting into overdue, and a heartbeat into none; but while W&B does not answer us, nothing follows."""
+    """Update phases as time passes: waiting becomes overdue, heartbeats expire. Nothing changes while W&B is silent."""
     for name, run in batch.current("runs").items():
         wandb, spec = run.wandb, run.spec.wandb
         source: Source | None = batch.current("sources").get(f"wandb:{name}")
@@ -107,7 +107,7 @@ def pass_time(batch: EventBatch, now: Instant) -> None:
 
 
 def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
-    """Whether a person ended it, or it is done: then nobody waits for a restart."""
+    """Whether a person ended it, or it is finished: then no restart is expected."""
     return run.verdict in ("stopped", "finished") or stopped_by(run, batch.current("actions"), now) is not None
 
 
@@ -120,7 +120,7 @@ def _samples(before: tuple[Sample, ...], new: tuple[Sample, ...]) -> tuple[Sampl
 
 
 def _by_summary(wandb: Wandb, current: WandbRun, at: Instant) -> LossTrouble | None:
-    """A loss that is no number, as the latest values tell, which come with every look."""
+    """A loss in the latest values that is not finite. They come with every poll."""
     key, trouble = metric_names.loss_of(wandb.keys or current.summary), wandb.trouble
     value = None if key is None else current.summary.get(key)
     if key is None or not isinstance(value, float):
