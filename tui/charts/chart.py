@@ -119,7 +119,7 @@ class Charts:
     def on_other_axis(self, view: View) -> View:
         """The view with the other x axis, showing the same window."""
         extent = self.extent(view)
-        if extent is None or not view.is_zoomed:
+        if extent is None or view.width is None:
             return view.other_axis(None)
         part = window(view, extent, self.lead)
         low, high = (self._crossed(view, at) for at in part)

@@ -83,9 +83,6 @@ class Chart(NamedTuple):
         share, low = (dots - 1) / (self.y.high - self.y.low), self.y.low
         return lambda value: int(0.5 + share * (value - low))
 
-    def x_share(self, at: float) -> float:
-        return (at - self.frame.low) / (self.frame.high - self.frame.low)
-
 
 def frame_of(x: Limits, width: int, *, plain: bool) -> Frame:
     """The frame of a chart of this width."""
@@ -96,7 +93,8 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
     """A title line, then the plot: `height` lines of `width` cells. `labelled`: the last line has the x ticks."""
     sign = signs(plain=plain)
     rows = height - 2 - labelled
-    x_ticks = tuple((chart.x_share(at), label) for at, label in chart.x_ticks) if labelled else ()
+    low, high = chart.frame.low, chart.frame.high
+    x_ticks = tuple(((at - low) / (high - low), label) for at, label in chart.x_ticks) if labelled else ()
     foot, scale = chart.height(10_001), 10_000.0
     y_ticks = tuple((foot(at) / scale, label) for at, label in chart.y_ticks)
     canvas = Canvas(axes(width, height - 1, x_ticks, one_a_line(y_ticks, rows)), width, rows)

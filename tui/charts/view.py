@@ -35,13 +35,9 @@ class View(NamedTuple):
     end: float | None = None
     """The end of the window; None: it follows the end of the curves."""
 
-    @property
-    def is_zoomed(self) -> bool:
-        return self.width is not None
-
     def labels(self) -> tuple[str, ...]:
         """The options as short texts, the most important first."""
-        part = "zoomed" if self.is_zoomed else SPANS[self.span][1]
+        part = SPANS[self.span][1] if self.width is None else "zoomed"
         held = ("held",) if self.end is not None else ()
         return (
             part, *held, "by time" if self.by_time else "by step", *(("log",) if self.log else ()),
@@ -57,18 +53,12 @@ class View(NamedTuple):
             return other
         return other._replace(width=part.high - part.low, end=None if self.end is None else part.high)
 
-    def other_scale(self) -> View:
-        return self._replace(log=not self.log)
-
     def smoother(self) -> View:
         return self._replace(weight=WEIGHTS[(WEIGHTS.index(self.weight) + 1) % len(WEIGHTS)])
 
     def other_span(self) -> View:
         spans = list(SPANS)
         return self.whole()._replace(span=spans[(spans.index(self.span) + 1) % len(spans)])
-
-    def compared(self) -> View:
-        return self._replace(compare=not self.compare)
 
     def whole(self) -> View:
         return self._replace(width=None, end=None)

@@ -233,7 +233,7 @@ class WandbPane(Pane):
         self.again()
 
     def action_log(self) -> None:
-        self._look(self.view.other_scale())
+        self._look(self.view._replace(log=not self.view.log))
 
     def action_axis(self) -> None:
         self._look(self.charts.on_other_axis(self.view))
@@ -245,7 +245,7 @@ class WandbPane(Pane):
         self._look(self.view.smoother())
 
     def action_compare(self) -> None:
-        self._look(self.view.compared())
+        self._look(self.view._replace(compare=not self.view.compare))
 
     def action_whole(self) -> None:
         self._look(self.view.whole()._replace(span="all"))

@@ -36,6 +36,4 @@ class StateFeed:
 
 def wait_before_paint(painted_at: Seconds | None, key_at: Seconds, now: Seconds) -> Seconds:
     """Seconds to wait until the next paint: none after a key press, else what is left of the second."""
-    if painted_at is None or key_at > painted_at:
-        return 0.0
-    return max(0.0, painted_at + PAINT_EVERY - now)
+    return 0.0 if painted_at is None or key_at > painted_at else max(0.0, painted_at + PAINT_EVERY - now)

@@ -224,13 +224,9 @@ def source_words(source: Source, now: Instant) -> Span:
 
 def inodes_used(disk: Disk) -> float | None:
     """The used share of a disk's inodes, 0 to 1; None if their number is not fixed."""
-    if not disk.total_inodes or disk.free_inodes is None:
-        return None
-    return 1.0 - disk.free_inodes / disk.total_inodes
+    return 1.0 - disk.free_inodes / disk.total_inodes if disk.total_inodes and disk.free_inodes is not None else None
 
 
 def bytes_used(disk: Disk) -> float | None:
     """The used share of a disk's bytes, 0 to 1."""
-    if not disk.total_bytes or disk.free_bytes is None:
-        return None
-    return 1.0 - disk.free_bytes / disk.total_bytes
+    return 1.0 - disk.free_bytes / disk.total_bytes if disk.total_bytes and disk.free_bytes is not None else None

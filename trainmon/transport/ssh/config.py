@@ -61,7 +61,11 @@ class HostSettings(msgspec.Struct, frozen=True, kw_only=True):
 def openssh_settings(
     host: str, config_file: Path | None = None, *, user: str | None = None, port: int | None = None
 ) -> HostSettings:
-    """Ask OpenSSH for the settings of a host. Raises HostUnreachable with OpenSSH's own message."""
+    """The settings of a host, from `ssh -G`.
+
+    Raises:
+        HostUnreachable: when the name is not valid, or OpenSSH rejects its config; with OpenSSH's own message.
+    """
     if not host or host.startswith("-") or any(ord(c) <= 32 or c in FORBIDDEN for c in host + (user or "")):
         raise HostUnreachable(host, f"{host!r} is not a host name", hint="check the nodes in the config")
     command = ["ssh", *(["-F", str(config_file)] if config_file else []), "-G"]
@@ -94,7 +98,6 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
     jump, proxy = one("proxyjump", "none"), one("proxycommand", "none")
     tokens = _tokens(name, hostname, user, port, alias, jump if jump != "none" else "")
     timeout = one("connecttimeout", "none")
-    known = [*_split(one("userknownhostsfile"), tokens), *_split(one("globalknownhostsfile"), tokens)]
     return HostSettings(
         name=name,
         hostname=hostname,
@@ -106,7 +109,7 @@ def _settings(name: str, values: Mapping[str, list[str]], note: str | None = Non
         identity_agent=_agent(one("identityagent", "SSH_AUTH_SOCK"), tokens),
         proxy_jump=() if jump == "none" else tuple(jump.split(",")),
         proxy_command=None if proxy == "none" else _percent(proxy, tokens),
-        known_hosts=tuple(known),
+        known_hosts=(*_split(one("userknownhostsfile"), tokens), *_split(one("globalknownhostsfile"), tokens)),
         host_key_alias=alias,
         alive_interval=_number(one("serveraliveinterval")),
         alive_count=_number(one("serveralivecountmax"), 3),
@@ -159,12 +162,12 @@ def _paths(texts: Iterable[str], tokens: Mapping[str, str]) -> tuple[str, ...]:
 
 def _split(text: str, tokens: Mapping[str, str]) -> list[str]:
     """`ssh -G` prints a list of files without quotes: parts that only together name an existing file are one path."""
-    words, paths = text.split(" "), []
-    while words:
-        for count in range(len(words), 0, -1):
-            path = _path(" ".join(words[:count]), tokens)
+    parts, paths = text.split(" "), []
+    while parts:
+        for count in range(len(parts), 0, -1):
+            path = _path(" ".join(parts[:count]), tokens)
             if count == 1 or Path(path).exists():
-                del words[:count]
+                del parts[:count]
                 if path and path.lower() != "none":
                     paths.append(path)
                 break

@@ -22,7 +22,11 @@ FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_
 
 
 def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> Socket:
-    """Connect; every address of the name is tried until the timeout."""
+    """Connect; every address of the name is tried until the timeout.
+
+    Raises:
+        OSError: the error of the last address.
+    """
     deadline = time.monotonic() + timeout
     family = FAMILIES.get(settings.address_family, socket.AF_UNSPEC)
     problem: OSError = OSError("no address")
@@ -48,7 +52,11 @@ def open_tunnel(settings: HostSettings, jump: Connection, timeout: Seconds, loop
 
 
 def handshake(sock: Socket, settings: HostSettings, timeout: Seconds, command: str) -> Connection:
-    """Exchange keys and check the host key. `command` is how OpenSSH reaches this host, for the hint."""
+    """Exchange keys and check the host key. `command` is how OpenSSH reaches this host, for the hint.
+
+    Raises:
+        HostKeyRefused: when known_hosts does not confirm the host key.
+    """
     known = KnownHosts(settings.known_hosts, settings.hostname, settings.port, settings.host_key_alias)
     connection = Connection(sock, known.key_types(), certified=bool(known.authorities()))
     connection.handshake(timeout)
@@ -62,28 +70,28 @@ def _check_host_key(connection: Connection, host: str, known: KnownHosts, comman
     certificate = key.public_blob.key_blob if key.public_blob is not None else None
     # A certificate contains the key, which may be listed or revoked by itself.
     blob = key.asbytes() if certificate is None else public_key(certificate)
-    finding = known.verdict(key_type(blob), blob)
-    if certificate is not None and finding.answer in ("unknown", "changed"):
+    result = known.verdict(key_type(blob), blob)
+    if certificate is not None and result.answer in ("unknown", "changed"):
         problem = certificate_problem(certificate, known.host, known.authorities(), time.time())
         if problem is None:
             return
-        finding = msgspec.structs.replace(finding, note=f"its host certificate is not valid: {clean(problem, 200)}")
-    if finding.answer != "ok":
-        raise refusal(host, finding, key_type(blob), blob, command)
+        result = msgspec.structs.replace(result, note=f"its host certificate is not valid: {clean(problem, 200)}")
+    if result.answer != "ok":
+        raise refusal(host, result, key_type(blob), blob, command)
 
 
-def refusal(host: str, finding: HostKeyResult, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
+def refusal(host: str, result: HostKeyResult, of_type: str, blob: bytes, command: str) -> HostKeyRefused:
     """Why this host key is not accepted, with the fingerprint and the command that fixes it."""
     kind = of_type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
     print_ = fingerprint(blob)
-    notes = f"; {finding.note}" if finding.note else ""
-    where = f"{finding.where.file}:{finding.where.line}" if finding.where else ""
-    if finding.answer == "revoked":
+    notes = f"; {result.note}" if result.note else ""
+    where = f"{result.where.file}:{result.where.line}" if result.where else ""
+    if result.answer == "revoked":
         hint = "do not connect; ask its administrator"
         return HostKeyRefused(host, f"{host}: its {kind} host key {print_} is REVOKED in {where}", hint=hint)
-    if finding.answer == "changed":
-        assert finding.where is not None
-        drop = f"ssh-keygen -R {shlex.quote(finding.name)} -f {shlex.quote(finding.where.file)}"
+    if result.answer == "changed":
+        assert result.where is not None
+        drop = f"ssh-keygen -R {shlex.quote(result.name)} -f {shlex.quote(result.where.file)}"
         return HostKeyRefused(
             host,
             f"{host}: its {kind} host key HAS CHANGED: {print_} is not the one in {where}{notes}."
@@ -93,44 +101,44 @@ def refusal(host: str, finding: HostKeyResult, of_type: str, blob: bytes, comman
     others = f"; a key of another type is known ({where})" if where else ""
     return HostKeyRefused(
         host,
-        f"{host}: its {kind} host key is not known: {print_}, as {finding.name}{others}{notes}",
+        f"{host}: its {kind} host key is not known: {print_}, as {result.name}{others}{notes}",
         hint=f"compare the fingerprint with its administrator's, then accept it with: {command}",
     )
 
 
 def accept_command(settings: HostSettings, via: tuple[HostSettings, ...], config_file: Path | None) -> str:
     """The OpenSSH command that reaches this host the same way, and asks before it adds the key."""
-    words = ["ssh", *(["-F", str(config_file)] if config_file else []), "-o", "StrictHostKeyChecking=ask"]
+    argv = ["ssh", *(["-F", str(config_file)] if config_file else []), "-o", "StrictHostKeyChecking=ask"]
     if via and not settings.proxy_jump:
-        words += ["-J", ",".join(f"{hop.user}@{hop.hostname}:{hop.port}" for hop in via)]
+        argv += ["-J", ",".join(f"{hop.user}@{hop.hostname}:{hop.port}" for hop in via)]
     if settings.port != 22:
-        words += ["-p", str(settings.port)]
-    return shlex.join([*words, settings.name, "true"])
+        argv += ["-p", str(settings.port)]
+    return shlex.join([*argv, settings.name, "true"])
 
 
 def connect_error(
     error: Exception, settings: HostSettings, timeout: Seconds, via: str, sock: Socket | None
 ) -> HostUnreachable:
     """A failure to connect, as an error that a person can read."""
-    host, place = settings.name, f"{settings.hostname}:{settings.port}"
+    host, address = settings.name, f"{settings.hostname}:{settings.port}"
     through = f" through {via}" if via else ""
     hint = f"try: ssh {host}"
     if isinstance(error, socket.gaierror):
         sentence, hint = f"no such host: {settings.hostname}", "check its HostName in ~/.ssh/config, and DNS"
     elif isinstance(error, TimeoutError):
-        sentence = f"no answer from {place} in {timeout:g} s"
+        sentence = f"no answer from {address} in {timeout:g} s"
     elif isinstance(error, ConnectionRefusedError):
-        sentence, hint = f"{place} refuses connections", "is sshd running there, on that port?"
+        sentence, hint = f"{address} refuses connections", "is sshd running there, on that port?"
     elif isinstance(error, IncompatiblePeer):
-        sentence = f"no algorithm in common with {place}: {clean(str(error), 200)}"
+        sentence = f"no algorithm in common with {address}: {clean(str(error), 200)}"
     elif isinstance(error, ChannelException):
-        sentence, hint = f"the jump host cannot reach {place}: {clean(error.text, 100)}", f"try: ssh {via}"
+        sentence, hint = f"the jump host cannot reach {address}: {clean(error.text, 100)}", f"try: ssh {via}"
     elif isinstance(sock, ProxyCommandSocket) and isinstance(error, EOFError | SSHException | OSError):
         output = sock.last_error
         sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
     elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
-        sentence = f"{place} closed the connection before the login"
+        sentence = f"{address} closed the connection before the login"
         hint = "its sshd limits concurrent logins (MaxStartups), a firewall blocks it, or it is not an SSH server"
     else:
-        sentence = f"{place}: {clean(str(error) or type(error).__name__, 200)}"
+        sentence = f"{address}: {clean(str(error) or type(error).__name__, 200)}"
     return HostUnreachable(host, f"{host}{through}: {sentence}", hint=hint)

@@ -104,7 +104,12 @@ class Connection(Transport):
         return certified + self._preferred_keys
 
     def handshake(self, timeout: Seconds) -> None:
-        """Exchange keys. Raises TimeoutError, or what paramiko raises."""
+        """Exchange keys.
+
+        Raises:
+            TimeoutError: when the server does not answer in time.
+            EOFError: when it closes the connection; SSHException when the key exchange fails.
+        """
         self.banner_timeout = timeout
         deadline = time.monotonic() + timeout
         self.start_client(timeout=timeout)

@@ -68,7 +68,11 @@ class Asker:
 
     @contextlib.contextmanager
     def turn(self, *, is_shared: bool = False) -> Iterator[None]:
-        """Hold the prompt. Raises PromptBusy while another host holds it."""
+        """Hold the prompt.
+
+        Raises:
+            PromptBusy: while another host holds it.
+        """
         if not self.lock.acquire(blocking=False):
             raise PromptBusy(is_shared=is_shared)
         try:
@@ -118,7 +122,13 @@ class Login:
         self.prompted = False
 
     def run(self) -> None:
-        """Log in, or raise LoginRefused, LoginNeeded or HostUnreachable."""
+        """Log in.
+
+        Raises:
+            LoginRefused: when the server refuses the keys or an answer.
+            LoginNeeded: when a question was not answered.
+            HostUnreachable: when the connection is lost, or the server does not answer.
+        """
         try:
             with agent_keys(self._settings) as agent:
                 waiting = identities(self._settings, agent) if "publickey" in self._settings.methods else []

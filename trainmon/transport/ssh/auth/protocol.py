@@ -92,7 +92,11 @@ class UserAuth:
         return self._request(timeout, "publickey", False, self._algorithm(blob), blob)
 
     def sign(self, key: PKey, blob: bytes, timeout: Seconds) -> Reply:
-        """Prove that we hold a key. Raises what signing raises, such as the error of an agent that refuses."""
+        """Prove that we hold a key.
+
+        Raises:
+            SSHException: when an agent refuses to sign; ValueError or OSError when signing fails.
+        """
         algorithm = self._algorithm(blob)
         session = Message()
         session.add_string(self._connection.session_id or b"")
