@@ -68,8 +68,8 @@ class RunDiscovery:
         own = (job for run in self.runs if run.cluster == cluster for job in jobs_of(run, jobs))
         return tuple(dict.fromkeys(node for job in own if holds_nodes(job) for node in job.nodes))[:MAX_NODES]
 
-    def is_ours(self, cluster: str, node: str) -> bool | None:
-        """Whether a job of ours is on a node, by the last poll; None without a poll."""
+    def has_own_job(self, cluster: str, node: str) -> bool | None:
+        """Whether our user has a job on a node, by the last poll; None without a poll."""
         ours = self._ours.get(cluster)
         return None if ours is None or self._me.get(cluster) is None else node in ours
 

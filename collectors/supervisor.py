@@ -285,11 +285,11 @@ class Supervisor:
         node.is_dialled = not local
         node.wake = self._wake.set
         if is_node and host != cluster.login and not local:
-            node.backoff.is_ours = partial(self._discovery.is_ours, cluster.name, host)
-            node.backoff.ask_queue = partial(self._ask_queue, cluster.name)
+            node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
+            node.backoff.poll_queue = partial(self._request_queue_poll, cluster.name)
         return node
 
-    def _ask_queue(self, cluster: str) -> None:
+    def _request_queue_poll(self, cluster: str) -> None:
         """Request a poll of the queue. A NodeCollector's lock is held, so our own thread does it."""
         self._queues_to_poll.put(cluster)
         self._wake.set()

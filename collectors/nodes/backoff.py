@@ -1,4 +1,4 @@
-"""What a refused login or a lost connection means on nodes that require a running job (pam_slurm_adopt)."""
+"""The meaning of refused logins and lost connections on nodes that require a running job (pam_slurm_adopt)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from trainmon.lib import Clock, LoginRefused, Seconds, TrainmonError
 
 MIN_DOUBT, MAX_DOUBT = 3.0, 30.0
-"""After a loss on a node with a job of ours, the job may have ended. The loss is in doubt until a poll of the queue at
-least 3 s later (an earlier poll may still show the job), at most for 30 s."""
+"""After a loss of a node with our job, the job may have ended. The loss is in doubt until a poll of the queue at least
+3 s later, at most for 30 s. An earlier poll may still show the job."""
 
 NEEDS_A_JOB = "it accepts only users with a running job there"
 NONE_OF_OURS = f"{NEEDS_A_JOB}, and you have none"
@@ -26,16 +26,16 @@ class Backoff:
     """One host's refusals and losses, combined with the state of its queue."""
 
     def __init__(self, clock: Clock) -> None:
-        self.is_ours: Callable[[], bool | None] = lambda: None
-        """Whether a job of ours is there, by the last poll of the queue; None without a queue. Must be quick."""
-        self.ask_queue: Callable[[], None] = lambda: None
-        """Have the queue polled soon. Must be quick."""
+        self.has_own_job: Callable[[], bool | None] = lambda: None
+        """Whether our user has a job there, by the last poll of the queue; None without a queue. Must not block."""
+        self.poll_queue: Callable[[], None] = lambda: None
+        """Requests an early poll of the queue. Must not block."""
         self.needs_job = False
-        """Whether it refused us because no job of ours runs there, since it was last up."""
+        """Whether it has refused us since it was last up, because we have no job there."""
         self._clock = clock
         self._refusal: LoginRefused | None = None
         self._since: Seconds | None = None
-        """Since when it is in doubt whether the job has ended."""
+        """The time of a loss whose reason is in doubt: the job may have ended."""
         self._has_doubted = False
         """Whether the current problem was already in doubt once."""
         self._problem: Problem = (None, None)
@@ -49,17 +49,17 @@ class Backoff:
         self._was_logged_in = True
 
     def off_reason(self, error: TrainmonError) -> str | None:
-        """Why the node is off instead of failed: it has no job of ours. None for a real error."""
+        """The reason why the node is off and not failed: we have no job there. None for a real error."""
         self._refusal = error if isinstance(error, LoginRefused) and not requires_job(error) else None
         self.needs_job = self.needs_job or requires_job(error)
-        self._refused_without_a_job = self._refusal is not None and not self.is_ours()
-        return NEEDS_A_JOB if self.needs_job and self.is_ours() is None else self.lacks_job()
+        self._refused_without_a_job = self._refusal is not None and not self.has_own_job()
+        return NEEDS_A_JOB if self.needs_job and self.has_own_job() is None else self.lacks_job()
 
     def lacks_job(self) -> str | None:
         """The same after a poll of the queue. A plain refusal counts only after an earlier login: otherwise the key is
         wrong, and the node must not look idle."""
         may_require_job = self.needs_job or (self._refusal is not None and self._was_logged_in)
-        if self.is_ours() is not False or not may_require_job:
+        if self.has_own_job() is not False or not may_require_job:
             return None
         self.needs_job, self._since = True, None
         if self._refusal is None:
@@ -67,8 +67,8 @@ class Backoff:
         return f"{self._refusal.message}; perhaps it requires a running job there"
 
     def may_log_in_again(self) -> bool:
-        """Whether a job of ours has started since the refusal: then one more login is tried."""
-        if not self._refused_without_a_job or not self.is_ours():
+        """Whether our job has started since the refusal: then one more login is tried."""
+        if not self._refused_without_a_job or not self.has_own_job():
             return False
         self._refused_without_a_job = False
         return True
@@ -81,10 +81,10 @@ class Backoff:
                 f"{NEEDS_A_JOB}, and does not see yours yet",
                 f"your job may still be starting; try: ssh {name}",
             )
-        if self._since is None and not self._has_doubted and self.is_ours():
+        if self._since is None and not self._has_doubted and self.has_own_job():
             self._has_doubted = True
             self._since = self._clock.monotonic()
-            self.ask_queue()
+            self.poll_queue()
         if self._since is None:
             return self._problem
         return None, f"{error.message}; checking the queue: your job there may have ended"

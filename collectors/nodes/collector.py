@@ -57,7 +57,7 @@ class NodeCollector:
         self.reads_files = True
         """Whether its probe reads logs and switch files; the shell fallback does not."""
         self.is_awaited = True
-        """Whether the first connection is not decided yet."""
+        """Whether its first connection is still being established."""
         self.wake: Callable[[], None] = lambda: None
         self.backoff = Backoff(clock)
         self._dial = dial
@@ -172,12 +172,12 @@ class NodeCollector:
                 self._report(phase="waiting", error=None, hint=None)
 
     def queue_polled(self) -> None:
-        """The queue was polled: whether a job of ours is there explains refusals and backoff."""
+        """The queue was polled: whether we have a job there explains refusals and losses."""
         with self._lock:
             reason = self.backoff.lacks_job() if self._stream is None and not self._dialling else None
             if reason is not None:
                 self._turn_off(reason)
-            elif self.is_off and self.backoff.needs_job and self.backoff.is_ours():
+            elif self.is_off and self.backoff.needs_job and self.backoff.has_own_job():
                 self.resume()
             elif self.backoff.doubt_time() >= MIN_DOUBT:
                 self._end_doubt()

@@ -113,7 +113,7 @@ class Lines:
         self._newest = self._newest[max(0, surplus) :] + [collapse(line)[: LINE_BYTES + 1] for line in lines[-LINES:]]
 
     def _drop(self, lines: "list[bytes]") -> None:
-        """Drop lines, but keep the last ones that look like step lines."""
+        """Drop lines, but keep the last ones that match `keep`."""
         self._dropped += len(lines)
         texts = (readable(line) for line in reversed(lines))
         found = list(itertools.islice(filter(self.keep.search, texts), KEPT)) if self.keep else []

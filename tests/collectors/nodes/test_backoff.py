@@ -22,8 +22,8 @@ class Node(Host):
         super().__init__(*answers)
         self.ours = ours
         self.asked = 0
-        self.watch.backoff.is_ours = lambda: self.ours
-        self.watch.backoff.ask_queue = self.ask
+        self.watch.backoff.has_own_job = lambda: self.ours
+        self.watch.backoff.poll_queue = self.ask
 
     def ask(self) -> None:
         self.asked += 1
