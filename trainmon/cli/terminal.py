@@ -18,7 +18,7 @@ _prompt_lock = threading.Lock()
 def ask_on_terminal(
     host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
 ) -> tuple[str, ...] | None:
-    """Prompt the person at this terminal, one login at a time. Answers are echoed only where the host says so. None
+    """Prompt the person at this terminal, one login at a time. Answers are echoed only if the host allows it. None
     when it was declined."""
     with _prompt_lock:
         click.echo(f"{clean(host)}: {clean(title)}", err=True)

@@ -246,7 +246,7 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
         warnings = (f"{name} ends {uncaught}: they do not catch it.",)
     elif len(masks) > len(known):
         warnings = (f"It is not known whether {len(masks) - len(known)} more GPU processes catch it.",)
-    if batch:  # nobody reads the mask of the batch shell: it holds no GPU
+    if batch:  # the mask of the batch shell is not read: it holds no GPU
         consequences += (TRAP_NEEDED.format(name=name),)
         warnings = (TRAP_UNKNOWN.format(name=name), *warnings)
     made = action(

@@ -29,7 +29,7 @@ def split_signal(args: tuple[str, ...], state: State) -> tuple[tuple[str, ...], 
     """`video-2b USR1` → the runs, and the signal if the last argument is one.
 
     Raises:
-        NotFound: when it looks like a signal, but is none.
+        NotFound: when it has the form of a signal, but is none.
     """
     *before, last = args
     name = last.removeprefix("SIG")

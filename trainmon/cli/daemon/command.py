@@ -33,7 +33,7 @@ WAKE_PERIOD: Seconds = 1.0
 
 RELOAD = signal.SIGHUP
 HANDOVER = signal.SIGUSR1
-"""The next job of a chain takes over: nobody is notified that this one ends."""
+"""The next job of a chain takes over: no notification says that this one ends."""
 
 WAIT: Seconds = 60.0
 """The longest wait of `--once` for hosts, queues and W&B to answer; cron starts the next one after five minutes."""

@@ -32,7 +32,7 @@ SHOWN = 20
     help="The file to write; - prints it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file.")
-@click.option("--offline", is_flag=True, help="Do not ask Slurm or W&B.")
+@click.option("--offline", is_flag=True, help="Do not query Slurm or W&B.")
 @ssh_config_option
 def command(
     hosts: tuple[str, ...],
@@ -45,9 +45,9 @@ def command(
 ) -> int:
     """Write a commented trainmon.toml for HOSTs.
 
-    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. It asks the Slurm of
-    the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this machine, it asks
-    W&B who you are. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. It
+    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on this
+    machine, it queries W&B for your account. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
     """
     from trainmon.config import FILE_NAME, why_not_trusted
 
@@ -120,7 +120,7 @@ def _query_wandb() -> Account | None:
 
     login = find_credentials()
     if login.location is not None and sys.stderr.isatty():
-        click.echo(clean(f"asking {login.server} with the key in {login.location} …"), err=True)
+        click.echo(clean(f"querying {login.server} with the key in {login.location} …"), err=True)
     return query_wandb(lambda: login)
 
 

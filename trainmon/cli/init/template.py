@@ -49,7 +49,7 @@ name = {name}
 # script = "/shared/my-run/train.slurm"         # "queue another" submits it with sbatch
 # target_step = 100_000                         # absent: the target in its log
 # stall_after = "15m"                           # it is stalled after this long without a step
-# nodes = [{node}]                          # where it trains, if no job says it
+# nodes = [{node}]                          # where it trains, if it has no Slurm job
 # wandb = {project:<38}# its W&B project
 # group = "my-run"                              # its runs there; or run = "ab12cd34", display = "my-", tags = ["main"]
 # restart_grace = "15m"                         # how long the next one may take to appear

@@ -30,7 +30,7 @@ DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "QUOTA LEFT", 
 
 
 def lines(state: State, requested: Container[str] | None = None) -> Iterator[str]:
-    """All tables that have something to say, the alerts first. `asked`: as for `verdict`."""
+    """All tables that have rows, the alerts first. `requested`: the sources that the verdict is about."""
     now = state.at
     yield f"{time.strftime('%Y-%m-%d %H:%M:%S %Z', time.localtime(now))}  {verdict(state, requested)}"
     alerts = worst_first(one for one in state.alerts.values() if one.is_open)
