@@ -104,7 +104,7 @@ class TrackedRun:
                     progress.since.clear()
                     progress.version, progress.is_read = None, False
                 progress.step = run.step
-        wandb = replace(active_run.read(self.spec, tuple(runs), self.wandb, at, stopped=False), looked_at=at)
+        wandb = replace(active_run.read(self.spec, tuple(runs), self.wandb, at, stopped=False), polled_at=at)
         current = wandb.current
         newest = () if current is None else (current, *runs)
         names = next(filter(None, (answer.history_keys.get(run.id) for run in newest)), ())  # a new run will log them

@@ -186,7 +186,7 @@ def _wandb(found: Wandb | None) -> dict[str, Any]:
         "phase": None if found is None else found.phase,
         "since": None if found is None else found.since,
         "why": None if found is None else found.why or None,
-        "looked_at": None if found is None else found.looked_at,
+        "looked_at": None if found is None else found.polled_at,
         "before": None if before is None else before.id,
         "loss_state": None if found is None else found.loss_state,
         "loss_why": None if found is None else found.loss_why or None,

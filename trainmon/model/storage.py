@@ -171,7 +171,7 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     host: str
-    looked_at: Instant
+    listed_at: Instant
     """When it was last listed, by our clock."""
     error: str | None = None
     """Why it cannot be listed."""

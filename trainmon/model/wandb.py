@@ -129,7 +129,7 @@ class LossTrouble(msgspec.Struct, frozen=True, kw_only=True):
 class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that W&B reports about one of our runs."""
 
-    looked_at: Instant | None = None
+    polled_at: Instant | None = None
     """When its server last answered, by our clock."""
     runs: tuple[WandbRun, ...] = ()
     """The newest first, at most RUNS_AT_MOST."""

@@ -225,7 +225,7 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
     if problem is not None:
         return [(problem[0], "crit"), *([(problem[1], "")] if problem[1] else [])]
     looked_for = clean(run.spec.wandb.description)
-    if run.wandb is None or run.wandb.looked_at is None:
+    if run.wandb is None or run.wandb.polled_at is None:
         return [(f"W&B has not answered yet: {looked_for}.", "dim")]
     if not run.wandb.runs:
         return [(f"W&B has no such run: {looked_for}.", "warn")]

@@ -88,7 +88,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     if found.bytes is not None:
         yield fact("size", f"{size(found.bytes)} each", width)
     yield from optional_fact("left out", found.note, width, "dim")
-    yield fact("looked at", f"{calm_age(now - found.looked_at)} ago on {clean(found.host)}", width, "dim")
+    yield fact("looked at", f"{calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
 
 
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:

@@ -38,11 +38,11 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
     if problem is not None:
         yield from optional_fact("error", problem[0], width, "crit")
         yield from optional_fact("", problem[1], width)
-    if found is None or found.looked_at is None:
+    if found is None or found.polled_at is None:
         yield fact("answered", "not yet", width, "dim")
         return
     yield from phase_lines(found, now, width, stale=problem is not None)
-    yield fact("answered", f"{calm_age(max(0.0, now - found.looked_at))} ago", width, "dim")
+    yield fact("answered", f"{calm_age(max(0.0, now - found.polled_at))} ago", width, "dim")
     if found.current is not None:
         yield from run_lines(found.current, found, now, width)
     yield from attempt_lines(found, now, width, FEW if few else MANY)

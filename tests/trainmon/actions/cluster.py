@@ -57,7 +57,7 @@ DONE = Job(
     submitted_at=NOW - 20_000, detail_at=NOW, restarts=0,
 )  # fmt: skip
 CHECKPOINTS = Checkpoints(
-    path="/fsx/ckpt", host="login", looked_at=NOW, save_s=90.0, every_s=3600.0,
+    path="/fsx/ckpt", host="login", listed_at=NOW, save_s=90.0, every_s=3600.0,
     list=(Checkpoint(step=12_000, state="committed", path="/fsx/ckpt/12000", layout="megatron", at=NOW - 840),),
 )  # fmt: skip
 RUN = Run(

@@ -28,7 +28,7 @@ GB = 10**9
 SAVED = Checkpoints(
     path="/fsx/ckpt",
     host="login1",
-    looked_at=NOW,
+    listed_at=NOW,
     bytes=4 * GB,
     list=(
         Checkpoint(step=300, state="torn", path="/fsx/ckpt/iter_0000300", layout="megatron"),

@@ -18,7 +18,7 @@ NEW = WandbRun(
     heartbeat_at=NOW - 12, step=340, summary={"loss": 2.1, "val": math.nan, "note": "x"}, host="n1", commit="0ab1",
 )  # fmt: skip
 KNOWN = Wandb(
-    looked_at=NOW - 5,
+    polled_at=NOW - 5,
     runs=(NEW, replace(NEW, id="a1", name="llm-r1", state="crashed")),
     active=("b2",),
     phase="active",

@@ -138,7 +138,7 @@ def test_a_source_that_fails_says_what_to_do() -> None:
 
 def test_without_charts_a_sentence_says_why() -> None:
     one = run()
-    nothing = replace(one, wandb=Wandb(looked_at=NOW))
+    nothing = replace(one, wandb=Wandb(polled_at=NOW))
 
     def said(found: Run | None, wanted: str | None = NAME, problem: tuple[str, str] | None = None) -> list[str]:
         return [words for words, _ in why_nothing(found, wanted, problem)]

@@ -171,7 +171,7 @@ def checkpoints(**more: object) -> Checkpoints:
         return Checkpoint(step=step, state=state, path=name, **plain)  # type: ignore[arg-type]
 
     plain: dict[str, object] = {
-        "path": folder, "host": "login1", "looked_at": NOW - 20.0,
+        "path": folder, "host": "login1", "listed_at": NOW - 20.0,
         "list": (
             one(12_500, "committed", NOW - 1_200.0), one(12_000, "superseded", NOW - 3_300.0),
             one(11_700, "torn", NOW - 4_100.0, why="no metadata, and nobody writes it"),

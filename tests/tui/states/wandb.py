@@ -74,7 +74,7 @@ def down() -> State:
         name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="down", phase="retrying", seen_at=NOW - 310.0,
         error="W&B asks to wait: too many requests (429)", hint="tried again in 2m; raise [wandb] every",
     )  # fmt: skip
-    found = wandb(looked_at=NOW - 310.0)
+    found = wandb(polled_at=NOW - 310.0)
     return replace(found, sources={**found.sources, source.name: source})
 
 

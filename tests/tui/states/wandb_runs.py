@@ -48,14 +48,14 @@ def attempt(number: int, **more: object) -> WandbRun:
 
 def watched(points: int = 1, **more: object) -> State:
     """The State of a run whose third attempt runs."""
-    found = Wandb(looked_at=NOW - 20.0, runs=(attempt(3), attempt(2), attempt(1)), active=("id3",), phase="active",
+    found = Wandb(polled_at=NOW - 20.0, runs=(attempt(3), attempt(2), attempt(1)), active=("id3",), phase="active",
                   keys=KEYS, points=points)  # fmt: skip
     spec = RunSpec(name=NAME, cluster="prod", wandb=WandbSpec(project="team/project", group="video-2b-final"))
     saved = tuple(
         Checkpoint(step=step, state="committed", path=f"/ckpt/{step}", layout="dcp", at=NOW - (12_880 - step) * STEP_S)
         for step in range(12_000, 0, -2_000)
     )
-    checkpoints = Checkpoints(path="/ckpt", host="login1", looked_at=NOW, list=saved)
+    checkpoints = Checkpoints(path="/ckpt", host="login1", listed_at=NOW, list=saved)
     source = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="ok", seen_at=NOW - 20.0)
     shown = run(NAME, spec=spec, wandb=replace(found, **more), checkpoints=checkpoints)
     return state(runs=(shown,), sources={source.name: source})

@@ -184,7 +184,7 @@ def test_wandb_that_answered_without_a_run_says_so() -> None:
     state = wandb_states.wandb()
     none = replace(
         state.runs[NAME],
-        wandb=Wandb(looked_at=NOW - 5.0, phase="none", why="W&B has no run that matches team/project, group x"),
+        wandb=Wandb(polled_at=NOW - 5.0, phase="none", why="W&B has no run that matches team/project, group x"),
     )
 
     text = text_of(replace(state, runs={NAME: none}))

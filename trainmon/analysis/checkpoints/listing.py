@@ -89,7 +89,7 @@ def read(
     return Checkpoints(
         path=path,
         host=host,
-        looked_at=at,
+        listed_at=at,
         note=_note(listing, unclear, ordered, layout),
         list=tuple(known.values()),
         resumes=None if taken.name is None else _below(path, taken.name),
@@ -102,8 +102,8 @@ def _without_listing(path: str, host: str, at: Instant, error: str, before: Chec
     """A directory that cannot be listed keeps its last listing; a missing directory has no checkpoints."""
     if not error.startswith("does not exist"):
         return replace(before, error=error) if before is not None else Checkpoints(
-            path=path, host=host, looked_at=at, error=error)  # fmt: skip
-    return Checkpoints(path=path, host=host, looked_at=at, error=error, problem=f"{NONE_FOUND}: the directory {error}")
+            path=path, host=host, listed_at=at, error=error)  # fmt: skip
+    return Checkpoints(path=path, host=host, listed_at=at, error=error, problem=f"{NONE_FOUND}: the directory {error}")
 
 
 def _steady(
@@ -114,7 +114,7 @@ def _steady(
         return frozenset(entry.name for entry in listing.entries)
     if before is None:
         return frozenset()
-    is_same = before.looked_at == at  # the same listing: the states are known
+    is_same = before.listed_at == at  # the same listing: the states are known
     known = {one.path: one for one in before.list}
     sizes = ((entry, known.get(_below(before.path, entry.name))) for entry in listing.entries if entry.kind == "file")
     return frozenset(

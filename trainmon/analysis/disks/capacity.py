@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -67,8 +67,8 @@ def lies_on(path: str, mount: str) -> bool:
 
 def size_of(found: Checkpoints) -> int | None:
     """How large its next checkpoint may be: the largest of the recent whole ones."""
-    whole = [one.bytes for one in found.list if one.is_whole and one.bytes][:RECENT]
-    return max([*whole, found.bytes or 0]) or None
+    sizes = (one.bytes for one in found.list if one.is_whole and one.bytes)
+    return max((found.bytes or 0, *islice(sizes, RECENT))) or None
 
 
 def largest(disk: Disk, disks: Mapping[str, Disk], runs: Iterable[Run]) -> int | None:

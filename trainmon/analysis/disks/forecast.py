@@ -85,9 +85,7 @@ def forecast(
 
 def thinned(points: list[Point], lag: Seconds) -> list[Point]:
     """The last point of each `lag`: the statistics of the filesystem may be that old."""
-    if lag <= 0:
-        return points
-    return list({math.floor(point.at / lag): point for point in points}.values())
+    return points if lag <= 0 else list({math.floor(point.at / lag): point for point in points}.values())
 
 
 def _least(points: Sequence[Point], size: float | None) -> float:
@@ -150,10 +148,8 @@ def _is_over(points: Sequence[Point], least: float) -> bool:
 
 def _growth(points: Sequence[Point], least: float) -> Slope:
     """The slope of a ramp. A few large steps have most pairs within a step: then from end to end."""
-    slope = theil_sen(points)
-    if slope.middle > 0 or points[-1].used - points[0].used <= least:
-        return slope
-    return _end_to_end(points, slope)
+    slope, rise = theil_sen(points), points[-1].used - points[0].used
+    return _end_to_end(points, slope) if slope.middle <= 0 and rise > least else slope
 
 
 def _end_to_end(points: Sequence[Point], slope: Slope) -> Slope:

@@ -212,11 +212,11 @@ BACKWARDS: Seconds = 60.0
 def before_the_end(lines: Sequence[str], place: int) -> Seconds:
     """How much older the line at `place` is than the last; 0 where their times do not say. A watchdog that writes into
     the log of a run that hangs makes its file look new, and not its last step."""
-    stamps = [(index, at) for index, line in enumerate(lines) if (at := _stamp(line)) is not None]
-    own = next((at for index, at in stamps if index == place), None)
-    if own is None or any(earlier - later > BACKWARDS for (_, earlier), (_, later) in pairwise(stamps)):
+    own = _stamp(lines[place])
+    stamps = [at for line in lines if (at := _stamp(line)) is not None]
+    if own is None or any(earlier - later > BACKWARDS for earlier, later in pairwise(stamps)):
         return 0.0
-    return max(0.0, stamps[-1][1] - own)
+    return max(0.0, stamps[-1] - own)
 
 
 def _stamp(line: str) -> float | None:

@@ -20,16 +20,15 @@ THINNED = 5_000
 
 def stepped_at(before: Wandb | None, run: WandbRun, at: Instant) -> Instant | None:
     """When the step last advanced, by our clock: as the run says of its last row, which lies between two looks."""
-    step, old = metric_names.step_of(run), None if before is None else before.current
+    step, old, logged = metric_names.step_of(run), None if before is None else before.current, run.logged_at
     if step is None:
         return None
-    logged = run.logged_at
     if before is None or old is None or old.path != run.path:
         return min(at, logged or run.heartbeat_at or run.created_at or at)
     known = metric_names.step_of(old)
     if known is not None and step <= known:
         return before.stepped_at
-    return at if logged is None else max(min(logged, at), before.looked_at or logged)
+    return at if logged is None else max(min(logged, at), before.polled_at or logged)
 
 
 def polled(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) -> Progress:

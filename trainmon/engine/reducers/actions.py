@@ -37,8 +37,7 @@ def advance(batch: EventBatch, now: Instant) -> None:
         if advanced is not record:
             batch.writable("actions")[name] = advanced
     actions = batch.current("actions")
-    over = [name for name, record in actions.items() if not record.is_open]
     excess = len(actions) - MOST
-    for index, name in enumerate(over):
+    for index, name in enumerate([name for name, record in actions.items() if not record.is_open]):
         if index < excess or now - (actions[name].settled_at or now) > SHOWN:
             del batch.writable("actions")[name]

@@ -94,7 +94,7 @@ def _reads_for(batch: EventBatch, event: NodeReading, run: Run) -> bool:
     cluster = batch.current("clusters").get(run.spec.cluster)
     if event.cluster == run.spec.cluster or cluster is None:
         return True
-    return event.node == cluster.login or event.node in run.spec.nodes  # one host may be in two clusters
+    return event.node in (cluster.login, *run.spec.nodes)  # one host may be in two clusters
 
 
 def _is_written(run: Run, batch: EventBatch) -> bool | None:
@@ -113,7 +113,7 @@ def pass_time(batch: EventBatch, now: Instant) -> None:
         again = checkpoint_listing.read(
             run.listing,
             host=known.host,
-            at=known.looked_at,
+            at=known.listed_at,
             is_running=_is_written(run, batch),
             now=now,
             skew=_skew(batch, known.host),

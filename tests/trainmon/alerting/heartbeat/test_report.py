@@ -53,7 +53,7 @@ def alert(number: int = 0, **facts: Any) -> Alert:
 
 def test_it_says_all_that_a_person_wants_to_know() -> None:
     saved = Checkpoint(step=12_000, state="committed", path="/fsx/c", layout="dcp", at=NOW - 1_560)
-    checkpoints = Checkpoints(path="/fsx/ckpt", host="login1", looked_at=NOW, list=(saved,))
+    checkpoints = Checkpoints(path="/fsx/ckpt", host="login1", listed_at=NOW, list=(saved,))
     title, lines = compose(
         state(
             run(checkpoints=checkpoints),
@@ -151,7 +151,7 @@ def test_a_loss_that_is_no_number_is_said_so() -> None:
 
 def test_a_run_without_checkpoints_or_with_none_yet_says_which() -> None:
     def told(**facts: Any) -> str:
-        checkpoints = Checkpoints(path="/c", host="h", looked_at=NOW, **facts)
+        checkpoints = Checkpoints(path="/c", host="h", listed_at=NOW, **facts)
         return compose(state(run(checkpoints=checkpoints)), NOW, ())[1][3]
 
     assert told() == "  no checkpoint yet"

@@ -172,7 +172,7 @@ def test_what_cannot_be_looked_at_is_as_old_as_the_last_look(tmp_path: Path):
     hung = CheckpointListing(v=1, t=NOW + 100, path=str(tmp_path), error="no answer for 30 s")
     more: dict[str, Any] = {"host": "n1", "at": NOW + 100, "is_running": True, "now": NOW + 100, "skew": 0.0}
     answer = checkpoints.read(hung, before=before, **more)
-    assert (answer.error, answer.looked_at, answer.list) == ("no answer for 30 s", NOW, before.list)
+    assert (answer.error, answer.listed_at, answer.list) == ("no answer for 30 s", NOW, before.list)
     assert checkpoints.read(hung, before=None, **more).list == ()
     moved = checkpoints.read(replace(hung, path="/other"), before=before, **more)
     assert moved.list == ()

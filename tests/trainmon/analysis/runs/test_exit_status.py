@@ -176,7 +176,7 @@ def test_a_suspended_job_is_stalled() -> None:
 
 
 def test_a_job_that_ends_before_it_can_save_says_so() -> None:
-    saves = Checkpoints(path="/c", host="login", looked_at=NOW, save_s=90.0)
+    saves = Checkpoints(path="/c", host="login", listed_at=NOW, save_s=90.0)
     short = job(ends_at=NOW + 150)
     verdict, why = judged(short, progress=PROGRESS, checkpoints=saves)
     assert verdict == "healthy"
@@ -186,7 +186,7 @@ def test_a_job_that_ends_before_it_can_save_says_so() -> None:
 
 def test_a_checkpoint_that_is_written_is_a_save_even_when_the_log_says_nothing() -> None:
     writing = Checkpoint(step=12_900, state="writing", path="/c/12900", layout="dcp", at=NOW - 5, began_at=NOW - 1000)
-    saves = Checkpoints(path="/c", host="login", looked_at=NOW, save_s=900.0, list=(writing,))
+    saves = Checkpoints(path="/c", host="login", listed_at=NOW, save_s=900.0, list=(writing,))
     quiet = replace(PROGRESS, at=NOW - 1010)
     assert judged(job(), progress=quiet, checkpoints=saves) == (
         "saving", "writing a checkpoint for 17m, after step 12,880 (usually 15m)",
@@ -225,7 +225,7 @@ def test_a_slow_evaluation_has_three_times_what_one_usually_takes() -> None:
 def test_a_kill_switch_under_which_a_run_went_on_for_long_did_not_end_it() -> None:
     kill = Switch(path="/k", exists=True, armed_at=NOW - 90_000, by="ann")
     assert judged(ended(), kill=kill)[0] == "dead"
-    rare = Checkpoints(path="/fsx/ckpt", host="login", looked_at=NOW, every_s=86_400.0)
+    rare = Checkpoints(path="/fsx/ckpt", host="login", listed_at=NOW, every_s=86_400.0)
     assert judged(ended(), kill=kill, checkpoints=rare)[0] == "stopped", "it reads it when it saves"
     anew = ended(started_at=NOW - 900)
     assert judged(anew, kill=kill)[0] == "stopped", "each attempt ends soon after it begins"

@@ -28,7 +28,7 @@ def wrun(state: str = "running", beat: float = NOW - 20, **more: Any) -> WandbRu
 
 
 def told(*runs: WandbRun, stepped: float | None = NOW - 40, at: float = NOW, **more: Any) -> Wandb:
-    said: dict[str, Any] = {"looked_at": at, "runs": runs, "stepped_at": stepped}
+    said: dict[str, Any] = {"polled_at": at, "runs": runs, "stepped_at": stepped}
     return replace(read(GROUP, runs, None, at, False), **(said | more))
 
 

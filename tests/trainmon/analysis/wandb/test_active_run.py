@@ -20,7 +20,7 @@ def run(id_: str, state: str = "running", beat: float | None = T, **more: Any) -
 
 
 def look(*runs: WandbRun, before: Wandb | None = None, at: float = T, stopped: bool = False) -> Wandb:
-    return replace(read(SPEC, runs, before, at, stopped), looked_at=at)
+    return replace(read(SPEC, runs, before, at, stopped), polled_at=at)
 
 
 def test_the_one_that_runs_and_beats_is_the_active_one() -> None:

@@ -74,7 +74,7 @@ def test_the_runs_of_a_group_are_known_with_the_active_one_its_keys_and_samples(
     sample = Sample(key="val", kind="image", file="media/val_1.png")
     state = folded(seen(wrun("b"), wrun("a", "crashed"), samples=(sample,)))
     wandb = told(state)
-    assert (wandb.phase, wandb.active, wandb.keys, wandb.looked_at) == (
+    assert (wandb.phase, wandb.active, wandb.keys, wandb.polled_at) == (
         "active",
         ("b",),
         ("train/loss", "grad_norm"),

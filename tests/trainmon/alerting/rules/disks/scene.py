@@ -48,7 +48,7 @@ def saved(bytes_: int = TB, every: float | None = 1800.0, at: float = NOW - 600,
     """A directory of checkpoints on /fsx, the last committed 10 minutes ago."""
     one = Checkpoint(step=100, state="committed", path="/fsx/ckpt/100", layout="dcp", bytes=bytes_, at=at)
     return Checkpoints(
-        path="/fsx/ckpt", host="login1", looked_at=NOW, list=(one,), every_s=every, bytes=bytes_, **changes
+        path="/fsx/ckpt", host="login1", listed_at=NOW, list=(one,), every_s=every, bytes=bytes_, **changes
     )
 
 

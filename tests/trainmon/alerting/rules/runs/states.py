@@ -83,7 +83,7 @@ def state(*jobs: Job, **changes: Any) -> State:
 def wandb(phase: Any = "active", **changes: Any) -> Wandb:
     run = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="running", url="https://wandb.ai/e/p/a1")
     usual: dict[str, Any] = {
-        "looked_at": NOW,
+        "polled_at": NOW,
         "runs": (run,),
         "active": ("a1",),
         "attempts": ("a1",),
@@ -106,7 +106,7 @@ def checkpoints(*known: Checkpoint, **changes: Any) -> Checkpoints:
     usual: dict[str, Any] = {
         "path": "/fsx/ckpt",
         "host": "login",
-        "looked_at": NOW,
+        "listed_at": NOW,
         "list": known,
         "save_s": 60.0,
         "every_s": 2_000.0,
