@@ -61,7 +61,7 @@ def test_a_login_host_that_is_down_is_stood_in_for_by_a_node_that_answers() -> N
     assert specs["n2"].keep == "step"
 
 
-def test_before_anyone_answers_the_first_choice_is_asked() -> None:
+def test_before_anyone_answers_the_first_choice_is_polled() -> None:
     assert assign(PLAN, ())["login"].logs != ()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from collectors.probe.gpu import pci
 from collectors.probe.host import Host, field, hello, total
-from tests.collectors.probe.wire import said
+from tests.collectors.probe.wire import readings_of
 from trainmon.model import HostSample, InfinibandPort
 
 MEMINFO = "MemTotal:       2113512340 kB\nMemFree:        104857600 kB\nMemAvailable:   1048576000 kB\nBuffers: 12 kB\n"
@@ -22,8 +22,8 @@ def write(root: Path, files: dict[str, str]) -> str:
 
 def sample(root: str) -> Any:
     host = Host({}, root)
-    said(host, slow=True)
-    return said(host)[0]
+    readings_of(host, slow=True)
+    return readings_of(host)[0]
 
 
 def test_load_memory_and_boot(tmp_path: Path) -> None:

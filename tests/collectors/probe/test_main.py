@@ -43,7 +43,7 @@ def test_it_says_who_it_is_then_what_its_gpus_are_then_their_numbers(nvml: Nvml)
     assert abs(hello.t - time.time()) < 60
 
 
-def test_rounds_that_take_longer_than_their_period_are_told_apart(nvml: Nvml) -> None:
+def test_rounds_that_take_longer_than_their_period_are_reported_apart(nvml: Nvml) -> None:
     with probe(nvml, period=0.002) as running:
         until(lambda: len([one for one in running.readings if isinstance(one, GpuSamples)]) > 20)
         rounds = [[sample.index for sample in one.g] for one in running.readings if isinstance(one, GpuSamples)]
@@ -175,7 +175,7 @@ def test_a_new_spec_changes_what_is_watched(nvml: Nvml, tmp_path: Path) -> None:
         assert running.wait(SwitchSamples).s[0].path == str(switch)
 
 
-def test_a_spec_that_cannot_be_read_is_said_and_the_old_one_stays(nvml: Nvml) -> None:
+def test_a_spec_that_cannot_be_read_is_reported_and_the_old_one_stays(nvml: Nvml) -> None:
     with probe(nvml) as running:
         running.wait(GpuSamples)
         running.write(b'{"period": \n{"period": "soon"}\nnonsense\n')
@@ -224,7 +224,7 @@ def test_it_writes_nothing_and_complains_of_nothing(nvml: Nvml, tmp_path: Path) 
     assert not [path for path in open_files if path.startswith(str(home))]
 
 
-def test_a_lost_gpu_is_said_in_the_drivers_words(nvml: Nvml) -> None:
+def test_a_lost_gpu_is_reported_in_the_drivers_words(nvml: Nvml) -> None:
     nvml.error(2, "*", GPU_IS_LOST)
     with probe(nvml) as running:
         rows = running.wait(GpuSamples, lambda line: len(line.g) == 8).g

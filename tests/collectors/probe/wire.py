@@ -13,7 +13,7 @@ class Sense(Protocol):
     def operations(self, slow: bool) -> Iterable[tuple[str, Any]]: ...
 
 
-def said(sense: Sense, slow: bool = False) -> list[Any]:
+def readings_of(sense: Sense, slow: bool = False) -> list[Any]:
     """What all operations of a sense have to say now, as decoded readings."""
     lines = [line for _, operation in sense.operations(slow) for line in operation() or ()]
     return [decoded(line) for line in lines]

@@ -204,7 +204,7 @@ def test_a_person_and_an_alert_have_it_asked_once_a_minute(shell: Shell, command
     assert len(scene.asked) == 2
 
 
-def test_what_fails_is_told_and_asked_seldomer(shell: Shell, command: Callable[..., str]) -> None:
+def test_what_fails_is_reported_and_asked_seldomer(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command("nonsense\n")), shell)
     scene.after(0)
     assert scene.source.phase == "retrying"
@@ -234,13 +234,13 @@ def test_a_login_that_is_not_connected_is_no_error_at_once(shell: Shell, command
     assert (scene.source.phase, len(scene.seen)) == ("up", 1)
 
 
-def test_where_nobody_sees_the_path_that_is_told(shell: Shell, command: Callable[..., str]) -> None:
+def test_where_nobody_sees_the_path_that_is_reported(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell, hosts=())
     scene.after(60.0)
     assert scene.source.error == "no host that reads /home/mila is up"
 
 
-def test_a_host_that_is_lost_is_told_at_once_and_asked_again_when_it_is_back(
+def test_a_host_that_is_lost_is_reported_at_once_and_asked_again_when_it_is_back(
     shell: Shell, command: Callable[..., str]
 ) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell)

@@ -220,7 +220,7 @@ def test_the_first_look_tells_of_the_jobs_the_cluster_and_the_nodes() -> None:
     assert [node.name for node in nodes] == ["gpu-1"]
 
 
-def test_the_jobs_are_told_with_their_logs_and_who_we_are() -> None:
+def test_the_jobs_are_reported_with_their_logs_and_who_we_are() -> None:
     polled = Polled()
     polled.slurm.submit()
     polled.first()

@@ -124,6 +124,6 @@ def test_every_complaint_has_its_kind(name: str) -> None:
     assert errors.message(stderr)
 
 
-def test_no_accounting_is_told_from_accounting_that_is_down() -> None:
+def test_no_accounting_is_reported_from_accounting_that_is_down() -> None:
     assert errors.is_without_accounting(captured("accounting-off.err"))
     assert not errors.is_without_accounting(captured("accounting-stopped.err"))

@@ -58,7 +58,7 @@ def job(**changes: Any) -> Job:
         ({}, "waits"),
     ],
 )  # fmt: skip
-def test_why_a_job_waits_is_said_in_words(changes: dict[str, Any], said: str) -> None:
+def test_why_a_job_waits_is_reported_in_words(changes: dict[str, Any], said: str) -> None:
     assert waiting_reason(job(**changes), NOW) == said
 
 
@@ -82,7 +82,7 @@ def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() ->
         ({"state": "SOMETHING_NEW"}, "SOMETHING_NEW"),
     ],
 )
-def test_how_a_job_ended_is_said_in_words(changes: dict[str, Any], said: str) -> None:
+def test_how_a_job_ended_is_reported_in_words(changes: dict[str, Any], said: str) -> None:
     assert end_reason(job(**changes)) == said
 
 

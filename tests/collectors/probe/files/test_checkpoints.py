@@ -14,7 +14,7 @@ import pytest
 from collectors.probe.files.checkpoint_files import MAX_GROUPS
 from collectors.probe.files.checkpoints import BUDGET, MAX_ENTRIES, SLICE, Checkpoints
 from tests.collectors.probe import interpreters
-from tests.collectors.probe.wire import Watch, said
+from tests.collectors.probe.wire import Watch, readings_of
 from tests.lab.checkpoints import SAVES, made
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
@@ -30,7 +30,7 @@ def sense(folder: Path, watch: Watch | None = None, now: float = NOW) -> Checkpo
 
 
 def listing(folder: Path) -> Any:
-    [reading] = said(sense(folder))
+    [reading] = readings_of(sense(folder))
     return reading
 
 
@@ -71,10 +71,10 @@ def test_a_pointer_is_read_again_when_it_changes(tmp_path: Path):
     watch = Watch()
     probe = sense(tmp_path, watch)
     (tmp_path / "latest").write_text("global_step500")
-    assert said(probe)[0].entries[0].text == "global_step500"
+    assert readings_of(probe)[0].entries[0].text == "global_step500"
     watch.at += 30
     (tmp_path / "latest").write_text("global_step1000")
-    assert said(probe)[0].entries[0].text == "global_step1000"
+    assert readings_of(probe)[0].entries[0].text == "global_step1000"
 
 
 def test_links_are_not_followed(tmp_path: Path):
@@ -117,7 +117,7 @@ print(json.dumps([line for _, op in Checkpoints({"checkpoints": sys.argv[1:]}).o
 """
 
 
-def test_what_may_not_be_read_is_told(tmp_path: Path):
+def test_what_may_not_be_read_is_reported(tmp_path: Path):
     enterable(tmp_path)
     closed, part = tmp_path / "closed", tmp_path / "part"
     closed.mkdir(mode=0)
@@ -132,7 +132,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path):
     assert told == {"step-1": "cannot be listed: no permission", "latest": "cannot be read: no permission"}
 
 
-def test_names_of_any_bytes_are_told(tmp_path: Path):
+def test_names_of_any_bytes_are_reported(tmp_path: Path):
     folder = tmp_path / os.fsdecode(b"step-1\n\x1b[31m\xff")
     folder.mkdir()
     (folder / os.fsdecode(b"a\xfe\n1")).touch()
@@ -144,34 +144,34 @@ def test_names_of_any_bytes_are_told(tmp_path: Path):
 # -- when it is told ------------------------------------------------------------------------------------------------
 
 
-def test_it_is_told_when_it_changes_and_the_rest_now_and_then(tmp_path: Path):
+def test_it_is_reported_when_it_changes_and_the_rest_now_and_then(tmp_path: Path):
     watch = Watch()
     made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
     probe = sense(tmp_path, watch)
-    assert len(said(probe)) == 1
+    assert len(readings_of(probe)) == 1
     watch.at += 9.9
-    assert said(probe) == []
+    assert readings_of(probe) == []
     watch.at += 0.1
     assert probe.operations(False), "something changed: it is new"
-    assert said(probe) == []
+    assert readings_of(probe) == []
     watch.at += 29.9
     assert probe.operations(False) == []
     made(tmp_path, SAVES["torchtitan"], 1000, at=NOW - 9000, stop=3)
     watch.at += 0.1
-    [changed] = said(probe)
+    [changed] = readings_of(probe)
     assert [one.name for one in changed.entries] == ["step-1000", "step-500"]
     watch.at += 10
-    assert said(probe) == []
+    assert readings_of(probe) == []
     watch.at += 300
-    assert len(said(probe)) == 1, "unchanged, and told again after 5 minutes"
+    assert len(readings_of(probe)) == 1, "unchanged, and told again after 5 minutes"
 
 
-def test_what_was_written_lately_is_told_at_every_look(tmp_path: Path):
+def test_what_was_written_lately_is_reported_at_every_look(tmp_path: Path):
     watch = Watch()
     made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 500, stop=3)
     probe = sense(tmp_path, watch)
     for _ in range(4):
-        assert len(said(probe)) == 1
+        assert len(readings_of(probe)) == 1
         watch.at += 30
 
 
@@ -179,11 +179,11 @@ def test_a_new_spec_tells_at_once(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     probe = sense(tmp_path / "a")
-    assert len(said(probe)) == 1
-    assert said(probe) == []
+    assert len(readings_of(probe)) == 1
+    assert readings_of(probe) == []
     probe.configure({"checkpoints": [str(tmp_path / "a"), str(tmp_path / "b")]})
     assert [name for name, _ in probe.operations(False)] == [f"ckpt:{tmp_path}/a", f"ckpt:{tmp_path}/b"]
-    assert [reading.path for reading in said(probe)] == [f"{tmp_path}/a", f"{tmp_path}/b"]
+    assert [reading.path for reading in readings_of(probe)] == [f"{tmp_path}/a", f"{tmp_path}/b"]
     probe.configure({})
     assert probe.operations(True) == []
 
@@ -217,24 +217,24 @@ def test_what_has_long_been_still_is_not_walked_again(tmp_path: Path, lstats: Co
     os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
     watch = Watch()
     probe = sense(tmp_path, watch)
-    assert said(probe)[0].entries[0].groups[1].count == 300
+    assert readings_of(probe)[0].entries[0].groups[1].count == 300
     assert lstats.asked > 300
     lstats.asked = 0
     watch.at += 1000
-    assert len(said(probe)) == 1
+    assert len(readings_of(probe)) == 1
     assert lstats.asked < 6
     shards[7].unlink()
     watch.at += 1000
-    assert said(probe)[0].entries[0].groups[1].count == 299, "its folder changed"
+    assert readings_of(probe)[0].entries[0].groups[1].count == 299, "its folder changed"
     os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
     watch.at += 1000
-    said(probe)
+    readings_of(probe)
     for shard in shards[8:]:
         shard.write_text("again")
     os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
     shards[0].write_text("again")
     watch.at += 1000
-    assert said(probe)[0].entries[0].bytes > 1000, "its folder is as it was, but a shard is not"
+    assert readings_of(probe)[0].entries[0].bytes > 1000, "its folder is as it was, but a shard is not"
 
 
 class Slow:
@@ -248,7 +248,7 @@ class Slow:
         return self.at
 
 
-def test_a_slow_directory_is_looked_at_in_slices_and_says_what_it_has_after_five_seconds(tmp_path: Path):
+def test_a_slow_directory_is_read_in_slices_and_says_what_it_has_after_five_seconds(tmp_path: Path):
     for step in range(40):
         made(tmp_path, SAVES["torchtitan"], 500 * step, at=NOW - 9000)
     clock = Slow(0.05)
@@ -256,7 +256,7 @@ def test_a_slow_directory_is_looked_at_in_slices_and_says_what_it_has_after_five
     slices, lines = 0, []
     while not lines:
         before = clock.at
-        lines = said(probe)
+        lines = readings_of(probe)
         slices += 1
         assert clock.at - before < SLICE + 0.3
     [first] = lines
@@ -268,7 +268,7 @@ def test_a_slow_directory_is_looked_at_in_slices_and_says_what_it_has_after_five
     assert first.entries[0].groups
     assert first.entries[-1].cut
     for _ in range(200):
-        lines += said(probe)
+        lines += readings_of(probe)
     assert lines[-1].left_out == 0
     assert len(lines[-1].entries) == 40
     assert not any(one.cut for one in lines[-1].entries)
@@ -278,7 +278,7 @@ def test_after_a_slow_look_comes_a_long_pause(tmp_path: Path):
     made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
     clock = Slow(0.1)
     probe = Checkpoints({"checkpoints": [str(tmp_path)]}, clock, lambda: NOW)
-    while not (lines := said(probe)):
+    while not (lines := readings_of(probe)):
         continue
     ended = clock.at
     while not probe.operations(False):

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from collectors.probe.files import disks
-from tests.collectors.probe.wire import Watch, decoded, said
+from tests.collectors.probe.wire import Watch, decoded, readings_of
 
 TABLE = rb"""22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 30 22 0:40 / /mnt/with\040space\134x ro,nosuid shared:3 master:1 - nfs4 server:/export rw,vers=4.2
@@ -47,7 +47,7 @@ def test_a_filesystem_that_was_remounted_read_only_is_read_only():
 
 
 def test_the_numbers_are_those_of_df(tmp_path: Path):
-    [reading] = said(disks.Disks({"disks": [str(tmp_path)]}))
+    [reading] = readings_of(disks.Disks({"disks": [str(tmp_path)]}))
     [sample] = reading.d
     output = subprocess.run(
         ["df", "-P", "-B1", tmp_path], capture_output=True, text=True, check=True, timeout=10
@@ -62,7 +62,7 @@ def test_the_numbers_are_those_of_df(tmp_path: Path):
 
 
 def test_a_filesystem_without_sizes_says_null_not_zero():
-    [reading] = said(disks.Disks({"disks": ["/proc"]}))
+    [reading] = readings_of(disks.Disks({"disks": ["/proc"]}))
     [sample] = reading.d
     assert (sample.filesystem, sample.state) == ("proc", "ok")
     assert (sample.total_bytes, sample.free_bytes, sample.total_inodes, sample.free_inodes) == (None,) * 4
@@ -70,12 +70,12 @@ def test_a_filesystem_without_sizes_says_null_not_zero():
 
 def test_a_link_is_followed_to_the_mount_it_leads_to(tmp_path: Path):
     (tmp_path / "link").symlink_to("/dev/shm")
-    [reading] = said(disks.Disks({"disks": [str(tmp_path / "link")]}))
+    [reading] = readings_of(disks.Disks({"disks": [str(tmp_path / "link")]}))
     assert reading.d[0].mount == "/dev/shm"
 
 
 def test_a_missing_path_names_the_nearest_parent_that_exists(tmp_path: Path):
-    [reading] = said(disks.Disks({"disks": [str(tmp_path / "runs" / "a")]}))
+    [reading] = readings_of(disks.Disks({"disks": [str(tmp_path / "runs" / "a")]}))
     [sample] = reading.d
     assert (sample.state, sample.total_bytes) == ("error", None)
     assert sample.error == f"does not exist; the nearest existing parent is {tmp_path}"
@@ -83,12 +83,12 @@ def test_a_missing_path_names_the_nearest_parent_that_exists(tmp_path: Path):
 
 def test_a_path_below_a_file_is_missing_too(tmp_path: Path):
     (tmp_path / "file").touch()
-    [reading] = said(disks.Disks({"disks": [str(tmp_path / "file" / "x")]}))
+    [reading] = readings_of(disks.Disks({"disks": [str(tmp_path / "file" / "x")]}))
     assert reading.d[0].error == f"does not exist; the nearest existing parent is {tmp_path}/file"
 
 
 def test_a_path_no_kernel_takes_is_an_error_and_nothing_else():
-    readings = said(disks.Disks({"disks": ["/tmp/a\0b", "/" + "x" * 300]}))
+    readings = readings_of(disks.Disks({"disks": ["/tmp/a\0b", "/" + "x" * 300]}))
     assert [reading.d[0].state for reading in readings] == ["error", "error"]
     assert "embedded null" in readings[0].d[0].error
     assert readings[1].d[0].error == "file name too long"
@@ -103,16 +103,16 @@ def test_names_that_are_not_utf8_still_decode(tmp_path: Path):
     assert found.total_bytes > 0
 
 
-def test_a_path_is_looked_at_every_10_s_and_at_once_after_a_new_spec(tmp_path: Path):
+def test_a_path_is_read_every_10_s_and_at_once_after_a_new_spec(tmp_path: Path):
     watch = Watch()
     sense = disks.Disks({"disks": [str(tmp_path)]}, watch)
-    assert len(said(sense)) == 1
-    assert said(sense) == []
+    assert len(readings_of(sense)) == 1
+    assert readings_of(sense) == []
     watch.at += 9.9
-    assert said(sense) == []
+    assert readings_of(sense) == []
     watch.at += 0.1
-    assert len(said(sense)) == 1
+    assert len(readings_of(sense)) == 1
     sense.configure({"disks": [str(tmp_path), "/"]})
     assert [name for name, _ in sense.operations(slow=False)] == [f"disk:{tmp_path}", "disk:/"]
     sense.configure({})
-    assert said(sense) == []
+    assert readings_of(sense) == []

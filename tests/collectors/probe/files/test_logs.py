@@ -12,7 +12,7 @@ import pytest
 
 from collectors.probe.files import tail
 from collectors.probe.files.logs import Logs
-from tests.collectors.probe.wire import Watch, decoded, said
+from tests.collectors.probe.wire import Watch, decoded, readings_of
 
 
 class Log:
@@ -24,7 +24,7 @@ class Log:
 
     def chunks(self, slow: bool = False, after: float = 2.0) -> list[Any]:
         self.watch.at += after
-        return said(self.sense, slow)
+        return readings_of(self.sense, slow)
 
     def chunk(self, slow: bool = False, after: float = 2.0) -> Any:
         [chunk] = self.chunks(slow, after)
@@ -48,7 +48,7 @@ def test_it_begins_with_the_whole_lines_of_the_last_64_kib(path: Path):
     assert chunk.mtime == path.stat().st_mtime
 
 
-def test_new_lines_are_told_and_silence_is_told_on_the_slow_tick(path: Path):
+def test_new_lines_are_reported_and_silence_is_reported_on_the_slow_tick(path: Path):
     path.write_text("a\nb\n")
     log = Log(path)
     assert log.chunk().lines == ("a", "b")
@@ -72,7 +72,7 @@ def test_a_bar_without_newlines_is_followed_as_the_partial_line(path: Path):
         assert log.chunk().partial == f"{percent:3d}%|"
 
 
-def test_truncation_is_told_and_read_from_the_start(path: Path):
+def test_truncation_is_reported_and_read_from_the_start(path: Path):
     path.write_text("old\n" * 100)
     log = Log(path)
     log.chunk()
@@ -81,7 +81,7 @@ def test_truncation_is_told_and_read_from_the_start(path: Path):
     assert (chunk.restarted, chunk.lines) == ("truncated", ("new 1", "new 2"))
 
 
-def test_truncation_to_nothing_is_told(path: Path):
+def test_truncation_to_nothing_is_reported(path: Path):
     path.write_text("old\n")
     log = Log(path)
     log.chunk()
@@ -373,7 +373,7 @@ def test_names_and_text_that_are_not_utf8_still_decode(tmp_path: Path):
     assert (chunk.lines, chunk.path) == (("\ufffd\ufffd step",), f"{tmp_path}/\ufffd.out")
 
 
-def test_a_broken_expression_is_told_and_the_log_goes_on(path: Path):
+def test_a_broken_expression_is_reported_and_the_log_goes_on(path: Path):
     path.write_text("x\n" * 300)
     chunk = Log(path, keep="step(").chunk()
     assert chunk.error.startswith("step lines are not kept in bursts: their expression is invalid: ")
@@ -392,9 +392,9 @@ def test_a_new_spec_keeps_the_place_of_logs_that_stay(tmp_path: Path):
     one.write_text("a\n")
     two.write_text("b\n")
     sense = Logs({"logs": [{"id": "x", "pattern": str(one)}, {"id": "y", "pattern": str(one)}]})
-    assert [c.lines for c in said(sense)] == [("a",), ("a",)]
+    assert [c.lines for c in readings_of(sense)] == [("a",), ("a",)]
     sense.configure({"logs": [{"id": "x", "pattern": str(one)}, {"id": "y", "pattern": str(two)}]})
-    assert [(c.id, c.lines) for c in said(sense)] == [("y", ("b",))]
+    assert [(c.id, c.lines) for c in readings_of(sense)] == [("y", ("b",))]
     assert [name for name, _ in sense.operations(slow=False)] == ["log:x", "log:y"]
 
 

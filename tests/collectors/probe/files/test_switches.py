@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from collectors.probe.files.switches import Switches
-from tests.collectors.probe.wire import said
+from tests.collectors.probe.wire import readings_of
 from tests.lab.probe import enterable
 
 
 def sample(path: Path | str) -> Any:
-    [reading] = said(Switches({"switches": [str(path)]}))
+    [reading] = readings_of(Switches({"switches": [str(path)]}))
     [found] = reading.s
     return found
 
 
-def test_an_absent_switch_is_told_as_absent(tmp_path: Path):
+def test_an_absent_switch_is_reported_as_absent(tmp_path: Path):
     found = sample(tmp_path / "kill")
     assert (found.exists, found.error, found.text, found.mtime) == (False, None, None, None)
 
@@ -42,31 +42,31 @@ def test_at_most_500_bytes_are_read_and_no_character_is_cut(tmp_path: Path):
     assert sample(kill).text == "a\ufffd\x1b[31m"
 
 
-def test_it_is_told_once_then_when_it_changes_and_on_every_slow_tick(tmp_path: Path):
+def test_it_is_reported_once_then_when_it_changes_and_on_every_slow_tick(tmp_path: Path):
     kill = tmp_path / "kill"
     sense = Switches({"switches": [str(kill)]})
-    assert [r.s[0].exists for r in said(sense)] == [False]
-    assert said(sense) == []
+    assert [r.s[0].exists for r in readings_of(sense)] == [False]
+    assert readings_of(sense) == []
     kill.touch()
-    assert [r.s[0].exists for r in said(sense)] == [True]
-    assert said(sense) == []
-    assert [r.s[0].exists for r in said(sense, slow=True)] == [True]
+    assert [r.s[0].exists for r in readings_of(sense)] == [True]
+    assert readings_of(sense) == []
+    assert [r.s[0].exists for r in readings_of(sense, slow=True)] == [True]
     kill.write_text("by me")
-    assert [r.s[0].text for r in said(sense)] == ["by me"]
+    assert [r.s[0].text for r in readings_of(sense)] == ["by me"]
     kill.unlink()
-    assert [r.s[0].exists for r in said(sense)] == [False]
+    assert [r.s[0].exists for r in readings_of(sense)] == [False]
 
 
 def test_a_new_spec_tells_the_new_switch_and_keeps_quiet_about_those_that_stay(tmp_path: Path):
     sense = Switches({"switches": [str(tmp_path / "kill")]})
-    assert len(said(sense)) == 1
+    assert len(readings_of(sense)) == 1
     sense.configure({"switches": [str(tmp_path / "kill"), str(tmp_path / "save")]})
-    assert [r.s[0].path for r in said(sense)] == [str(tmp_path / "save")]
+    assert [r.s[0].path for r in readings_of(sense)] == [str(tmp_path / "save")]
     names = [name for name, _ in sense.operations(slow=False)]
     assert names == [f"switch:{tmp_path}/kill", f"switch:{tmp_path}/save"]
 
 
-def test_a_missing_folder_is_told_because_nobody_could_arm_the_switch(tmp_path: Path):
+def test_a_missing_folder_is_reported_because_nobody_could_arm_the_switch(tmp_path: Path):
     found = sample(tmp_path / "no" / "such" / "kill")
     assert found.exists is False
     assert found.error == f"its folder {tmp_path}/no/such does not exist; the nearest existing parent is {tmp_path}"

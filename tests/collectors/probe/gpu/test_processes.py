@@ -18,7 +18,7 @@ USR1 = 1 << signal.SIGUSR1 - 1
 CATCHES = "import signal, sys; input(); signal.signal(signal.SIGUSR1, print); print('set', flush=True); input()"
 
 
-def test_the_signals_that_a_process_catches_are_told_as_they_are_now():
+def test_the_signals_that_a_process_catches_are_reported_as_they_are_now():
     card: Any = SimpleNamespace(index=0, running=[])
     processes = Processes()
     with subprocess.Popen([sys.executable, "-c", CATCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
@@ -38,7 +38,7 @@ def test_the_signals_that_a_process_catches_are_told_as_they_are_now():
     assert processes.of(card)[0]["caught"] is None, "it is gone"
 
 
-def test_a_status_without_the_line_tells_nothing(tmp_path: Path):
+def test_a_status_without_the_line_reports_nothing(tmp_path: Path):
     folder = tmp_path / "proc" / "7"
     folder.mkdir(parents=True)
     (folder / "status").write_text("Name:\tx\n")

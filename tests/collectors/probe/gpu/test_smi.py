@@ -136,7 +136,7 @@ def test_a_gpu_that_is_no_longer_listed_has_vanished(running: RunningProbe, smi:
         "No devices were found",
     ],
 )
-def test_a_call_that_fails_whole_is_said_in_its_own_words(running: RunningProbe, smi: FakeSmi, words: str) -> None:
+def test_a_call_that_fails_whole_is_reported_in_its_own_words(running: RunningProbe, smi: FakeSmi, words: str) -> None:
     running.wait(GpuSamples, whole)
     smi.say(query=words + "\n", status="9\n")
     assert running.wait(Trouble, lambda line: line.part == "gpu").text == words.partition("\n")[0]

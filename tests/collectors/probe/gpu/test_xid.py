@@ -101,13 +101,13 @@ def test_a_new_worker_repeats_no_record(kmsg: Path) -> None:
     os.close(writer)
 
 
-def test_a_kernel_log_that_may_not_be_read_says_nothing(tmp_path: Path) -> None:
+def test_a_kernel_log_that_may_not_be_read_reports_nothing(tmp_path: Path) -> None:
     log = KernelLog(str(tmp_path / "none"))
     assert log.file is None
     assert log.faults(1.0) == []
 
 
-def test_one_fault_told_by_two_is_said_once() -> None:
+def test_one_fault_reported_twice_is_reported_once() -> None:
     deduplicator = Deduplicator(Watch())
     assert deduplicator.is_new(3, 79, "kernel")
     assert not deduplicator.is_new(3, 79, "nvml")
@@ -115,7 +115,7 @@ def test_one_fault_told_by_two_is_said_once() -> None:
     assert not deduplicator.is_new(4, 79, "kernel")
 
 
-def test_three_faults_told_by_two_are_three() -> None:
+def test_three_faults_reported_twice_are_three() -> None:
     deduplicator = Deduplicator(Watch())
     assert [deduplicator.is_new(0, 31, "kernel") for _ in range(3)] == [True] * 3
     assert [deduplicator.is_new(0, 31, "nvml") for _ in range(4)] == [False] * 3 + [True]

@@ -164,7 +164,7 @@ def test_it_says_who_it_is_and_how_the_host_is(shell: str, start: Any):
     assert fallback.stderr() == ""
 
 
-def test_disks_are_those_of_statvfs_and_errors_are_told(shell: str, start: Any, tmp_path: Path):
+def test_disks_are_those_of_statvfs_and_errors_are_reported(shell: str, start: Any, tmp_path: Path):
     disks = {}
     fallback = start(shell, str(tmp_path), str(tmp_path / "no"), "/proc")
     while len(disks) < 3:
@@ -217,7 +217,7 @@ def test_gpus_are_read_by_nvidia_smi_and_what_it_refuses_is_null(shell: str, sta
         ("handle", "Unable to determine the device handle for GPU0000:4F:00.0: Unknown Error", False),
     ],
 )
-def test_one_bad_gpu_is_told_and_the_other_goes_on(shell: str, start: Any, story: str, error: str, lost: bool):
+def test_one_bad_gpu_is_reported_and_the_other_goes_on(shell: str, start: Any, story: str, error: str, lost: bool):
     sample = start(shell, story=story).first(readings.GpuSamples)
     assert (sample.g[0].error, sample.g[0].temperature_c) == (None, 41)
     assert (sample.g[1].error, sample.g[1].lost, sample.g[1].temperature_c) == (error, lost, None)
@@ -257,13 +257,13 @@ def test_gpus_that_nothing_reads_are_counted_on_the_pci_bus(shell: str, start: A
     assert (facts.g, facts.expected) == ((), 2)
 
 
-def test_a_hung_nvidia_smi_is_told_and_the_rest_goes_on(shell: str, start: Any):
+def test_a_hung_nvidia_smi_is_reported_and_the_rest_goes_on(shell: str, start: Any):
     fallback = start(shell, "/", story="hung", TRAINMON_PATIENCE="1")
     assert fallback.first(readings.Trouble).text == "nvidia-smi does not answer"
     assert fallback.first(readings.HostSample)
 
 
-def test_a_hung_disk_is_told_and_the_rest_goes_on(shell: str, start: Any, tmp_path: Path):
+def test_a_hung_disk_is_reported_and_the_rest_goes_on(shell: str, start: Any, tmp_path: Path):
     mount = HungMount.at(tmp_path / "dead", tmp_path)
     mount.hang()
     mine = {name: value for name, value in mount.env.items() if name.startswith(("LD_", "HUNG_"))}
