@@ -144,7 +144,7 @@ def test_a_greeting_that_comes_before_the_stream_is_there_is_answered() -> None:
     until(lambda: shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",))))
 
 
-def test_a_node_that_has_not_greeted_is_reported_nothing() -> None:
+def test_a_node_that_has_not_greeted_is_sent_nothing() -> None:
     shell = FakeShell()
     host = Host(shell)
     host.watch.tick()
@@ -301,7 +301,7 @@ def test_the_lease_is_renewed_every_twenty_seconds() -> None:
     assert shell.written[before:] == bundle.LEASE * 2
 
 
-def test_a_new_spec_is_reported_to_the_running_probe_once() -> None:
+def test_a_new_spec_is_sent_to_the_running_probe_once() -> None:
     shell = FakeShell()
     host = Host(shell)
     host.connected(shell)
