@@ -1,6 +1,6 @@
 """The wire format between a probe and this program, version 1: NDJSON, one tagged object per line.
 
-The probe (collectors/probe/agent.py) prints them, `DECODER` reads them. Times are the node's own clock. A field that
+The probe (collectors/probe/worker.py) prints them, `DECODER` reads them. Times are the node's own clock. A field that
 a driver or kernel refuses is null, never 0. Samples that come every period are arrays, to keep a line in one packet.
 """
 
