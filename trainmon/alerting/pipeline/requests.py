@@ -58,7 +58,7 @@ def _acknowledge(request: AlertRequest, alert: Alert | None, now: Instant) -> Re
     if alert is None or not alert.is_open:
         return Result(refused=f"{request.alert} is not an open alert")
     if (request.verb == "unack") == (alert.acknowledged_by is None):
-        return Result()
+        return Result()  # it is so already
     by, why = clean(request.by, TEXT_AT_MOST), clean(request.why, TEXT_AT_MOST)
     if request.verb == "unack":
         opened = replace(alert, acknowledged_by=None, acknowledged_at=None, acknowledged=None)
