@@ -62,7 +62,7 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         screen.keys("d")
         screen.until_shown("Fetch 2 samples")
         screen.keys("\r")
-        screen.until_shown("2 samples of video saved")
+        screen.until_shown("saved 2 samples of video")
         assert found_in(product.home) == media(second)
         assert screen.leave() < QUICK
 
