@@ -235,7 +235,7 @@ async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() 
 
         await pilot.press("slash", *"zzz", "enter")
         await settled(pilot)
-        assert "no line has “zzz”" in text_of(app)
+        assert "no match for “zzz”" in text_of(app)
 
 
 async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None:

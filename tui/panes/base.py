@@ -269,11 +269,11 @@ class Edge(SpanLine):
 def title_spans(number: str, name: str, left: str, right: str, width: int) -> tuple[Span, ...]:
     """The top of a frame, exactly `width` cells. The text at its right end is cut last."""
     head = f" {number} {name} " if number else f" {name} "
-    room = max(0, width - 4 - cell_width(head))
-    end = f" {right} " if right and cell_width(right) + 2 <= room else ""
-    room -= cell_width(end)
-    middle = f"{shorten(left, room - 3)} " if left and room > 8 else ""
-    rule = "─" * max(0, room - cell_width(middle))
+    space = max(0, width - 4 - cell_width(head))
+    end = f" {right} " if right and cell_width(right) + 2 <= space else ""
+    space -= cell_width(end)
+    middle = f"{shorten(left, space - 3)} " if left and space > 8 else ""
+    rule = "─" * max(0, space - cell_width(middle))
     return (
         Span("╭─", "rule"), Span(head, "title"), Span(middle), Span(rule, "rule"), Span(end, "dim"), Span("─╮", "rule"),
     )  # fmt: skip

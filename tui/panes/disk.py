@@ -72,7 +72,7 @@ def disk_story(shown: ShownDisk, now: Instant) -> str:
     disk, ends = shown.disk, shown.full_at or shown.disk.full_at
     if disk.state != "ok":
         return clean(f"{shown.name}: {unanswered(disk, now)}")
-    where = f"seen by {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
+    where = f"mounted on {len(shown.hosts)} hosts" if len(shown.hosts) > 1 else f"on {disk.host}"
     has_inodes = disk.total_inodes is not None and disk.free_inodes is not None
     parts = (
         f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {where}",
@@ -95,14 +95,14 @@ def quota_story(quota: Quota, now: Instant) -> str:
     ]
     graces = [f"soft limit: {g}" for one in quota.allowances for g in (one.bytes_grace, one.inodes_grace) if g]
     text = ", ".join([*limits, *graces]) or ("no limit" if quota.allowances else "none is set")
-    return f"quota: {text}, asked {age(now - quota.at)} ago"
+    return f"quota: {text}, read {age(now - quota.at)} ago"
 
 
 def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
     """The assumption of a forecast, and its range where other users write as well."""
     forecast = shown.disk.forecast
     if forecast is None or forecast.full_at != ends:
-        return " at this pace"
+        return " at this rate"
     if not is_shared(shown.disk):
         return f", {forecast.description}"
     first = "?" if forecast.earliest is None else age(forecast.earliest - now)

@@ -56,8 +56,8 @@ class HeaderLine(Horizontal):
     def again(self) -> None:
         """Draw the last State again: its size or a flag has changed."""
         if self._state is not None and self.size.width:
-            words = flags(self._state, paused=self.paused, silent_for=self.silent_for)
-            self.status.set_spans(header(self._state, self.size.width - TIME_WIDTH - 1, words))
+            shown = flags(self._state, paused=self.paused, silent_for=self.silent_for)
+            self.status.set_spans(header(self._state, self.size.width - TIME_WIDTH - 1, shown))
             self.time.set_spans((Span(clock(self._changed_at), "dim"),))
 
     def on_resize(self) -> None:
@@ -103,22 +103,22 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     """The line, at most `width` cells. Cluster names are cut first, then sources."""
     left = [Span("trainmon", "bold"), *(Span(f"  {flag}", "accent bold") for flag in flags)]
     left += [Span(f"  {span.text}", span.style) for span in urgent_counts(state)]
-    room = width - aligned_width(left)
+    space = width - aligned_width(left)
     sender = sender_flag(state)
-    is_kept = room > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
-    room -= aligned_width([sender]) if is_kept else 0
-    runs = verdicts(state.runs.values(), room)
-    sources = source_words(state, room - aligned_width(runs), AGED)
+    is_kept = space > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
+    space -= aligned_width([sender]) if is_kept else 0
+    runs = verdicts(state.runs.values(), space)
+    sources = source_words(state, space - aligned_width(runs), AGED)
     if aligned_width(sources) < aligned_width(source_words(state, width, AGED)):
         runs = [span for span in runs if span.style in TROUBLED] or runs
-        sources = source_words(state, room - aligned_width(runs), AGED)
-    room -= aligned_width((*runs, *sources))
-    last = [sender] if is_kept or aligned_width([sender]) <= room else []
+        sources = source_words(state, space - aligned_width(runs), AGED)
+    space -= aligned_width((*runs, *sources))
+    last = [sender] if is_kept or aligned_width([sender]) <= space else []
     counted = source_words(state, width - aligned_width((*left, *runs, *sources, *last)), COUNTED)
     right = (*runs, *sources, *counted, *last)
-    room = width - aligned_width((*left, *right))
+    space = width - aligned_width((*left, *right))
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
-    return (*left, *([Span("  " + shorten(names, room - 2), "dim")] if names and room > 6 else []), *right)
+    return (*left, *([Span("  " + shorten(names, space - 2), "dim")] if names and space > 6 else []), *right)
 
 
 def aligned_width(spans: Iterable[Span]) -> int:
@@ -153,16 +153,16 @@ def source_words(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNT
     longest; the ages of the queue and of W&B's oldest answer; how many of the other sources answer."""
     spans: list[Span] = []
     for kind in kinds:
-        wanted = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
-        if not wanted:
+        sources = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
+        if not sources:
             continue
-        well = sum(source.health == "ok" for source in wanted)
-        short = f"  {'ssh' if kind == 'node' else kind} {well}/{len(wanted)}"
-        text = AGE_TEXTS[kind](wanted, state.at) if kind in AGE_TEXTS else short + longest_silent(wanted, state.at)
+        well = sum(source.health == "ok" for source in sources)
+        short = f"  {'ssh' if kind == 'node' else kind} {well}/{len(sources)}"
+        text = AGE_TEXTS[kind](sources, state.at) if kind in AGE_TEXTS else short + longest_silent(sources, state.at)
         fitting = next((one for one in (text, short) if cell_width(one) <= width), None)
         if fitting is None:
             break
-        spans.append(Span(fitting, "" if well == len(wanted) else "warn"))
+        spans.append(Span(fitting, "" if well == len(sources) else "warn"))
         width -= cell_width(fitting)
     return tuple(spans)
 
@@ -237,9 +237,9 @@ class Strip(Heading):
         self._state = state
         width = self.app.size.width
         worst = tuple((one.id, one.severity) for one in most_urgent(state)[:AT_MOST])
-        wanted = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
-        if wanted != self._drawn:
-            self._drawn = wanted
+        key = (worst, len(state.alerts), state.ledger, state.at // AGES_EVERY, width)
+        if key != self._drawn:
+            self._drawn = key
             spans = alert_strip(state, width - GUTTER)
             self.set_spans(spans)
             self.display = bool(spans)
@@ -259,14 +259,14 @@ def alert_strip(state: State, width: int = 240) -> tuple[Span, ...]:
         return tuple(spans)
     spans += [Span("  ")] * bool(spans)
     hint = HINT if width >= HINT_FROM else ""
-    room = width - width_of(spans) - cell_width(hint)
-    shown = urgent[: max(1, min(AT_MOST, room // (LEAST + 2)))]
+    space = width - width_of(spans) - cell_width(hint)
+    shown = urgent[: max(1, min(AT_MOST, space // (LEAST + 2)))]
     more = f"  +{len(urgent) - len(shown)}" if len(urgent) > len(shown) else ""
-    room -= cell_width(more)
+    space -= cell_width(more)
     for left in range(len(shown), 0, -1):
-        entry = alert_entry(shown[-left], state, (room - 2 * (left - 1)) // left)
+        entry = alert_entry(shown[-left], state, (space - 2 * (left - 1)) // left)
         spans += [*entry, *[Span("  ")] * (left > 1)]
-        room -= width_of(entry) + 2 * (left > 1)
+        space -= width_of(entry) + 2 * (left > 1)
     return (*spans, *([Span(more + hint, "dim")] if more or hint else []))
 
 

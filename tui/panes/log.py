@@ -111,7 +111,7 @@ def log_title(run: str, log: Log, width: int) -> str:
 def view_status(view: LogView, log: Log, now: Instant) -> str:
     """`follow  12s ago`: the mode of the view, and the age of the last line."""
     age = "" if log.at is None else f"{calm_age(now - log.at)} ago"
-    parts = ("follow" if view.following else "held", "wrap" if view.wrapping else "", age)
+    parts = ("follow" if view.following else "paused", "wrap" if view.wrapping else "", age)
     return "  ".join(part for part in parts if part)
 
 
@@ -121,7 +121,7 @@ def notes(view: LogView, log: Log) -> str:
     parts = (
         clean(log.error or ""),
         f"+{log.dropped:,} lines dropped: the log grew too fast" if log.dropped else "",
-        f"no line has “{view.needle}”" if view.needle and view.hit is None else "",
-        f"{below:,} lines below  f follows" if not view.following and view.text.lines else "",
+        f"no match for “{view.needle}”" if view.needle and view.hit is None else "",
+        f"{below:,} lines below; f follows" if not view.following and view.text.lines else "",
     )
     return "  ·  ".join(part for part in parts if part)

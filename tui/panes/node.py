@@ -115,11 +115,11 @@ class PlotPane(NodePane):
 
     def draw(self, state: State, width: int) -> None:
         height, node = self.body.size.height, state.nodes.get(self.node)
-        wanted = (self.gpu, width, height)
-        if wanted == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
+        key = (self.gpu, width, height)
+        if key == self._drawn and 0 <= state.at - self._drawn_at < REDRAW_EVERY:
             return
         self.body.display, self.lines.display = True, False
-        self._drawn, self._drawn_at = wanted, state.at
+        self._drawn, self._drawn_at = key, state.at
         self.caption(f"gpu{self.gpu}")
         gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
         shown = axes(gpu)[: max(1, min(4, width // (LEAST_WIDTH + 2)))]

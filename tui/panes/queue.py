@@ -168,7 +168,7 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         whose = f"of {', '.join(map(clean, users))}" if users else "of yours"
-        found = [Span(f"No job {whose} runs or waits.", "dim")]
+        found = [Span(f"No job {whose} is running or waiting.", "dim")]
     return [Row(f"{SENTENCE}{index}", (span,)) for index, span in enumerate(found)]
 
 

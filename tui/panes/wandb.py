@@ -141,9 +141,9 @@ class WandbPane(Pane):
             return
         shape = layout(width, self.box.content_size.height)
         is_beside = shape.table == "beside"
-        room = shape.width if is_beside else width - 1
-        phase = state_spans(run.wandb, state.at, room, stale=problem is not None)
-        gap = Span(" " * (room + 1 - width_of(phase)))
+        space = shape.width if is_beside else width - 1
+        phase = state_spans(run.wandb, state.at, space, stale=problem is not None)
+        gap = Span(" " * (space + 1 - width_of(phase)))
         self.head(*phase, *((gap, *head(table_width(shape))) if is_beside else ()))
         self._arrange(shape)
         over = notes(run.wandb, problem, state.at, shape.width - 2)[: shape.height // 3]

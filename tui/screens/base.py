@@ -115,7 +115,7 @@ class StateScreen(Once[None]):
         show_page = partial(app.notify, scrub(page), timeout=20, markup=False)
         if can_open(os.environ) and is_page(page):
             show_page(title="opening in your browser", timeout=4)
-            failed = partial(show_page, title="no browser opened; W&B page")
+            failed = partial(show_page, title="could not open a browser; W&B page")
             open_page(page, lambda opened: opened or app.call_later(failed))
         else:
             show_page(title="W&B page")

@@ -24,7 +24,7 @@ ACTING = "Actions: each shows its plan first; Close is the default"
 COMMON = {"app", "main", "back", "moves"}
 
 SIGNS = (
-    ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "look at this number"),
+    ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "this value needs attention"),
     ("+", "marked: actions apply to all marked rows"),
     ("dim", "old data: no update for three periods"),
 )  # fmt: skip

@@ -135,13 +135,13 @@ class MainScreen(PaneScreen):
     def fit(self) -> None:
         """Arrange the panes for this size, focus and zoom, if that changed."""
         width, height = self.app.size
-        wanted = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
-        hidden = what_is_hidden(wanted.hidden, width) if is_tiny(width, height) else ""
-        self.foot.at(self.place, "zoomed  z goes back" if self.zoomed else hidden)
-        if wanted != self.shape:
-            self.shape = wanted
+        new = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
+        hidden = what_is_hidden(new.hidden, width) if is_tiny(width, height) else ""
+        self.foot.at(self.place, "zoomed; z restores" if self.zoomed else hidden)
+        if new != self.shape:
+            self.shape = new
             with self.app.batch_update():
-                self.body.show_columns(wanted.columns)
+                self.body.show_columns(new.columns)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():

@@ -73,12 +73,12 @@ WANTS_NODE = "acts on a node: put the cursor on one, in 2 GPUs or 7 Queue"
 
 def action_request(verb: Verb, subjects: Sequence[Subject], state: State, now: Instant) -> ActionRequest | str:
     """The request for these rows, or in a sentence why the key means nothing here."""
-    wanted = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
-    if not wanted:
+    matching = [subject for subject in subjects if (subject[0] == "node") == (verb == "exclude")]
+    if not matching:
         return f"{key_of(verb)} {WANTS_NODE if verb == 'exclude' else WANTS_RUN}"
     # of a job, its run; the plan refuses a job that belongs to none
     run_of = {key: run.name for run in state.runs.values() for key in run.jobs} if verb in OF_RUNS else {}
-    names = tuple(dict.fromkeys(run_of.get(key, key) if kind == "job" else key for kind, key in wanted))
+    names = tuple(dict.fromkeys(run_of.get(key, key) if kind == "job" else key for kind, key in matching))
     verb = hold_or_release(state, names) if verb == "hold" else verb
     return ActionRequest(verb=verb, subjects=names, requested_at=now)
 

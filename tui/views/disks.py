@@ -175,9 +175,9 @@ NOTE = 12
 def disk_layout(width: int, names: Iterable[str], *, usable: bool) -> Table[ShownDisk, Instant]:
     """The columns of a width. Paths get what they need as far as there is room."""
     columns = tuple(c for c in COLUMNS if c.from_width <= width and (usable or c is not USABLE))
-    room = Table(width, 0, columns).rest
+    space = Table(width, 0, columns).rest
     longest = max((cell_width(name) for name in names), default=4) + 1
-    return Table(width, max(4, min(longest, room - (NOTE if room > 30 else 0))), columns)
+    return Table(width, max(4, min(longest, space - (NOTE if space > 30 else 0))), columns)
 
 
 def disk_head(table: Table[ShownDisk, Instant]) -> tuple[Span, ...]:

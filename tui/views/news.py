@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 from trainmon.lib import Instant, clean, counted, duration
 from trainmon.model import Alert, Leadership, Milestone, Record, State
 from tui.views.alerts import is_muted
+from tui.views.alerts.status import ONLY_SHOWS
 
 Severity = Literal["information", "warning", "error"]
 
@@ -42,7 +43,7 @@ def action_toasts(before: State | None, after: State) -> list[Toast]:
         return toasts
     ranked = sorted(toasts, key=lambda toast: ("error", "warning", "information").index(toast.severity))
     rest = len(toasts) - AT_ONCE + 1
-    return [*ranked[: AT_ONCE - 1], Toast("and more", f"{rest} more changes of actions")]
+    return [*ranked[: AT_ONCE - 1], Toast("more", f"{rest} more action changes")]
 
 
 def changes(before: Record, after: Record) -> Iterator[Toast]:
@@ -101,7 +102,7 @@ def alert_toasts(before: State | None, after: State, notified: Container[str] = 
     toasts = [Toast(f"CRITICAL  {clean(one.rule, 60)}", clean(one.summary, 400), "error") for one in new]
     rest = len(toasts) - CRITICAL_AT_ONCE + 1
     if rest > 1:
-        more = Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: 5 shows all", "error")
+        more = Toast("CRITICAL", f"{counted(rest, 'more critical alert')}: press 5 for all", "error")
         toasts = [*toasts[: CRITICAL_AT_ONCE - 1], more]
     return AlertNews(
         (*toasts, *acknowledged(before, after), *sender_toasts(before.leadership, after.leadership)), bool(new)
@@ -145,7 +146,7 @@ def sender_toasts(was: Leadership, now: Leadership) -> Iterator[Toast]:
         why = clean(f"{was.where} no longer sends notifications; this program sends them now", 200)
         yield Toast("alerts", f"{why}. {clean(now.words or '', 200)}".removesuffix(". "), "warning")
     elif was.holder == "us" and now.holder == "daemon":
-        text = f"{now.where} sends notifications again; this program only shows alerts and rings"
+        text = f"{now.where} sends notifications again; {ONLY_SHOWS}"
         yield Toast("alerts", clean(text, 200))
     elif now.words and now.words != was.words:
         yield Toast("alerts", clean(now.words, 400), "warning")

@@ -88,7 +88,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     if found.bytes is not None:
         yield fact("size", f"{size(found.bytes)} each", width)
     yield from optional_fact("left out", found.note, width, "dim")
-    yield fact("looked at", f"{calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
+    yield fact("checked", f"{calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
 
 
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:
@@ -96,7 +96,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     last, progress = found.committed, run.progress
     if last is None:
         if found.error is None:
-            yield fact("checkpoint", "none is committed", width, "" if found.problem is None else "crit")
+            yield fact("checkpoint", "no committed checkpoint", width, "" if found.problem is None else "crit")
         if found.at_risk(progress.step):
             yield fact("at risk", f"all {count(progress.step)} steps", width, "warn")
         return
@@ -108,7 +108,7 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         steps = progress.step - last.step
         step_s = progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""
-        ahead = f"nothing; {count(-steps)} steps ahead of the log"
+        ahead = f"nothing: the checkpoint is {count(-steps)} steps ahead of the log"
         yield fact("at risk", f"{count(steps)} steps{lost}" if steps >= 0 else ahead, width, "dim" if steps < 0 else "")
 
 

@@ -10,7 +10,7 @@ from tui.style import NOT_APPLICABLE, UNKNOWN, Span, pad
 from tui.widgets import Row
 
 AGES_EVERY: Seconds = 10.0
-"""How often the ages in a text that did not change otherwise are drawn anew: most change every second."""
+"""How often a text is redrawn in which only ages changed: most ages change every second."""
 
 Entry = TypeVar("Entry")
 """What a row is about."""

@@ -23,7 +23,7 @@ PHASE_TEXTS: Mapping[GroupPhase, str] = {
     "waiting": "none is active",
     "overdue": "OVERDUE: none is active",
     "ended": "ended",
-    "none": "none was seen",
+    "none": "no run found",
 }
 
 

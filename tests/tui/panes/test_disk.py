@@ -100,7 +100,7 @@ def test_a_network_filesystem_that_many_see_is_one_line() -> None:
     shown = ordered_disks(state(disks=(*many, *local)), "name")
     assert [each.name for each in shown] == ["/scratch", "n0:/tmp", "n1:/tmp"]
     assert len(shown[0].hosts) == 64
-    assert "seen by 64 hosts" in disk_story(shown[0], NOW)
+    assert "mounted on 64 hosts" in disk_story(shown[0], NOW)
     assert shown[0].disk.at == NOW
 
 
@@ -185,13 +185,13 @@ def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame
     assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
-    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, asked 1m ago" in disk_story(shown, NOW)
+    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, read 1m ago" in disk_story(shown, NOW)
 
 
 def test_no_quota_is_said_to_be_none() -> None:
     none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=none),)))
-    assert "quota: none is set, asked 1m ago" in disk_story(shown, NOW)
+    assert "quota: none is set, read 1m ago" in disk_story(shown, NOW)
 
 
 def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:

@@ -308,9 +308,9 @@ def said(state: State, view: str = "all", wanted: str = "") -> list[str]:
 def test_an_empty_queue_says_whose_it_is() -> None:
     empty = msgspec.structs.replace(queued(), jobs={})
 
-    assert said(empty) == ["No job of ana, me runs or waits."]
+    assert said(empty) == ["No job of ana, me is running or waiting."]
     assert said(msgspec.structs.replace(empty, clusters={"prod": cluster(users=())})) == [
-        "No job of yours runs or waits."
+        "No job of yours is running or waiting."
     ]
 
 

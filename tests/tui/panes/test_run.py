@@ -158,7 +158,7 @@ def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() ->
         "torn          step 11,700: no metadata, and nobody writes it",
         "saving        takes 40s every 34m (500 steps) = 1.95 % of the time",
         "size          1.2T each",
-        "looked at     20s ago on login1",
+        "checked       20s ago on login1",
     ]
 
 
@@ -173,7 +173,7 @@ def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() ->
     ))  # fmt: skip
 
     assert said(found)[:3] == [
-        "checkpoint    none is committed",
+        "checkpoint    no committed checkpoint",
         "at risk       all 12,880 steps",
         "problem       no committed checkpoint found",
     ]
@@ -192,7 +192,7 @@ def test_a_host_without_python_reads_no_checkpoints_and_says_so() -> None:
 
 def test_a_directory_that_cannot_be_listed_says_why_and_claims_nothing() -> None:
     assert saved(list=(), error="permission denied", resumes=None, save_s=None, every_s=None, bytes=None) == [
-        "checkpoint    permission denied", "looked at     20s ago on login1",
+        "checkpoint    permission denied", "checked       20s ago on login1",
     ]  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def test_what_a_driver_refuses_is_unknown() -> None:
 
 
 def test_a_gpu_that_never_came_has_a_line() -> None:
-    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == ["✗", "expected by the driver, never seen"]
+    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == ["✗", "listed by the driver, never read"]
 
 
 def test_old_numbers_are_dim() -> None:
@@ -130,7 +130,7 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
         "connection    silent 40s: no answer in 10 s",
         "what to do    try: ssh n",
         "next try      in 8s",
-        "bad lines     3 of the probe could not be parsed",
+        "bad lines     3 from the probe could not be parsed",
         "stderr        bash: warning",
     ]
 

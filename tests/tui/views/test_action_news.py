@@ -72,7 +72,7 @@ def test_a_plan_over_fifty_rows_shows_the_worst_and_counts_the_rest() -> None:
 
     assert len(toasts) == AT_ONCE
     assert toasts[0].severity == "error"
-    assert toasts[-1].text == "46 more changes of actions"
+    assert toasts[-1].text == "46 more action changes"
 
 
 def test_strangers_words_are_plain() -> None:

@@ -47,7 +47,7 @@ def test_of_many_at_once_the_rest_is_counted() -> None:
     said = alert_toasts(with_alerts(), many).toasts
 
     assert len(said) == 3
-    assert said[-1].text == "498 more critical alerts: 5 shows all"
+    assert said[-1].text == "498 more critical alerts: press 5 for all"
 
 
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
@@ -65,7 +65,7 @@ def test_who_tells_from_now_on_is_said() -> None:
 
     assert [toast.text for toast in gone] == ["bastion no longer sends notifications; this program sends them now"]
     assert [toast.text for toast in back] == [
-        "bastion sends notifications again; this program only shows alerts and rings"
+        "bastion sends notifications again; this program only shows alerts and rings the bell"
     ]
 
 

@@ -189,5 +189,5 @@ def test_wandb_that_answered_without_a_run_says_so() -> None:
 
     text = text_of(replace(state, runs={NAME: none}))
 
-    assert "phase         · none was seen" in text
+    assert "phase         · no run found" in text
     assert "              W&B has no run that matches team/project, group x" in text

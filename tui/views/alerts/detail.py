@@ -97,7 +97,7 @@ def alerts_of(run: str, state: State, width: int) -> Iterator[Line | Linked]:
         text = Span(shorten(safe(f"{one.rule}: {one.summary}"), width - LABEL - 7), "accent")
         mark = Span(f"{sign(one, state.at).text} {word} ", style)
         yield Linked(Link("alert", one.id), (*link_label("" if index else "alerts"), mark, text))
-    yield from more_fact(len(firing) - FIRING_SHOWN, width, ": 5 shows all")
+    yield from more_fact(len(firing) - FIRING_SHOWN, width, ": press 5 for all")
 
 
 def times(alert: Alert, now: Instant, width: int) -> Iterator[Line]:

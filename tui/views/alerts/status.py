@@ -27,7 +27,7 @@ more and resolves if that lasts."""
 
 def status_of(alert: Alert, now: Instant) -> AlertStatus:
     """What a person has to do. An acknowledged event is over."""
-    standings: tuple[tuple[bool, AlertStatus], ...] = (
+    statuses: tuple[tuple[bool, AlertStatus], ...] = (
         (not alert.is_open or (alert.event and alert.acknowledged_by is not None), "over"),
         (not alert.is_firing, "pending"),
         (alert.inhibited_by is not None, "hidden"),
@@ -35,7 +35,7 @@ def status_of(alert: Alert, now: Instant) -> AlertStatus:
         (alert.acknowledged_by is not None, "acknowledged"),
         (alert.phase == "firing", "open"),
     )
-    return next((name for applies, name in standings if applies), "ending")
+    return next((name for applies, name in statuses if applies), "ending")
 
 
 def is_muted(alert: Alert, now: Instant) -> bool:
@@ -128,18 +128,18 @@ STUCK_AFTER = 60.0
 """A sender whose loop has not run for this long counts as stopped."""
 
 
-def sender_text(duty: Leadership, now: Instant) -> Span:
+def sender_text(leader: Leadership, now: Instant) -> Span:
     """`here ok`, `bastion 9s ok`, `not sent`: which program sends notifications, and whether its loop runs."""
-    if duty.holder == "daemon" and duty.at is None:
-        return Span(clean(f"asking {duty.where}", 32))
-    if duty.holder == "nobody":
+    if leader.holder == "daemon" and leader.at is None:
+        return Span(clean(f"asking {leader.where}", 32))
+    if leader.holder == "nobody":
         return Span("not sent", "warn")
-    name = clean("here" if duty.holder == "us" else duty.where or duty.holder, 24)
-    passed = 0.0 if duty.at is None else max(0.0, now - duty.at)
+    name = clean("here" if leader.holder == "us" else leader.where or leader.holder, 24)
+    passed = 0.0 if leader.at is None else max(0.0, now - leader.at)
     if passed >= STUCK_AFTER:
         return Span(f"{name} silent {calm_age(passed)}", "crit")
-    age = "" if duty.holder == "us" or duty.at is None else f" {calm_age(passed - passed % 5)}"
-    return Span(f"{name}{age} {'!' if duty.words else 'ok'}", "warn" if duty.words else "")
+    age = "" if leader.holder == "us" or leader.at is None else f" {calm_age(passed - passed % 5)}"
+    return Span(f"{name}{age} {'!' if leader.words else 'ok'}", "warn" if leader.words else "")
 
 
 def sender(state: State) -> Span:
@@ -155,17 +155,20 @@ def broken_channels(channels: Iterable[Channel]) -> list[Channel]:
     return [one for one in channels if one.state == "broken"]
 
 
+ONLY_SHOWS = "this program only shows alerts and rings the bell"
+
+
 def sender_sentence(state: State) -> str:
     """The sender and its channels in a sentence."""
-    duty, names = state.leadership, [f"{one.name} ({one.type})" for one in state.channels.values()]
+    leader, names = state.leadership, [f"{one.name} ({one.type})" for one in state.channels.values()]
     by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]]"
     text = {
         "nobody": "No notifications are sent; alerts are only shown here",
         "us": f"This program sends notifications{by}",
-        "other": f"Another program on this machine ({duty.where}) sends notifications{by}",
-        "daemon": f"The daemon on {duty.where} sends notifications{by}; this program only shows alerts and rings",
-    }[duty.holder]
-    return clean(text + (f". {duty.words}" if duty.words else ""), 400)
+        "other": f"Another program on this machine ({leader.where}) sends notifications{by}",
+        "daemon": f"The daemon on {leader.where} sends notifications{by}; {ONLY_SHOWS}",
+    }[leader.holder]
+    return clean(text + (f". {leader.words}" if leader.words else ""), 400)
 
 
 # ---- silences ------------------------------------------------------------------------------------------------------
@@ -232,7 +235,7 @@ def alerts_about(
         and status_of(one, state.at) in TAKEN
         and (one.run in runs or one.node in nodes or disk_of(one) in disks)
     ]
-    first = {one.id: place for place, one in enumerate(urgent(found, state.at))}
+    first = {one.id: rank for rank, one in enumerate(urgent(found, state.at))}
     return tuple(one.id for one in sorted(found, key=lambda one: (first.get(one.id, len(first)), one.since, one.id)))
 
 

@@ -78,7 +78,7 @@ STATES = ("idle", "mixed", "allocated", "completing", "planned", "draining", "dr
 """The order of the counts. Other states come after them."""
 
 
-def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row]:
+def node_rows(state: State, width: int, query: str, *, every: bool) -> list[Row]:
     """One line per cluster with counts and spares, then its nodes: all, or only unusable ones."""
     found: list[Row] = []
     counts = {spare.cluster: spare for spare in spares(state)}
@@ -90,7 +90,7 @@ def node_rows(state: State, width: int, wanted: str, *, every: bool) -> list[Row
         stale = source is not None and source.health != "ok"
         title = f"nodes of {cluster}" if len(names) > 1 else "nodes"
         found.append(Row(CLUSTER + cluster, node_counts(title, nodes, counts.get(cluster), width, stale=stale)))
-        shown = filtered((node for node in nodes if every or not node.is_usable), wanted, searched)
+        shown = filtered((node for node in nodes if every or not node.is_usable), query, searched)
         shown.sort(key=lambda node: (node.is_usable, node_style(node) != "crit", natural_key(node.name)))
         longest = max((cell_width(clean(node.name)) for node in shown), default=0)
         found += [
@@ -122,10 +122,10 @@ def node_counts(
     order = [*(word for word in STATES if tally[word]), *sorted(word for word in tally if word not in STATES)]
     counts = "".join(f"  {tally[word]} {word}" for word in order)
     end = spare_count(spare)
-    room = width - cell_width(end.text)
+    space = width - cell_width(end.text)
     return (
-        Span(shorten(name, room), "dim"),
-        Span(shorten(counts, room - cell_width(name)), "dim" if stale else ""),
+        Span(shorten(name, space), "dim"),
+        Span(shorten(counts, space - cell_width(name)), "dim" if stale else ""),
         *([Span(end.text, "dim" if stale else end.style)] if end.text else []),
     )
 
@@ -146,15 +146,15 @@ def node_line(
 ) -> tuple[Span, ...]:
     """One node: name, state, reason; or its jobs."""
     style = node_style(node)
-    room = width - 2 - name_width
-    state = shorten(pad(clean(node_state(node)), STATE_WIDTH), room)
+    space = width - 2 - name_width
+    state = shorten(pad(clean(node_state(node)), STATE_WIDTH), space)
     text = node_reason(node, now) or clean("  ".join(f"{job.id} {job.name}" for job in jobs))
     return (
         Span(CRIT + " ", "crit") if node.lost_gpus else SIGNS[style],
         Span(pad(shorten(clean(node.name), name_width - 2), name_width),
              "dim" if stale else "bold" if style == "crit" else ""),
         Span(state, "dim" if stale else style),
-        Span(shorten("  " + text, room - cell_width(state)) if text else "",
+        Span(shorten("  " + text, space - cell_width(state)) if text else "",
              "dim" if stale else style if style == "crit" else ""),
     )  # fmt: skip
 

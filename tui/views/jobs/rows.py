@@ -150,8 +150,8 @@ def queue_layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
     narrow = width < ROOMY
     ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2
-    room = Table(width, 2, columns, ids).rest
-    return Table(width, max(6, min(names, max(2 * room // 5, 8), 32)), columns, max(3, ids))
+    space = Table(width, 2, columns, ids).rest
+    return Table(width, max(6, min(names, max(2 * space // 5, 8), 32)), columns, max(3, ids))
 
 
 def queue_head(table: QueueTable) -> tuple[Span, ...]:
@@ -172,18 +172,18 @@ def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
     if job.restarts and RESTARTS not in table.columns:
         parts.append(f"restart {job.restarts}")
     style = "dim" if entry.stale else "crit" if entry.short and narrow else reason.style
-    room = table.rest - 2
+    space = table.rest - 2
     return Row(job.key, (
         Span(symbol.text + " ", "dim" if entry.stale else symbol.style),
         Span(pad(shorten(entry.id(narrow=narrow), table.id - 1), table.id), plain),
         Span(pad(shorten(clean(job.name), table.name - 2), table.name), plain),
         *row_cells(table.columns, entry, now, plain),
-        Span("  " + shorten("; ".join(parts), room) if room > 3 else "", style),
+        Span("  " + shorten("; ".join(parts), space) if space > 3 else "", style),
     ))  # fmt: skip
 
 
 def queue_rows(entries: Iterable[QueueEntry], table: QueueTable, now: Instant, cache: RowCache) -> list[Row]:
-    """The rows of these jobs. Their times are drawn anew at different seconds: 2,000 rows take 120 ms."""
+    """The rows of these jobs. Their times are redrawn at different seconds: 2,000 rows take 120 ms."""
     return cache.rows(
         (entry.job.key, (entry, table, (now + entry.job.number % AGES_EVERY) // AGES_EVERY),
          partial(queue_row, entry, table, now))

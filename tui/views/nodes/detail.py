@@ -101,7 +101,7 @@ def gpu_head(width: int) -> tuple[Span, ...]:
 
 def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
     """One line a GPU. Lost GPUs and GPUs that were never seen have one too."""
-    never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("expected by the driver, never seen", width - 6), "crit"))
+    never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("listed by the driver, never read", width - 6), "crit"))
     return [
         *(Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)) for gpu in node.gpus),
         *(Row(f"missing{number}", never) for number in range(missing_gpus(node))),
@@ -115,10 +115,10 @@ def gpu_line(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> tuple[Span, 
         text = f"{gpu.state.upper()}  {safe(gpu.error or '')}{last_xid}"
         return (Span(f"{gpu.index:>4}", "bold"), Span("  " + shorten(text, width - 6), "crit"))
     spans = row_cells(columns(width), gpu, now, "dim" if stale else "")
-    room = width - width_of(spans)
+    space = width - width_of(spans)
     slowed = slowing(gpu.throttle)
-    if gpu.throttle and room > 6:
-        text = shorten(", ".join(slowed or gpu.throttle), room - 2)
+    if gpu.throttle and space > 6:
+        text = shorten(", ".join(slowed or gpu.throttle), space - 2)
         spans.append(Span("  " + text, "warn" if slowed and not stale else "dim"))
     return tuple(spans)
 
@@ -159,7 +159,7 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
         if source.retry_at is not None and source.retry_at > now:
             yield fact("next try", f"in {age(source.retry_at - now)}", width)
     if source.bad_lines:
-        yield fact("bad lines", f"{count(source.bad_lines)} of the probe could not be parsed", width, "warn")
+        yield fact("bad lines", f"{count(source.bad_lines)} from the probe could not be parsed", width, "warn")
     if source.stderr:
         yield fact("stderr", safe(source.stderr), width, "warn")
 

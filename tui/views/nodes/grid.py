@@ -84,26 +84,26 @@ def join_flags(flags: Sequence[Span], width: int) -> tuple[Span, ...]:
     spans: list[Span] = []
     for flag in flags:
         gap = [Span("  ")] if spans else []
-        room = width - 2 * len(gap)
+        space = width - 2 * len(gap)
         word = flag.text.partition(" ")[0]
-        text = shorten(word if word.isupper() and cell_width(flag.text) > room else flag.text, room)
+        text = shorten(word if word.isupper() and cell_width(flag.text) > space else flag.text, space)
         if not text:
             break
         spans += [*gap, Span(text, flag.style)]
-        width = room - cell_width(text)
+        width = space - cell_width(text)
     return tuple(spans)
 
 
 def summary_cells(found: NodeSummary, shape: GridLayout, style: str = "") -> tuple[Span, ...]:
     """Memory and utilization in their columns, then the flags. Long flags take these columns as well."""
     needed = sum(cell_width(flag.text) + 2 for flag in found.flags)
-    room = shape.rest - MEMORY - UTILIZATION - 2
-    if not shape.tail or (found.flags and (room < FLAGS or room < needed <= shape.rest + 1)):
+    space = shape.rest - MEMORY - UTILIZATION - 2
+    if not shape.tail or (found.flags and (space < FLAGS or space < needed <= shape.rest + 1)):
         return (GAP, *join_flags(found.flags, shape.rest - 1)) if found.flags and shape.rest > 1 else ()
     memory = mib(found.memory_used_mib) if found.memory_used_mib is not None else found.no_memory
     used = f"{found.utilization_pct:.0f}%" if found.utilization_pct is not None else found.no_utilization
     numbers = Span(f"{memory:>{MEMORY}}{used:>{UTILIZATION}}", style)
-    return (numbers, BLANK, *join_flags(found.flags, room)) if found.flags else (numbers,)
+    return (numbers, BLANK, *join_flags(found.flags, space)) if found.flags else (numbers,)
 
 
 def silent_cells(node: Node | None, why: Span, shape: GridLayout) -> tuple[Span, ...]:
@@ -113,8 +113,8 @@ def silent_cells(node: Node | None, why: Span, shape: GridLayout) -> tuple[Span,
     if columns and cell_width(why.text) + 1 <= shape.rest:
         none = (fit(*NO_CELL, shape.cell),) * (shape.columns - columns)
         return (*(unknown,) * columns, *none, GAP, why)
-    room = shape.width - 2 - shape.name - shape.cell - 1
-    return (unknown, GAP, Span(shorten(why.text, room), why.style))
+    space = shape.width - 2 - shape.name - shape.cell - 1
+    return (unknown, GAP, Span(shorten(why.text, space), why.style))
 
 
 def rank_of(source: Source | None, found: NodeSummary | None) -> int:
