@@ -108,12 +108,12 @@ class NotificationService:
     # ---- from any thread --------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take part in the election. LeadershipChanged reports its result; AlertsRecalled, what the ledger knew."""
+        """Take part in the election. LeadershipChanged reports its result; AlertsRestored, what the ledger holds."""
         self._dispatcher.start()
         self._thread.start()
 
     def stop(self, flush: Seconds = FLUSH) -> None:
-        """Send what waits, for at most so long, then stop leading. The fallback gets what other channels have failed to
+        """Send what waits, for at most this long, then stop leading. The fallback gets what other channels have failed to
         deliver by then: the next program may start in five minutes, or never."""
         began = time.monotonic()
         deadline = began + flush

@@ -49,6 +49,7 @@ def test_a_standby_takes_over_from_one_that_is_stopped_and_nothing_is_sent_twice
         first.fire("both")  # what it finds as soon as it goes on, and the other one has found already
         second.fire("both")
         until(lambda: fires(second) == ["both-fire"])
+        until(lambda: ("both-fire",) in plain(tmp_path / "state" / "ledger.sqlite", SENT), "its mark")
         first.go_on()
         first.says("other")
         second.kill()
