@@ -113,7 +113,7 @@ class NotificationService:
         self._thread.start()
 
     def stop(self, flush: Seconds = FLUSH) -> None:
-        """Send what waits, for at most this long, then stop leading. The fallback gets what other channels have failed to
+        """Send what waits, for at most this long, and stop leading. The fallback gets what other channels failed to
         deliver by then: the next program may start in five minutes, or never."""
         began = time.monotonic()
         deadline = began + flush
