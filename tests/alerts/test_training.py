@@ -125,10 +125,8 @@ def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
     script = daemon.folder / "trainmon.slurm"
     text = service_texts.slurm(daemon.argv("--alerts-only")).replace("--mem=1G", "--mem=100M")
     script.write_text(text.replace("trainmon-alerts.log", str(daemon.log)))
-    # Without ALL, Slurm would read the user's login shell for the rest, and wait for whatever stands there.
-    variables = ",".join(f"{name}={value}" for name, value in daemon.env.items())
-    env = [f"--export=ALL,{variables}", f"--chdir={daemon.folder}"]
-    slurm.ask("sbatch", "--parsable", *env, str(script))
+    # In its environment, not by --export: with that, Slurm reads the user's login shell on the node, and waits for it.
+    slurm.ask("sbatch", "--parsable", f"--chdir={daemon.folder}", str(script), env=daemon.env)
     daemon.until("duty", holder="us")
 
     def jobs(state: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tests.lab import slurm_config
@@ -68,17 +68,19 @@ class Slurm:
 
     # ---- commands ---------------------------------------------------------------------------------------------------
 
-    def run(self, *argv: str, user: str | None = None, timeout: float = 30.0) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *argv: str, user: str | None = None, env: Mapping[str, str] | None = None, timeout: float = 30.0
+    ) -> subprocess.CompletedProcess[str]:
         """A command of Slurm as a person would run it, `user` or ourselves; its failure is an answer like any other."""
-        env = {"PATH": os.environ["PATH"], "HOME": "/", "LC_ALL": "C", "TZ": "UTC", **self.environ}
+        env = {"PATH": os.environ["PATH"], "HOME": "/", "LC_ALL": "C", "TZ": "UTC", **self.environ, **(env or {})}
         return subprocess.run(
             argv, env=env, user=user, group="nogroup" if user == OTHER else None, cwd=self.directory,
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout, check=False,
         )  # fmt: skip
 
-    def ask(self, *argv: str, user: str | None = None) -> str:
+    def ask(self, *argv: str, user: str | None = None, env: Mapping[str, str] | None = None) -> str:
         """What a command prints; its failure fails the test."""
-        done = self.run(*argv, user=user)
+        done = self.run(*argv, user=user, env=env)
         assert done.returncode == 0, f"{argv}: {done.stderr}"
         return done.stdout
 

@@ -99,10 +99,10 @@ def duration(seconds: float) -> str:
     """A duration for people: 4.1s, 42s, 11m, 3h10m, 2d4h."""
     if seconds < 100:
         return f"{seconds:.1f}s".replace(".0s", "s") if seconds < 9.95 else f"{seconds:.0f}s"
-    minutes, hours = round(seconds / 60), seconds / 3600
-    if hours < 48:
+    minutes, hours = round(seconds / 60), round(seconds / 3600)
+    if seconds < 48 * 3600:
         return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02d}m"
-    return f"{hours // 24:.0f}d{hours % 24:.0f}h"
+    return f"{hours // 24}d{hours % 24}h"
 
 
 def size(value: float) -> str:
