@@ -96,7 +96,7 @@ class Schedule:
     def __init__(self, first: str | None = None) -> None:
         names = list(STORIES)
         if first is not None and first not in STORIES:
-            raise ConfigError([f"--demo={first}: no such story"], hint=f"stories: {', '.join(names)}")
+            raise ConfigError([f"--demo={first}: unknown story"], hint=f"one of {', '.join(names)}")
         at = names.index(first) if first else 0
         self.order = (*names[at:], *names[:at])
         self._rounds: dict[int, tuple[Incident, ...]] = {}

@@ -48,7 +48,7 @@ def test_a_named_story_comes_first_and_all_others_still_come() -> None:
 def test_an_unknown_story_is_refused_with_the_names() -> None:
     with pytest.raises(ConfigError) as caught:
         Schedule("fire")
-    assert str(caught.value) == f"--demo=fire: no such story (stories: {', '.join(STORIES)})"
+    assert str(caught.value) == f"--demo=fire: unknown story (one of {', '.join(STORIES)})"
 
 
 def test_the_next_round_has_other_victims() -> None:

@@ -94,7 +94,7 @@ def test_the_demo_takes_no_hosts() -> None:
 def test_a_story_that_the_demo_lacks_is_reported_with_those_it_has() -> None:
     with Terminal([sys.executable, "-m", "trainmon", "--demo=flood"]) as terminal:
         assert terminal.wait() == 2
-        assert b"trainmon-tui: --demo=flood: no such story\r\ntry: stories: hot, lost, hang," in terminal.screen
+        assert b"trainmon-tui: --demo=flood: unknown story\r\ntry: one of hot, lost, hang," in terminal.screen
 
 
 def test_a_mistake_in_the_config_is_exit_2_and_one_sentence(tmp_path: Path) -> None:

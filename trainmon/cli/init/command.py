@@ -45,7 +45,7 @@ def command(
 ) -> int:
     """Write a commented trainmon.toml for HOSTs.
 
-    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 gpu-[001-004]. It
+    HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
     queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on
     this machine, it queries W&B for your account. Without HOSTs and without Slurm, it offers the names in
     ~/.ssh/config.
@@ -86,7 +86,7 @@ def _prompt_for_hosts() -> tuple[str, ...]:
     shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
     if not sys.stdin.isatty():
         offer = f"; ~/.ssh/config knows {shown}" if known else ""
-        raise click.UsageError(f"name the hosts: trainmon-tui init login1 gpu-[001-004]{offer}")
+        raise click.UsageError(f"name the hosts: trainmon-tui init login1 'gpu-[001-004]'{offer}")
     click.echo(f"~/.ssh/config knows: {shown}" if known else "~/.ssh/config names no hosts", err=True)
     try:
         answer = read_line("Hosts to watch, as above or Slurm host lists (empty: this machine): ")
