@@ -67,15 +67,15 @@ class HeartbeatSettings(Table, frozen=True, kw_only=True):
     """Regular reports, and a dead-man's switch elsewhere that notifies you when the daemon stops."""
 
     every: DurationOrNever = 4 * 3_600.0
-    """The interval of a report to every channel: how the runs are."""
+    """The interval of a report on all runs, which goes to every channel."""
     ping: Secret | None = None
     """The dead-man's switch: a ping address of healthchecks.io or a similar service. `--alerts-only` pings it only
     while all is well; the service notifies you when the pings stop. Never shown."""
     ping_every: Duration = 60.0
     """The interval of the pings."""
     test: DurationOrNever = 7 * 86_400.0
-    """The interval of a test notification on every channel that asks for an acknowledgement: a channel may accept
-    everything and deliver nothing."""
+    """The interval of a test notification, which goes to every channel and asks for an acknowledgement: a channel may
+    accept everything and deliver nothing."""
     start: bool = True
     """Whether `--alerts-only` sends a notification when it starts and when it ends."""
 

@@ -27,7 +27,7 @@ class ChannelSettings(Table, frozen=True, kw_only=True):
     severity: Severity = "warning"
     """The minimum severity."""
     after: Duration | None = None
-    """Escalation: send only alerts that nobody acknowledged for this long."""
+    """Escalation: send only alerts that nobody has acknowledged after this time."""
     runs: tuple[str, ...] = ()
     """Send only alerts of these runs, and alerts without a run. Without it: all."""
     rules: tuple[str, ...] = ()
@@ -37,15 +37,15 @@ class ChannelSettings(Table, frozen=True, kw_only=True):
     heartbeat: bool = True
     """Whether the regular reports and the weekly test are sent."""
     fallback: bool = False
-    """Send only what another channel could not deliver: critical messages within a minute, others within five, and at
-    once if that channel refuses."""
+    """Send only what another channel could not deliver: at once if that channel refuses it, otherwise critical
+    notifications within one minute and others within five."""
 
 
 # ---- settings of each channel type ---------------------------------------------------------------------------------
 
 
 class NtfySettings(Table, frozen=True, kw_only=True, tag_field="type", tag="ntfy"):
-    """Push notifications by ntfy.sh or your own ntfy server."""
+    """Push notifications through ntfy.sh or your own ntfy server."""
 
     topic: Topic
     """The topic. On a public server its name is the only secret. Never shown."""
@@ -82,9 +82,9 @@ class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="w
 
 
 class HealthchecksSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="healthchecks"):
-    """A check of healthchecks.io or a similar service. It is down while a critical alert is open, and logs everything
-    else. Give it the longest period possible: only the end of the last alert turns it up again. It is not a dead-man's
-    switch; use `ping` in `[heartbeat]` with a check of its own for that."""
+    """A check of healthchecks.io or a similar service. The check is down while a critical alert is open. It
+    only logs other notifications. Set its period to the maximum: it comes up again only when the last critical alert
+    resolves. It is not a dead-man's switch. For that, create another check and set `ping` in `[heartbeat]`."""
 
     url: Address
     """The ping address of the check. Never shown."""
@@ -98,12 +98,12 @@ class CommandSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="c
 
 
 class DesktopSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="desktop"):
-    """A desktop notification of this machine, by notify-send. If there is none, a dashboard that sends notifications
-    shows a toast and rings the bell."""
+    """A desktop notification on this machine, through notify-send. Without notify-send, the dashboard shows a toast and
+    rings the bell while it sends notifications."""
 
 
 class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="apprise"):
-    """E-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, by apprise."""
+    """E-mail, Slack, Discord, Telegram, PagerDuty, Pushover, Twilio and 160 more, through apprise."""
 
     url: AppriseUrl
     """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown. Use one recipient per

@@ -238,7 +238,7 @@ class RuleRaised(MonitorRule, frozen=True, kw_only=True):
     """A rule raised an error, so its problem cannot be found. The other rules are still evaluated."""
 
     name = RULE_RAISED
-    origin = "our choice: one State may be odd for a moment"
+    origin = "our choice: an error that does not repeat is not worth an alert"
 
     for_: Duration = 10.0
     """How long the condition must hold before the alert fires."""
@@ -274,7 +274,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
     """Nobody acknowledged the regular test notification: perhaps it reached nobody."""
 
     name = "test-unanswered"
-    origin = "our choice: a day and its night"
+    origin = "our choice: somebody sees a notification within 24 h"
 
     within: Duration = 86_400.0
     """How long there is to acknowledge it."""

@@ -80,7 +80,7 @@ def _row(table: type[msgspec.Struct], field: msgspec.structs.FieldInfo) -> str:
 
 def grid(rows: Iterable[str]) -> str:
     """A table of settings."""
-    return "\n".join(["| setting | default | written as | meaning |", "|---|---|---|---|", *rows])
+    return "\n".join(["| setting | default | format | meaning |", "|---|---|---|---|", *rows])
 
 
 def cell(text: str) -> str:

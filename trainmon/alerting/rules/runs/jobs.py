@@ -104,7 +104,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "Bekman: the grace is at least twice one iteration and one save"
 
     times: float = 2.0
-    """The time left must be this many times one step and one save."""
+    """The alert fires if less time is left than this many times one step plus one save."""
     at_least: Duration = 300.0
     """The minimum for the time left. It is also used if no save of the run is known."""
 

@@ -106,8 +106,8 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
     text: ClassVar[str] = "has stalled"
 
     at_work: Duration = 3_600.0
-    """For this long it is only a warning while its GPUs draw the power of real work: its log may not mention an
-    evaluation."""
+    """For this long, the alert is only a warning while the GPUs are busy at high power: the run may be in an evaluation
+    that its log does not mention."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         for finding in super().check_run(state, run, now):

@@ -98,13 +98,13 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     needs_for: ClassVar[bool] = True
 
     slower: Share = 0.15
-    """How far the clock of a busy GPU is below the median of its peers."""
+    """The alert fires if the clock of a busy GPU is this far below the median of its peers."""
     colder: Share = 0.4
-    """How far its power is below the median of its peers, with less utilization or less heat."""
+    """Or if its power is this far below the median of its peers, and its utilization or temperature is lower too."""
     peers: int = 3
     """The minimum number of other GPUs of the same kind."""
     followed: Duration = 120.0
-    """How long a GPU must have been observed: its numbers are means over minutes."""
+    """How long a GPU must have been observed. The rule compares averages over minutes."""
     for_: Duration = 300.0
     keep_firing_for: Duration = 300.0
 
