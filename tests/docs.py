@@ -118,13 +118,13 @@ def keys() -> str:
 
 def formats() -> str:
     """The built-in log formats, and the named groups of a custom one."""
-    from trainmon.analysis.log_formats import COUNTS, FORMATS, NUMBERS
+    from trainmon.analysis.log_formats import FORMATS, NAMES
 
     known = ", ".join(f"`{a_format.name}`" for a_format in FORMATS)
-    groups = ", ".join(f"`{name}`" for name in COUNTS + NUMBERS)
+    groups = ", ".join(f"`{name}`" for name in NAMES)
     return (
         f"Built-in formats, tried in this order: {known}.\n\n"
-        f"Named groups of a `[[log_format]]`: {groups}. Only `step` is required."
+        f"Names in a `[[log_format]]`: {groups}. Only `step` is required, or `epoch`, `batches` and `batch`."
     )
 
 

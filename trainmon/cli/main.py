@@ -20,6 +20,7 @@ MODULES = {
     "snapshot": "snapshot.command",
     "check": "check.command",
     "init": "init.command",
+    "log-format": "log_format",
     **dict.fromkeys(VERBS, "act.command"),
     "actions": "act.history",
     "status": "alerts.status",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from trainmon.analysis.log_formats import Format, named_regex
+from trainmon.analysis.log_formats import Format, custom_format
 from trainmon.config.decode import decode
 from trainmon.config.schema import ClusterSettings, DiskSettings, RunSettings, Settings
 from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
@@ -121,7 +121,9 @@ def queue_users(settings: Settings, cluster: ClusterSettings) -> tuple[str, ...]
 
 def log_formats(settings: Settings) -> tuple[Format, ...]:
     """The log formats of the config, compiled."""
-    return tuple(named_regex(entry.name, entry.pattern) for entry in settings.log_formats)
+    return tuple(
+        custom_format(entry.name, pattern=entry.pattern, template=entry.template) for entry in settings.log_formats
+    )
 
 
 def _cluster_name(run: RunSettings, settings: Settings) -> str:

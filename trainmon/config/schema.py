@@ -122,8 +122,10 @@ class LogFormatSettings(Table, frozen=True, kw_only=True):
 
     name: str
     """The name of the format."""
-    pattern: Pattern
-    """A pattern with named groups. `(?P<step>\\d+)` is required; see "Log formats"."""
+    template: str | None = None
+    """A step line with names in place of its numbers; see "Log formats". Give this or `pattern`."""
+    pattern: Pattern | None = None
+    """A regular expression with named groups. `(?P<step>\\d+)` is required; see "Log formats"."""
 
 
 class QuotaSettings(Table, frozen=True, kw_only=True):

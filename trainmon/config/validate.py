@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from trainmon.alerting.rules import RULES
-from trainmon.analysis.log_formats import named_regex
+from trainmon.analysis.log_formats import custom_format
 from trainmon.config.notify import notify_conflicts
 from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.config.types import did_you_mean, quoted
@@ -32,7 +32,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
             yield f"[[{table}]] #{number} ({name}): the name {quoted(name)} is taken by [[{table}]] #{first}"
     for number, entry in enumerate(settings.log_formats, 1):
         try:
-            named_regex(entry.name, entry.pattern)
+            custom_format(entry.name, pattern=entry.pattern, template=entry.template)
         except ConfigError as error:
             why = error.problems[0].removeprefix(f"log format {entry.name!r}: ")
             yield f"[[log_format]] #{number} ({entry.name}): {why}"

@@ -31,6 +31,7 @@ from trainmon.model.alert import (
     is_worse,
 )
 from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
+from trainmon.model.log_shape import LogShape
 from trainmon.model.node import (
     FAULT_GAP,
     FAULTS,
@@ -228,6 +229,7 @@ __all__ = [
     "LedgerTrouble",
     "Log",
     "LogChunk",
+    "LogShape",
     "LogSpec",
     "LossState",
     "LossTrouble",

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
+from trainmon.model.log_shape import LogShape
 from trainmon.model.probe_wire import CheckpointListing
 from trainmon.model.storage import Checkpoints
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
@@ -71,8 +72,10 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The nameless progress bar of the training, identified by its total. Evaluation draws such bars, too."""
 
     total: int | None
+    step: int | None = None
+    """Its last step while no loss has confirmed it."""
     confirmed: bool = False
-    """Whether a loss was printed while it was followed."""
+    """Whether a loss was printed while it was followed. Before that, its steps do not count."""
     rival: int | None = None
     """The total of another bar that is drawn at the moment."""
     rival_losses: int = 0
@@ -217,6 +220,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Who ended it, and how. This outlives the switch file, and the action, which is dropped after an hour."""
     read_to: int = 0
     """The number of the next log line."""
+    shape: LogShape = LogShape()
+    """What was learned about the step lines of its log, if no format knows them."""
     exiting_at: Instant | None = None
     """When its log last announced its end, and that line."""
     exiting: str = ""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from trainmon.analysis.log_formats import summary
 from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Run, State, WandbRun
 from tui.keys import bindings
@@ -26,6 +27,7 @@ from tui.views import (
     settings_lines,
     switch_lines,
     wandb_lines,
+    wrapped_fact,
 )
 from tui.views.alerts import alert_lines, alerts_of
 from tui.views.jobs import job_lines as job_details
@@ -200,5 +202,6 @@ def log_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
     yield linked_fact("log", Link("log", run.name), path, width)
     rate = "" if run.log.lines_per_s is None else f", {run.log.lines_per_s:.1f} lines/s"
     yield fact("last line", since(run.log.at, now) + (" ago" if run.log.at is not None else "") + rate, width)
-    yield fact("format", clean(run.progress.format or "?"), width)
+    lines = 0 if run.log is None else run.log.first + len(run.log.lines)
+    yield from wrapped_fact("format", clean(summary(run.progress, run.memory.shape, lines)), width)
     yield from optional_fact("error", run.log.error, width, "warn")

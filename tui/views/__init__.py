@@ -22,7 +22,7 @@ from tui.views.actions import (
     subjects_text,
     visible,
 )
-from tui.views.facts import LABEL, fact, fact_text, linked_fact, log_named, optional_fact, safe
+from tui.views.facts import LABEL, fact, fact_text, linked_fact, log_named, optional_fact, safe, wrapped_fact
 from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing
 from tui.views.palette import Command, commands, find_commands
 from tui.views.runs import (
@@ -86,4 +86,5 @@ __all__ = [
     "verdict_style",
     "visible",
     "wandb_lines",
+    "wrapped_fact",
 ]

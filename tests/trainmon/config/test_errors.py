@@ -219,6 +219,22 @@ ONE_MISTAKE = {
         '[[log_format]]\nname = "mine"\npattern = "loss (?P<loss>\\\\S+)"\n',
         "[[log_format]] #1 (mine): the expression has no group (?P<step>…), so it would never advance",
     ),
+    "log-format-without-anything": (
+        '[[log_format]]\nname = "mine"\n',
+        "[[log_format]] #1 (mine): it needs either a template or a pattern",
+    ),
+    "template-without-a-step": (
+        '[[log_format]]\nname = "mine"\ntemplate = "loss {loss}"\n',
+        "[[log_format]] #1 (mine): the template has no {step}, so it would never advance",
+    ),
+    "template-with-an-unknown-name": (
+        '[[log_format]]\nname = "mine"\ntemplate = "step {step} loss {los}"\n',
+        "[[log_format]] #1 (mine): no group 'los'; did you mean 'loss'?",
+    ),
+    "template-with-a-name-twice": (
+        '[[log_format]]\nname = "mine"\ntemplate = "step {step} of {step}"\n',
+        "[[log_format]] #1 (mine): {step} stands twice in the template",
+    ),
     "broken-toml": ("[[run]\n", "line 1, column 6: Expected ']]' at the end of an array declaration"),
 }
 

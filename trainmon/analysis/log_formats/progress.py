@@ -156,6 +156,7 @@ def _without_a_step(progress: Progress, name: str, line: StepLine, at: Instant) 
     if bar is not None:
         bar = _with_a_loss(bar) if moved else bar
         values |= {} if bar.total is None or not bar.confirmed else {"target_step": bar.total}
+        values |= {} if bar.step is None or not bar.confirmed else {"step": bar.step}
     intervals, cadence = progress.intervals, progress.cadence_s
     if moved and progress.step is None and progress.at is not None and at > progress.at:
         intervals = (*intervals, at - progress.at)[-INTERVALS:]
@@ -195,10 +196,10 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
         return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
     else:
         bar = replace(bar, rival=None, rival_losses=0)
-    bar = replace(bar, confirmed=True) if line.loss is not None else bar
-    # a full bar before any loss was not training's
-    target = line.target_step if bar.confirmed or line.step != line.target_step else None
-    return replace(_counted(progress, name, line, at), bar=bar, target_step=target)
+    if not bar.confirmed and line.loss is None:
+        return replace(progress, bar=replace(bar, step=line.step))
+    counted = _counted(progress, name, line, at)
+    return replace(counted, bar=replace(bar, confirmed=True, step=None), target_step=line.target_step)
 
 
 # ---- times in log lines ----------------------------------------------------------------------------------------------

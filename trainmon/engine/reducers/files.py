@@ -20,6 +20,7 @@ from trainmon.model import (
     Hello,
     Log,
     LogChunk,
+    LogShape,
     NodeReading,
     Progress,
     Run,
@@ -143,8 +144,10 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
+    progress, shape = _progress(run, chunk, at or event.received_at, formats)
     return replace(
         run,
+        memory=run.memory if shape == run.memory.shape else replace(run.memory, shape=shape),
         log=Log(
             host=event.node,
             path=chunk.path or log.path,
@@ -160,7 +163,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
             error=None if chunk.error is None else cleaned(chunk.error),
         ),
-        progress=_progress(run.progress, chunk, at or event.received_at, formats),
+        progress=progress,
     )
 
 
@@ -191,22 +194,23 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
     return max(at, min(before.checked_at, event.received_at))
 
 
-def _progress(progress: Progress, chunk: LogChunk, at: Instant, formats: tuple[log_formats.Format, ...]) -> Progress:
-    known = (*formats, *log_formats.FORMATS)
-    is_first, last = progress.at is None or wandb_progress.counts(progress), None
-    for place, text in enumerate((*chunk.kept, *chunk.lines), start=-len(chunk.kept)):
-        found = log_formats.parse_line(text, known, prefer=progress.format)
+def _progress(
+    run: Run, chunk: LogChunk, at: Instant, formats: tuple[log_formats.Format, ...]
+) -> tuple[Progress, LogShape]:
+    progress, shape, last = run.progress, run.memory.shape, None
+    is_first = progress.at is None or wandb_progress.counts(progress)
+    lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else [chunk.partial])]
+    for place, text in enumerate(lines, start=-len(chunk.kept)):
+        is_finished = place < len(chunk.lines)
+        found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_finished)
         if found is not None:
             after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
-            last = place if (after.step, after.epoch) != (progress.step, progress.epoch) else last
+            has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
+            last = place if is_finished and has_moved else last
             progress = after
-    if is_first and last is not None and last >= 0 and progress.at is not None:
-        progress = replace(progress, at=progress.at - log_formats.before_the_end(chunk.lines, last))
-    # Half a line may show half a number; only a progress bar is whole before its line ends.
-    bar = None if chunk.partial is None else log_formats.parse_line(chunk.partial, (*formats, *log_formats.BARS))
-    if bar is not None:
-        progress = log_formats.advance(wandb_progress.without_wandb_steps(progress, bar[1]), *bar, at)
-    return wandb_progress.without_own_borrowed(progress)
+        if place == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
+            progress = replace(progress, at=progress.at - log_formats.before_the_end(chunk.lines, last))
+    return wandb_progress.without_own_borrowed(progress), shape
 
 
 def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:

@@ -153,8 +153,8 @@ def test_the_bar_of_an_evaluation_is_not_the_training() -> None:
 
 def test_the_bar_of_preparing_the_data_gives_way_and_is_never_an_end() -> None:
     preparing = read([(1.0, bar(500, 1000)), (2.0, bar(1000, 1000))])
-    assert (preparing.step, preparing.target_step) == (1000, None)
-    training = read([(3.0, bar(0, 60)), (5.0, bar(1, 60))], preparing)
+    assert (preparing.step, preparing.target_step) == (None, None), "a bar without a name counts when a loss joins it"
+    training = read([(3.0, bar(0, 60)), (4.0, dictionary(0.1)), (5.0, bar(1, 60))], preparing)
     assert (training.step, training.target_step, training.at) == (1, 60, 5.0)
 
 

@@ -260,7 +260,8 @@ def test_a_floor_is_not_over_because_its_log_is_not_read() -> None:
 def test_steps_that_deepspeed_skips_beside_a_bar_are_counted() -> None:
     overflow = "[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 4096, reducing to 2048"
     bar = " {}%|####      | {}/900 [00:{}<00:40, 1.00it/s]"
-    seen, at = watched(), NOW
+    begun = [bar.format(1, 14, 14), "{'loss': 2.5, 'grad_norm': 1.0, 'learning_rate': 0.1, 'epoch': 0.1}"]
+    seen, at = after(watched(), [lines(NOW, *begun)], NOW), NOW
     for step in range(15, 40):
         at = NOW + 4.0 * step
         told = [bar.format(step // 9, step, step)] if step < 18 else [overflow, bar.format(step // 9, step, step)]

@@ -1,0 +1,126 @@
+"""Step lines of trainers that no built-in format knows, read by their shape, and lines that are no steps."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmon.analysis.log_formats import LEARNED, advance, read_line
+from trainmon.model import LogShape, Progress
+
+CAPTURED = Path(__file__).parents[3] / "captured" / "steps"
+LOGS = [json.loads(line) for path in sorted(CAPTURED.glob("*.jsonl")) for line in path.read_text().splitlines()]
+NUMBERS = {"step": "step", "target_step": "target", "loss": "loss", "learning_rate": "lr", "grad_norm": "grad_norm"}
+"""Fields of Progress, and how a log's other right answers are called."""
+
+NOTHING_READ, NOTHING_LEARNED = Progress(), LogShape()
+
+
+def read(
+    lines: Iterable[str], progress: Progress = NOTHING_READ, shape: LogShape = NOTHING_LEARNED
+) -> tuple[Progress, LogShape]:
+    for at, line in enumerate(lines, start=1):
+        found, shape = read_line(line, progress, shape, float(at))
+        progress = progress if found is None else advance(progress, *found, float(at))
+    return progress, shape
+
+
+def is_same(found: float | None, expected: float | str | None) -> bool:
+    if found is None or expected is None:
+        return found is expected
+    value = float(expected)
+    return math.isnan(found) if math.isnan(value) else math.isclose(found, value, rel_tol=1e-6)
+
+
+@pytest.mark.parametrize("log", [pytest.param(log, id=log["id"]) for log in LOGS])
+def test_a_log_is_read_as_its_label_says(log: dict[str, Any]) -> None:
+    progress, _ = read(log["lines"])
+    expect = log["expect"]
+    for field, name in NUMBERS.items():
+        answers = [expect.get(field), *expect.get(f"{name}_ok", ())]
+        is_free = answers == [None] and field in ("learning_rate", "grad_norm")
+        assert is_free or any(is_same(getattr(progress, field), one) for one in answers), f"{field}: not in {answers}"
+
+
+def test_a_counter_without_a_name_needs_two_similar_lines_and_growth() -> None:
+    one, _ = read(["[10] lr=0.1, loss=5.1"])
+    still, _ = read(["[10] lr=0.1, loss=5.1", "[10] lr=0.1, loss=5.0"])
+    two, shape = read(["[10] lr=0.1, loss=5.1", "[20] lr=0.1, loss=5.0"])
+    assert (one.step, still.step, two.step) == (None, None, 20)
+    assert (two.format, shape.counter, shape.steps) == (LEARNED, "unnamed", 1)
+
+
+def test_a_built_in_format_comes_first_and_then_nothing_is_learned() -> None:
+    line = " iteration       10/     100 | elapsed time per iteration (ms): 1234.5 | lm loss: 9.1E+00 |"
+    progress, shape = read([line, "step 12: loss 4.0"])
+    assert (progress.step, progress.format, shape) == (10, "megatron", NOTHING_LEARNED)
+
+
+def test_another_counter_in_the_same_log_does_not_move_the_step() -> None:
+    lines = [text for n in range(1, 9) for text in (f"step {n}: loss 2.{n}", f"iter {n * 8}: loss 2.{n}")]
+    progress, shape = read(lines)
+    assert (progress.step, shape.counter) == (8, "step")
+
+
+def test_a_trainer_that_was_replaced_is_followed_after_some_steps() -> None:
+    progress, shape = read([f"step {n}: loss 2.0" for n in range(100, 103)])
+    progress, shape = read([f"iter {n}: loss 1.0" for n in range(1, 40)], progress, shape)
+    assert (progress.step, shape.counter) == (39, "iter")
+
+
+def test_batches_of_an_epoch_go_on_over_the_epochs() -> None:
+    def epoch(number: int) -> list[str]:
+        return [f"Epoch: [{number}][{batch}/500]  Loss 2.0" for batch in (100, 400)]
+
+    from_zero, _ = read([*epoch(0), *epoch(1), *epoch(2)])
+    from_one, _ = read([*epoch(1), *epoch(2)])
+    assert (from_zero.step, from_one.step) == (2 * 500 + 400, 500 + 400)
+    assert (from_zero.epoch, from_zero.target_step) == (2.0, None)
+
+
+def test_a_step_that_begins_again_in_each_epoch_is_found_out() -> None:
+    lines = [f"epoch {epoch} | lr 0.1 | step {step}/50 | loss 2.0" for epoch in (0, 1, 2) for step in (10, 40)]
+    progress, shape = read(lines)
+    assert (progress.step, shape.restarts) == (2 * 50 + 40, True)
+
+
+def test_values_under_a_header_belong_to_its_step_until_something_else_begins() -> None:
+    lines = ["[step=7/100]", "    train/loss=2.5", "    optim/lr=0.1", "saved in 3.1 s", "    train/loss=9.9"]
+    progress, _ = read(lines)
+    assert (progress.step, progress.loss, progress.learning_rate) == (7, 2.5, 0.1)
+
+
+def test_an_evaluation_under_a_header_is_none_of_its_losses() -> None:
+    lines = ["==== Step 7/100 ====", "Training Results:", "  • Loss: 2.5", "Validation Results:", "  • Loss: 9.9"]
+    progress, _ = read(lines)
+    assert progress.loss == 2.5
+
+
+def test_an_unfinished_line_counts_only_as_a_bar() -> None:
+    def unfinished(line: str) -> int | None:
+        found, _ = read_line(line, Progress(), LogShape(), 1.0, is_finished=False)
+        return None if found is None else found[1].step
+
+    assert unfinished("Steps:  10%|█         | 103/1000 [05:03<44:00,  2.94s/it, step_loss=0.227]") == 103
+    assert unfinished("Steps:  10%|█         | 103/1000 [05:03<44:00,  2.94s/it, step_los") is None
+    assert unfinished("step 103 loss 0.2") is None
+
+
+HOSTILE = (
+    "1", "a=1 ", "loss ", "loss 1 ", "step 1 ", "epoch 1 ", "epoch", " ", "1%", "[", "1/2 ", "1:", "_", "1,", "1.",
+    "1e", "train ", "aA", "10%|", "'", "-", "2020-01-01 ", "{'", "| ", "| loss | 1 |\n", "step 1/2 loss 1 ", "\r1%|",
+    "\x1b[1m",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_read_to_an_end(text: str) -> None:
+    line = text * (1_000_000 // len(text))
+    _, shape = read([line, line])
+    assert shape.steps <= 2
+    assert len(shape.example) + len(shape.text) < 20_000

@@ -1,0 +1,68 @@
+"""Templates of step lines, made of an example and read as a format."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainmon.analysis.log_formats.test_learned import LOGS
+from trainmon.analysis.log_formats import StepLine, config_block, custom_format, report
+from trainmon.analysis.log_formats.registry import plain
+from trainmon.analysis.log_formats.template import template
+from trainmon.lib import ConfigError
+
+LAST_LINES = [plain(log["lines"][-1]) for log in LOGS if not log.get("negative")]
+STEP_LINES = [line for line in LAST_LINES if template(line) is not None]
+
+
+def test_a_template_has_names_in_place_of_numbers_and_nothing_that_differs_from_line_to_line() -> None:
+    line = "[2026-01-02 03:04:05,678] [rank0] iter 100: loss 3.2145, time 312.45ms, mfu 38.12%"
+    assert template(line) == "iter {step}: loss {loss}, time {step_time_ms}ms"
+    line = "Train: 3 [ 400/1251 ( 32%)]  Loss: 5.86 (6.13)  Time: 0.602s,  425.3/s  LR: 1.670e-04  Data: 0.012"
+    expected = (
+        "Train: {epoch} [ {batch}/{batches} ( {})] Loss: {loss} ({}) Time: {step_time_s}s, {}/s LR: {learning_rate}"
+    )
+    assert template(line) == expected
+
+
+def test_prose_has_no_template() -> None:
+    assert template("resuming from the checkpoint of yesterday") is None
+
+
+@pytest.mark.parametrize("line", STEP_LINES, ids=range(len(STEP_LINES)))
+def test_a_template_reads_what_the_learned_format_reads(line: str) -> None:
+    made = template(line)
+    assert made is not None
+    found = custom_format("own", template=made).parse(line)
+    if "{step}" in made:
+        learned = report([line, line]).progress.step
+        assert found is not None
+        assert learned in (None, found.step)
+
+
+def test_milliseconds_are_milliseconds_and_batches_are_steps() -> None:
+    own = custom_format("own", template="iter {step}: loss {loss}, time {step_time_ms}ms")
+    assert own.parse("x iter 100:  loss 3.5, time 312.5ms") == StepLine(step=100, loss=3.5, step_time_s=0.3125)
+    own = custom_format("own", template="epoch {epoch} batch {batch}/{batches} {} loss {loss}")
+    assert own.parse("epoch 2 batch 10/500 lr=0.1 loss nan").step == 1010  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("loss {loss}", "the template has no {step}, so it would never advance"),
+        ("step {step} {los}", "no group 'los'; did you mean 'loss'?"),
+        ("{step} of {step}", "{step} stands twice in the template"),
+        ("x" * 1001, "the template is longer than 1000 characters"),
+    ],
+)
+def test_a_wrong_template_says_why(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        custom_format("own", template=text)
+    assert error.value.problems == [f"log format 'own': {problem}"]
+
+
+def test_a_report_has_every_line_the_format_and_a_block_for_the_config() -> None:
+    read = report(["hello", "step 1 loss 2.5", "step 2 loss 2.4"])
+    assert [one.found.step if one.found else None for one in read.lines] == [None, 1, 2]
+    assert (read.steps, read.template) == (2, "step {step} loss {loss}")
+    assert config_block('a "b"', "step {step}") == '[[log_format]]\nname = "a \\"b\\""\ntemplate = "step {step}"\n'

@@ -1,0 +1,165 @@
+"""Reads a log line by line and learns its shape: what counts the steps, and which lines make one step. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec.structs import replace
+
+from trainmon.analysis.log_formats.learned import names, tables
+from trainmon.analysis.log_formats.learned.line import Line, read
+from trainmon.analysis.log_formats.learned.numbers import LONGEST, words
+from trainmon.analysis.log_formats.line import StepLine
+from trainmon.model import LogShape
+
+LONGEST_BLOCK = 80
+"""Lines."""
+LONGEST_TEXT = 6_000
+LONGEST_EXAMPLE = 500
+CANDIDATES = 4
+OTHERS = 20
+"""Steps by another counter in a row after which that one counts: the trainer was replaced."""
+
+SIGNS = ("loss", "step", "iter", "epoch", "batch", "update", "%|", "xent", "cost", "nll", " l_", "up. ")
+"""What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
+OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
+PAIR = re.compile(
+    r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.n](?:[\w.,+-]|\s?%)*['\"]?\s*\w{0,6}[,\s]*$"
+)
+CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
+"""A line that goes on with what a header began."""
+
+Learned = tuple[LogShape, StepLine | None]
+
+
+def learn(shape: LogShape, line: str) -> Learned:
+    """Take in a line that is free of escape sequences: the shape after it, and the step that it completes."""
+    line = line[:LONGEST]
+    bare = line.strip()
+    if not shape.block and not shape.columns and not _may_be_of_a_step(bare):
+        return shape, None
+    if shape.block == "dict":
+        return _in_dict(shape, bare)
+    pair = tables.box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in tables.BORDERS else None
+    if pair is not None and not (tables.heading(line) or (shape.columns and tables.row(shape.columns, line))):
+        rows = (shape.text, shape.block_lines) if shape.block == "box" else ("", 0)
+        return replace(shape, block="box", text=(rows[0] + pair)[:LONGEST_TEXT], block_lines=rows[1] + 1), None
+    if shape.block == "box":
+        shape, step = _taken(_closed(shape), read(shape.text), shape.text)
+        if step is not None:
+            return shape, step
+    if not bare or tables.RULE.match(line):
+        return shape, None
+    if "}" not in bare and OPEN_DICT.search(bare):
+        header = f"{shape.text}\n" if shape.block == "header" else ""
+        return replace(shape, block="dict", text=header + bare), None
+    columns = tables.heading(line)
+    if columns:
+        return replace(shape, columns=columns), None
+    row = tables.row(shape.columns, line) if shape.columns else None
+    if row is not None:
+        return _taken(shape, read(row), line)
+    found = read(line)
+    return _in_header(shape, line, found) if shape.block == "header" else _alone(shape, line, found)
+
+
+def learn_from_bar(shape: LogShape, line: str) -> Learned:
+    """Take in a line without an end: only a progress bar is whole before its end, others may show half a number."""
+    found = read(line) if "%" in line and line.rstrip().endswith("]") else None
+    return _taken(shape, found, line) if found is not None and found.is_bar else (shape, None)
+
+
+def _may_be_of_a_step(bare: str) -> bool:
+    lowered = bare.lower()
+    if any(sign in lowered for sign in SIGNS):
+        return True
+    return bare[:1] in tables.BORDERS or ("{" in bare and "}" not in bare)
+
+
+def _closed(shape: LogShape) -> LogShape:
+    return replace(shape, block="", text="", block_lines=0)
+
+
+def _in_dict(shape: LogShape, bare: str) -> Learned:
+    """A dict that is printed over several lines, perhaps after a header that has the step."""
+    text = f"{shape.text} {bare}"
+    if "}" not in bare and len(text) < LONGEST_TEXT:
+        return replace(shape, text=text), None
+    header, _, printed = text.rpartition("\n")
+    found = read(printed)
+    if header and (found is None or not found.counts):
+        found = read(f"{header} | {printed}")
+    return _taken(_closed(shape), found, text)
+
+
+def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
+    """A line after a header that has the step: its values, until something else begins."""
+    is_more = CONTINUED.match(line) is not None or PAIR.match(line) is not None
+    is_new = found is not None and (not is_more or (found.counts and found.loss is not None))
+    if is_new or shape.block_lines >= LONGEST_BLOCK:
+        return _alone(_closed(shape), line, found)
+    shape = replace(shape, block_lines=shape.block_lines + 1)
+    if found is None:
+        heading = set(words(line.strip()))
+        is_evaluation = not names.NOT_TRAINING.isdisjoint(heading)
+        if is_evaluation or not {"train", "training"}.isdisjoint(heading):
+            shape = replace(shape, is_evaluation=is_evaluation)
+        return shape, None
+    text = f"{shape.text} | {line.strip()}"
+    if shape.is_evaluation or (found.loss is None and not found.metrics) or len(text) > LONGEST_TEXT:
+        return shape, None
+    return _taken(replace(shape, text=text), read(text), text)
+
+
+def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
+    if found is None:
+        return _closed(shape), None
+    if found.loss is None and not found.is_bar:
+        if found.counts:
+            return replace(
+                shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
+            ), None
+        return (shape if found.epoch is None else replace(shape, epoch=(found.epoch, found.epochs))), None
+    return _taken(shape, found, line)
+
+
+def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
+    """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
+    if found is None or not found.counts or (found.loss is None and not found.is_bar):
+        return shape, None
+    shape, step, target = _over_the_epochs(shape, found)
+    if shape.counter and found.counter != shape.counter and shape.others < OTHERS:
+        return replace(shape, others=shape.others + 1), None
+    if found.counter != shape.counter and not found.is_named:
+        before = dict(shape.candidates).get(found.counter)
+        if before is None or step <= before:
+            others = tuple(pair for pair in shape.candidates if pair[0] != found.counter)
+            return replace(shape, candidates=(*others, (found.counter, step))[-CANDIDATES:]), None
+    example = re.sub(r"\s{2,}", "  ", text.strip())[:LONGEST_EXAMPLE]
+    shape = replace(
+        shape, counter=found.counter, example=example, steps=shape.steps + 1, step=step, others=0, candidates=()
+    )
+    metrics: dict[str, Any] = dict(found.metrics)
+    epoch = None if found.epoch is None else float(found.epoch)
+    return shape, StepLine(step=step, target_step=target, loss=found.loss, epoch=epoch, **metrics)
+
+
+def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int | None]:
+    """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
+    epoch, batch, batches = found.epoch, found.batch, found.batches
+    if found.counter == "n/total" and epoch is None and shape.epoch is not None:  # Keras: `Epoch 2/5`, then `100/1875`
+        epoch, batch, batches = shape.epoch[0], found.step, found.target
+    if epoch is None:
+        return shape, found.step or 0, found.target
+    first = 0 if epoch == 0 else shape.first_epoch if shape.first_epoch is not None else int(epoch == 1)
+    shape = replace(shape, first_epoch=first)
+    if batch is None:
+        step = found.step or 0
+        if found.target and shape.last is not None and epoch == shape.last[0] + 1 and step < shape.last[1]:
+            shape = replace(shape, restarts=True)
+        shape = replace(shape, last=(epoch, step))
+        if not shape.restarts:
+            return shape, step, found.target
+        batch, batches = step, found.target
+    return shape, (epoch - first) * (batches or 0) + batch, None

@@ -1,0 +1,207 @@
+"""What one line of any log says of a training step. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+from trainmon.analysis.log_formats.learned import names
+from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, numbers, whole, words
+
+BAR = re.compile(
+    r"(?P<percent>\d{1,3})%\s?(?:\|[^|\r]{0,300}\|)?\s{0,40}(?P<done>[\d,]{1,12})/(?P<of>[\d,]{1,12})\s?\[[\d:]{2,12}<"
+)
+"""tqdm, also where the blocks were lost."""
+ROUNDED_BAR = re.compile(r"Progress on:\s?\w{0,40}\s(?P<done>[\d.]{1,9}k?)it/(?P<of>[\d.]{1,9}k?)it\b")
+"""jax's tqdm in Levanter and openpi, which rounds thousands: it is no step without a loss."""
+DESCRIPTION = 100
+"""Characters before a bar that say what it is of."""
+OF_TRAINING = re.compile(
+    r"\b(?:train\w*|steps?|progress|iters?|iterations?|epochs?|global.?step|fine-?tun\w*|pre-?train\w*|optimi[sz]\w*"
+    r"|updates?)\b",
+    re.IGNORECASE,
+)
+OF_SOMETHING_ELSE = re.compile(
+    r"\b(?:val\w*|eval\w*|test\w*|dev|predict\w*|infer\w*|sanity|map|filter|tokeni[sz]\w*|download\w*|load\w*"
+    r"|generat\w*|extract\w*|process\w*|preprocess\w*|fetch\w*|request\w*|shards?|sampl\w*|comput\w*|cach\w*|split"
+    r"|packing|saving|convert\w*|upload\w*|read\w*|build\w*|collect\w*|running|scor\w*|decod\w*|encod\w*|index\w*"
+    r"|import\w*|warm\w*|captur\w*|compil\w*|merg\w*|writ\w*|prepar\w*|pars\w*|files?|examples?|dataset|quanti[sz]\w*"
+    r"|calibrat\w*|rollouts?)\b|\.(?:safetensors|bin|parquet|jsonl?|pt|arrow)\b",
+    re.IGNORECASE,
+)
+PAIR = re.compile(
+    r"\b(?:epochs?|train|training|ep)\b(?:\s?\(train\))?[\s:=\[(#]{0,12}(?P<epoch>\d{1,6})"
+    r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?"
+    r"[\s:,;|\-\])(]{1,12}(?:\d{1,3}%\s?\|[^|\r]{0,200}\||[━╸╺─]{3,200})?\s{0,4}"
+    r"(?:(?:mini-?batch|batch|step|iter|iters|iteration|it)\b[\s:=#]{0,6})?[\[(]?\s{0,8}"
+    r"(?P<batch>\d{1,9})\s{0,3}(?:/|of)\s{0,8}(?P<batches>\d{1,9})(?![\d.]*[a-zA-Z])",
+    re.IGNORECASE,
+)
+"""`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
+ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
+UNNAMED = re.compile(
+    r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?\s?\][\s:|,-]{1,4}(?=[a-zA-Z])"
+    r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}[|:,\t]\s{0,4}(?=[a-zA-Z])"
+)
+"""A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`."""
+OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
+    "step epoch loop set phase on split mode result results dataloader loss"
+)
+
+
+class Line(NamedTuple):
+    """What one line says. It has a step, or an epoch's batch, or neither."""
+
+    step: int | None = None
+    target: int | None = None
+    counter: str = ""
+    """What counts: lines of one shape have the same."""
+    is_named: bool = False
+    """Whether the counter is named well enough to be believed in a single line."""
+    loss: float | None = None
+    epoch: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    batches: int | None = None
+    is_bar: bool = False
+    metrics: tuple[tuple[str, float], ...] = ()
+    """Its other numbers, by their fields of TrainingMetrics."""
+
+    @property
+    def counts(self) -> bool:
+        return self.step is not None or self.batch is not None
+
+
+def read(text: str) -> Line | None:
+    """Read one line, or several that were joined. None where it says nothing of training."""
+    found = numbers(text)
+    bar = (BAR.search(text) if "%" in text else None) or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
+    if not found or (bar is not None and _is_of_something_else(_description(text, bar))):
+        return None
+    if bar is not None:
+        found = [one for one in found if not bar.start() <= one.start < bar.end()]
+    counts = [one for one in found if not one.unit and one.as_count is not None]
+    counters = [one for one in counts if names.counter(one.name) is not None]
+    losses = [
+        one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
+    ]
+    counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
+    loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
+    first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
+    if _is_of_an_evaluation(text[max(0, first - 80) : first]):
+        return None
+    epoch = next((one for one in found if names.is_epoch(one.name) and one.text.isdecimal()), None)
+    line = Line(
+        loss=None if loss is None else loss.value,
+        epoch=None if epoch is None else epoch.as_count,
+        epochs=None if epoch is None else epoch.total_count,
+        is_bar=bar is not None,
+        metrics=_metrics(found),
+    )
+    line = _with_batch(_with_counter(line, counter, found), text, counter)
+    if not line.counts and bar is not None:
+        line = _with_bar(line, bar, _description(text, bar))
+    return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+
+
+def _metrics(found: list[Number]) -> tuple[tuple[str, float], ...]:
+    metrics: dict[str, float] = {}
+    for one in found:
+        if (field := names.metric(one.name)) is not None:
+            metrics.setdefault(field, one.value)
+        elif (speed := names.speed(one.name, one.unit)) is not None and math.isfinite(one.value) and one.value > 0:
+            field, factor, is_inverted = speed
+            metrics.setdefault(field, factor / one.value if is_inverted else factor * one.value)
+    return tuple(metrics.items())
+
+
+def _with_counter(line: Line, counter: Number | None, found: list[Number]) -> Line:
+    if counter is None:
+        return line
+    target = counter.total_count or next((one.as_count for one in found if names.is_target(one.name)), None)
+    is_named = (names.counter(counter.name) or 0) <= names.COUNTERS["batch"]
+    return line._replace(step=counter.as_count, target=target, counter=" ".join(counter.name[-2:]), is_named=is_named)
+
+
+def _with_batch(line: Line, text: str, counter: Number | None) -> Line:
+    """An epoch and a batch of it, unless the line has a counter that goes on over the epochs."""
+    rank = 99 if counter is None else names.counter(counter.name) or 0
+    if rank <= names.UPDATES:
+        return line
+    pair = PAIR.search(text) or ESPNET.search(text)
+    if pair is None:
+        is_of_epoch = (
+            rank >= names.ITERATIONS and line.epoch is not None and line.target and (line.step or 0) <= line.target
+        )
+        if not is_of_epoch:
+            return line
+        return line._replace(step=None, target=None, batch=line.step, batches=line.target)
+    if counter is not None and rank < names.COUNTERS["batch"] and not pair.start() <= counter.start < pair.end():
+        return line
+    fields = pair.groupdict()
+    batch, batches = int(pair["batch"]), whole(fields.get("batches"))
+    if batches is not None and batch > batches:
+        return line
+    return line._replace(
+        step=None,
+        target=None,
+        counter="batch of epoch",
+        is_named=True,
+        epoch=int(pair["epoch"]),
+        epochs=whole(fields.get("epochs")) or line.epochs,
+        batch=batch,
+        batches=batches,
+    )
+
+
+def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
+    """A bar counts if its description names training, or if it shows a loss."""
+    done, of = (
+        round(float(text.rstrip("k").replace(",", "")) * (1000 if "k" in text else 1))
+        for text in (bar["done"], bar["of"])
+    )
+    if line.epoch is not None:
+        return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
+    if line.loss is None and (bar.re is ROUNDED_BAR or not OF_TRAINING.search(description)):
+        return line
+    return line._replace(step=done, target=of, counter="bar", is_named=True)
+
+
+def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Number) -> Line:
+    """A counter that no word names: `n/total`, the first number of the line; at last the epoch itself."""
+    share = next(
+        (
+            one
+            for one in found
+            if one.total_count and one.as_count is not None and not set(one.name) - {"train", "training"}
+        ),
+        None,
+    )
+    if share is not None and line.epoch is not None:
+        return line._replace(batch=share.as_count, batches=share.total_count, counter="batch of epoch", is_named=True)
+    if share is not None:
+        return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)
+    unnamed = UNNAMED.search(text[: loss.start])
+    if unnamed is not None:
+        step = int(unnamed["step"] or unnamed["first"])
+        return line._replace(step=step, target=whole(unnamed["target"]), counter="unnamed")
+    beside = next((one for one in found if one.start > loss.start), None)
+    if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
+        return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2
+    return line if line.epoch is None else line._replace(step=line.epoch, target=line.epochs, counter="epoch")
+
+
+def _description(text: str, bar: re.Match[str]) -> str:
+    """What stands before a bar, without the fields before it."""
+    return re.split(r"[|\[\]{}\r]", text[max(0, bar.start() - DESCRIPTION) : bar.start()])[-1]
+
+
+def _is_of_something_else(description: str) -> bool:
+    return OF_SOMETHING_ELSE.search(description) is not None and not re.match(r"\W*train", description, re.IGNORECASE)
+
+
+def _is_of_an_evaluation(head: str) -> bool:
+    """Whether a field before the numbers says so: `[Eval] step: 100`, `Test: [10/98]`."""
+    fields = [set(words(part)) for part in DIVIDER.split(head)[-4:]]
+    return any(field and field <= OF_AN_EVALUATION and not names.NOT_TRAINING.isdisjoint(field) for field in fields)

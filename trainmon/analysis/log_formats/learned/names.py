@@ -1,0 +1,160 @@
+"""What the name of a number means: a step, a loss, a learning rate, a speed. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from trainmon.analysis.log_formats.learned.numbers import Name
+
+
+def vocabulary(text: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(text.split())
+
+
+NOT_TRAINING = vocabulary(
+    "val valid validation validate validating vali eval evaluation evaluate evaluating evals test testing dev cv best "
+    "predict prediction predicting inference infer sanity holdout heldout early lowest"
+)
+"""Words of numbers that are of an evaluation, or of the best one."""
+
+COUNTERS = {
+    "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "update": 1, "updates": 1,
+    "up": 1, "step": 2, "steps": 2, "step i": 2, "steps taken": 2, "iter": 3, "iters": 3, "iteration": 3,
+    "iterations": 3, "itr": 3, "it": 3, "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5,
+    "microstep": 5, "batch idx": 5, "timesteps": 6, "timestep": 6, "#": 6,
+}  # fmt: skip
+"""Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
+UPDATES, ITERATIONS = 1, 3
+"""Ranks: counters of optimizer steps over the whole run, and those that some trainers start again in each epoch."""
+
+BESIDE_A_COUNTER = vocabulary(
+    "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
+    "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
+    "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
+    "timer rank performed after for local gradient grad i result results metrics"
+)
+"""Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
+EPOCHS = frozenset(("epoch", "epochs", "ep"))
+NOT_THE_EPOCH = vocabulary("per max ppo total num end of")
+
+TOTAL_LOSS, PLAIN_LOSS, AVERAGE_LOSS, NAMED_LOSS, LIKE_A_LOSS = range(5)
+PLAIN = vocabulary(
+    "train training batch lm step reduced current cur this iter iteration mean avg average avr epoch language model "
+    "the global last running smoothed smooth now and with raw is was gpt sft"
+)
+"""Words beside `loss` that leave it the loss of training."""
+AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
+NOT_A_LOSS = vocabulary(
+    "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
+    "delta min max previous prev"
+)
+OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce logloss mse cost objf")
+"""Names of losses that do not contain the word."""
+
+
+@lru_cache(4096)
+def counter(name: Name) -> int | None:
+    """The rank of the counter that has this name; None for what is no counter of training."""
+    if not name or not NOT_TRAINING.isdisjoint(name):
+        return None
+    if len(name) > 1 and name[-1] in ("train", "training"):  # Iter(train)
+        return counter(name[:-1])
+    for length in (2, 1):
+        rank = COUNTERS.get(" ".join(name[-length:]))
+        if rank is not None:
+            return rank if BESIDE_A_COUNTER.issuperset(name[:-length]) else None
+    return None
+
+
+@lru_cache(4096)
+def is_target(name: Name) -> bool:
+    """Whether it says how many steps there will be: `max_steps`, `total_iters`."""
+    return len(name) > 1 and COUNTERS.get(name[-1], ITERATIONS + 1) <= ITERATIONS and name[-2] in ("max", "total")
+
+
+@lru_cache(4096)
+def is_epoch(name: Name) -> bool:
+    """Whether it is the number of the epoch."""
+    if name[-2:] in (("epoch", "num"), ("epoch", "number"), ("epoch", "train"), ("epoch", "training")):
+        name = name[:-1]
+    return name[-1:] != () and name[-1] in EPOCHS and (NOT_TRAINING | NOT_THE_EPOCH).isdisjoint(name)
+
+
+@lru_cache(4096)
+def loss(name: Name) -> int | None:
+    """Which loss it is: the total, the plain one, an average, one of several, another; None for what is no loss."""
+    if not NOT_TRAINING.isdisjoint(name) or not NOT_A_LOSS.isdisjoint(name):
+        return None
+    word = next((word for word in name if "loss" in word and word != "lossless"), None)
+    if word is None:
+        is_other = name[-1:] and (name[-1] in OTHER_LOSSES or name[-2:] == ("cross", "entropy"))
+        is_basicsr = len(name) == 2 and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
+        return LIKE_A_LOSS if is_other or is_basicsr else None
+    rest = [other for other in name if other != word]
+    if word == "totalloss" or not {"total", "overall"}.isdisjoint(rest):
+        return TOTAL_LOSS
+    if word in ("loss", "losses", "trainloss") and PLAIN.issuperset(rest):
+        return PLAIN_LOSS if AVERAGES.isdisjoint(rest) else AVERAGE_LOSS
+    return NAMED_LOSS
+
+
+LEARNING_RATE = re.compile(r"\blrs?\b|\blrate\b|\blearning ?rate|^l r$")
+NOT_LEARNING_RATE = vocabulary("scheduler mult multiplier time decay lrm")
+GRAD_NORM = re.compile(r"\bgrad(?:ient)?s? norm|^g ?(?:rad)?norm\b|^norm$|\bgradnorm")
+
+
+@lru_cache(4096)
+def metric(name: Name) -> str | None:
+    """The field of TrainingMetrics for the learning rate, the gradient norm and the loss scale."""
+    joined = " ".join(name)
+    if LEARNING_RATE.search(joined):
+        return "learning_rate" if NOT_LEARNING_RATE.isdisjoint(name) else None
+    if GRAD_NORM.search(joined):
+        return "grad_norm"
+    return "loss_scale" if joined == "loss scale" else None
+
+
+# ---- Rates and times -------------------------------------------------------------------------------------------------
+
+SECONDS = {"s": 1.0, "sec": 1.0, "secs": 1.0, "seconds": 1.0, "ms": 1e-3, "us": 1e-6}
+STEP = r"(?:it|iters?|iterations?|steps?|batch|batches|ba|updates?)"
+PER_SECOND = r"(?:/| per | )(?:s|secs?|seconds?)$"
+STEPS_PER_SECOND = re.compile(rf"\b{STEP}{PER_SECOND}|^ups$")
+SECONDS_PER_STEP = re.compile(rf"^(s|secs?|seconds|ms|us)(?:/| per ){STEP}$")
+TOKENS_PER_SECOND = re.compile(
+    r"\b(?:tok|toks|tokens?|words?)(?: gpu| device|/gpu|/device)?(?:/| per | )(?:s|secs?|seconds?)\b"
+    r"|\b[tw]ps$|^(?:real )?tgs\b"
+)
+SAMPLES_PER_SECOND = re.compile(
+    r"\b(?:samples?|imgs?|images?|examples?|seqs?|sequences?|items?|docs?|frames|clips|sentences?|pairs)" + PER_SECOND
+)
+STEP_TIME = re.compile(
+    r"^(?:time|dt|took|seconds|secs?|s b)(?: ms| s| secs?)?$"
+    r"|\b(?:step|iter|iteration|batch|it)\b.*\b(?:time|timing|ms|seconds|secs?|duration|dt|avg)\b"
+    r"|\btime\b.*\b(?:step|iter|iteration|batch)\b|\b(?:iter|step) dt$"
+)
+NOT_A_STEP_TIME = vocabulary(
+    "total eta data elapsed wall left remaining eval val forward backward generate gather since cumulative load "
+    "loading comm compute optimizer save checkpoint wait train"
+)
+
+
+@lru_cache(4096)
+def speed(name: Name, unit: str) -> tuple[str, float, bool] | None:
+    """For a rate or a step time: its field of TrainingMetrics, the factor to its unit, and whether it is inverted."""
+    joined = " ".join(name)
+    for text in (unit, joined):
+        if STEPS_PER_SECOND.search(text):
+            return "step_time_s", 1.0, True
+        if TOKENS_PER_SECOND.search(text):
+            return "tokens_per_s", 1.0, False
+        if SAMPLES_PER_SECOND.search(text):
+            return "samples_per_s", 1.0, False
+        period = SECONDS_PER_STEP.search(text)
+        if period is not None:
+            return "step_time_s", SECONDS[period[1]], False
+    if "elapsed time per iteration" in joined or (STEP_TIME.search(joined) and NOT_A_STEP_TIME.isdisjoint(name)):
+        return "step_time_s", SECONDS.get(unit, 1e-3 if "ms" in name else 1.0), False
+    return ("step_time_s", 1e-3, False) if not name and unit == "ms" else None

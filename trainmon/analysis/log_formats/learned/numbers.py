@@ -1,0 +1,101 @@
+"""The numbers of a log line, each with the words that name it. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+LONGEST = 16_000
+"""Characters of a line that are read: veRL prints 8,000."""
+LONGEST_NAME = 120
+MOST_NUMBERS = 400
+
+NUMBER = (
+    r"[-+]?(?:(?:\d{1,3}(?:,\d{3}){1,6}(?!\d)|\d{1,24}(?:_\d{3}){0,6})(?:\.\d{0,24})?(?:[eE][-+]?\d{1,3})?"
+    r"|\.\d{1,24}(?:[eE][-+]?\d{1,3})?|(?:nan|NaN|NAN|inf|Inf|INF|[Ii]nfinity)(?![a-zA-Z0-9]))"
+)
+NO_NUMBER = (
+    r"(?<![\w.])(?:\d{4}[-/]\d\d[-/]\d\d|\d\d?/\d\d?(?:/\d{2,4})?(?=[ ,]\d\d:))"  # a date, with its time and zone
+    r"(?:[T ,_]{1,2}\d\d:\d\d(?::\d\d)?(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|(?<![\w.])(?:\d{1,4} days?, )?\d{1,5}:\d\d(?::\d\d){0,3}(?:[.,]\d{1,9})?(?![\w:])"  # 0:08:38
+    r"|(?:https?://|(?<![\w.)\]}/])(?:~|\.{1,2})?/(?=[\w.])(?!\s*\d+\b))[^\s'\"|,]{2,400}"  # a URL, a path
+    r"|(?<![\w.])(?:0x[0-9a-fA-F]{1,16}|\d{1,3}(?:\.\d{1,3}){3}|\d{1,4}\.\d{1,4}\.\d{1,4}\S{0,20})"  # IP, version
+)
+TOKEN = re.compile(
+    rf"(?P<skipped>{NO_NUMBER})|(?<![\w@^.])(?<![A-Za-z0-9)]-)(?P<number>{NUMBER})(?P<scale>[KMBGTk](?![A-Za-z]))?"
+)
+AFTER = re.compile(
+    r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
+    r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?)(?!\w|\.\d))?"
+    r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
+    r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
+)
+DIVIDER = re.compile(r"[|,;{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)")
+"""What stands between two fields. A name does not reach across it."""
+CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+WORD = re.compile(r"[a-z]+|#")
+SCALES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+
+Name = tuple[str, ...]
+"""The words of a name in lower case, without digits: `train/CrossEntropyLoss` is train, cross, entropy, loss."""
+
+
+class Number(NamedTuple):
+    """One number of a line."""
+
+    name: Name
+    text: str
+    scale: str
+    """`K`, `M`, …, or empty."""
+    total: str | None
+    """What follows a slash or `of`."""
+    unit: str
+    start: int
+    end: int
+
+    @property
+    def value(self) -> float:
+        return float(self.text.replace(",", "").replace("_", "")) * SCALES[self.scale]
+
+    @property
+    def as_count(self) -> int | None:
+        """Its value as that of a counter, which may be printed as `4.000` or `1,200`; None for any other number."""
+        return None if self.scale else whole(self.text)
+
+    @property
+    def total_count(self) -> int | None:
+        return whole(self.total)
+
+
+def whole(text: str | None) -> int | None:
+    """Read a whole number of at most 15 digits; None for anything else."""
+    bare, _, rest = (text or "").replace(",", "").replace("_", "").lstrip("+").partition(".")
+    return int(bare) if bare.isdecimal() and len(bare) <= 15 and not rest.strip("0") else None
+
+
+@lru_cache(4096)
+def words(label: str) -> Name:
+    """The words of a name, without what stands before its last divider; at most six."""
+    label = label.rstrip(" :=\t'\"[(<>~")
+    return tuple(WORD.findall(CAMEL.sub(" ", DIVIDER.split(label)[-1]).lower()))[-6:]
+
+
+def numbers(line: str) -> list[Number]:
+    """Every number that is no date, time, path, address, estimate (`~12`) or part of a word; at most MOST_NUMBERS."""
+    found: list[Number] = []
+    name_from = 0
+    for token in TOKEN.finditer(line):
+        if token.start() < name_from:
+            continue
+        label, name_from = line[max(name_from, token.start() - LONGEST_NAME) : token.start()], token.end()
+        if token["skipped"] is not None or label.endswith("~"):
+            continue
+        after = AFTER.match(line, token.end())
+        assert after is not None  # each of its parts is optional
+        name_from = after.end()
+        value = (token["number"], token["scale"] or "", after["total"], (after["unit"] or "").lower())
+        found.append(Number(words(label), *value, token.start(), after.end()))
+        if len(found) == MOST_NUMBERS:
+            break
+    return found

@@ -1,0 +1,69 @@
+"""Tables with a heading, and boxes with a row for each value: YOLO, fastai, spaCy, CSV, stable-baselines3. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trainmon.analysis.log_formats.learned import names
+from trainmon.analysis.log_formats.learned.numbers import words
+
+LONGEST_HEADING = 600
+BORDERS = ("|", "│", "┃")
+BORDER = re.compile(r"[|│┃]")
+GAP = re.compile(r"\s{2,}|\t")
+RULE = re.compile(r"^[\s\-=+*_|─━┄┈═╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛┡┩╇╈╋╂:#]{3,}$")
+"""A line that draws only."""
+BOX_ROW = re.compile(
+    r"^\s*[|│┃]\s*(?P<name>[^|│┃]{1,60}?)\s*(?:[|│┃]|\s{2,})\s*(?P<value>[^|│┃\s][^|│┃]{0,60}?)?\s*[|│┃]\s*$"
+)
+CELL = re.compile(r"#|[A-Za-z_][\w .@/()%-]{0,40}")
+VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
+
+
+def heading(line: str) -> tuple[str, ...]:
+    """The columns of a table whose heading this line is; empty for any other line."""
+    if len(line) > LONGEST_HEADING or "loss" not in line.lower():
+        return ()
+    for cells in (_cells(line), line.split()):
+        if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
+            continue
+        if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line):
+            continue  # two words
+        columns = [words(cell) for cell in cells]
+        if any(_is_counter(name) for name in columns) and any(names.loss(name) is not None for name in columns):
+            return tuple("epoch" if cell == "E" else cell for cell in cells)
+    return ()
+
+
+def row(columns: Sequence[str], line: str) -> str | None:
+    """The row as `name: value` pairs with what follows it, a progress bar for example; None for what is no row."""
+    cells = _cells(line)
+    cells = cells if len(cells) >= len(columns) else line.split()
+    if len(cells) < len(columns) or not cells[0]:
+        return None
+    values = [cell.rstrip(":") for cell in cells[: len(columns)]]
+    for column, value in zip(columns, values, strict=True):
+        name = words(column)
+        if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12})?", value):
+            return None
+        if names.loss(name) is not None and not re.match(r"[-+]?[\d.]|nan|inf", value):
+            return None
+    rest = line[line.rfind(values[-1]) + len(values[-1]) :] if values[-1] else ""
+    return ", ".join(f"{column}: {value}" for column, value in zip(columns, values, strict=True)) + f", {rest}"
+
+
+def box_row(line: str) -> str | None:
+    """A box's row as a `name: value` pair; None for what is none."""
+    found = BOX_ROW.match(line)
+    return None if found is None else f"{found['name']}: {found['value'] or ''}, "
+
+
+def _is_counter(name: tuple[str, ...]) -> bool:
+    return names.counter(name) is not None or names.is_epoch(name) or name == ("e",)
+
+
+def _cells(line: str) -> list[str]:
+    if BORDER.search(line):
+        return [cell.strip() for cell in BORDER.split(line.strip().strip("|│┃"))]
+    return [cell.strip() for cell in (line.split(",") if line.count(",") >= 2 else GAP.split(line.strip()))]

@@ -1,0 +1,38 @@
+"""Reads one line of a run's log: by the formats that are known, else by the shape that was learned. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trainmon.analysis.log_formats.learned import learn, learn_from_bar
+from trainmon.analysis.log_formats.line import Format, StepLine
+from trainmon.analysis.log_formats.progress import is_quiet
+from trainmon.analysis.log_formats.registry import BARS, FORMATS, parse_line, plain
+from trainmon.lib import Instant
+from trainmon.model import LogShape, Progress
+
+LEARNED = "learned"
+"""The name of the format that was learned."""
+
+
+def read_line(
+    line: str,
+    progress: Progress,
+    shape: LogShape,
+    at: Instant,
+    own: Sequence[Format] = (),
+    *,
+    is_finished: bool = True,
+) -> tuple[tuple[str, StepLine] | None, LogShape]:
+    """What a line says of the training, with its format's name, and what is known of the log's shape after it.
+
+    The formats of the config (`own`) and the built-in ones come first. The shape is learned only while none of them
+    counts the steps. Of an unfinished line, only a progress bar is read: half a line may show half a number.
+    """
+    found = parse_line(line, (*own, *(FORMATS if is_finished else BARS)), prefer=progress.format)
+    if found is not None and (found[1].kind != "train" or found[1].step is not None):
+        return found, shape
+    if progress.format not in (None, LEARNED) and progress.step is not None and not is_quiet(progress, at):
+        return found, shape
+    shape, learned = (learn if is_finished else learn_from_bar)(shape, plain(line))
+    return (found if learned is None else (LEARNED, learned)), shape

@@ -1,0 +1,67 @@
+"""What is read in each line of a log, for somebody who wants to know why, and a template that reads it. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from trainmon.analysis.log_formats.line import Format, StepLine
+from trainmon.analysis.log_formats.progress import advance
+from trainmon.analysis.log_formats.read import LEARNED, read_line
+from trainmon.analysis.log_formats.registry import plain
+from trainmon.analysis.log_formats.template import template
+from trainmon.model import LogShape, Progress
+
+
+class ReadLine(NamedTuple):
+    """One line, and what was read in it."""
+
+    text: str
+    format: str | None
+    found: StepLine | None
+
+
+class LogReport(NamedTuple):
+    """What was read in the lines of a log."""
+
+    lines: tuple[ReadLine, ...]
+    progress: Progress
+    shape: LogShape
+
+    @property
+    def steps(self) -> int:
+        """The number of lines with a step."""
+        return sum(one.found is not None and one.found.step is not None for one in self.lines)
+
+    @property
+    def template(self) -> str | None:
+        """The template of its step lines; None where there is none, or where several lines make one step."""
+        last = next((one for one in reversed(self.lines) if one.found is not None and one.found.step is not None), None)
+        return None if last is None else template(last.text)
+
+
+def report(lines: Iterable[str], own: Sequence[Format] = ()) -> LogReport:
+    """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first."""
+    progress, shape, read = Progress(), LogShape(), []
+    for number, line in enumerate(lines, 1):
+        found, shape = read_line(line, progress, shape, float(number), own)
+        progress = progress if found is None else advance(progress, *found, float(number))
+        read.append(ReadLine(plain(line), *(found or (None, None))))
+    return LogReport(tuple(read), progress, shape)
+
+
+def summary(progress: Progress, shape: LogShape, lines: int) -> str:
+    """In one line, which format a log has: `learned: "iter {step}: loss {loss}"`, or the name of a built-in one."""
+    if progress.format is None or (progress.step is None and progress.epoch is None):
+        return f"not recognized: {lines:,} {'line' if lines == 1 else 'lines'}, no step"
+    if progress.format != LEARNED:
+        return progress.format
+    return f'{LEARNED}: "{template(shape.example) or shape.example}"'
+
+
+def config_block(name: str, template: str) -> str:
+    """A `[[log_format]]` of the config with this template."""
+    values = {"name": name, "template": template}
+    rows = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in values.items())
+    return "[[log_format]]\n" + "".join(rows)

@@ -1,0 +1,148 @@
+"""trainmon-tui log-format: shows what is read in the lines of a log, and the config that reads it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainmon.cli.options import config_option, read_duration, ssh_config_option
+
+if TYPE_CHECKING:
+    from trainmon.analysis.log_formats import LogReport, StepLine
+    from trainmon.config import Settings
+
+TAIL = 1 << 20
+"""Bytes at the end of a file that are read."""
+
+NO_STEP = 1
+COUNTS = ("step", "target_step")
+FIELDS = (*COUNTS, "loss", "learning_rate", "grad_norm", "step_time_s", "tokens_per_s", "samples_per_s")
+
+
+@click.command("log-format")
+@click.argument("log", metavar="RUN|FILE")
+@config_option
+@ssh_config_option
+@click.option("--lines", "count", type=click.IntRange(1), default=20, show_default=True, help="Show this many lines.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option(
+    "--wait", callback=read_duration, metavar="DURATION", default="10s", show_default=True,
+    help="The longest wait for the host of a run's log.",
+)  # fmt: skip
+def command(log: str, config: Path | None, ssh_config: Path | None, count: int, as_json: bool, wait: float) -> int:
+    """Show what is read in the last lines of a log.
+
+    LOG is a run of the config, or a file on this machine. Prints what each line says, the format of the step lines, and
+    a [[log_format]] block for the config that reads them.
+
+    Exit status: 0 steps were read, 1 none, 2 a mistake in the call or the config, 3 the log could not be read.
+    """
+    from trainmon.analysis.log_formats import report
+    from trainmon.config import load_settings, log_formats
+
+    settings, _ = load_settings(config, ())
+    path = Path(log).expanduser()
+    name, lines = (path.stem, _tail(path)) if path.is_file() else (log, _lines_of(settings, log, ssh_config, wait))
+    read = report(lines, log_formats(settings))
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(_as_json(name, read)).decode())  # NaN and infinity are null
+    else:
+        from trainmon.cli.terminal import plain
+
+        click.echo(plain("\n".join(_as_text(name, read, count))))
+    return 0 if read.steps else NO_STEP
+
+
+def _tail(path: Path) -> list[str]:
+    """The last lines of a file, without the first one if it is cut."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - TAIL))
+        data = file.read(TAIL).replace(b"\0", b"")
+    lines = data.decode("utf-8", "replace").split("\n")
+    return lines[size > TAIL : len(lines) - (lines[-1] == "")]
+
+
+def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: float) -> list[str]:
+    """The last lines of a run's log, from its host.
+
+    Raises:
+        ConfigError: there is no such run.
+        TrainmonError: its log could not be read.
+    """
+    from trainmon.cli.snapshot.command import first_full_state
+    from trainmon.lib import ConfigError, TrainmonError
+    from trainmon.runtime.logfile import log_to_file
+    from trainmon.runtime.monitor import Monitor
+
+    known = [run.name for run in settings.runs]
+    if name not in known:
+        listed = f"runs of the config: {', '.join(known)}" if known else "the config has no [[run]]"
+        raise ConfigError([f"{name}: no such file, and no such run ({listed})"])
+    log_to_file()
+    monitor = Monitor(settings, keeps=False, ssh_config=ssh_config)
+    monitor.start()
+    try:
+        state = first_full_state(monitor, wait)
+    finally:
+        monitor.stop()
+    log = state.runs[name].log
+    if log is None or (log.error is not None and not log.lines):
+        raise TrainmonError(f"the log of {name} was not read: {'no answer' if log is None else log.error}")
+    return [*log.lines, *([] if log.partial is None else [log.partial])]
+
+
+def _as_text(name: str, read: LogReport, count: int) -> list[str]:
+    from trainmon.analysis.log_formats import config_block, summary
+
+    shown = read.lines[-count:]
+    marks = [_values(one.found) for one in shown]
+    width = min(60, max((len(mark) for mark in marks), default=0))
+    rows = [f"{mark:{width}}  {one.text}" for mark, one in zip(marks, shown, strict=True)]
+    rows += ["", f"format  {summary(read.progress, read.shape, len(read.lines))}"]
+    if read.template is not None:
+        return [*rows, "", "The same as a format of the config:", "", config_block(name, read.template)]
+    if read.steps:
+        return rows
+    return [*rows, "", "No step was read. Copy a step line into the config and put names in place of its numbers:", "",
+            config_block(name, "iter {step}: loss {loss}, time {step_time_ms}ms")]  # fmt: skip
+
+
+def _values(found: StepLine | None) -> str:
+    if found is None:
+        return "-"
+    values = {field: getattr(found, field) for field in FIELDS}
+    step = "" if found.step is None else f"step {found.step:,}"
+    step += "" if found.target_step is None else f"/{found.target_step:,}"
+    others = (f"{field} {value:.6g}" for field, value in values.items() if value is not None and field not in COUNTS)
+    return "  ".join(filter(None, (step, *others))) or found.kind
+
+
+def _as_json(name: str, read: LogReport) -> dict[str, Any]:
+    import msgspec
+
+    from trainmon.analysis.log_formats import LEARNED
+
+    return {
+        "name": name,
+        "format": read.progress.format,
+        "is_learned": read.progress.format == LEARNED,
+        "template": read.template,
+        "steps": read.steps,
+        "progress": {field: msgspec.to_builtins(getattr(read.progress, field)) for field in FIELDS},
+        "lines": [
+            {
+                "text": one.text,
+                "format": one.format,
+                "found": None if one.found is None else {
+                    key: value for key, value in msgspec.to_builtins(one.found).items() if value is not None
+                },
+            }
+            for one in read.lines
+        ],
+    }  # fmt: skip
