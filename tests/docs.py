@@ -91,7 +91,7 @@ def _usage(name: str, params: Iterable[click.Parameter]) -> str:
 def _parameter(param: click.Parameter) -> str:
     if isinstance(param, click.Argument):
         return (param.metavar or "").replace("]...", "…]").replace("...", "…")
-    return f"[{_option(param)}]"
+    return _option(param) if param.required else f"[{_option(param)}]"
 
 
 def _option(param: click.Parameter) -> str:

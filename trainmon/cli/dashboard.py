@@ -36,11 +36,11 @@ class Dashboard(click.Command):
     is_flag=False,
     flag_value="",
     metavar="[=STORY]",
-    help="Show a living, simulated cluster of 16 nodes. A STORY such as hot, lost or hang comes first.",
+    help="Simulate a cluster of 16 nodes. It starts with the failure STORY, such as hot, lost or hang.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
-@click.option("--alerts-only", is_flag=True, help="The daemon: watch and notify without a dashboard; see `service`.")
-@click.option("--once", is_flag=True, help="With --alerts-only, for cron: evaluate everything once, then end.")
+@click.option("--alerts-only", is_flag=True, help="The daemon: monitor and notify without a dashboard; see `service`.")
+@click.option("--once", is_flag=True, help="With --alerts-only, for cron: evaluate all rules once, then exit.")
 @click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
 def command(
     hosts: tuple[str, ...],
@@ -54,7 +54,7 @@ def command(
     """One terminal for a big training run: its nodes, GPUs, disks and logs.
 
     Without a config it watches this machine. HOSTs (names that ssh knows, or Slurm host lists such as gpu-[001-032])
-    need no config. If a host has the name of a command: trainmon-tui -- check
+    need no config. If a host has the name of a command, write -- before it: trainmon-tui -- check
     """
     if demo is not None and (hosts or config):
         raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")

@@ -10,7 +10,7 @@ config_option = click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The config to use. [default: $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]",
+    help="The config. [default: the first of $TRAINMON_CONFIG, ./trainmon.toml, ~/.config/trainmon-tui/config.toml]",
 )
 ssh_config_option = click.option(
     "--ssh-config",

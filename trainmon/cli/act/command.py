@@ -26,7 +26,7 @@ class ActCommand(NamedTuple):
 
 
 def _switch(kind: str) -> Decorator:
-    return click.option("--switch", metavar="PATH", help=f"The {kind} switch, if several are armed.")
+    return click.option("--switch", metavar="PATH", help=f"The {kind} switch to remove, if several are armed.")
 
 
 ACTS = (
@@ -42,7 +42,7 @@ ACTS = (
     ActCommand(
         "queue",
         "RUN...",
-        "Submit the scripts of runs once more, behind their present jobs: sbatch.",
+        "Submit the scripts of runs once more, behind their current jobs: sbatch.",
         (
             click.option(
                 "--count",
@@ -50,19 +50,19 @@ ACTS = (
                 metavar="N",
                 default=1,
                 show_default=True,
-                help="How many jobs.",
+                help="How many jobs to submit.",
             ),
         ),
     ),
     ActCommand(
         "exclude",
         "NODE...",
-        "Keep waiting jobs off nodes, and drain the nodes if you may.",
+        "Keep waiting jobs off nodes, and drain the nodes if Slurm permits you to.",
         (click.option("--run", metavar="RUN", help="Only the jobs of this run. Without it: all your jobs."),),
     ),
 )
 
-EXITS = """Exit status: 0 done, 1 it failed or its effect did not follow, 2 a mistake in the call or the config,
+EXITS = """Exit status: 0 done, 1 failed or without the expected effect, 2 a usage or config error,
 3 nothing could be read or the result is unknown, 4 refused."""
 
 
@@ -95,11 +95,11 @@ COMMON: tuple[Decorator, ...] = (
         "[default: until the first effect, at most 8s]",
     ),
     click.option(
-        "--why", metavar="TEXT", default="", help="The reason. It is written into the switch file and the ledger."
+        "--why", metavar="TEXT", default="", help="The reason. It is saved in the switch file and in the ledger."
     ),
     click.option("--typed", metavar="ID", help="The job id, if the plan asks you to type it; for use with --yes."),
-    click.option("--yes", is_flag=True, help="Skip the question, but never the checks."),
-    click.option("--dry-run", is_flag=True, help="Print the plan only."),
+    click.option("--yes", is_flag=True, help="Skip the confirmation, but not the checks."),
+    click.option("--dry-run", is_flag=True, help="Only print the plan."),
     click.option("--read-only", is_flag=True, help="Refuse the action, like a read-only dashboard."),
 )
 """Options of every verb, the last first."""

@@ -28,12 +28,12 @@ HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
     "--log", "wants_log", is_flag=True, help="Print the end of the log that was saved before the newest action."
 )
 @click.option(
-    "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="How far back."
+    "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="List the actions of this period until now."
 )
 def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """List the actions that were requested on this machine, the newest last.
 
-    Exit status: 0 read, 2 a mistake in the call, 3 the ledger cannot be read or has no such log.
+    Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read or has no such log.
     """
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import recent_actions

@@ -28,7 +28,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 
 @click.command("ack")
 @click.argument("alert", metavar="ALERT")
-@click.option("--why", default="", metavar="TEXT", help="What you do about it.")
+@click.option("--why", default="", metavar="TEXT", help="What you will do about it.")
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 @by_option
 @json_option
@@ -54,7 +54,7 @@ def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
 @click.option("--run", metavar="RUN", help="Match alerts of this run.")
 @click.option("--node", metavar="NODE", help="Match alerts of this node.")
 @click.option("--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="How long: 1h, 2d.")
-@click.option("--why", default="", metavar="TEXT", help="The reason; everybody sees it.")
+@click.option("--why", default="", metavar="TEXT", help="The reason, which is shown with the muted alerts.")
 @by_option
 @json_option
 def mute(
@@ -67,10 +67,10 @@ def mute(
     by: str | None,
     as_json: bool,
 ) -> int:
-    """Silence an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the id or the subject
+    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the id or the subject
     of an alert, as `status` shows them. All given conditions must match.
 
-    Exit status: 0 done or recorded, 2 a mistake in the call, 3 the ledger cannot be written.
+    Exit status: 0 done or recorded, 2 a usage error, 3 the ledger cannot be written.
     """
     from trainmon.alerting.rules import RULES
     from trainmon.model import AlertRequest, Silence
@@ -101,7 +101,7 @@ def mute(
 @by_option
 @json_option
 def unmute(silence: str, by: str | None, as_json: bool) -> int:
-    """Remove a mute. ID is what `mute` printed and what `status` lists.
+    """Remove a mute. `mute` prints its ID, and `status` lists it.
 
     Exit status: 0 done or recorded, 2 no such mute, 3 the ledger cannot be written.
     """

@@ -24,7 +24,7 @@ HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
 def command(rule: str | None, config: Path | None, as_json: bool) -> int:
     """List the rules as the config sets them, or all settings of one RULE.
 
-    Exit status: 0 listed, 2 a mistake in the call or the config.
+    Exit status: 0 listed, 2 a usage or config error.
     """
     from trainmon.cli.alerts.requests import check_name
     from trainmon.cli.terminal import plain

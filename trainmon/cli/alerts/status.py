@@ -30,10 +30,10 @@ HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "DELIVERY")
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool) -> int:
-    """Show who watches, the last check, source and channel health, and open alerts.
+    """Show which program monitors, its last check, source and channel health, and open alerts.
 
-    Exit status: 0 well, 1 a critical alert fires (after `--once` also one that is pending, as for `snapshot`), 2 a
-    mistake in the call, 3 no recent check, or the ledger cannot be read.
+    Exit status: 0 well, 1 a critical alert fires (after `--once`, also if it is pending, as for `snapshot`), 2 a usage
+    error, 3 no recent check, or the ledger cannot be read.
     """
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import alerts_now

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 @hosts_argument
 @config_option
 @ssh_config_option
-@click.option("--headless", is_flag=True, help="Never ask, and do not use the SSH agent of this login session.")
-@click.option("--notify", is_flag=True, help="Send a test by every channel, and show the answer.")
+@click.option("--headless", is_flag=True, help="Never prompt, and do not use the SSH agent of this login session: like a daemon.")
+@click.option("--notify", is_flag=True, help="Send a test through every channel, and show the answers.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
     """Check the config, and test every host, Slurm, path, W&B run and channel that it names.
 
-    Exit status: 0 all is well, 2 the config has mistakes, 3 something cannot be reached.
+    Exit status: 0 no problem, 2 the config has mistakes, 3 a test failed.
     """
     from trainmon.cli.check.alerting import check_channels, check_daemon
     from trainmon.cli.check.hosts import check_hosts

@@ -147,7 +147,7 @@ def command(kind: str, config: Path | None, ssh_config: Path | None) -> int:
     """Print how to keep `--alerts-only` running: a systemd unit, crontab lines, a Slurm job that submits the next one,
     or a tmux command. Comments in it say how to install it.
 
-    Exit status: 0 printed, 2 a mistake in the call or the config.
+    Exit status: 0 printed, 2 a usage or config error.
     """
     from trainmon.config import load_settings
 

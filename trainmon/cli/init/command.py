@@ -46,9 +46,8 @@ def command(
     """Write a commented trainmon.toml for HOSTs.
 
     HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
-    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on
-    this machine, it queries W&B for your account. Without HOSTs and without Slurm, it offers the names in
-    ~/.ssh/config.
+    queries Slurm on the login host, or on this machine, for its nodes and your running jobs. If this machine has a W&B
+    key, it queries W&B for your teams. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
     """
     from trainmon.config import FILE_NAME, why_not_trusted
 

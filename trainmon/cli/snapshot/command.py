@@ -42,13 +42,13 @@ WITHOUT_GPUS = ("none", "sh")
     help="The longest wait for hosts, queues and W&B to answer.",
 )
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
-    """Print one reading of everything.
+    """Print the current values of everything once.
 
-    Waits until every host, queue and W&B run has answered or failed, at most --wait. There is no password prompt.
-    It cannot wait for hold times: a critical condition counts while its alert is still pending. A condition that only
-    time can prove, such as an idle GPU, does not count.
+    Waits until every host, queue and W&B run has answered or failed, at most --wait. It never asks for a password. It
+    does not wait for the `for` duration of a rule: a critical alert counts even while it is pending. A condition that
+    only time can prove, such as an idle GPU, does not count.
 
-    Exit status: 0 well or warnings only, 1 something is critical, 2 a mistake in the call or the config, 3 a host, a
+    Exit status: 0 well or only warnings, 1 something is critical, 2 a usage or config error, 3 a host, a
     queue or a W&B run does not answer.
     """
     from trainmon.config import load_settings
