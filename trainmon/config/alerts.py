@@ -89,13 +89,13 @@ def heartbeat_of(settings: HeartbeatSettings, *, start: bool, host: str = "") ->
 
 class DaemonSettings(Table, frozen=True, kw_only=True):
     """Where `trainmon-tui --alerts-only` runs, for a dashboard on another machine. The dashboard shows the alerts of
-    that daemon, acknowledges and mutes there, and sends nothing while the daemon does."""
+    that daemon, and acknowledges and mutes there. It sends no notifications while the daemon does."""
 
     host: Host | None = None
     """A host that ssh knows. Without it: only this machine."""
     command: Argv = ("trainmon-tui",)
-    """The command that starts trainmon-tui there. Use an absolute path if a login without a terminal does not find
-    it."""
+    """The command that starts trainmon-tui there. Use an absolute path if a non-interactive SSH session does
+    not find it."""
     every: Duration = 10.0
     """The polling period."""
 
@@ -105,15 +105,15 @@ class MaintenanceSettings(Table, frozen=True, kw_only=True):
     it matches every alert."""
 
     name: str | None = None
-    """The reason, which is shown at the muted alerts."""
+    """The reason, which is shown with the muted alerts."""
     begin: Datetime | None = msgspec.field(default=None, name="from")
     """The start of a window that happens once."""
     at: TimeOfDay | None = None
-    """The start of a recurring window, by the clock of this machine."""
+    """The start of a recurring window, in the local time of this machine."""
     days: Days = ()
     """The days of a recurring window. Without it: every day."""
     lasts: Duration = msgspec.field(name="for")
-    """How long it lasts."""
+    """How long the window lasts."""
     run: str | None = None
     """Match only this run."""
     node: str | None = None

@@ -31,13 +31,13 @@ class ConnectSettings(Table, frozen=True, kw_only=True):
     """Connection settings of the hosts of a cluster."""
 
     at_once: Count = 8
-    """The maximum number of simultaneous logins: sshd drops connections above its MaxStartups."""
+    """The maximum number of simultaneous logins. sshd drops connections above its MaxStartups."""
     timeout: Duration = 10.0
-    """The timeout for connecting, and again for logging in."""
+    """The timeout of the connection, and also of the login."""
 
 
 class ClusterSettings(Table, frozen=True, kw_only=True):
-    """Machines that are watched together. There may be several; `[cluster]` is accepted for one."""
+    """A group of machines. Use one table per cluster. A single cluster may be written as `[cluster]`."""
 
     name: str = "local"
     """The name of the cluster."""
@@ -51,7 +51,7 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     every: Duration = 2.0
     """The sampling period of GPUs and hosts."""
     slurm_every: SlurmPeriod = 30.0
-    """The polling period of Slurm. It grows automatically while Slurm is slow or has no jobs of these users."""
+    """The polling period of Slurm. It is longer while Slurm is slow or fails, or has no jobs of these users."""
     spares: int = 0
     """The number of healthy idle nodes that you want in reserve."""
     connect: ConnectSettings = ConnectSettings()
@@ -76,23 +76,23 @@ class RunSettings(Table, frozen=True, kw_only=True):
     run: str | None = None
     """Its W&B run id: the last part of the address of its page."""
     display: Pattern | None = None
-    """A pattern that its W&B display names match."""
+    """A regular expression that matches the display names of its W&B runs."""
     tags: tuple[str, ...] = ()
     """Its W&B tags. A W&B run must have all of them."""
     restart_grace: Duration = 900.0
-    """How long the next W&B run may take to appear after one has ended."""
+    """How long the next W&B run may take to appear after the previous one has ended."""
     charts: tuple[str, ...] = ()
-    """The W&B metrics to chart, at most 12. Without it: metrics with the usual names."""
+    """The W&B metrics to chart, at most 12. Without it: metrics with known names, such as `train/loss`."""
     job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None
     """The user who owns its Slurm jobs. These jobs are then watched, too. Without it: you, or the only user in
     `users`."""
     log: LogPath | None = None
-    """Its log file. With a glob, the newest match is followed. Without it: the output file of its job. `"wandb"`: the
-    console log of its W&B run."""
+    """Its log file. With a glob, the newest match is followed. Without it: the standard output file of its job.
+    `"wandb"`: the console log of its W&B run."""
     checkpoints: RemotePath | None = None
-    """The directory of its checkpoints. The checkpoints and the disk below it are watched."""
+    """The directory of its checkpoints. The checkpoints and their disk are watched."""
     kill_switch: RemotePath | None = None
     """The trainer saves and exits when this file appears."""
     save_switch: RemotePath | None = None
@@ -100,21 +100,21 @@ class RunSettings(Table, frozen=True, kw_only=True):
     script: RemotePath | None = None
     """Its batch script, which `queue` submits with sbatch."""
     stall_after: Duration = 900.0
-    """The run is stalled after this long without a step. It is a minimum, and the value until the run's own step
-    interval is known."""
+    """The minimum time without a step after which the run is stalled. If ten usual step intervals of the run are longer,
+    they are used instead."""
     target_step: Count | None = None
-    """The step at which the run is complete. Without it: the target that the log shows."""
+    """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
     model_family: str | None = None
     """The model family for the evaluation of its checkpoints. Not used yet."""
     labels: Labels = msgspec.field(default_factory=dict)
-    """Labels of your own. They are carried along."""
+    """Labels of your own. Not used yet."""
 
 
 class WandbSettings(Table, frozen=True, kw_only=True):
     """How Weights & Biases is polled. The server and the key are found where the W&B client finds them."""
 
     every: WandbPeriod = 60.0
-    """The polling period. It grows automatically while the server is busy or fails."""
+    """The polling period. It is longer while the server is busy or fails."""
 
 
 class LogFormatSettings(Table, frozen=True, kw_only=True):
@@ -133,27 +133,27 @@ class QuotaSettings(Table, frozen=True, kw_only=True):
     read."""
 
     command: Argv
-    """The command. It runs without a shell. Quiet forms are best: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
+    """The command. It runs without a shell. Use its quiet form: `["lfs", "quota", "-q", "-u", "me", "/fsx"]`."""
     parser: Literal["lustre", "gpfs", "beegfs", "quota", "du"]
     """The tool whose output the command prints: `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w
     -p`, or `du -s` if nothing else works."""
     every: Duration = 600.0
-    """The polling period. `du` walks the whole tree, so it runs every 6 h at most."""
+    """The polling period. `du` reads the whole directory tree, so it runs at most every 6 h."""
     limit: Size | None = None
     """The quota, if the command does not print it. Required for `du`."""
 
 
 class DiskSettings(Table, frozen=True, kw_only=True):
-    """A path whose disk is watched, in addition to the disks of the runs' own paths."""
+    """A disk to watch, in addition to the disks of the paths of the runs."""
 
     path: RemotePath
-    """The path. Its disk is found from it."""
+    """A path on the disk."""
     on: Literal["login", "nodes", "run"] = "login"
-    """Where it is read: once on the login host, on every node, or on every node of the runs."""
+    """Where it is read: on the login host, on every node, or on every node of a run."""
     usable: Share = 1.0
-    """The share that may be used: `"80%"` treats 80 % as full."""
+    """The share of the disk that may be used: with `"80%"`, the disk counts as full at 80 %."""
     lag: Duration | None = None
-    """How old the statistics of this filesystem may be. Changes are not judged at a finer resolution."""
+    """How old the statistics of this filesystem may be. Forecasts and alerts take this delay into account."""
     quota: QuotaSettings | None = None
     """Its quota. The usable space is the smaller of the free space and the rest of the quota."""
 

@@ -28,7 +28,12 @@ HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
     "--log", "wants_log", is_flag=True, help="Print the end of the log that was saved before the newest action."
 )
 @click.option(
-    "--since", callback=read_duration, metavar="DURATION", default="7d", show_default=True, help="List the actions of this period until now."
+    "--since",
+    callback=read_duration,
+    metavar="DURATION",
+    default="7d",
+    show_default=True,
+    help="List the actions of this period until now.",
 )
 def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """List the actions that were requested on this machine, the newest last.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @hosts_argument
 @config_option
 @ssh_config_option
-@click.option("--headless", is_flag=True, help="Never prompt, and do not use the SSH agent of this login session: like a daemon.")
+@click.option("--headless", is_flag=True, help="Never prompt, and do not use the SSH agent of this login session.")
 @click.option("--notify", is_flag=True, help="Send a test through every channel, and show the answers.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
     """Check the config, and test every host, Slurm, path, W&B run and channel that it names.
