@@ -67,8 +67,8 @@ def mute(
     by: str | None,
     as_json: bool,
 ) -> int:
-    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the id
-    or the subject of an alert, as `status` shows them. All given conditions must match.
+    """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
+    id or the subject of an alert, as `status` shows them. All given conditions must match.
 
     Exit status: 0 done or recorded, 2 a usage error, 3 the ledger cannot be written.
     """
