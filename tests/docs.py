@@ -131,7 +131,7 @@ def formats() -> str:
 # ---- the JSON of snapshot --------------------------------------------------------------------------------------------
 
 JSON_TYPES = {
-    str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object", type(None): "null",
+    str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", type(None): "null",
 }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def _json_type(wanted: Any) -> str:
     if isinstance(wanted, dict):
         return "object"
     if isinstance(wanted, list):
-        return "list of objects" if isinstance(wanted[0], dict) else "list of texts"
+        return "array of objects" if isinstance(wanted[0], dict) else "array of strings"
     if isinstance(wanted, set):
         return " or ".join(f'`"{text}"`' for text in sorted(wanted))
     return " or ".join(JSON_TYPES[kind] for kind in wanted if kind is not int or float not in wanted)

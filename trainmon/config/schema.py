@@ -100,8 +100,8 @@ class RunSettings(Table, frozen=True, kw_only=True):
     script: RemotePath | None = None
     """Its batch script, which `queue` submits with sbatch."""
     stall_after: Duration = 900.0
-    """The minimum time without a step after which the run is stalled. If ten usual step intervals of the run are longer,
-    they are used instead."""
+    """How long a run may make no step before it is stalled. If ten times its usual step interval is longer, that counts
+    instead."""
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
     model_family: str | None = None
