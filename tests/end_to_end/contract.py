@@ -4,8 +4,9 @@ A dict names all fields of an object, a list holds what its items are, a tuple t
 the words. Fields may be added, so what is not named here is not wrong; a field that is missing always is.
 
 The verdict is of one evaluation, which does not wait for the `for` duration of a rule: a pending alert counts, unless
-only that duration can prove it. blind (exit status 3): nothing that was requested answers. critical (1): something is critical. warning: something is a
-warning (0), or a host, a queue or a W&B run does not answer (3). well (0): none of these.
+only that duration can prove it. blind (exit status 3): nothing that was requested answers. critical (1): something is
+critical. warning: something is a warning (0), or a host, a queue or a W&B run does not answer (3). well (0): none of
+these.
 """
 
 from __future__ import annotations
