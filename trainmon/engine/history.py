@@ -1,5 +1,5 @@
-"""Ring buffers of compact numbers: an hour at the sample period, a day at one a minute; of disks a week at one in ten
-minutes. Owned by the engine.
+"""Ring buffers of numbers: one hour at the sampling period, one day at one value per minute, and for disks one week at
+one value per ten minutes. The engine owns them.
 
 An hour of 4 metrics of 2,048 GPUs is 577 MiB as deques of floats; as 16-bit columns, a row a node sample, it is 29.
 """
@@ -36,17 +36,19 @@ kW)."""
 DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
 
 RESIZES = 32
-"""Changes of the size of one disk that are kept, the newest."""
+"""The maximum number of size changes that are kept of one disk."""
 
 MOST_GPUS = 128
-"""GPUs of one node that have a history; a column is found by its index, and an index comes from the node."""
+"""The maximum number of GPUs of one node that have a history. The node reports the index of a GPU, so it must be
+limited."""
 
 UNKNOWN = 0xFFFF
 EMPTY = Series(offsets=(), values=())
 
 
 class Ring:
-    """The last `capacity` rows of `columns` numbers, each row with its time. Grows to its bound, then wraps."""
+    """The last `capacity` rows of `columns` numbers, each row with its time. It grows to its capacity; then each new
+    row replaces the oldest."""
 
     def __init__(self, code: Literal["H", "d"], columns: int, capacity: int) -> None:
         self.columns = columns
@@ -79,15 +81,15 @@ class Ring:
 
 
 class History:
-    """What was measured, by subject: `node/3` for a GPU, a Disk.key for a disk."""
+    """The recorded numbers, by subject: `node/3` for a GPU, a Disk.key for a disk."""
 
     def __init__(self) -> None:
         self._hour: dict[str, Ring] = {}
         self._day: dict[str, Ring] = {}
         self._disk_rings: tuple[dict[str, Ring], ...] = ({}, {}, {})
-        """Of an hour, a day and a week."""
+        """Rings of one hour, one day and one week."""
         self._sizes: dict[str, list[tuple[Instant, float]]] = {}
-        """How large a disk has been, from when on."""
+        """The sizes of each disk, each with the time of the change."""
 
     def record_gpus(self, node: str, at: Instant, gpus: Sequence[Gpu], period: Seconds) -> None:
         """Add one sample of all GPUs of a node. If the number of GPUs changed, the rings of the node start again."""
@@ -122,7 +124,7 @@ class History:
                 ring.append(disk.at, row)
 
     def series(self, subject: str, metric: str, span: Seconds, now: Instant) -> Series:
-        """The last `span` seconds of a number; empty for what is not known. `size_bytes` of a disk: its changes."""
+        """The last `span` seconds of a metric; empty if it is not known. For `size_bytes` of a disk: its changes."""
         if metric == "size_bytes":
             sizes = self._sizes.get(subject, ())
             return Series(tuple(at - now for at, _ in sizes), tuple(size for _, size in sizes))
@@ -136,7 +138,7 @@ class History:
         return _series(rings.get(node), column, GPU_METRICS[metric][1], span, now, UNKNOWN)
 
     def _disk_series(self, key: str, column: int, span: Seconds, now: Instant) -> Series:
-        """Of a piece longer than a day, the last day is as fine as it is kept."""
+        """Older than a day, one value per ten minutes; the last day has its full resolution."""
         hour, day, week = (rings.get(key) for rings in self._disk_rings)
         fine = _series(hour if span <= HOUR else day, column, 1.0, span, now)
         if span <= DAY or not fine.offsets:
@@ -146,7 +148,7 @@ class History:
         return Series(coarse.offsets[:older] + fine.offsets, coarse.values[:older] + fine.values)
 
     def forget(self, node: str) -> None:
-        """Drop what is kept of a node and its disks."""
+        """Drop the history of a node and its disks."""
         for rings in (self._hour, self._day):
             rings.pop(node, None)
         for key in [key for key in self._disk_rings[0] if key.startswith(f"{node}:")]:
@@ -158,7 +160,7 @@ class History:
             rings.pop(key, None)
 
     def nbytes(self) -> int:
-        """Bytes held by all rings, for the benchmark that measures what history costs."""
+        """The bytes that all rings use, for the benchmark."""
         rings = [ring for rings in (self._hour, self._day, *self._disk_rings) for ring in rings.values()]
         return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
 
@@ -182,10 +184,12 @@ def _series(
 
 
 POINTS_AT_MOST = 200_000
-"""Of one curve: beyond it every second point of its older half goes, and its epoch changes."""
+"""The maximum number of points of one curve. Beyond it, every second point of the older half is dropped, and the epoch
+changes."""
 
 CURVES_AT_MOST = 400
-"""Twenty runs of a group with twelve metrics fit; of more, those that grew longest ago go."""
+"""The maximum number of curves: enough for twenty runs with twelve metrics. Beyond it, the curves that grew longest ago
+are dropped."""
 
 
 class Curves:
@@ -196,7 +200,7 @@ class Curves:
         self._epochs = count(1)
 
     def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool) -> None:
-        """Append points. `fresh`: they replace the curve."""
+        """Append points. With `fresh`, they replace the curve."""
         for key, new in points.items():
             curve = self._curves.pop((path, key), None)
             if curve is None or fresh:
@@ -214,7 +218,8 @@ class Curves:
             del self._curves[next(iter(self._curves))]
 
     def read(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
-        """A copy of one curve from a point on; all of it if its epoch is another. An unknown curve has epoch 0."""
+        """A copy of one curve from point `start` on, or all of it if the epoch has changed. An unknown curve has epoch
+        0."""
         curve = self._curves.get((path, key))
         if curve is None:
             return Curve(0, 0, array("d"), array("d"), array("d"))

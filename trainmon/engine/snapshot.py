@@ -1,4 +1,4 @@
-"""The machine-readable contract, version 1: a State as one object. Fields of parts not built yet are null.
+"""The JSON contract, version 1: a State as one object. docs/snapshot-json.md documents it.
 
 Every field is always present; null is "not known". Times are Unix seconds.
 """
@@ -44,12 +44,12 @@ NEED_FOR = frozenset(rule.name for rule in RULES if rule.needs_for)
 """Rules whose findings count only after their `for` duration."""
 
 
-def snapshot(state: State, now: Instant, asked: Container[str] | None = None) -> dict[str, Any]:
-    """The whole State as plain values, ready for JSON. `asked`: as for `verdict`."""
+def snapshot(state: State, now: Instant, requested: Container[str] | None = None) -> dict[str, Any]:
+    """The whole State as plain values, ready for JSON. `requested`: as for `verdict`."""
     return {
         "version": VERSION,
         "at": now,
-        "verdict": verdict(state, asked),
+        "verdict": verdict(state, requested),
         "sources": [_source(state.sources[name], now) for name in sorted(state.sources)],
         "nodes": [_node(state.nodes[name], state.sources.get(f"node:{name}"), now) for name in sorted(state.nodes)],
         "disks": [_disk(state.disks[key], state) for key in sorted(state.disks)],
@@ -60,11 +60,11 @@ def snapshot(state: State, now: Instant, asked: Container[str] | None = None) ->
     }
 
 
-def verdict(state: State, asked: Container[str] | None = None) -> str:
-    """blind when nothing that was asked for answers; else the worst that is so now, muted or not; and at least a
-    warning where a source does not answer. `asked`: the names of the sources that were asked for; None: all."""
+def verdict(state: State, requested: Container[str] | None = None) -> str:
+    """`blind` if no requested source answers. Otherwise the worst severity of the active alerts, muted or not; at least
+    `warning` if a source does not answer. `requested`: the names of the sources; None: all."""
     watched = _watched(state)
-    if not any(_answers(source) for source in watched if asked is None or source.name in asked):
+    if not any(_answers(source) for source in watched if requested is None or source.name in requested):
         return "blind"
     found = {one.severity for one in state.alerts.values() if is_active(one)}
     if "critical" in found:
@@ -72,19 +72,19 @@ def verdict(state: State, asked: Container[str] | None = None) -> str:
     return "well" if "warning" not in found and all(map(_answers, watched)) else "warning"
 
 
-def exit_status(state: State, asked: Container[str] | None = None) -> int:
-    """0 well or warnings only, 1 something critical, 3 something does not answer."""
-    return EXIT[verdict(state, asked)] or (0 if all(map(_answers, _watched(state))) else UNANSWERED)
+def exit_status(state: State, requested: Container[str] | None = None) -> int:
+    """0: well or only warnings. 1: a critical alert. 3: a source does not answer."""
+    return EXIT[verdict(state, requested)] or (0 if all(map(_answers, _watched(state))) else UNANSWERED)
 
 
 def is_active(found: Alert) -> bool:
-    """Whether it is true now: it fires, or it is pending by a rule that does not need its `for` duration."""
+    """Whether the alert counts: it fires, or it is pending and its rule does not need its `for` duration."""
     return found.is_firing or (found.phase == "pending" and found.data == "ok" and found.rule not in NEED_FOR)
 
 
-def encode(state: State, now: Instant, asked: Container[str] | None = None) -> bytes:
+def encode(state: State, now: Instant, requested: Container[str] | None = None) -> bytes:
     """The snapshot as JSON; a number that JSON cannot hold (NaN, infinity) is null."""
-    return msgspec.json.encode(snapshot(state, now, asked))
+    return msgspec.json.encode(snapshot(state, now, requested))
 
 
 def _watched(state: State) -> list[Source]:
@@ -240,12 +240,13 @@ def alert(found: Alert) -> dict[str, Any]:
 
 
 def worst_first(alerts: Iterable[Alert]) -> list[Alert]:
-    """Those that fire before those that do not yet, the worst before the others, the oldest first."""
+    """Firing alerts first, then by severity, then the oldest first."""
     return sorted(alerts, key=lambda one: (not one.is_firing, SEVERITIES.index(one.severity), one.since, one.id))
 
 
 def alert_status(alerts: Iterable[Alert], silences: Iterable[Silence], channels: Iterable[Channel]) -> dict[str, Any]:
-    """The part of `status --json` that another machine shows: what is open, what ended within a day, what is muted."""
+    """The part of `status --json` that another machine shows: open alerts, alerts that ended within a day, silences,
+    channels."""
     newest_first = sorted(alerts, key=lambda one: -(one.resolved_at or 0.0))
     return {
         "alerts": [alert(one) for one in worst_first(one for one in newest_first if one.is_open)],
@@ -274,7 +275,7 @@ class Status(msgspec.Struct, frozen=True):
 
     version: int
     at: Instant
-    """By its clock."""
+    """The time of the status, by the clock of that machine."""
     duty: LeaderStatus = LeaderStatus()
     alerts: tuple[Alert, ...] = ()
     ended: tuple[Alert, ...] = ()

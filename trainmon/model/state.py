@@ -128,7 +128,7 @@ class DisksChanged(msgspec.Struct, frozen=True):
 
 
 class ClustersChanged(msgspec.Struct, frozen=True):
-    """New facts about some clusters. The other clusters stay as they are."""
+    """New data about some clusters. The other clusters stay as they are."""
 
     clusters: tuple[Cluster, ...]
 
@@ -156,7 +156,7 @@ class SchedulerNodesListed(msgspec.Struct, frozen=True):
 
 
 class ActionChanged(msgspec.Struct, frozen=True):
-    """An action was asked for, done, refused, or has failed."""
+    """An action was requested, done or refused, or has failed."""
 
     record: Record
 
@@ -178,7 +178,7 @@ class WandbPolled(msgspec.Struct, frozen=True):
 
 
 class CurvesGrew(msgspec.Struct, frozen=True):
-    """New points of one attempt, by metric. `fresh`: they are all there is, what was known of it is forgotten."""
+    """New points of one attempt, by metric. With `fresh`, they replace all earlier points."""
 
     run: str
     path: str
@@ -189,7 +189,7 @@ class CurvesGrew(msgspec.Struct, frozen=True):
 
 
 class SampleFetched(msgspec.Struct, frozen=True):
-    """A sample was fetched: it lies at this place on this machine."""
+    """A sample was downloaded to this path on this machine."""
 
     run: str
     file: str
@@ -212,27 +212,27 @@ class QuotaRead(msgspec.Struct, frozen=True):
 
 
 class AlertsRestored(msgspec.Struct, frozen=True):
-    """This program begins to judge (or to tell) with what was known."""
+    """This program starts to evaluate alerts, or to notify, with the alerts that the ledger holds."""
 
     stored: StoredAlerts
 
 
 class AlertRequested(msgspec.Struct, frozen=True):
-    """A person said something of alerts. `number` is the order's in the ledger, where it came through it."""
+    """A person's request about alerts. `number` is its number in the ledger, if it came through the ledger."""
 
     order: AlertRequest
     number: int | None = None
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """What became of a letter."""
+    """The result of sending a notification."""
 
     alerts: tuple[str, ...]
     delivery: Delivery
 
 
 class ChannelsChanged(msgspec.Struct, frozen=True):
-    """How these channels are doing now; others stay."""
+    """The current health of these channels. The other channels stay as they are."""
 
     channels: tuple[Channel, ...]
 

@@ -1,4 +1,4 @@
-"""What becomes of actions → State.actions. Pure."""
+"""Reducers of action events: State.actions. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from trainmon.lib import Instant, Seconds
 from trainmon.model import ActionChanged
 
 SHOWN: Seconds = 3_600.0
-"""How long an action that is over stays on the screen; the ledger has it for good."""
+"""How long a completed action stays in the State. The ledger keeps it for longer."""
 
 MOST = 500
-"""Actions in a State; the oldest that are over leave first."""
+"""The maximum number of actions in a State. The oldest completed ones are dropped first."""
 
 
 def changed(batch: EventBatch, event: ActionChanged) -> None:

@@ -1,4 +1,4 @@
-"""The State that one batch of events is changing. Pure."""
+"""The State while one batch of events changes it. Pure."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class EventBatch:
         return found
 
     def current(self, name: str) -> Mapping[str, Any]:
-        """The map as it stands now, changed or not."""
+        """The current map, changed or not."""
         found: Mapping[str, Any] = self.maps.get(name, getattr(self.state, name))
         return found
 
     def so_far(self, now: Instant) -> State:
-        """The State as this batch has made it until here."""
+        """The State after the events of this batch so far."""
         return replace(self.state, at=now, **self.maps)

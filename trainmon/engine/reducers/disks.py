@@ -12,8 +12,8 @@ from trainmon.lib import Instant
 from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaRead, StandInEnded
 
 UNWATCHED_AFTER = 90.0
-"""Seconds after which a disk is no longer watched, when its host tells of others: it was read for another host. All
-that are watched come every 10 s, and a hung one every 30 s."""
+"""Seconds without a sample after which a disk is dropped, if its host still reports other disks: the host read it as a
+stand-in. Watched disks are sampled every 10 s, hung ones every 30 s."""
 
 
 def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
@@ -30,7 +30,7 @@ def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ..
 
 
 def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
-    """Drop the disks that a stand-in has read: the other host reads them again."""
+    """Drop the disks that a stand-in has read: the first host reads them again."""
     for path in event.disks:
         key = f"{event.node}:{path}"
         batch.writable("disks").pop(key, None)
@@ -38,7 +38,7 @@ def handed_back(batch: EventBatch, event: StandInEnded, now: Instant) -> None:
 
 
 def quota_read(batch: EventBatch, event: QuotaRead) -> None:
-    """What is allowed there, beside what is free."""
+    """Apply the answer of a quota command to the disks of its path."""
     quota = event.quota
     batch.writable("quotas")[f"{quota.cluster if event.shared else quota.host}:{quota.path}"] = quota
     for key, disk in batch.current("disks").items():

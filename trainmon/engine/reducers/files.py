@@ -37,7 +37,7 @@ RESTARTED = {
 
 
 def read(batch: EventBatch, event: NodeReading) -> None:
-    """Take in a reading about files; others are not for here."""
+    """Apply a reading about files. Other readings are ignored."""
     reading = _seen_by_a_stand_in(batch, event) if event.is_stand_in else event.reading
     match reading:
         case Hello():
@@ -58,8 +58,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
 
 
 def _seen_by_a_stand_in(batch: EventBatch, event: NodeReading) -> AnyReading | None:
-    """What is left of the reading of a host that stands in for another: what it sees. What it does not see, or must not
-    read, may be there all the same for the host that should read it."""
+    """The usable part of the reading of a stand-in host. A file that it does not find or may not read is left out,
+    because the first host may see it."""
     match event.reading:
         case DiskSamples(d=samples) as reading:
             return replace(reading, d=tuple(replace(one, read_only=None) for one in samples if one.state == "ok"))
@@ -75,7 +75,7 @@ def _seen_by_a_stand_in(batch: EventBatch, event: NodeReading) -> AnyReading | N
 
 
 def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -> None:
-    """A checkpoint directory as it is now, for every run that saves there."""
+    """Apply the listing of a checkpoint directory to every run that saves there."""
     for name, run in batch.current("runs").items():
         if run.spec.checkpoints == listing.path and _reads_for(batch, event, run):
             known = checkpoint_listing.read(
@@ -99,7 +99,8 @@ def _reads_for(batch: EventBatch, event: NodeReading, run: Run) -> bool:
 
 
 def _is_written(run: Run, batch: EventBatch) -> bool | None:
-    """Whether somebody may be writing its checkpoints: its job, or what goes on after that has ended."""
+    """Whether a process may be writing its checkpoints: its job is running, or its log still grows after the job has
+    ended."""
     context = RunContext(batch.current("nodes"), batch.current("sources"), batch.current("jobs"))
     runs = is_running(run, context.jobs, context.sources)
     return None if runs is False and is_trained_elsewhere(run, context) else runs
@@ -168,7 +169,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
 
 
 def _is_repeated(log: Log, chunk: LogChunk) -> bool:
-    """Whether there are more lines than the file grew by: the same reader started again."""
+    """Whether there are more lines than the file grew by: the reader has restarted."""
     if chunk.restarted is not None or chunk.path != log.path or chunk.size is None or log.size is None:
         return False
     return sum(len(line) + 1 for line in chunk.lines) > chunk.size - log.size + len(log.partial or "")

@@ -13,7 +13,7 @@ from trainmon.lib import Seconds
 from trainmon.model import Job, JobChanged, JobsListed, Node, SchedulerNode, SchedulerNodesListed
 
 GONE_JOBS_STAY: Seconds = 86_400.0
-"""How long a job that the queue no longer lists stays: a night and a morning."""
+"""How long a job that has left the queue stays in the State."""
 
 DETAILS = (
     "detail_at", "restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded",
@@ -44,7 +44,7 @@ def jobs_listed(batch: EventBatch, event: JobsListed) -> None:
 
 
 def job_changed(batch: EventBatch, event: JobChanged) -> None:
-    """More is known of one job."""
+    """Store details of one job."""
     job, old = event.job, batch.current("jobs").get(event.job.key)
     gone_at = job.gone_at if job.gone_at is not None or old is None else old.gone_at
     batch.writable("jobs")[job.key] = replace(job, gone_at=gone_at)
@@ -85,7 +85,7 @@ def join(batch: EventBatch) -> None:
 
 
 def queued_behind(own: tuple[Job, ...], jobs: Iterable[Job]) -> int:
-    """How many wait behind the first of a run's jobs: its namesakes, and others that depend on it."""
+    """How many jobs wait behind the first job of a run: jobs with the same name, and jobs that depend on it."""
     if not own or own[0].gone_at is not None or own[0].stage == "ended":
         return 0
     first, waiting = own[0], [job for job in own if job.stage == "waiting" and job.gone_at is None]

@@ -38,17 +38,18 @@ from trainmon.model import (
 SLOW = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOW}
 SLOWING_MASK = sum(SLOWING)
-"""What slows a GPU down that is no choice of its owner's and no normal power limit."""
+"""Throttle reasons that are neither chosen by the owner nor the normal power limit."""
 
 BOOTED_ANEW = 60.0
-"""Seconds by which a boot must be later than the last that was known: a clock that drifts moves it a little."""
+"""A boot time that is later by at least this many seconds is a reboot. A clock that drifts moves the boot time by
+less."""
 
 SILENCE = 900.0
 """After this many seconds without data of a GPU, it is unknown whether a condition lasted."""
 
 LINKS_AT_MOST = 64
 SWITCH = "NVSwitch"
-"""What the text of an SXid begins with."""
+"""The beginning of the text of an SXid."""
 
 
 def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node) -> None:
@@ -80,7 +81,7 @@ def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node)
 
 
 def _slowed(history: NodeHistory, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
-    """Since when which GPU is slowed down, and why."""
+    """The GPUs that are slowed down, each with the start and the reason."""
     is_any = any(sample.throttle_mask and sample.throttle_mask & SLOWING_MASK for sample in samples)
     if not is_any and not history.slowed:
         return history

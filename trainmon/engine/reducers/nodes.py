@@ -29,7 +29,7 @@ JUMP = 1.0
 HOST_NUMBERS = tuple(name for name in HostSample.__struct_fields__ if name in Node.__struct_fields__)
 
 DRIFT = 0.01
-"""Seconds per sample by which the skew may sink: a slow packet must not distort it for long."""
+"""How many seconds the skew may decrease per sample: one slow packet must not distort it for long."""
 
 
 def read(node: Node | None, event: NodeReading) -> Node:
@@ -73,7 +73,8 @@ def read(node: Node | None, event: NodeReading) -> Node:
 
 
 def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
-    """The probe keeps the row of a lost GPU itself, and may begin with some; nvidia-smi lists all or loses one."""
+    """The GPUs of the node after a reading. The NVML probe reports lost GPUs itself; nvidia-smi just stops listing
+    them."""
     known = {gpu.index: gpu for gpu in node.gpus}
     gpus = [_sampled(known.pop(sample.index, Gpu(index=sample.index)), sample) for sample in samples]
     is_complete = node.probe == "nvml"
@@ -99,7 +100,7 @@ def _sampled(gpu: Gpu, sample: GpuSample) -> Gpu:
 
 
 def _lost(gpu: Gpu, why: str) -> Gpu:
-    """A lost GPU keeps its name and its last Xid; its numbers are not known any more."""
+    """The GPU as lost: it keeps its name and its last Xid, but its numbers are unknown."""
     return Gpu(
         index=gpu.index,
         uuid=gpu.uuid,
@@ -114,7 +115,7 @@ def _lost(gpu: Gpu, why: str) -> Gpu:
 
 
 def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
-    """NVML's list is whole: a row that it lacks is of another session, before a reboot or in another job's share."""
+    """NVML's list is complete. A GPU that it lacks is from before a reboot, or belongs to the share of another job."""
     known = {gpu.index: gpu for gpu in node.gpus}
     if node.probe == "nvml":
         listed = {fact.index for fact in facts}

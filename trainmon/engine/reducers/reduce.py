@@ -131,7 +131,7 @@ def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:
 
 
 def _pass_time(batch: EventBatch, now: Instant) -> None:
-    """Ages become health, health becomes verdicts."""
+    """Update the health of the sources from their ages, and the verdicts of the runs from that."""
     for name, source in batch.current("sources").items():
         health = _health(source, now)
         if health != source.health:

@@ -1,4 +1,4 @@
-"""What is remembered of runs and of their GPUs → State. Pure."""
+"""Reducers of the memory of runs and of their GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ EXITING = re.compile(
     r"|sav(?:e|ing) (?:a )?(?:final )?checkpoint (?:before|and) exit|time limit .{0,60}(?:saving|exiting|stopping)",
     re.IGNORECASE,
 )
-"""What trainers write when they end by themselves in time: Megatron's exit_duration and signal handler, DeepSpeed's
-launcher, Lightning's and TorchTitan's signal handlers, and the common words of one's own."""
+"""What trainers log when they exit by themselves before the time limit: Megatron's exit_duration and signal handler,
+DeepSpeed's launcher, the signal handlers of Lightning and TorchTitan, and common phrases of custom trainers."""
 
 FLOOR = re.compile(r"loss scale already at minimum|minimum loss scale reached", re.IGNORECASE)
 """The last lines of DeepSpeed and fairseq before they give up."""
@@ -40,7 +40,7 @@ def sampled(node: Node, event: NodeReading) -> Node:
 
 
 def follow(batch: EventBatch, now: Instant) -> None:
-    """Remember what changed of each run."""
+    """Update the memory of each run."""
     context = RunContext(jobs=batch.current("jobs"))
     for name, run in batch.current("runs").items():
         memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, context)
@@ -49,7 +49,7 @@ def follow(batch: EventBatch, now: Instant) -> None:
 
 
 def _steps(memory: RunMemory, run: Run) -> RunMemory:
-    """A step that came since."""
+    """Update the memory with a new step."""
     progress = run.progress
     at = progress.at
     if at is None or (at == memory.at and progress.step == memory.step):
@@ -99,7 +99,7 @@ def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
 
 
 def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
-    """What its new lines say of its end, and of steps that were not taken."""
+    """Update the memory with new log lines about its end and about skipped steps."""
     if log is None or log.first + len(log.lines) == memory.read_to:
         return memory
     # At the start of this program, the end of an old log is read again: it says nothing new.
@@ -116,7 +116,7 @@ def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:
 
 
 def _stopped(memory: RunMemory, run: Run, context: RunContext) -> RunMemory:
-    """That a person has ended it, and who, for when their switch is taken back."""
+    """Remember that a person ended the run, and who, for the time after their switch is removed."""
     if run.verdict != "stopped":
         return memory
     kill, who = run.kill, run.why.partition("; ")[0]

@@ -34,7 +34,7 @@ SAMPLES_AT_MOST = 50
 
 
 def polled(batch: EventBatch, event: WandbPolled) -> None:
-    """The W&B runs of one of ours as they are now."""
+    """Apply the list of the W&B runs that belong to a run."""
     run = batch.current("runs").get(event.run)
     if run is None or run.spec.wandb is None:
         return
@@ -55,7 +55,7 @@ def polled(batch: EventBatch, event: WandbPolled) -> None:
 
 
 def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
-    """New points of one attempt: those of the current one's loss say how it does."""
+    """Apply new points of one attempt. Points of the loss of the current attempt update the state of its loss."""
     run = batch.current("runs").get(event.run)
     if run is None or run.wandb is None:
         return
@@ -78,7 +78,7 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
 
 
 def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:
-    """A sample lies on this machine."""
+    """A sample was downloaded to this machine."""
     run = batch.current("runs").get(event.run)
     if run is None or run.wandb is None:
         return
@@ -87,7 +87,7 @@ def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:
 
 
 def console_read(batch: EventBatch, event: ConsoleRead) -> None:
-    """Lines of its console log: read as those of a file, on the host WANDB."""
+    """Apply lines of its console log, like lines of a log file on the host WANDB."""
     run = batch.current("runs").get(event.run)
     if run is not None:
         files.read(batch, NodeReading(WANDB, run.spec.cluster, event.received_at, replace(event.chunk, id=event.run)))
@@ -107,12 +107,12 @@ def pass_time(batch: EventBatch, now: Instant) -> None:
 
 
 def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
-    """Whether a person ended it, or it is finished: then no restart is expected."""
+    """Whether a person ended the run, or it is finished. Then no restart is expected."""
     return run.verdict in ("stopped", "finished") or stopped_by(run, batch.current("actions"), now) is not None
 
 
 def _samples(before: tuple[Sample, ...], new: tuple[Sample, ...]) -> tuple[Sample, ...]:
-    """The newest of each metric; one that was fetched stays where it is."""
+    """The newest sample of each metric. One that was downloaded keeps its path."""
     places = {sample.file: sample.kept for sample in before if sample.kept is not None}
     known = {sample.key: sample for sample in (*before, *new)}
     samples = [sample if sample.kept else replace(sample, kept=places.get(sample.file)) for sample in known.values()]
