@@ -138,7 +138,7 @@ class History:
         return _series(rings.get(node), column, GPU_METRICS[metric][1], span, now, UNKNOWN)
 
     def _disk_series(self, key: str, column: int, span: Seconds, now: Instant) -> Series:
-        """Older than a day, one value per ten minutes; the last day has its full resolution."""
+        """With a span above one day: one value per ten minutes, then the last day at its full resolution."""
         hour, day, week = (rings.get(key) for rings in self._disk_rings)
         fine = _series(hour if span <= HOUR else day, column, 1.0, span, now)
         if span <= DAY or not fine.offsets:
