@@ -90,6 +90,12 @@ def shorten_start(text: str, width: int, mark: str = "…") -> str:
     return shorten(text[::-1], width, mark)[::-1]
 
 
+def ordinal(number: int) -> str:
+    """`2nd`, `11th`."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 node`, `3 nodes`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

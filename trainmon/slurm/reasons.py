@@ -20,7 +20,7 @@ REASONS: dict[str, str] = {
     "DeadLine": "it cannot end before its deadline",
     "Dependency": "waits for another job",
     "DependencyNeverSatisfied": "waits for a job that can no longer end as required: it will never start",
-    "FedJobLock": "waits for the other clusters of its federation",
+    "FedJobLock": "waits for the other clusters of the federation",
     "FrontEndDown": "the front end that it needs is down",
     "InvalidAccount": "its account is invalid",
     "InvalidQOS": "its QOS is invalid",
@@ -37,19 +37,19 @@ REASONS: dict[str, str] = {
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
     "PartitionNodeLimit": "it requests more nodes than its partition allows",
-    "PartitionTimeLimit": "its time limit exceeds its partition's: it will not start",
-    "PowerNotAvail": "waits for power",
-    "PowerReserved": "waits for power that is reserved for others",
+    "PartitionTimeLimit": "its time limit exceeds the limit of its partition: it will not start",
+    "PowerNotAvail": "waits: the cluster's power limit is reached",
+    "PowerReserved": "waits: the power is reserved for other jobs",
     "Priority": "waits behind jobs of higher priority",
-    "Prolog": "its prolog still runs",
+    "Prolog": "its prolog is still running",
     "QOSNotAllowed": "its partition or account does not accept its QOS",
-    "QOSUsageThreshold": "its account's fair share is below what its QOS requires",
+    "QOSUsageThreshold": "the fair share of its account is below what its QOS requires",
     "ReqNodeNotAvail": "nodes that it needs are not available",
     "Reservation": "waits for its reservation",
     "ReservationDeleted": "its reservation was deleted",
     "ReservationInvalid": "its reservation is invalid",
     "Resources": "waits for free nodes",
-    "SchedDefer": "just submitted: the scheduler considers it in its next cycle",
+    "SchedDefer": "just submitted: not yet considered by the scheduler",
     "SystemFailure": "Slurm or a file system failed",
     "WaitingForScheduling": "waits",
     "job requeued in held state": "held: it was requeued in held state",
@@ -130,7 +130,7 @@ def dependency_text(dependency: str) -> str:
     for found in DEPENDENCY.finditer(dependency):
         kind, jobs = found["kind"], (found["jobs"] or "").replace("_*", "").replace(":", " and ")
         if kind == "singleton":
-            parts.append("the end of all jobs of its name")
+            parts.append("the end of its user's jobs with the same name")
         elif found["state"] == "failed":
             parts.append(f"the {KINDS.get(kind, kind)} {jobs}, which can no longer happen")
         else:
@@ -141,7 +141,7 @@ def dependency_text(dependency: str) -> str:
 ENDS: dict[str, str] = {
     "BOOT_FAIL": "its nodes did not boot",
     "COMPLETED": "its script ended with status 0",
-    "DEADLINE": "ended by its deadline",
+    "DEADLINE": "it reached its deadline",
     "FAILED": "its script failed",
     "LAUNCH_FAILED": "it could not be launched",
     "NODE_FAIL": "one of its nodes failed",

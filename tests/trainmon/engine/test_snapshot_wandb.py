@@ -26,7 +26,7 @@ KNOWN = Wandb(
     why="llm-r2 (b2) is running",
     keys=("loss", "val", "lr"),
     loss_state="nan",
-    loss_why="val is NaN since step 340",
+    loss_why="val has been NaN since step 340",
     samples=(Sample(key="pic", kind="image", file="media/images/pic.png", step=300, kept="/home/pic.png"),),
 )
 RUN = Run(spec=RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="t/p", group="g")), wandb=KNOWN)
@@ -57,7 +57,7 @@ def test_the_current_run_is_told_with_its_group_its_values_and_its_samples() -> 
 def test_the_table_says_what_w_and_b_says_and_what_is_wrong_with_it() -> None:
     text = "\n".join(lines(STATE))
     assert "llm-r2" in text
-    assert "llm-r2 (b2) is running; val is NaN since step 340" in text
+    assert "llm-r2 (b2) is running; val has been NaN since step 340" in text
     down = Source(
         name="wandb:llm", kind="wandb", cluster="prod", health="down", error="no key for api.wandb.ai",
         hint="run: wandb login",

@@ -35,7 +35,8 @@ def job(**changes: Any) -> Job:
             {"reason": "Dependency", "dependency": "afterany:88(unfulfilled)?afterany:90(unfulfilled)"},
             "waits for the end of 88 or the end of 90",
         ),
-        ({"reason": "Dependency", "dependency": "singleton(unfulfilled)"}, "waits for the end of all jobs of its name"),
+        ({"reason": "Dependency", "dependency": "singleton(unfulfilled)"},
+         "waits for the end of its user's jobs with the same name"),
         (
             {"reason": "DependencyNeverSatisfied", "dependency": "afterok:88(failed)"},
             "waits for a job that can no longer end as required: it will never start",

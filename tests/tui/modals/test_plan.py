@@ -141,7 +141,7 @@ async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None
     async with planning(backend=answering(plans.refuses)) as (app, pilot, backend, screen):
         text = text_of(app)
         assert "✗ refused: llm-7b-a" in text
-        assert "the kill switch is armed since 4m ago by ana" in text
+        assert "the kill switch has been armed for 4m by ana" in text
         assert "remove it first: U" in text
         assert not screen.act_button.display
 

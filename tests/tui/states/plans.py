@@ -132,7 +132,7 @@ def refuses(ask: ActionRequest) -> Plan:
         request=ask,
         refusals=tuple(
             Refusal(
-                subject=subject, why="the kill switch is armed since 4m ago by ana", hint="remove it first: U"
+                subject=subject, why="the kill switch has been armed for 4m by ana", hint="remove it first: U"
             ) for subject in ask.subjects
         ),
     )  # fmt: skip

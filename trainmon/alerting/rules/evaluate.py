@@ -65,5 +65,5 @@ def _raised(rule: Rule, error: Exception) -> Finding:
         severity="warning",
         summary=f"the rule {rule.name} cannot be evaluated: {what}",
         evidence=tuple(f"{PurePath(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames),
-        advice=f'a fault of this program: report it; [[rule]] type = "{rule.name}", enabled = false disables it',
+        advice=f'a bug in trainmon-tui, please report it; [[rule]] type = "{rule.name}", enabled = false disables it',
     )

@@ -11,7 +11,7 @@ from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
 
-EXCLUDE = "press X on the node: the run's waiting jobs then leave it out"
+EXCLUDE = "press X on the node to keep the run's waiting jobs off it"
 """The advice for users who are not administrators."""
 
 AWAY = frozenset({"stopped", "finished"})

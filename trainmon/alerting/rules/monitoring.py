@@ -62,7 +62,7 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """No source answers at all: no problem can be detected."""
 
     name = "monitor-blind"
-    origin = "our choice: all connections are dialled again within 30 s"
+    origin = "our choice: all connections are opened again within 30 s"
 
     for_: Duration = 45.0
     """How long the condition must hold before the alert fires."""
@@ -127,7 +127,7 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
     """A source other than a node (a queue, W&B, files) sends nothing, and no error either."""
 
     name = "source-late"
-    origin = "our choice: late means 3 periods without an answer; a slow controller takes some more"
+    origin = "our choice: late means 3 periods without an answer; a slow controller may need a few more"
     needs_for = True
     health = "late"
 
@@ -149,14 +149,14 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
 
 
 class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
-    """A channel does not accept notifications, so people do not receive them there."""
+    """A channel does not accept notifications, so nobody receives them there."""
 
     name = "channel-failing"
     origin = "our choice; Alertmanager's own mixin waits 5 minutes"
 
     patience: Duration = 300.0
-    """How long retries may go on before the alert fires. It fires at once if the channel refuses, or if others deliver
-    for it."""
+    """How long retries may go on before the alert fires. It fires at once if the channel refuses, or if other channels
+    deliver for it."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         failing = [
@@ -230,7 +230,7 @@ class LedgerStuck(MonitorRule, frozen=True, kw_only=True):
                 subject="self",
                 severity="warning",
                 summary=f"notifications are not recorded: {clean(state.ledger)}",
-                advice="free or repair its disk; until then notifications are sent from memory",
+                advice="free space on its disk or repair it; until then notifications are sent without the ledger",
             )
 
 
@@ -255,7 +255,7 @@ class ClockJumped(MonitorRule, frozen=True, kw_only=True):
     origin = "our choice"
 
     news: Duration = 600.0
-    """How long it is reported."""
+    """How long the jump is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         if state.clock_jumped_at is not None and now - state.clock_jumped_at < self.news:
@@ -264,7 +264,7 @@ class ClockJumped(MonitorRule, frozen=True, kw_only=True):
                 subject="self",
                 severity="info",
                 summary=f"{state.clock_jump_why or 'the clock jumped'}; data from before it is ignored",
-                advice="if this machine is suspended: run trainmon-tui --alerts-only on one that is not",
+                advice="if this machine is sometimes suspended, run trainmon-tui --alerts-only on another one",
                 since=state.clock_jumped_at,
                 event=True,
             )
@@ -277,7 +277,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
     origin = "our choice: somebody sees a notification within 24 h"
 
     within: Duration = 86_400.0
-    """How long there is to acknowledge it."""
+    """How long people have to acknowledge the test."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for alert in state.alerts.values():

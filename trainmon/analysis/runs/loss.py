@@ -121,7 +121,7 @@ def describe(trouble: LossTrouble | None) -> str:
     if trouble is None:
         return ""
     if trouble.state == "nan":
-        return f"{trouble.key} is {in_words(trouble.value)} since step {trouble.step:,.0f}"
+        return f"{trouble.key} has been {in_words(trouble.value)} since step {trouble.step:,.0f}"
     usual = "" if trouble.low is None else f", usually {trouble.low:.3g} to {trouble.high:.3g}"
     return f"spike: {trouble.value:.3g} at step {trouble.step:,.0f}{usual}" + (
         ", and back since" if trouble.after else ""

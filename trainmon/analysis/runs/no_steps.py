@@ -84,7 +84,7 @@ def who_stopped(run: Run, job: Job, actions: Mapping[str, Record], now: Instant)
     ended = job.ends_at or job.gone_at or now
     is_armed = run.kill is not None and run.kill.exists and (run.kill.armed_at or 0.0) <= ended + ARMED_BEFORE
     if is_armed and not steps_on_under_it(run, job.started_at):
-        return f"the kill switch is armed{since(run, now)}"
+        return f"the kill switch has been armed{since(run, now)}"
     by_us = requested_by(actions, ended, lambda one: one.job == job.key or (one.verb == "kill" and one.run == run.name))
     if by_us is not None or job.state != "CANCELLED":
         return by_us
@@ -120,10 +120,10 @@ def steps_on_under_it(run: Run, began: Instant | None = None) -> bool:
 
 
 def since(run: Run, now: Instant) -> str:
-    """` since 60m by ann`, of an armed kill switch."""
+    """` for 60m by ann`: since when the kill switch is armed, and by whom."""
     if run.kill is None or run.kill.armed_at is None:
         return ""
-    return f" since {duration(max(0.0, now - run.kill.armed_at))}" + (f" by {run.kill.by}" if run.kill.by else "")
+    return f" for {duration(max(0.0, now - run.kill.armed_at))}" + (f" by {run.kill.by}" if run.kill.by else "")
 
 
 def short_of_time(run: Run, job: Job, now: Instant) -> str:
@@ -131,7 +131,9 @@ def short_of_time(run: Run, job: Job, now: Instant) -> str:
     needed = needed_to_save(run)
     if job.ends_at is None or needed is None or job.ends_at - now > needed:
         return ""
-    return f"; its job ends in {duration(max(0.0, job.ends_at - now))}, but a save needs {duration(needed)}"
+    return (
+        f"; its job ends in {duration(max(0.0, job.ends_at - now))}, but saving once more may need {duration(needed)}"
+    )
 
 
 def needed_to_save(run: Run) -> Seconds | None:
@@ -213,8 +215,8 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
     armed_at, at = None if run.kill is None else run.kill.armed_at, run.progress.at
     is_in_time = armed_at is None or at is None or armed_at <= at + patience(run)
     if job is None and is_in_time and not steps_on_under_it(run) and judged.verdict != "hung":
-        return Judgement("stopped", f"the kill switch is armed{since(run, now)}; last {where(run.progress)}")
-    return judged.also(f"; the kill switch, armed{since(run, now)}, has not ended it")
+        return Judgement("stopped", f"the kill switch has been armed{since(run, now)}; last {where(run.progress)}")
+    return judged.also(f"; the kill switch (armed{since(run, now)}) has not ended it")
 
 
 def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:

@@ -94,10 +94,10 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
     progress, job = run.progress, queue.present if queue is not None else None
     reached = f"reached step {progress.step:,} of {target(run):,}"
     if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"{reached}, and the loss is {in_words(progress.loss)}")
+        return Judgement("diverged", f"{reached}, but the loss is {in_words(progress.loss)}")
     past = 0.0 if progress.at is None else now - progress.at
     if job is not None and past > AFTERGLOW:
-        reached += f"; job {job.id} still runs, {duration(past)} after the last step"
+        reached += f"; job {job.id} still runs {duration(past)} after the last step"
     waiting = queue.waiting if queue is not None else None
     return Judgement("finished", reached + (f"; job {waiting.id} still waits" if waiting is not None else ""))
 
@@ -139,14 +139,14 @@ def _without_its_log(run: Run, blind: Judgement, context: RunContext, job: Job |
 
 
 def _armed(run: Run, now: Instant) -> str:
-    """`; kill switch armed since 60m by ann`."""
+    """`; kill switch armed for 60m by ann`."""
     return f"; kill switch armed{since(run, now)}" if run.kill is not None and run.kill.exists else ""
 
 
 def _is_up(job: Job, now: Instant) -> str:
-    """`is up for 2m, restart 1`; a job whose nodes still boot is not up."""
+    """`has been up for 2m, restart 1`; a job whose nodes still boot is not up."""
     again = f", restart {job.restarts}" if job.restarts else ""
-    is_up = "is up" if job.state == "RUNNING" else f"is {job.state}"
+    is_up = "has been up" if job.state == "RUNNING" else f"has been {job.state}"
     return f"{is_up} for {duration(max(0.0, now - (job.started_at or now)))}{again}"
 
 
@@ -226,7 +226,7 @@ def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     if source is not None and source.health in ("late", "down"):
         seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
         host = "W&B" if log.host == WANDB else log.host
-        return Judgement("unknown", f"{host}, which reads its log, has not answered{seen}")
+        return Judgement("unknown", f"{host}, which has its log, has not answered{seen}")
     return None if log.error is None else Judgement("unknown", log.error)
 
 
@@ -237,11 +237,11 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
     if log.at is None:
         return Judgement("idle", "its log is empty")
     if _is_busy(run, patience(run), now):
-        return _busy(run, now) or Judgement("starting", "its log grows, and shows no step yet")
+        return _busy(run, now) or Judgement("starting", "its log grows but shows no step yet")
     if not is_unread(run, None, now):
-        return Judgement("idle", f"its log shows no step, and has not grown for {duration(now - log.at)}")
+        return Judgement("idle", f"its log shows no step and has not grown for {duration(now - log.at)}")
     is_new = log.began_at is None or now - log.began_at <= run.spec.stall_after
-    return Judgement("starting", "its log grows, and shows no step yet") if is_new else unread(run, context, now)
+    return Judgement("starting", "its log grows but shows no step yet") if is_new else unread(run, context, now)
 
 
 def _is_busy(run: Run, within: Seconds, now: Instant) -> bool:

@@ -41,7 +41,7 @@ def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
     """That a person ended what W&B no longer hears, and who: an armed kill switch, or an action of ours."""
     if run.kill is not None and run.kill.exists and not steps_on_under_it(run):
-        return f"the kill switch is armed{since(run, now)}"
+        return f"the kill switch has been armed{since(run, now)}"
     last = None if run.wandb is None else run.wandb.current
     ended = now if last is None or last.heartbeat_at is None else last.heartbeat_at
     return requested_by(actions, ended, lambda action: action.run == run.name)
@@ -132,8 +132,10 @@ def _by_its_steps(
     if step is None or wandb.stepped_at is None:
         up = now - (current.created_at or wandb.since or now)
         if up <= run.spec.stall_after:
-            return Judgement("starting", f"{current.name} is up for {duration(up)} in W&B, no step yet")
-        return weighed(run, context, job, f"{current.name} is up for {duration(up)} in W&B, and logged no step", now)
+            return Judgement("starting", f"{current.name} has been up for {duration(up)} in W&B, no step yet")
+        return weighed(
+            run, context, job, f"{current.name} has been up for {duration(up)} in W&B, and logged no step", now
+        )
     quiet = max(0.0, now - wandb.stepped_at)
     cadence = run.progress.cadence_s if counts(run.progress) else None
     usual = f", usually every {duration(cadence)}" if cadence else ""
@@ -156,7 +158,9 @@ def _by_its_end(
             up <= max(run.spec.stall_after, run.spec.wandb.restart_grace)
             and (last.heartbeat_at or 0.0) < (job.started_at or 0.0) + GOES_ON
         ):
-            return Judgement("starting", f"job {job.id} is up for {duration(up)}, W&B has no run of it yet; {ended}")
+            return Judgement(
+                "starting", f"job {job.id} has been up for {duration(up)}, but W&B has no run of it yet; {ended}"
+            )
         return Judgement("unknown", f"job {job.id} is {job.state}, and {ended}")
     if last.state == "finished":
         return _finished(run, last)

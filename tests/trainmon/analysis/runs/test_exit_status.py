@@ -67,11 +67,11 @@ def test_a_job_that_runs_and_steps_is_healthy() -> None:
 
 def test_a_new_attempt_is_starting_until_its_first_step_and_then_stalled() -> None:
     assert judged(job(started_at=NOW - 120, restarts=1)) == (
-        "starting", "job 88 is up for 2m, restart 1, no step yet",
+        "starting", "job 88 has been up for 2m, restart 1, no step yet",
     )  # fmt: skip
     old = replace(PROGRESS, at=NOW - 3000)
     assert judged(job(started_at=NOW - 1200), progress=old) == (
-        "stalled", "job 88 is up for 20m, and no step was logged",
+        "stalled", "job 88 has been up for 20m, and no step was logged",
     )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def test_a_cancelled_job_was_stopped_and_says_by_whom() -> None:
 def test_an_armed_kill_switch_at_the_end_was_a_person() -> None:
     kill = Switch(path="/k", exists=True, armed_at=NOW - 900, by="ann")
     verdict, why = judged(ended("COMPLETED", exit_code="0:0"), kill=kill)
-    assert (verdict, why.partition(";")[0]) == ("stopped", "the kill switch is armed since 15m by ann")
+    assert (verdict, why.partition(";")[0]) == ("stopped", "the kill switch has been armed for 15m by ann")
 
 
 def test_an_action_of_ours_at_the_end_explains_it() -> None:
@@ -180,7 +180,7 @@ def test_a_job_that_ends_before_it_can_save_says_so() -> None:
     short = job(ends_at=NOW + 150)
     verdict, why = judged(short, progress=PROGRESS, checkpoints=saves)
     assert verdict == "healthy"
-    assert why.endswith("; its job ends in 2m, but a save needs 3m")
+    assert why.endswith("; its job ends in 2m, but saving once more may need 3m")
     assert "its job ends" not in judged(job(ends_at=NOW + 3600), progress=PROGRESS, checkpoints=saves)[1]
 
 

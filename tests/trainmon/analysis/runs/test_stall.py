@@ -68,7 +68,7 @@ def judged(a_run: Run, *jobs: Job, slurm: Source | None = SLURM, **more: Any) ->
 def test_a_run_that_hangs_does_not_become_stopped_by_an_armed_kill_switch() -> None:
     verdict, why = judged(run(job(), kill=ARMED), job(), nodes=HANG)
     assert verdict == "hung"
-    assert why.endswith("; the kill switch, armed since 30m by ann, has not ended it")
+    assert why.endswith("; the kill switch (armed for 30m by ann) has not ended it")
     assert judged(run(job(), kill=ARMED), job())[0] == "stalled"
     assert judged(run(kill=ARMED), slurm=None, nodes=HANG)[0] == "hung"
     in_time = replace(ARMED, armed_at=NOW - 3500)
@@ -181,7 +181,7 @@ def test_a_new_job_after_the_target_is_starting_and_one_that_does_not_end_is_tol
     done = replace(PROGRESS, step=20_000, at=NOW - 7200)
     assert judged(run(job(started_at=NOW - 60), progress=done), job(started_at=NOW - 60))[0] == "starting"
     assert judged(run(job(), progress=done), job()) == (
-        "finished", "reached step 20,000 of 20,000; job 88 still runs, 2h00m after the last step",
+        "finished", "reached step 20,000 of 20,000; job 88 still runs 2h00m after the last step",
     )  # fmt: skip
     waits = job(89, state="PENDING", started_at=None)
     assert judged(run(waits, progress=done), waits)[1].endswith("; job 89 still waits")
@@ -189,7 +189,7 @@ def test_a_new_job_after_the_target_is_starting_and_one_that_does_not_end_is_tol
 
 def test_a_target_reached_without_a_loss_is_not_finished() -> None:
     lost = replace(PROGRESS, step=20_000, loss=math.nan)
-    assert judged(run(progress=lost), slurm=None) == ("diverged", "reached step 20,000 of 20,000, and the loss is NaN")
+    assert judged(run(progress=lost), slurm=None) == ("diverged", "reached step 20,000 of 20,000, but the loss is NaN")
     early = ended("COMPLETED", exit_code="0:0")
     assert (
         "at step 12,880 with a NaN or infinite loss"
@@ -219,7 +219,8 @@ def test_a_job_that_was_found_by_itself_and_shows_no_step_is_no_stalled_training
     assert growing == ("idle" if verdict == "idle" else "unknown")
     if verdict == "idle":
         assert why == (
-            "job 5 is up for 16m and its log shows no known step line: not a training run, or an unknown log format"
+            "job 5 has been up for 16m and its log shows no known step line: "
+            "not a training run, or an unknown log format"
         )
     assert judged(run(new, spec=found), new)[0] == "stalled", "an earlier start of it has shown steps"
 
@@ -234,7 +235,7 @@ def test_a_job_whose_log_is_not_there_yet_is_starting() -> None:
     new = job(started_at=NOW - 30, state="CONFIGURING")
     log = Log(host="login", error="/fsx/llm.out does not exist; the nearest existing parent is /fsx")
     verdict, why = judged(run(new, log=log), new)
-    assert (verdict, why.partition(";")[0]) == ("starting", "job 88 is CONFIGURING for 30s")
+    assert (verdict, why.partition(";")[0]) == ("starting", "job 88 has been CONFIGURING for 30s")
     assert judged(run(job(), log=log), job())[0] == "unknown"
     denied = replace(log, error="/fsx/llm.out: no permission")
     assert judged(run(new, log=denied), new)[0] == "unknown"
@@ -276,7 +277,9 @@ def test_gpus_that_spin_beside_a_log_that_grows_are_told_and_are_no_hang() -> No
 def test_an_unread_log_that_falls_silent_is_weighed_as_before(seen: dict[str, Node], verdict: str) -> None:
     judgement, why = judged(run(job(), progress=NEVER, log=grown(910)), job(), nodes=seen)
     assert judgement == verdict
-    assert why.startswith("job 88 is up for 25h00m, and its log shows no known step line and has not grown for 15m")
+    assert why.startswith(
+        "job 88 has been up for 25h00m, and its log shows no known step line and has not grown for 15m"
+    )
 
 
 def test_an_unread_log_may_pause_for_as_long_as_it_usually_does() -> None:
@@ -303,4 +306,6 @@ def test_steps_of_w_and_b_are_believed_beside_an_unread_log_and_their_end_is_no_
 def test_a_save_that_only_the_log_has_timed_counts_for_the_time_that_is_left() -> None:
     short = job(ends_at=NOW + 100)
     timed = replace(PROGRESS, saves=(60.0, 80.0, 70.0))
-    assert judged(run(short, progress=timed), short)[1].endswith("; its job ends in 2m, but a save needs 2m")
+    assert judged(run(short, progress=timed), short)[1].endswith(
+        "; its job ends in 2m, but saving once more may need 2m"
+    )

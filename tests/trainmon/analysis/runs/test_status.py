@@ -76,7 +76,10 @@ def test_the_target_reached_is_finished_even_when_silent() -> None:
 
 def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None:
     armed = replace(silent(60), kill=Switch(path="/k", exists=True, armed_at=NOW - 3600, by="ann"))
-    assert judge(armed, RunContext(), NOW) == ("stopped", "the kill switch is armed since 60m by ann; last step 12,880")
+    assert judge(armed, RunContext(), NOW) == (
+        "stopped",
+        "the kill switch has been armed for 60m by ann; last step 12,880",
+    )
 
 
 def test_a_run_that_says_it_evaluates_or_saves_is_given_time_for_it() -> None:
@@ -96,7 +99,7 @@ def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
     down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", seen_at=NOW - 42)}
     assert judge(silent(60), RunContext({}, down), NOW) == (
         "unknown",
-        "login, which reads its log, has not answered for 42s",
+        "login, which has its log, has not answered for 42s",
     )
     assert judge(Run(spec=SPEC), RunContext(), NOW).verdict == "unknown"
     assert judge(Run(spec=replace(SPEC, log=None)), RunContext(), NOW).why == "no log is configured for it"

@@ -49,13 +49,13 @@ def test_a_log_that_cannot_be_read_now_leaves_w_and_b_to_tell() -> None:
 
 def test_a_run_without_a_step_is_starting_until_that_takes_too_long() -> None:
     young = told(wrun(step=None, created_at=NOW - 120), stepped=None)
-    assert judge(bare(young), heard(), NOW) == ("starting", "llm-r1 is up for 2m in W&B, no step yet")
+    assert judge(bare(young), heard(), NOW) == ("starting", "llm-r1 has been up for 2m in W&B, no step yet")
     old = told(wrun(step=None, created_at=NOW - 1200), stepped=None)
     assert judge(bare(old), heard(), NOW).verdict == "stalled"
 
 
 def test_a_nan_or_a_spike_is_told_without_a_log_too() -> None:
-    nan = told(wrun(), loss_state="nan", loss_why="loss is NaN since step 9")
+    nan = told(wrun(), loss_state="nan", loss_why="loss has been NaN since step 9")
     assert judge(bare(nan), heard(), NOW).verdict == "diverged"
     spike = told(wrun(), loss_state="spike", loss_why="spike: 9.1 at step 9")
     assert judge(bare(spike), heard(), NOW).why.endswith("; spike: 9.1 at step 9")
@@ -80,7 +80,7 @@ def test_a_job_that_runs_is_given_the_time_in_which_w_and_b_is_initialised() -> 
     crashed = replace(bare(told(wrun("crashed", NOW - 400))), jobs=("prod/88",))
     verdict, why = judge(crashed, with_job(), NOW)
     assert verdict == "starting"
-    assert why.startswith("job 88 is up for 60s, W&B has no run of it yet; W&B says that llm-r1 crashed")
+    assert why.startswith("job 88 has been up for 60s, but W&B has no run of it yet; W&B says that llm-r1 crashed")
     verdict, why = judge(crashed, with_job(started=NOW - 9000), NOW)
     assert (verdict, why) == (
         "unknown",
@@ -104,7 +104,7 @@ def test_a_kill_switch_that_it_never_read_did_not_end_it() -> None:
     ignored = replace(bare(ended, kill=kill), progress=Progress(step=12_880, at=NOW - 60))
     assert stopped_by(ignored, {}, NOW) is None
     obeyed = replace(ignored, kill=replace(kill, armed_at=NOW - 900))
-    assert stopped_by(obeyed, {}, NOW) == "the kill switch is armed since 15m by ann"
+    assert stopped_by(obeyed, {}, NOW) == "the kill switch has been armed for 15m by ann"
 
 
 def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
@@ -112,10 +112,10 @@ def test_a_run_under_an_armed_kill_switch_was_stopped() -> None:
     armed = bare(ended, kill=Switch(path="/k", exists=True, armed_at=NOW - 120, by="ann"))
     assert judge(armed, heard(), NOW) == (
         "stopped",
-        "the kill switch is armed since 2m by ann; W&B says that llm-r1 failed at step 12,880",
+        "the kill switch has been armed for 2m by ann; W&B says that llm-r1 failed at step 12,880",
     )
     still = replace(armed, wandb=told(wrun()))
-    assert judge(still, heard(), NOW).why.endswith("; kill switch armed since 2m by ann")
+    assert judge(still, heard(), NOW).why.endswith("; kill switch armed for 2m by ann")
 
 
 def test_a_run_that_had_finished_is_not_called_stopped_when_its_end_is_untidy() -> None:
@@ -162,7 +162,7 @@ def test_a_console_log_is_read_from_w_and_b_and_blind_with_it() -> None:
     down = RunContext({}, {"wandb:llm": source("down", 1200)})
     assert judge(run, down, NOW) == (
         "unknown",
-        "W&B, which reads its log, has not answered for 20m",
+        "W&B, which has its log, has not answered for 20m",
     )
     unread = replace(run, log=None)
     assert judge(unread, heard(), NOW).why == "W&B says: step 12,880 40s ago"

@@ -65,15 +65,15 @@ def test_a_run_that_finished_in_w_and_b_is_finished_as_its_target_says() -> None
 
 
 def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step() -> None:
-    nan = told(wrun(), loss_state="nan", loss_why="train/loss is NaN since step 12,870")
+    nan = told(wrun(), loss_state="nan", loss_why="train/loss has been NaN since step 12,870")
     verdict, why = judge(logged(nan), heard(), NOW)
     assert verdict == "diverged"
-    assert why.startswith("W&B: train/loss is NaN since step 12,870; step 12,880 6s ago")
+    assert why.startswith("W&B: train/loss has been NaN since step 12,870; step 12,880 6s ago")
     borrowed = logged(nan, loss=math.nan, borrowed=("loss",))
-    assert judge(borrowed, heard(), NOW) == ("diverged", "W&B: train/loss is NaN since step 12,870")
+    assert judge(borrowed, heard(), NOW) == ("diverged", "W&B: train/loss has been NaN since step 12,870")
     both = logged(nan, loss=math.nan)
     assert judge(both, heard(), NOW) == ("diverged", "the loss is NaN at step 12,880")
-    gone = told(wrun("crashed"), loss_state="nan", loss_why="train/loss is NaN since step 12,870")
+    gone = told(wrun("crashed"), loss_state="nan", loss_why="train/loss has been NaN since step 12,870")
     assert judge(logged(gone), heard(), NOW).verdict == "healthy"
 
 

@@ -212,13 +212,13 @@ def test_a_spike_is_told_with_its_value_its_step_and_what_is_usual() -> None:
 
 def test_a_loss_that_is_no_number_is_told_with_its_first_step_until_it_is_one_again() -> None:
     state = folded(seen(wrun()), grew([2.0] * 50 + [math.nan] * 30))
-    assert (told(state).loss_state, told(state).loss_why) == ("nan", "train/loss is NaN since step 50")
+    assert (told(state).loss_state, told(state).loss_why) == ("nan", "train/loss has been NaN since step 50")
     state = folded(grew([math.nan] * 30, first=80, at=T + 60), state=state, now=T + 60)
-    assert told(state).loss_why == "train/loss is NaN since step 50"
+    assert told(state).loss_why == "train/loss has been NaN since step 50"
     state = folded(grew([2.0], first=110, at=T + 120), state=state, now=T + 120)
     assert told(state).loss_state == "fine"
     infinite = folded(seen(wrun(summary={"train/loss": math.inf})))
-    assert told(infinite).loss_why == "train/loss is infinite since step 100"
+    assert told(infinite).loss_why == "train/loss has been infinite since step 100"
     well = folded(seen(wrun(step=101)), state=infinite)
     assert told(well).loss_state == "fine"
 

@@ -105,7 +105,7 @@ class DiskReadOnly(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     disk."""
 
     name = "disk-read-only"
-    origin = "our choice: a disk with errors=remount-ro fails the next save, and nothing before it"
+    origin = "our choice: with errors=remount-ro, the next save is the first thing that fails"
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         known = {alert.subject for alert in state.alerts.values() if alert.rule == self.name and alert.is_open}

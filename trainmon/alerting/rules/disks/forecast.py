@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from trainmon.alerting.rules.base import Duration, Share, ago
 from trainmon.alerting.rules.disks.base import DiskRule, Volume, age, writable_volumes
 from trainmon.analysis.disks import DAY, ENOUGH, Fit, Save, fit, is_shared, saved_on
-from trainmon.lib import Instant, counted, size
+from trainmon.lib import Instant, counted, ordinal, size
 from trainmon.model import Alert, Disk, Finding, Forecast, Run, State
 
 SOON = 4 * 3_600.0
@@ -85,19 +85,20 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ) -> Finding:
         disk = volume.disk
         per_day = disk.inodes_per_day if what else disk.bytes_per_day
-        ends, pace = "has no inode left" if what else "is full", ""
+        ends, pace = "will run out of inodes" if what else "will be full", ""
         if forecast.of == "quota":
-            ends = f"has no {'inodes' if what else 'bytes'} of its quota left"
+            ends = f"will use up its quota of {'inodes' if what else 'bytes'}"
         elif per_day is not None:
-            pace = f" at {counted(round(per_day), 'file') if what else size(max(0.0, per_day))} a day"
+            pace = f" at {counted(round(per_day), 'file') if what else size(max(0.0, per_day))} per day"
         first = "?" if forecast.earliest is None else ago(forecast.earliest - now)
-        last = "never" if forecast.latest is None else ago(forecast.latest - now)
+        last = "never" if forecast.latest is None else f"in {ago(forecast.latest - now)}"
         return self.finding(
             volume, state, "critical" if left < self.critical else "warning",
             f"{volume.name} {ends} in {ago(left)}{pace}, {forecast.description}; {age(disk, now)}",
             subject=volume.subject + what,
             evidence=(
-                f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}, between {first} and {last}",
+                f"{ago(forecast.span)} of history, R² {forecast.fit:.2f}; full in {first} at the earliest,"
+                f" {last} at the latest",
                 f"{size(disk.left_bytes or 0)} may still be written",
             ),
             advice="key 3 shows the disks; delete old checkpoints, or see whether their cleanup still runs",
@@ -148,12 +149,12 @@ class CheckpointsDoNotFit(DiskRule, frozen=True, kw_only=True, forbid_unknown_fi
         due = "" if save.at is None else f", due {_in(save.at, now)},"
         if save.at is not None and save.at < now:
             due = ", which is being written,"
-        nth = "checkpoint after the next" if save.number == 2 else f"{save.number}th checkpoint from now"
+        nth = "checkpoint after the next" if save.number == 2 else f"{ordinal(save.number)} checkpoint from now"
         which = f"the {'next checkpoint' if is_next else nth} of {save.run} ({size(found.bytes)}){due}"
         before = f"; {found.fitting} before it {'does' if found.fitting == 1 else 'do'}" if found.fitting else ""
-        assuming = "" if is_next else "; assuming nothing is deleted"
+        assuming = "" if is_next else "; this assumes that nothing is deleted"
         quota = " of its quota" if disk.quota is not None and disk.left_bytes == disk.quota.left_bytes else ""
-        next_at = "" if found.next_at is None else f"; the next begins {_in(found.next_at, now)}"
+        next_at = "" if found.next_at is None else f"; the next save begins {_in(found.next_at, now)}"
         return self.finding(
             volume, state, "critical" if is_next else "warning",
             f"{volume.name} has {size(disk.left_bytes or 0)}{quota} left: {which} does not fit{before}{assuming}; "

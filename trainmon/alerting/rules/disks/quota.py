@@ -28,9 +28,9 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
     critical: Share = 0.97
     """Critical at this share of the hard limit, or more."""
     checkpoints: int = 20
-    """No alert while this many of the largest recent checkpoint fit."""
+    """No alert while this many checkpoints fit, each as large as the largest recent one."""
     little: Size = 100_000_000_000
-    """Below this much the size of the checkpoints does not matter."""
+    """With less space left than this, `checkpoints` is ignored."""
     plenty: Size = 10_000_000_000_000
     """On a disk without checkpoints: no alert while this much is left."""
 
@@ -74,8 +74,8 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             if used is not None and limit and used >= self.warn * limit and not has_enough:
                 yield self._finding(
                     where, quota, f" {one.whose}{what}", "critical" if used >= self.critical * limit else "warning",
-                    f"the quota of {one.whose} on {quota.path} is used to {100.0 * used / limit:.1f}%: {text}{left}",
-                    "delete what is no longer needed, or ask for more; key 3 shows the disks", now,
+                    f"the quota of {one.whose} on {quota.path} is {100.0 * used / limit:.1f}% used: {text}{left}",
+                    "delete what is no longer needed, or ask for a larger quota; key 3 shows the disks", now,
                 )  # fmt: skip
 
     def _grace(self, where: str, quota: Quota, one: Allowance, now: Instant) -> Iterator[Finding]:

@@ -45,9 +45,9 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     critical: Share = 0.03
     """Critical below this free share."""
     checkpoints: int = 20
-    """No alert while this many of the largest recent checkpoint fit: 5 % of 9.8 PB is fine."""
+    """No alert while this many checkpoints fit, each as large as the largest recent one: 5 % of 9.8 PB is enough."""
     little: Size = 100_000_000_000
-    """Below this much free space the size of the checkpoints does not matter: other things are written there, too."""
+    """With less free space than this, `checkpoints` is ignored: other files are written there, too."""
     plenty: Size = 10_000_000_000_000
     """On a disk without checkpoints: no alert while this much is free."""
 
@@ -80,7 +80,7 @@ class DiskFull(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ) -> Finding:
         disk, usable = volume.disk, state.usable.get(volume.disk.path, 1.0)
         left, whole = disk.usable_free_bytes or 0, size((disk.total_bytes or 0) * usable)
-        of = whole if usable == 1 else f"the {usable:.0%} of it that may be used ({whole})"
+        of = whole if usable == 1 else f"the {usable:.0%} that may be used ({whole})"
         fits = f", {counted(left // checkpoint, 'checkpoint')} of {size(checkpoint)} fit" if checkpoint else ""
         share = f"{share_left(disk, state) or 0.0:.1%}"
         saved = [run.checkpoints.path for run in runs_on(volume, state) if run.checkpoints is not None]

@@ -67,7 +67,7 @@ class EccUncorrected(GpuRule, frozen=True, kw_only=True):
             severity=runs.fault_severity(node.name) if is_new else "warning",
             summary=f"has {counted(gpu.ecc_uncorrected or 0, 'uncorrected ECC error')}{news}",
             evidence=tuple(f"{growth.by} more, {ago(now - growth.last)} ago" for growth in growths),
-            advice=f"drain the node and reset the GPU; {EXCLUDE}; if errors come again, replace the GPU",
+            advice=f"drain the node and reset the GPU; {EXCLUDE}; if new errors appear, replace the GPU",
             since=last,
         )  # fmt: skip
 
@@ -88,7 +88,7 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
                     severity=runs.fault_severity(node.name),
                     summary="could not remap bad rows of its memory: no spare row is left",
                     evidence=("row remap: failed",),
-                    advice=f"replace the GPU: NVIDIA accepts this as a reason; {EXCLUDE}",
+                    advice=f"have the GPU replaced: NVIDIA accepts a failed remap as a reason; {EXCLUDE}",
                 )  # fmt: skip
             elif gpu.remap_pending:
                 yield gpu_finding(
@@ -96,7 +96,7 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
                     severity="warning",
                     summary="has bad rows of memory that a reset will remap",
                     evidence=("row remap: pending",),
-                    advice="let the job go on; reset the GPU or reboot the node before the next one",
+                    advice="let the job continue; reset the GPU or reboot the node before the next job starts",
                 )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
             summary=f"{'is lost' if is_lost else 'does not answer'}: {error}; "
             f"{sum(other.state == 'ok' for other in node.gpus)} of {len(node.gpus)} GPUs answer",
             evidence=evidence,
-            advice="running programs may go on; reboot the node before anything new starts there"
+            advice="running programs may continue; reboot the node before a new job starts there"
             if is_mild
             else f"the job on it will hang or die: {EXCLUDE}; drain and reboot the node",
             fires_at_once=is_lost,
@@ -150,19 +150,19 @@ def gpus_expected(node: Node, state: State) -> int:
 
 
 class XidSeen(GpuRule, frozen=True, kw_only=True):
-    """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault is critical until the node
-    reboots. A fault of a program is reported once, as evidence of why it died. An Xid that is never a cause by itself
-    is not reported."""
+    """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault fires until the node
+    reboots, but no longer than `remember`. It is critical, or a warning if Slurm has no job on the node. A fault of a
+    program is reported once, as evidence of why it died. An Xid that is never a cause by itself is not reported."""
 
     name = "xid"
     origin = "NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for"
 
     remember: Duration = 21_600.0
-    """How long a hardware fault keeps firing if no reboot is observed."""
+    """How long a hardware fault keeps firing if the node does not reboot."""
     critical: tuple[int, ...] = ()
-    """Xids that are critical here, whatever their class."""
+    """Xids to treat as hardware faults, such as `[31, 43]`."""
     ignore: tuple[int, ...] = ()
-    """Xids that are not reported here."""
+    """Xids to ignore."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)

@@ -32,7 +32,7 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
     critical_margin_c: int = 0
     """The same for critical: the GPU is at its slowdown temperature."""
     critical_for: Duration = 60.0
-    """How long a critical margin must last, or `for` if that is shorter."""
+    """How long the margin must be critical before a critical alert fires, or `for` if that is shorter."""
     temperature_c: int = 85
     """For a GPU without a margin: it is hot at this temperature or above."""
     critical_temperature_c: int = 90
@@ -80,7 +80,7 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
         yield gpu_finding(
             self, node, gpu, runs,
             severity="critical" if is_critical else "warning",
-            summary=f"is hot: {', '.join(values) or 'by its throttle reasons'}{slowed}",
+            summary=f"is hot: {', '.join(values) or 'it reports thermal throttling'}{slowed}",
             evidence=(*margins, _values(gpu)),
             advice=f"check its fans, its airflow and the temperature of its neighbours; {EXCLUDE}",
             since=min((at for at in (since, slowed_at) if at is not None), default=None),
@@ -125,7 +125,7 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
     crawl_mhz: int = 600
     """A busy GPU with a clock below this is critical: it holds up the whole training."""
     critical_for: Duration = 60.0
-    """How long the clock must be so low, or `for` if that is shorter."""
+    """How long the clock must be that low before a critical alert fires, or `for` if that is shorter."""
 
     def findings(self, state: State, now: Instant, reason: str, but: tuple[str, ...], text: str) -> Iterator[Finding]:
         """The GPUs with the throttle reason `reason` and with none of `but`."""
@@ -136,13 +136,13 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
             since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, reason))
             clock = gpu.sm_clock_mhz
             crawls = clock is not None and clock < self.crawl_mhz and "idle" not in gpu.throttle
-            lasts = "" if since is None or now - since < 1.0 else f" for {ago(now - since)}"
+            lasts = "" if since is None or now - since < 1.0 else f" (for {ago(now - since)})"
             yield gpu_finding(
                 self, node, gpu, runs,
                 severity="critical" if crawls else "warning",
                 summary=f"{text}{lasts}: {_values(gpu)}",
                 evidence=(_values(gpu),),
-                advice=f"the power or the board of the node is at fault, not the job: tell its administrators; "
+                advice=f"the power supply or the board of the node is at fault, not the job: tell the administrators; "
                 f"{EXCLUDE}",
                 since=since,
                 fires_at_once=crawls and since is not None and lasted(since, state, now) >= self.critical_for,
@@ -154,22 +154,28 @@ class GpuSlowdown(SlowdownRule, frozen=True, kw_only=True):
 
     name = "gpu-slowdown"
     origin = (
-        "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
+        "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at "
+        "86 MHz under load, and at 345 MHz when idle"
     )
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         return self.findings(
-            state, now, "hw_slowdown", ("hw_thermal", "hw_power_brake"), "is slowed down by its hardware, without heat"
+            state,
+            now,
+            "hw_slowdown",
+            ("hw_thermal", "hw_power_brake"),
+            "is slowed down by its hardware, but not because of heat",
         )
 
 
 class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
-    """A power brake holds a GPU back: the power supply of the node requests it. All other numbers look normal."""
+    """A power brake slows a GPU down: the power supply of the node requests it. All other numbers look normal."""
 
     name = "power-brake"
     origin = (
-        "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at 86 MHz under load, and idle at 345"
+        "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at "
+        "86 MHz under load, and at 345 MHz when idle"
     )
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        return self.findings(state, now, "hw_power_brake", (), "is held back by its power brake")
+        return self.findings(state, now, "hw_power_brake", (), "is slowed down by its power brake")

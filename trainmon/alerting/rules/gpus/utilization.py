@@ -36,10 +36,12 @@ CADENCES = 3.0
 
 
 class GpuMemoryFull(GpuRule, frozen=True, kw_only=True):
-    """The memory of a GPU is nearly full: the next larger batch causes CUDA out of memory."""
+    """The memory of a GPU is nearly full: a larger batch may fail with CUDA out of memory."""
 
     name = "gpu-memory-full"
-    origin = "our choice: caching allocators stay at 95 % for days, so only the last 400 MiB of 80 GB warn"
+    origin = (
+        "our choice: caching allocators stay at 95 % for days, so the warning needs less than 400 MiB free of 80 GB"
+    )
     needs = ("memory", "memory_used_mib")
     needs_for = True
 
@@ -114,7 +116,7 @@ class GpuIdle(GpuRule, frozen=True, kw_only=True):
             severity="warning",
             summary=f"is idle ({gpu.utilization_pct} %{power}) while {run.name} trains; it {held}",
             evidence=(f"{run.name}: {run.why}", *(f"pid {p.pid}: {p.command}" for p in gpu.processes[:3])),
-            advice="see whether its rank died or waits: py-spy dump on its process, the log of its rank (press l)",
+            advice="see whether its rank died or waits: run py-spy dump on its process, or read the run's log (l)",
             run=run.name,
         )  # fmt: skip
 
@@ -171,9 +173,9 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires: longer than an epilog, and than two polls of Slurm's
     nodes."""
     memory_mib: int = EMPTY_MIB
-    """The memory in use without a job that counts as a leftover."""
+    """The alert fires at this much memory in use (MiB), or more."""
     process_mib: int = 300
-    """The same for the memory of one process. Monitoring processes use less."""
+    """The same for the memory of one process (MiB). Monitoring processes use less."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in nodes_with_gpu_samples(state, now):
@@ -196,8 +198,8 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
             self, node, gpu, RunsByNode(state),
             severity="warning",
             summary=f"holds {gpu.memory_used_mib or 0:,} MiB, by {processes}, although {why}",
-            evidence=tuple(held[:8]) or ("no process holds it visibly",),
-            advice="end the leftover processes (kill the pid, or ask its owner); without a process, reset the GPU",
+            evidence=tuple(held[:8]) or ("no visible process holds it",),
+            advice="kill the leftover processes, or ask their owner; if there is no process, reset the GPU",
             run=None,
             sources=(f"node:{node.name}", *slurm),
         )  # fmt: skip

@@ -31,7 +31,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     """A node does not answer. A node that accepts logins only during a job is not a fault while there is none."""
 
     name = "node-unreachable"
-    origin = "our choice: a lost connection is dialled again within seconds, so a minute is long"
+    origin = "our choice: a lost connection is opened again within seconds, so a minute is long"
     may_flap = False
 
     for_: Duration = 60.0
@@ -110,7 +110,7 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
     origin = "our choice: the boot time by both clocks, so that setting a clock is not a reboot"
 
     news: Duration = 1_800.0
-    """How long it is reported."""
+    """How long the reboot is reported."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
@@ -118,14 +118,14 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
             if past.rebooted_at is None or now - past.rebooted_at > self.news or name not in state.nodes:
                 continue
             slurm = state.scheduler_nodes.get(name)
-            job = "; its job is lost, see whether the next one runs" if runs.affected(name) is not None else ""
+            job = "; the job on it is lost: see whether the next one runs" if runs.affected(name) is not None else ""
             planned = is_planned(slurm)
             yield node_finding(
                 self, state.nodes[name], runs,
                 severity="info" if planned else "critical" if runs.is_used(name) else "warning",
-                summary=f"{name} booted {ago(now - past.rebooted_at)} ago{', as planned' if planned else ''}",
+                summary=f"{name} rebooted {ago(now - past.rebooted_at)} ago{', as planned' if planned else ''}",
                 evidence=_by_slurm(slurm),
-                advice=f"see why: journalctl -b -1 -p err on it{job}",
+                advice=f"to see why, run on it: journalctl -b -1 -p err{job}",
                 since=past.rebooted_at,
                 event=True,
             )  # fmt: skip
@@ -135,7 +135,8 @@ class NodeRebooted(NodeRule, frozen=True, kw_only=True):
 
 
 class ClockSkew(NodeRule, frozen=True, kw_only=True):
-    """The clock of a node differs from ours. If most nodes differ by the same amount, our clock is wrong."""
+    """The clock of a node differs from the clock of this machine. If most nodes differ by the same amount, the clock of
+    this machine is wrong."""
 
     name = "clock-skew"
     origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be distinguished from a slow packet"
@@ -160,17 +161,18 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
                 severity="warning",
                 summary=f"the clock of this machine is {abs(ours):.1f} s {'ahead' if ours > 0 else 'behind'}:"
                 f" {len(alike)} of {known} nodes agree on it",
-                evidence=(f"our clock minus theirs: {ours:+.1f} s",),
-                advice="correct it (chronyc tracking, timedatectl): all ages and times depend on it",
+                evidence=(f"clock of this machine minus clock of the nodes: {ours:+.1f} s",),
+                advice="correct the clock (chronyc tracking, timedatectl): all ages and times depend on it",
             )
         runs = RunsByNode(state)
         for name, skew in off.items():
             yield node_finding(
                 self, state.nodes[name], runs,
                 severity="warning",
-                summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'} ours",
-                evidence=(f"its clock minus ours: {skew:+.1f} s",),
-                advice="see chronyc tracking (or timedatectl) there: rendezvous, logs and Slurm depend on clocks",
+                summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'}"
+                    " the clock of this machine",
+                evidence=(f"clock of the node minus clock of this machine: {skew:+.1f} s",),
+                advice="run chronyc tracking there: rendezvous, logs and Slurm depend on the clock",
             )  # fmt: skip
 
     def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:

@@ -80,7 +80,7 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
     sticky: Duration = 600.0
     """How long after the last event the port counts as healthy again."""
     falls: int = 2
-    """Critical for a run after the port went down this many times within `within`. Once is a warning."""
+    """Critical if the port of a node with a run went down this many times within `within`; else a warning."""
     within: Duration = 300.0
     """The window for `falls`."""
     errors: int = 1000
@@ -108,7 +108,8 @@ class InfinibandFlapping(NodeRule, frozen=True, kw_only=True):
                     summary=f"InfiniBand port {port} of {node.name} {what} in {ago(self.sticky)}{last}",
                     subject=f"node:{node.name} {port}",
                     evidence=tuple(f"{one.by:,} more, {ago(now - one.last)} ago" for one in counter.grown[-6:]),
-                    advice=f"its cable or switch port fails: tell the administrators; {EXCLUDE} if the run slows down",
+                    advice=f"its cable or switch port is failing: tell the administrators; "
+                    f"if the run slows down, {EXCLUDE}",
                 )  # fmt: skip
 
     def unclear(self, state: State, node: Node, alert: Alert, now: Instant) -> str | None:

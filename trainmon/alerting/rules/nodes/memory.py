@@ -29,12 +29,10 @@ class MemoryRule(NodeRule, frozen=True, kw_only=True):
 
 
 class MemoryFull(MemoryRule, frozen=True, kw_only=True):
-    """The memory of a host is nearly full: the kernel will kill the largest process, which is the trainer."""
+    """The memory of a host is nearly full. When it is full, the kernel kills a large process, usually the trainer."""
 
     name = "memory-full"
-    origin = (
-        "what is not available to a new process; node_exporter warns at 90 %, which pinned memory reaches by design"
-    )
+    origin = "in use is all but MemAvailable; node_exporter warns at 90 %, which pinned memory reaches by design"
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires."""
@@ -51,7 +49,7 @@ class MemoryFull(MemoryRule, frozen=True, kw_only=True):
                 self, node, runs,
                 severity="critical" if used >= self.critical * total else "warning",
                 summary=f"{node.name} has {_gib(total - used)} of {_gib(total)} memory left,"
-                f" {100 * used / total:.1f} % is used",
+                f" {100 * used / total:.1f} % is in use",
                 evidence=tuple(f"on its GPUs: {command}" for command in list(commands)[:3]),
                 advice="use fewer dataloader workers or less pinned memory; see: ps aux --sort=-rss | head",
             )  # fmt: skip
@@ -67,7 +65,7 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
     keep_firing_for: Duration = 1_800.0
     """How long the condition must be gone before the alert resolves: three of the ten-minute windows."""
     within: Duration = 43_200.0
-    """It fires if the memory would run out within this time."""
+    """The alert fires if the memory would run out within this time."""
     critical: Duration = 7_200.0
     """The same for critical."""
     used: Share = 0.5
@@ -82,10 +80,11 @@ class MemoryLeak(MemoryRule, frozen=True, kw_only=True):
                 yield node_finding(
                     self, node, runs,
                     severity="critical" if left <= self.critical else "warning",
-                    summary=f"the memory of {node.name} grows by {_gib(round(found.mib_per_hour))} an hour for"
-                    f" {ago(now - found.since)}: nothing is left in {ago(left)} ({_gib(used)} of {_gib(total)} in use)",
+                    summary=f"the memory of {node.name} has grown by {_gib(round(found.mib_per_hour))} per hour for"
+                    f" {ago(now - found.since)}: it will run out in {ago(left)} ({_gib(used)} of {_gib(total)} in use)",
                     evidence=tuple(f"{ago(now - at)} ago: {_gib(floor)}" for at, floor in floors[-7:]),
-                    advice="save (S) and restart before it is full; then see what the dataloader or the logger keeps",
+                    advice="save (S) and restart before it is full; then see what the "
+                    "dataloader or the logger keeps in memory",
                     since=found.since,
                 )  # fmt: skip
 
@@ -102,7 +101,7 @@ def _gib(mib: int) -> str:
 
 
 class OomKill(NodeRule, frozen=True, kw_only=True):
-    """The kernel killed processes because memory ran out, on the whole host or in the share of a job."""
+    """The kernel killed processes because memory ran out, on the whole host or in the memory limit of a job."""
 
     name = "oom-kill"
     origin = "any growth of oom_kill in /proc/vmstat; awesome-prometheus-alerts also looks back half an hour"

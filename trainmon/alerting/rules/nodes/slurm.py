@@ -16,22 +16,21 @@ DOWN_FLAGS = frozenset({"DOWN", "FAIL", "NOT_RESPONDING"})
 
 UNANSWERED = "gets no answer from {}"
 
-DRAINED = "its job goes on, and no other job starts: if its GPUs are at fault, save (S) and queue another job (N)"
+DRAINED = "its job continues, and no new job starts there: if its GPUs are at fault, save (S) and queue another job (N)"
 
 
 class NodeDrained(NodeRule, frozen=True, kw_only=True):
-    """Slurm drains a watched node, or marks it down or failing. A down node under a run is critical. A state that is
-    old is an info."""
+    """Slurm drains a watched node, marks it down or failing, or gets no answer from it. A down node with a run is
+    critical. On a node without a run, a state older than `old` is only info."""
 
     name = "node-drained"
-    origin = "Slurm's own states; SlurmdTimeout is 5m; an old repair is no news after a day"
+    origin = "Slurm's own states; SlurmdTimeout is 5m; after a day, a repair is no longer news"
     needs_for = True
 
     for_: Duration = 300.0
-    """How long Slurm must get no answer from a node, because it takes back a single missed ping. Everything else fires
-    at once."""
+    """How long Slurm must get no answer from a node: one missed ping means nothing. All other states fire at once."""
     old: Duration = 86_400.0
-    """After this time, a node without a run is only an info."""
+    """After this time, the alert is only info if the node has no run."""
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
@@ -49,7 +48,7 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
         if not is_used and at is not None and now - at > self.old:
             severity = "info"
         by = f" (by {slurm.reason_by})" if slurm.reason_by else ""
-        since = f", since {ago(now - at)}" if at is not None else ""
+        since = f" (for {ago(now - at)})" if at is not None else ""
         cluster = state.clusters.get(slurm.cluster)
         is_mine = cluster is not None and cluster.me is not None and cluster.me == slurm.reason_by
         return Finding(
@@ -58,7 +57,9 @@ class NodeDrained(NodeRule, frozen=True, kw_only=True):
             severity=severity,
             summary=f"Slurm {text.format(slurm.name)}{since}: {slurm.reason or 'no reason is given'}{by}",
             evidence=(f"{'+'.join((slurm.state, *slurm.flags))} {slurm.reason or ''}".strip(),),
-            advice=DRAINED if is_used and slurm.is_drained else "its administrators know why: sinfo -R",
+            advice=DRAINED
+            if is_used and slurm.is_drained
+            else "sinfo -R shows the reason; ask the administrators of the cluster",
             cluster=slurm.cluster,
             run=runs.affected(slurm.name),
             node=slurm.name,
@@ -77,9 +78,9 @@ def _text(slurm: SchedulerNode) -> str | None:
     """What Slurm does with a node; None if that is normal or planned."""
     flags = set(slurm.flags)
     if slurm.state in DOWN or "DOWN" in flags:
-        return "has {} down" if not PLANNED & flags else None
+        return "has marked {} down" if not PLANNED & flags else None
     if "FAIL" in flags:
-        return "has {} failing"
+        return "has marked {} failing"
     if PLANNED & flags:
         return None
     return UNANSWERED if "NOT_RESPONDING" in flags else "drains {}" if "DRAIN" in flags else None
@@ -104,9 +105,9 @@ class SparesFew(NodeRule, frozen=True, kw_only=True):
                     subject=f"cluster:{found.cluster}",
                     severity="warning",
                     summary=f"{found.cluster} has {counted(found.idle_healthy or 0, 'healthy spare node')},"
-                    f" {found.wanted} are wanted; {found.drained or 0} drained",
+                    f" but {found.wanted} are wanted; {found.drained or 0} drained",
                     evidence=tuple(f"{node.name}: {node.reason or 'drained'}" for node in nodes if node.is_drained)[:8],
-                    advice="have drained nodes repaired (sinfo -R), or let a smaller job make room",
+                    advice="have drained nodes repaired (sinfo -R), or free nodes with a smaller job",
                     cluster=found.cluster,
                     sources=(f"slurm:{found.cluster}",),
                 )

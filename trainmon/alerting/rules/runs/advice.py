@@ -12,7 +12,7 @@ def saves(run: Run) -> str:
     if run.spec.save_switch is not None:
         return f"S makes it save now: trainmon-tui save {run.name}"
     if run.jobs:
-        return f"T signals its trainer, if it saves by that: trainmon-tui signal {run.name}"
+        return f"T signals its trainer, if it saves on a signal: trainmon-tui signal {run.name}"
     return "make it save now; with a save_switch in its [[run]], S does that"
 
 

@@ -42,8 +42,8 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     times: float = 2.0
-    """This many times its usual interval, in steps (if they are known) and in time. Both must be exceeded, because
-    names may count epochs."""
+    """The alert fires after this many times the usual interval, in steps (if known) and in time. Both must be exceeded,
+    because names may count epochs."""
     first: Duration = 21_600.0
     """How long a job may train without a first checkpoint."""
     for_: Duration = 120.0
@@ -77,7 +77,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
         is_writing = run.checkpoints is not None and run.checkpoints.writing is not None
-        return super().unclear(state, run, now) or ("one is being written" if is_writing else None)
+        return super().unclear(state, run, now) or ("a checkpoint is being written now" if is_writing else None)
 
     def _late(self, run: Run, known: Checkpoints, last: Checkpoint, counts_steps: bool, now: Instant) -> str | None:
         if last.at is None:
@@ -132,10 +132,12 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
 
 
 class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
-    """A restart would fail, or would take an incomplete checkpoint or an older one than the last."""
+    """A restart would fail, or would resume from an incomplete checkpoint or from an older one than the last."""
 
     name: ClassVar[str] = "checkpoint-pointer"
-    origin: ClassVar[str] = "NeMo #3390: a quota ended the write of LATEST, and two more jobs resumed from before"
+    origin: ClassVar[str] = (
+        "NeMo #3390: a full quota stopped the write of LATEST, and two more jobs resumed from an older checkpoint"
+    )
 
     for_: Duration = 300.0
     """How long the condition must hold before the alert fires: the pointer moves after the commit."""
@@ -155,9 +157,9 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
             state,
             run,
             "critical" if is_next else "warning",
-            f"a restart of {run.name} would go wrong: {problem}",
+            f"a restart of {run.name} would fail or lose steps: {problem}",
             evidence=(known.path, *((f"it would resume from {known.resumes}",) if known.resumes else ())),
-            advice="correct the pointer, or move the incomplete checkpoint away, before the next attempt starts"
+            advice="before the next attempt starts, correct the pointer, or move the incomplete checkpoint away"
             + (f"; H holds the waiting job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
 

@@ -10,7 +10,7 @@ from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import RunRule, all_sources, queue_in, tail
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
 from trainmon.analysis.wandb import label
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, ordinal
 from trainmon.model import Finding, Job, Run, State
 
 
@@ -22,7 +22,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "our choice"
 
     new_for: Duration = 900.0
-    """A daemon that starts later still reports it until this long after the restart."""
+    """A daemon that starts after the event still reports it, until this long after the restart."""
 
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return all_sources(state, run)
@@ -33,7 +33,7 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         found = by_job if run.jobs else _by_wandb(run) or _by_its_log(run)
         if found is None or now - found[0] > self.new_for:
             return
-        last = "" if run.progress.step is None else f"; it was last at {where(run.progress)}"
+        last = "" if run.progress.step is None else f"; the last known progress was {where(run.progress)}"
         yield self.finding(
             state,
             run,
@@ -72,11 +72,6 @@ def _by_wandb(run: Run) -> Restart | None:
 def _by_its_log(run: Run) -> Restart | None:
     at, step = run.memory.back_at, run.memory.back_from
     return None if at is None or step is None else (at, f"its steps went back from {step:,}")
-
-
-def ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else ending}"
 
 
 FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH_FAILED"})

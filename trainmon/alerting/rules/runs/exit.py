@@ -8,10 +8,10 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
-from trainmon.alerting.rules.runs.crash_loop import FAILED, crash_text, failed_in_a_row, ordinal, restarts_without_step
+from trainmon.alerting.rules.runs.crash_loop import FAILED, crash_text, failed_in_a_row, restarts_without_step
 from trainmon.analysis.runs import SOMEBODY, Queue, has_begun, how_it_ended, target, where, who_stopped
 from trainmon.analysis.wandb import metric_names as wandb_keys
-from trainmon.lib import Instant
+from trainmon.lib import Instant, ordinal
 from trainmon.model import Alert, Finding, Job, Run, State
 
 
@@ -34,7 +34,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
     """How long the condition must hold before the alert fires, if accounting may still name a person or the next job
     waits. Otherwise the alert fires at once."""
     requeued: Duration = 900.0
-    """How long after its last step a job that Slurm has requeued may wait. Slurm itself makes it wait two minutes."""
+    """How long after its last step a requeued job may wait. Slurm itself makes it wait two minutes."""
     attempts: int = 3
     """Critical after this many attempts in a row that failed, or made no step, even if the next one has started."""
     attempts_within: Duration = 21_600.0
@@ -87,7 +87,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             "critical",
             crash_text(run, failed, now),
             evidence=(*(how_it_ended(job, now) for job in failed[:5]), *tail(run)),
-            advice=f"end the chain before the next fails ({advice.cancels(run)}); see its log (key 4), and whether "
+            advice=f"end the chain before the next job fails ({advice.cancels(run)}); see its log (key 4), and whether "
             "all failed on the same node (key 7): X keeps the waiting jobs off it",
             since=failed[-1].ends_at if failed else run.progress.at,
             fires_at_once=True,
@@ -105,7 +105,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
                 "warning",
                 f"{run.name} has failed, and does not train until its next job starts: {run.why}",
                 evidence=tail(run),
-                advice=f"see whether the next would fail too (log: key 4); H holds it: trainmon-tui hold {run.name}",
+                advice=f"see whether the next job would fail, too (key 4); H holds it: trainmon-tui hold {run.name}",
                 since=last.ends_at,
             )
 
@@ -123,7 +123,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             f"{run.name} does not train: Slurm has requeued its job, for the {ordinal(job.restarts)} time; {run.why}; "
             f"its last step was {ago(now - last_at)} ago, {where(run.progress)}",
             evidence=tail(run),
-            advice="its place in the queue: key 7; whether one of its nodes failed: sinfo -R; a smaller job or another "
+            advice="key 7 shows its place in the queue, sinfo -R whether a node failed; a smaller job or another "
             "partition may start sooner",
             since=last_at,
             by_age=True,
@@ -134,7 +134,7 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
     """The job or W&B says that the run ended well, but the run did not reach its target."""
 
     name: ClassVar[str] = "ended-early"
-    origin: ClassVar[str] = "exit status 0 is success only at the target step"
+    origin: ClassVar[str] = "an exit status of 0 means success only at the target step"
     may_flap: ClassVar[bool] = False
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -146,7 +146,7 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
             state,
             run,
             "critical",
-            f"{run.name} ended as if it were done, at step {short[0]:,} of {short[1]:,}: {run.why}",
+            f"{run.name} ended without an error at step {short[0]:,} of {short[1]:,}: {run.why}",
             evidence=tail(run),
             advice=f"if it is complete, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
@@ -154,7 +154,7 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
 
 
 class RunStopped(ExitRule, frozen=True, kw_only=True):
-    """A person ended the run: by its kill switch, by cancelling its job, or with a key of the dashboard."""
+    """A person ended the run: with its kill switch, by cancelling its job, or with an action of trainmon-tui."""
 
     name: ClassVar[str] = "run-stopped"
     origin: ClassVar[str] = "what a person did on purpose is information, not an alarm"
@@ -173,7 +173,7 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
             "info",
             f"{run.name} was stopped by a person: {run.why}" if stopped is None else stopped.summary,
             evidence=tail(run, 3),
-            advice=f"nothing, if that was intended; to go on, {advice.requeues(state, run)}",
+            advice=f"no action if that was intended; to continue, {advice.requeues(state, run)}",
             since=_ended_at(run, queue),
             fires_at_once=not run.why.startswith(SOMEBODY),
             person=True,
@@ -187,7 +187,7 @@ class Finished(ExitRule, frozen=True, kw_only=True):
     origin: ClassVar[str] = "our choice"
 
     new_for: Duration = 43_200.0
-    """A daemon that starts later still reports it until this long after the last step."""
+    """A daemon that starts after the event still reports it, until this long after the last step."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         current = None if run.wandb is None else run.wandb.current

@@ -73,7 +73,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
     wanted: int = 1
     """This many jobs must wait behind the running one."""
     within: Duration = 43_200.0
-    """How long before the end of its job the alert fires: a night."""
+    """The alert fires this long before the end of the job: a night."""
     for_: Duration = 600.0
     keep_firing_for: Duration = 120.0
 
@@ -85,7 +85,7 @@ class NoJobQueued(JobRule, frozen=True, kw_only=True):
         if count >= self.wanted or left > self.within or _ends_in_time(run, job):
             return
         waiting = f"only {counted(count, 'job')} wait{'s' if count == 1 else ''}" if count else "no job waits"
-        needs = "" if run.eta_at is None else f", and it needs {duration(run.eta_at - now)} more"
+        needs = "" if run.eta_at is None else f", but the run needs {duration(run.eta_at - now)} more"
         limit = f"job {job.id} is {job.state}, time limit {duration(job.time_limit_s)}" if job.time_limit_s else ""
         yield self.finding(
             state,
@@ -106,7 +106,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
     times: float = 2.0
     """The alert fires if less time is left than this many times one step plus one save."""
     at_least: Duration = 300.0
-    """The minimum for the time left. It is also used if no save of the run is known."""
+    """The alert also fires if less time than this is left."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         job = present_in(state, run)
@@ -121,7 +121,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         has_saved = saved_at is not None and saved_at >= job.ends_at - needed
         if left > needed or is_exiting or has_saved or (run.kill is not None and run.kill.exists):
             return
-        why = "" if known is None else f" (to save once more it needs {duration(known)})"
+        why = "" if known is None else f" (saving once more may need {duration(known)})"
         lost = 0 if checkpoints is None else checkpoints.at_risk(run.progress.step)
         risk = f"; {counted(lost, 'step')} would be lost" if lost else ""
         step = "" if saved is None or saved.step is None else f" of step {saved.step:,}"
@@ -134,7 +134,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
             evidence=()
             if saved_at is None
             else (f"the last checkpoint{step} was committed {ago(now - saved_at)} ago",),
-            advice=f"{advice.saves(run)}; let it exit before the limit, by its own setting or by sbatch --signal",
+            advice=f"{advice.saves(run)}; make it exit before the limit, by its own setting or with sbatch --signal",
         )
 
 

@@ -60,9 +60,9 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
         count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
         if count < self.steps and now - trouble.at < 60.0:
             return
-        steps = f", {counted(count, 'step')} and" if count > 1 else ","
+        steps = f"{counted(count, 'step')}, " if count > 1 else ""
         value = "NaN" if math.isnan(trouble.value) else "infinite"
-        since = f"{value} since step {trouble.step:,.0f}{steps} {ago(now - trouble.at)} ago"
+        since = f"{value} since step {trouble.step:,.0f} ({steps}{ago(now - trouble.at)} ago)"
         progress = run.progress
         if (
             trouble is not run.memory.trouble
@@ -76,8 +76,8 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
                 state,
                 run,
                 "warning",
-                f"the {trouble.key} of {run.name} is {since} in W&B, while its log says {progress.loss:.4g} at step "
-                f"{progress.step or 0:,}",
+                f"the {trouble.key} of {run.name} has been {since} in W&B, but its log says {progress.loss:.4g} at "
+                f"step {progress.step or 0:,}",
                 evidence=tail(run),
                 advice="compare its curve (key 6) with its log (key 4): it may be the metric of one rank alone",
                 since=trouble.at,
@@ -87,7 +87,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
             state,
             run,
             "critical",
-            f"the {trouble.key} of {run.name} is {since}",
+            f"the {trouble.key} of {run.name} has been {since}",
             evidence=tail(run),
             advice=f"end it before its next save ({advice.ends(run)}); then resume from a checkpoint from before step "
             f"{trouble.step:,.0f}",

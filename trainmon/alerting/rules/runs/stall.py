@@ -16,7 +16,7 @@ from trainmon.analysis.runs import STILL, UNREAD, is_new_attempt, last_line_at
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Alert, Finding, Run, Severity, State
 
-TEACH = "if its steps are not recognised, describe them: [[log_format]]"
+TEACH = "if its steps are not recognised, describe them in [[log_format]]"
 
 STALL_RULES = frozenset({"run-hung", "run-stalled", "data-stall"})
 
@@ -91,7 +91,7 @@ class QuietRule(StallRule, frozen=True, kw_only=True):
     """A stall that may be the start of a large job: it loads terabytes, and compiles."""
 
     first_step: Duration = 2_700.0
-    """A job that runs this long without its first step is critical. It is a warning from `stall_after` on."""
+    """Critical after a job has run this long without its first step. Before that, a warning after `stall_after`."""
 
     def start_severity(self, elapsed: Seconds) -> Severity:
         return "warning" if elapsed < self.first_step else "critical"
@@ -101,7 +101,7 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
     """The run makes no step for longer than any of its usual pauses."""
 
     name: ClassVar[str] = "run-stalled"
-    origin: ClassVar[str] = "ten of its own step intervals, and at least stall_after (15m)"
+    origin: ClassVar[str] = "ten of its own step intervals, but at least stall_after (15m)"
     verdict: ClassVar[str] = "stalled"
     text: ClassVar[str] = "has stalled"
 
@@ -120,11 +120,11 @@ class RunStalled(QuietRule, frozen=True, kw_only=True):
                     finding,
                     severity="warning",
                     summary=f"{run.name} is paused: job {job.id} {STILL[job.state]}{last}",
-                    advice=f"ask who stopped it, or what preempted it; to resume it, if you may: {resume}",
+                    advice=f"ask who stopped or preempted it; to resume it, if you are allowed to: {resume}",
                     by_age=False,
                 )
             elif quiet <= self.at_work and gpus_of(run, state.nodes, state.sources, now).work:
-                text = "its GPUs draw the power of real work: its log may not mention what it does"
+                text = "its GPUs draw as much power as in training: its log may not mention what it does"
                 yield replace(finding, summary=f"{finding.summary}; {text}", severity="warning")
             else:
                 yield finding
@@ -166,7 +166,7 @@ class LogUnread(RunRule, frozen=True, kw_only=True):
     """The log of a run grows, but no line is a known step: its progress is unknown."""
 
     name: ClassVar[str] = "log-unread"
-    origin: ClassVar[str] = "our choice: an unknown log format is no fault of the run"
+    origin: ClassVar[str] = "our choice: an unknown log format is not a fault of the run"
 
     for_: Duration = 10.0
     """How long the condition must hold before the alert fires: W&B may know the steps, and is polled meanwhile."""
@@ -180,9 +180,9 @@ class LogUnread(RunRule, frozen=True, kw_only=True):
             state,
             run,
             "info",
-            f"it is not known whether {run.name} trains: {run.why}",
+            f"the progress of {run.name} is unknown: {run.why}",
             evidence=tail(run),
-            advice="look at its log (key 4), and describe its lines: [[log_format]]",
+            advice="look at its log (key 4), and describe its lines in [[log_format]]",
             since=self.first_reported(state, run, now if began is None else began, now, 30.0),
             event=True,
         )

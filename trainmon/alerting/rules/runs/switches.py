@@ -87,7 +87,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
     """The trainer did not consume the save switch, or consumed it and committed no checkpoint."""
 
     name: ClassVar[str] = "save-switch-ignored"
-    origin: ClassVar[str] = "a switch is read at every iteration: ten of them, or 10m; two usual saves, or 15m"
+    origin: ClassVar[str] = "a switch is read at every iteration: ten iterations, or 10m; two usual saves, or 15m"
     unknown_while: ClassVar[frozenset[str]] = UNKNOWN | {"starting"}
 
     for_: Duration = 120.0
@@ -114,7 +114,7 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
             "warning",
             text,
             evidence=(save.path, *((save.why,) if save.why else ())),
-            advice=f"see whether its trainer reads that path, and its log (key 4); U removes the switch: "
+            advice=f"see whether its trainer reads that path, and look at its log (key 4); U removes the switch: "
             f"trainmon-tui unsave {run.name}; T signals its trainer: trainmon-tui signal {run.name}",
             since=save.armed_at if save.exists else save.taken_at,
         )

@@ -23,7 +23,7 @@ class SlowThroughput(RunRule, frozen=True, kw_only=True):
     """The run is clearly slower than over the last day on the same number of nodes."""
 
     name: ClassVar[str] = "slow-throughput"
-    origin: ClassVar[str] = "our choice; the baseline is its own: a new speed becomes usual after half a day"
+    origin: ClassVar[str] = "our choice; the baseline is its own: a new speed counts as usual after half a day"
     needs_for: ClassVar[bool] = True
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
@@ -94,7 +94,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
     """A GPU of a run is slower or colder than its peers, and all others wait for it."""
 
     name: ClassVar[str] = "straggler"
-    origin: ClassVar[str] = "our choice: only the clock shows a GPU at 86 MHz among peers at 1,980 MHz"
+    origin: ClassVar[str] = "our choice: a GPU at 86 MHz among peers at 1,980 MHz looks healthy except for its clock"
     needs_for: ClassVar[bool] = True
 
     slower: Share = 0.15
@@ -180,7 +180,7 @@ class Straggler(RunRule, frozen=True, kw_only=True):
         """How a GPU is behind its peers; empty if it is not."""
         clock, power, heat = gpu.sm_clock_mhz, gpu.power_w, gpu.temperature_c
         use = peers.utilization if gpu.utilization_pct is None else gpu.utilization_pct
-        others = f"where its {peers.others} peers are at"
+        others = f"while its {peers.others} peers are at"
         if clock is not None and peers.clock and use >= 50.0 and clock < (1 - self.slower) * peers.clock:
             return f"runs at {clock:,.0f} MHz, {others} {peers.clock:,.0f} MHz"
         if power is None or not peers.power or power >= (1 - self.colder) * peers.power:

@@ -48,7 +48,7 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
             "warning",
             f"W&B of {run.name}: {wandb.why}",
             evidence=tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10]),
-            advice="end the wrong one (key 7, C cancels its job), or give each a group of its own",
+            advice="end the wrong one (key 7, C cancels its job), or give each its own W&B group",
             since=wandb.since,
         )
 
@@ -76,15 +76,15 @@ class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
         is_going = run.verdict in LIVING
         if not is_going and not (wandb.phase == "overdue" and run.verdict in UNKNOWN | {"starting"}):
             return
-        also = "; training goes on by its log" if is_going else f"; it is {run.verdict}: {run.why}"
+        also = "; its log shows that training continues" if is_going else f"; it is {run.verdict}: {run.why}"
         current = wandb.current
         yield self.finding(
             state,
             run,
             "warning",
-            f"W&B has lost {run.name}: {wandb.why}{also}",
+            f"W&B receives no heartbeat from {run.name}: {wandb.why}{also}",
             evidence=() if current is None else (f"{label(current)}: {current.url or current.path}",),
-            advice="check whether its nodes reach W&B (its log may say so, key 4); its data stays on the node and can "
+            advice="check whether its nodes reach W&B (see its log, key 4); its data stays on the node and can "
             "be sent later: wandb sync",
             since=wandb.since,
         )

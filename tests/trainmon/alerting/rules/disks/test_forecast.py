@@ -35,8 +35,11 @@ def test_a_disk_that_will_be_full(hours: float | None, severity: str | None) -> 
 
 def test_what_is_reported_of_a_forecast() -> None:
     finding = Scene().saves(saved()).foretold(forecast(20)).only(FORECAST)
-    assert finding.summary == "login1:/fsx is full in 20h, assuming nothing is deleted; read 0s ago"
-    assert finding.evidence == ("1d of history, R² 0.97, between 20h and 1d 6h", "55T may still be written")
+    assert finding.summary == "login1:/fsx will be full in 20h, assuming nothing is deleted; read 0s ago"
+    assert finding.evidence == (
+        "1d of history, R² 0.97; full in 20h at the earliest, in 1d 6h at the latest",
+        "55T may still be written",
+    )
     assert (finding.subject, finding.run, finding.node) == ("disk:login1:/fsx", "llm", "login1")
 
 
@@ -55,12 +58,12 @@ def test_inodes_are_foretold_by_themselves() -> None:
     scene = Scene().foretold(forecast(3), "inodes_forecast")
     finding = scene.only(FORECAST)
     assert (finding.subject, finding.severity) == ("disk:login1:/fsx inodes", "critical")
-    assert finding.summary.startswith("login1:/fsx has no inode left in 3h")
+    assert finding.summary.startswith("login1:/fsx will run out of inodes in 3h")
 
 
 def test_a_quota_that_will_be_used_up() -> None:
     finding = Scene().foretold(forecast(3, of="quota")).only(FORECAST)
-    assert finding.summary.startswith("login1:/fsx has no bytes of its quota left in 3h")
+    assert finding.summary.startswith("login1:/fsx will use up its quota of bytes in 3h")
 
 
 def test_too_little_history_reports_nothing_and_resolves_nothing() -> None:
@@ -108,7 +111,7 @@ def test_the_next_does_not_fit() -> None:
         "login1:/fsx has 466G left: the next checkpoint of llm (931G), due in 20m (at 14:06 UTC), does not fit;"
         " read 0s ago"
     )
-    assert finding.evidence[0] == "recent checkpoints take up to 931G; the next begins in 20m (at 14:06 UTC)"
+    assert finding.evidence[0] == "recent checkpoints take up to 931G; the next save begins in 20m (at 14:06 UTC)"
 
 
 def test_the_one_after_the_next_does_not_fit() -> None:
@@ -125,7 +128,7 @@ def test_a_run_that_keeps_few_makes_room_for_the_one_after_the_next() -> None:
     assert few.tell("login1", sample(free_bytes=TB // 2)).only(FIT).severity == "critical"
     all_of_them = (*kept, replace(kept[0], step=100))
     few.tell("login1", sample(free_bytes=3 * TB // 2)).saves(replace(saved(), list=all_of_them, every_steps=100))
-    assert "; assuming nothing is deleted; read" in few.only(FIT).summary
+    assert "; this assumes that nothing is deleted; read" in few.only(FIT).summary
 
 
 def test_nothing_is_waited_for_when_the_next_is_about_to_begin() -> None:

@@ -30,7 +30,7 @@ def test_what_is_reported_of_a_quota() -> None:
     scene = Scene().allowed(mine(9.1), Allowance(whose="group lab", used_bytes=TB, used_inodes=7)).after(60.0)
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx user me"
-    assert finding.summary == "the quota of user me on /fsx is used to 91.0%: 8.3T of 9.1T, 838G left; read 1m ago"
+    assert finding.summary == "the quota of user me on /fsx is 91.0% used: 8.3T of 9.1T, 838G left; read 1m ago"
     assert finding.evidence == (
         "user me: 8.3T used, hard 9.1T",
         "group lab: 931G used, no hard limit; 7 files of no limit",
@@ -41,7 +41,7 @@ def test_what_is_reported_of_a_quota() -> None:
 def test_files_count_as_well() -> None:
     finding = Scene().allowed(mine(1, used_inodes=999_000, hard_inodes=10**6)).only(QUOTA)
     assert (finding.subject, finding.severity) == ("disk:prod:/fsx user me inodes", "critical")
-    assert "is used to 99.9%: 999,000 of 1,000,000 files" in finding.summary
+    assert "is 99.9% used: 999,000 of 1,000,000 files" in finding.summary
 
 
 def test_of_a_large_quota_a_small_share_is_plenty() -> None:

@@ -61,7 +61,7 @@ def test_where_a_share_is_the_new_whole_it_is_what_counts() -> None:
     scene = Scene().settled(usable=0.8).tell("login1", sample(**NARROW, free_bytes=25 * TB // 100))
     finding = scene.only(FULL)
     assert finding.severity == "warning"
-    assert finding.summary.startswith("login1:/fsx has 47G left of the 80% of it that may be used (745G): 6.2%")
+    assert finding.summary.startswith("login1:/fsx has 47G left of the 80% that may be used (745G): 6.2%")
 
 
 def test_a_small_share_of_a_large_disk_is_plenty() -> None:

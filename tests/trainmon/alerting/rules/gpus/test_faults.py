@@ -99,7 +99,7 @@ def test_rows_that_could_not_be_remapped_are_critical_and_pending_ones_a_warning
     scene = Scene().say("n1", facts(NOW, remap_pending=True))
     pending = only(scene.found(REMAP))
     assert pending.severity == "warning"
-    assert "reset the GPU or reboot the node before the next one" in pending.advice
+    assert "reset the GPU or reboot the node before the next job starts" in pending.advice
     scene.say("n1", facts(NOW, remap_pending=True, remap_failed=True))
     assert only(scene.found(REMAP)).severity == "critical"
     scene.say("n1", facts(NOW, remap_pending=None, remap_failed=None))
@@ -131,7 +131,7 @@ def test_a_driver_that_was_updated_under_a_job_is_a_warning() -> None:
     words = "NVML: Driver/library version mismatch: the driver was updated, and the node has not been restarted since"
     finding = only(failing(words).found(LOST))
     assert finding.severity == "warning"
-    assert "running programs may go on" in finding.advice
+    assert "running programs may continue" in finding.advice
 
 
 def test_a_gpu_that_answers_again_is_over() -> None:

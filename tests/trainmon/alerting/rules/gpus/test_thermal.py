@@ -153,7 +153,7 @@ def test_eight_cool_gpus_that_crawl_under_a_power_brake_are_critical() -> None:
     finding = found["gpu:n1/0"]
     assert (finding.severity, finding.run, finding.fires_at_once) == ("critical", "llm", True)
     assert finding.summary.startswith(
-        "GPU 0 of n1 is held back by its power brake for 1m: 34 °C, 86 MHz, 67 W of 700 W"
+        "GPU 0 of n1 is slowed down by its power brake (for 1m): 34 °C, 86 MHz, 67 W of 700 W"
     )
     assert finding.summary.endswith("0 uncorrected ECC errors")
     assert scene.found(HOT) == {}

@@ -199,7 +199,7 @@ def test_what_an_ended_job_left_on_an_idle_node_is_reported_with_its_owner() -> 
 
 def test_memory_that_no_process_holds_is_left_over_too() -> None:
     finding = only(left(processes=()).found(LEFT))
-    assert finding.evidence == ("no process holds it visibly",)
+    assert finding.evidence == ("no visible process holds it",)
 
 
 def test_what_the_driver_and_monitors_keep_is_not_left_over() -> None:

@@ -55,15 +55,16 @@ def test_a_drained_node_of_a_run_is_a_warning_with_its_reason() -> None:
     node = slurm("n1", "ALLOCATED", "DRAIN", reason=reason, reason_by="slurm", reason_at=NOW - 600)
     finding = only(told(node).found(DRAINED))
     assert (finding.severity, finding.run, finding.sources) == ("warning", "llm", ("slurm:prod",))
-    assert finding.summary == f"Slurm drains n1, since 10m: {reason} (by slurm)"
+    assert finding.summary == f"Slurm drains n1 (for 10m): {reason} (by slurm)"
     assert "queue another job (N)" in finding.advice
     assert finding.evidence == (f"ALLOCATED+DRAIN {reason}",)
 
 
 @pytest.mark.parametrize(
     ("node", "words"),
-    [(slurm("n1", "DOWN"), "has n1 down"), (slurm("n1", "DOWN", "DRAIN", "NOT_RESPONDING"), "has n1 down"),
-     (slurm("n1", "ALLOCATED", "FAIL"), "has n1 failing"),
+    [(slurm("n1", "DOWN"), "has marked n1 down"),
+     (slurm("n1", "DOWN", "DRAIN", "NOT_RESPONDING"), "has marked n1 down"),
+     (slurm("n1", "ALLOCATED", "FAIL"), "has marked n1 failing"),
      (slurm("n1", "ALLOCATED", "NOT_RESPONDING"), "gets no answer from n1")],
 )  # fmt: skip
 def test_a_node_that_is_down_or_failing_under_a_run_is_critical(node: SchedulerNode, words: str) -> None:
@@ -120,7 +121,7 @@ def test_what_a_real_slurm_says_of_sick_nodes(file: str) -> None:
     assert set(words) == {"node:gpu-1", "node:gpu-4"} | down
     assert words["node:gpu-1"].startswith("Slurm drains gpu-1")
     assert words["node:gpu-1"].endswith("GPU 3 has 12 pending page retirements; ask <ops> [red] (by root)")
-    assert not down or words["node:gpu-3"].startswith("Slurm has gpu-3 down")
+    assert not down or words["node:gpu-3"].startswith("Slurm has marked gpu-3 down")
     missing = scene.found(GpuMissing())
     assert [finding.summary for finding in missing.values()] == ["1 GPU of gpu-4 missing, according to Slurm"]
 
@@ -137,7 +138,7 @@ def with_spares(*idle: str, wanted: int = 2) -> Scene:
 def test_too_few_healthy_spares_are_reported() -> None:
     finding = only(with_spares("n3").found(SPARES), "cluster:prod")
     assert (finding.severity, finding.sources) == ("warning", ("slurm:prod",))
-    assert finding.summary == "prod has 1 healthy spare node, 2 are wanted; 1 drained"
+    assert finding.summary == "prod has 1 healthy spare node, but 2 are wanted; 1 drained"
     assert finding.evidence == ("n9: NHC: no fan",)
 
 

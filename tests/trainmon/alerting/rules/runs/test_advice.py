@@ -29,7 +29,7 @@ def test_what_has_a_switch_is_saved_and_ended_by_it() -> None:
 
 def test_what_has_no_switch_is_signalled_and_cancelled() -> None:
     run = state(job(), spec=BARE).runs["llm"]
-    assert advice.saves(run) == "T signals its trainer, if it saves by that: trainmon-tui signal llm"
+    assert advice.saves(run) == "T signals its trainer, if it saves on a signal: trainmon-tui signal llm"
     assert advice.ends(run) == "C cancels its job: trainmon-tui cancel llm"
     alone = state(spec=replace(BARE, job=None)).runs["llm"]
     assert advice.saves(alone) == "make it save now; with a save_switch in its [[run]], S does that"

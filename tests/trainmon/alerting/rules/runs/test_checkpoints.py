@@ -87,7 +87,7 @@ def test_a_run_that_does_not_step_needs_no_checkpoint_and_resolves_none() -> Non
     )
     assert blind(CheckpointOverdue(), LATE, changed(without(LATE, READER), verdict="unknown")) is not None
     writing = checkpoints(checkpoint(12_800, 10, state="writing"), checkpoint(11_500, 5_500))
-    assert blind(CheckpointOverdue(), LATE, changed(LATE, checkpoints=writing)) == "one is being written"
+    assert blind(CheckpointOverdue(), LATE, changed(LATE, checkpoints=writing)) == "a checkpoint is being written now"
     done = checkpoints(checkpoint(12_800, 10))
     assert blind(CheckpointOverdue(), LATE, changed(LATE, checkpoints=done)) is None
 
@@ -117,7 +117,7 @@ def test_a_pointer_that_leads_astray_is_worse_where_a_job_is_about_to_follow_it(
     finding = found(CheckpointPointer(), LOST)
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "a restart of llm would go wrong: latest is empty"
+    assert finding.summary == "a restart of llm would fail or lose steps: latest is empty"
     assert finding.evidence == ("/fsx/ckpt", "it would resume from /fsx/ckpt/iter_0012000")
     queued = found(CheckpointPointer(), changed(LOST, verdict="queued"))
     assert queued is not None

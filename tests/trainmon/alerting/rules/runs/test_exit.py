@@ -215,7 +215,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
     assert finding.summary == (
         "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
-        "it was last at step 12,880"
+        "the last known progress was step 12,880"
     )
     assert found(Restarted(), state(*queue), NOW + 900) is None
     assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"
@@ -298,7 +298,7 @@ def test_accounting_that_knows_better_is_believed_over_what_looked_like_a_person
 
 
 def test_a_person_who_was_named_before_this_program_began_again_is_believed() -> None:
-    stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch is armed since 15m by ann")
+    stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch has been armed for 15m by ann")
     finding = found(RunStopped(), stopped)
     assert finding is not None
     told = replace(COMPLETED, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 720)})

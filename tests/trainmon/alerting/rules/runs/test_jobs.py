@@ -76,7 +76,7 @@ def test_a_job_that_ends_before_its_run_is_done_with_nothing_behind_it_is_a_warn
     finding = found(NoJobQueued(), LAST)
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary == "no job waits behind job 88 of llm, which ends in 6h00m, and it needs 25h00m more"
+    assert finding.summary == "no job waits behind job 88 of llm, which ends in 6h00m, but the run needs 25h00m more"
     assert "trainmon-tui queue llm" in finding.advice
     two = changed(LAST, queued_behind=1)
     assert said(NoJobQueued(wanted=2), two).startswith("only 1 job waits behind job 88 of llm")
@@ -115,7 +115,7 @@ def test_a_job_that_ends_before_it_could_save_is_reported_with_what_would_be_los
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "job 88 of llm ends in 4m (to save once more it needs 6m), and nothing shows that it saves and exits by "
+        "job 88 of llm ends in 4m (saving once more may need 6m), and nothing shows that it saves and exits by "
         "itself; 280 steps would be lost"
     )
     assert finding.evidence == ("the last checkpoint of step 12,600 was committed 33m ago",)

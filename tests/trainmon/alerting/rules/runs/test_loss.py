@@ -58,7 +58,7 @@ def test_a_loss_that_stays_nan_is_critical_and_says_since_which_step() -> None:
     finding = found(LossNan(), seen, at)
     assert finding is not None
     assert finding.severity == "critical"
-    assert finding.summary == "the loss of llm is NaN since step 80, 3 steps and 8s ago"
+    assert finding.summary == "the loss of llm has been NaN since step 80 (3 steps, 8s ago)"
     assert finding.since == NOW + 4.0 * 80
     assert "trainmon-tui kill llm" in finding.advice
 
@@ -74,7 +74,7 @@ def test_a_single_step_without_a_number_is_skipped_by_every_scaler() -> None:
 def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
     seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), verdict="diverged", why="nan")
-    assert said(LossNan(), seen) == "the train/loss of llm is NaN since step 12,000, 881 steps and 1m ago"
+    assert said(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
     borrowed = changed(seen, progress=replace(PROGRESS, borrowed=("loss",)))
     quiet = without(changed(borrowed, wandb=wandb()), WANDB)
     assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10 s"
@@ -88,7 +88,8 @@ def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "the train/loss of llm is NaN since step 12,000, 881 steps and 1m ago in W&B, while its log says 1.87 at step "
+        "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago) in W&B, but its log says 1.87 at "
+        "step "
         "12,880"
     )
     before = changed(seen, progress=replace(logged, at=NOW - 100))

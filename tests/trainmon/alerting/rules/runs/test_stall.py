@@ -101,7 +101,7 @@ def test_a_run_whose_gpus_draw_the_power_of_work_is_a_warning_for_an_hour() -> N
     assert finding.severity == "warning"
     assert (
         finding.summary
-        == f"llm has stalled: {why}; its GPUs draw the power of real work: its log may not mention what it does"
+        == f"llm has stalled: {why}; its GPUs draw as much power as in training: its log may not mention what it does"
     )
     late = changed(quiet, progress=replace(PROGRESS, at=NOW - 3_700))
     for seen in (quiet, with_gpus(quiet, 98, 200.0, NOW), with_gpus(quiet, 60, 650.0, NOW),
@@ -133,7 +133,7 @@ def test_a_large_job_may_take_three_quarters_of_an_hour_to_its_first_step() -> N
         began = NOW - seconds
         return state(job(started_at=began), progress=replace(PROGRESS, at=began - 600), **changes)
 
-    why = "job 88 is up for 20m, and no step was logged"
+    why = "job 88 has been up for 20m, and no step was logged"
     for rule, verdict in ((DataStall(), "data-stall"), (RunStalled(), "stalled"), (RunHung(), "hung")):
         early, late = (found(rule, up(seconds, verdict=verdict, why=why)) for seconds in (1_200, 2_800))
         assert early is not None
@@ -191,7 +191,7 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_s
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "llm may have ended: its log shows no step, and has not grown for 20m; it has no job and no W&B run"
+        "llm may have ended: its log shows no step and has not grown for 20m; it has no job and no W&B run"
     )
     assert finding.evidence == ("loading", crashed)
     old = replace(seen, started_at=NOW + 100)
@@ -207,7 +207,7 @@ def test_an_unread_log_is_one_information_that_says_how_it_is_taught() -> None:
     finding = found(LogUnread(), UNREAD)
     assert finding is not None
     assert (finding.severity, finding.event) == ("info", True)
-    assert finding.summary == "it is not known whether llm trains: its log grows, but shows no known step line"
+    assert finding.summary == "the progress of llm is unknown: its log grows, but shows no known step line"
     assert "[[log_format]]" in finding.advice
     assert finding.since == NOW - 40_000, "of one job it is told once"
     assert [one.rule for rule in RUNS for one in rule().check(UNREAD, NOW)] == ["log-unread"]

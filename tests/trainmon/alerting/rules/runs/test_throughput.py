@@ -144,14 +144,14 @@ def test_a_gpu_that_is_throttled_holds_its_run_up_and_its_node_is_named() -> Non
     finding = found(Straggler(), seen)
     assert finding is not None
     assert (finding.subject, finding.node, finding.run, finding.severity) == ("node:n2", "n2", "llm", "warning")
-    assert finding.summary == "n2 slows llm down: GPU 3 runs at 86 MHz, where its 15 peers are at 1,980 MHz"
+    assert finding.summary == "n2 slows llm down: GPU 3 runs at 86 MHz, while its 15 peers are at 1,980 MHz"
     assert finding.sources == ("node:n2",)
     assert "trainmon-tui exclude n2" in finding.advice
 
 
 def test_a_gpu_that_is_cold_among_peers_at_work_is_found() -> None:
     assert said(Straggler(), beside(node("n1"), node("n2", COLD))) == (
-        "n2 slows llm down: GPU 5 draws 120 W at 20 % and 35 °C, where its 15 peers are at 650 W"
+        "n2 slows llm down: GPU 5 draws 120 W at 20 % and 35 °C, while its 15 peers are at 650 W"
     )
 
 
@@ -226,5 +226,5 @@ def test_samples_become_the_means_that_are_compared() -> None:
     run: Run = replace(seen.runs["llm"], verdict="healthy")
     seen = replace(seen, runs={"llm": run})
     assert said(Straggler(), seen, NOW + 200) == (
-        "n1 slows llm down: GPU 6 runs at 400 MHz, where its 7 peers are at 1,980 MHz"
+        "n1 slows llm down: GPU 6 runs at 400 MHz, while its 7 peers are at 1,980 MHz"
     )

@@ -55,11 +55,11 @@ def test_a_lost_heartbeat_of_a_run_that_goes_on_is_a_warning_and_no_end() -> Non
     finding = found(WandbHeartbeatLost(), LOST)
     assert finding is not None
     assert finding.severity == "warning"
-    assert finding.summary.endswith("llm-1 (a1) crashed; training goes on by its log")
+    assert finding.summary.endswith("llm-1 (a1) crashed; its log shows that training continues")
 
 
 def test_a_restart_that_w_and_b_waits_for_is_expected_until_it_is_overdue() -> None:
-    starting = changed(LOST, verdict="starting", why="job 89 is up for 2m")
+    starting = changed(LOST, verdict="starting", why="job 89 has been up for 2m")
     assert found(WandbHeartbeatLost(), starting) is None
     overdue = changed(starting, wandb=wandb("overdue", active=(), why="none has followed in 15m"))
     assert found(WandbHeartbeatLost(), overdue) is not None
