@@ -1,4 +1,4 @@
-"""trainmon-tui log-format: shows what is read in the lines of a log, and the config that reads it."""
+"""trainmon-tui log-format: shows which values are read from the lines of a log, and the config for them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ FIELDS = (*COUNTS, "loss", "learning_rate", "grad_norm", "step_time_s", "tokens_
 @click.argument("log", metavar="RUN|FILE")
 @config_option
 @ssh_config_option
-@click.option("--lines", "count", type=click.IntRange(1), default=20, show_default=True, help="Show this many lines.")
+@click.option(
+    "--lines", "count", type=click.IntRange(1), metavar="N", default=20, show_default=True,
+    help="How many lines to show, at the end of the log.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.option(
     "--wait", callback=read_duration, metavar="DURATION", default="10s", show_default=True,
     help="The longest wait for the host of a run's log.",
 )  # fmt: skip
 def command(log: str, config: Path | None, ssh_config: Path | None, count: int, as_json: bool, wait: float) -> int:
-    """Show what is read in the last lines of a log.
+    """Show which values are read from the last lines of a log.
 
-    LOG is a run of the config, or a file on this machine. Prints what each line says, the format of the step lines, and
-    a [[log_format]] block for the config that reads them.
+    RUN is a run of the config, FILE is a log file on this machine. Prints the values of each line, the format of the
+    step lines, and a [[log_format]] block for the config.
 
-    Exit status: 0 steps were read, 1 none, 2 a mistake in the call or the config, 3 the log could not be read.
+    Exit status: 0 steps were read, 1 no step was read, 2 a usage or config error, 3 the log could not be read.
     """
     from trainmon.analysis.log_formats import report
     from trainmon.config import load_settings, log_formats
@@ -106,10 +109,10 @@ def _as_text(name: str, read: LogReport, count: int) -> list[str]:
     rows = [f"{mark:{width}}  {one.text}" for mark, one in zip(marks, shown, strict=True)]
     rows += ["", f"format  {summary(read.progress, read.shape, len(read.lines))}"]
     if read.template is not None:
-        return [*rows, "", "The same as a format of the config:", "", config_block(name, read.template)]
+        return [*rows, "", "The same format, for the config:", "", config_block(name, read.template)]
     if read.steps:
         return rows
-    return [*rows, "", "No step was read. Copy a step line into the config and put names in place of its numbers:", "",
+    return [*rows, "", "No step was read. Add a format to the config. Its template is a step line with names in place of numbers:", "",
             config_block(name, "iter {step}: loss {loss}, time {step_time_ms}ms")]  # fmt: skip
 
 
