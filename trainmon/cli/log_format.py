@@ -112,7 +112,7 @@ def _as_text(name: str, read: LogReport, count: int) -> list[str]:
         return [*rows, "", "The same format, for the config:", "", config_block(name, read.template)]
     if read.steps:
         return rows
-    return [*rows, "", "No step was read. Add a format like this, made from a step line of the log:", "",
+    return [*rows, "", "No step was read. Copy a step line into the config and replace its numbers with names:", "",
             config_block(name, "iter {step}: loss {loss}, time {step_time_ms}ms")]  # fmt: skip
 
 

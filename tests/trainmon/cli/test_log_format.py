@@ -55,7 +55,7 @@ def test_a_log_without_a_step_says_so_and_how_to_write_a_format(
     code, printed, _ = log_format(capsys, log, "--config", config)
     assert code == 1
     assert "format  not recognized: 3 lines, no step" in printed
-    assert "put names in place of its numbers" in printed
+    assert "replace its numbers with names" in printed
 
 
 def test_a_name_that_is_neither_a_file_nor_a_run_is_a_mistake(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
