@@ -165,7 +165,7 @@ unknown: this program stopped in the middle, and the result cannot be determined
 
 
 class Milestone(msgspec.Struct, frozen=True):
-    """One expected effect, such as `the file is taken`, and when it happened."""
+    """One expected effect, such as `the file is consumed`, and when it happened."""
 
     name: str
     at: Instant | None = None

@@ -20,15 +20,15 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     """A message to people: what, why now, and on which channels. It is stored before anything is sent."""
 
     key: str
-    """Stable: the same happening makes the same key, after a crash and on another machine. With the channel, the
-    dedup key of the outbox; what a receiver is given to recognise a second copy."""
+    """The deduplication key. The same event has the same key, also after a crash and on another machine. Key and
+    channel are unique in the outbox, and a receiver can use the key to detect duplicates."""
     kind: NoticeKind
     reason: str
     """Why it is sent now: `fired`, `still firing after 4h, not acknowledged`."""
     severity: Severity
     at: Instant
     channels: tuple[str, ...]
-    """The names of the channels; a row of the outbox each."""
+    """The names of the channels. Each channel has its own row in the outbox."""
     group: str = ""
     """Notices with the same group are combined: one message for eight GPUs of a node."""
     alerts: tuple[Alert, ...] = ()
@@ -42,7 +42,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     link: str | None = None
     """The web page of its run."""
     expires_at: Instant | None = None
-    """When it becomes useless (an old heartbeat); null if it must arrive."""
+    """When it is no longer useful, such as an old heartbeat; null if it must arrive."""
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     sent_at: Instant | None = None
     words: str | None = None
     delivered_by: tuple[str, ...] = ()
-    """The channels that have delivered it in place of this one, which was down."""
+    """The channels that have delivered it because this one was down."""
 
     @property
     def is_stand_in(self) -> bool:
@@ -67,16 +67,16 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Channel(msgspec.Struct, frozen=True, kw_only=True):
-    """How one channel is doing."""
+    """The health of one channel."""
 
     name: str
     type: str
     target: str = ""
     """Its destination, masked."""
     severity: Severity = "warning"
-    """The least that it is told."""
+    """The minimum severity that it receives."""
     state: Literal["ok", "retrying", "broken", "unknown"] = "unknown"
-    """unknown: nothing was sent by it yet."""
+    """unknown: nothing was sent through it yet."""
     words: str | None = None
     """The last error, in a sentence."""
     sent_at: Instant | None = None
@@ -86,7 +86,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     oldest_at: Instant | None = None
     """When the oldest waiting notification was queued."""
     overdue: int = 0
-    """Messages that it should have delivered by now: other channels deliver them in its place."""
+    """The number of overdue messages: other channels deliver them instead."""
     sent: int = 0
     failed: int = 0
     note: str | None = None
@@ -98,9 +98,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     channel: str
     severity: Severity = "warning"
-    """The least."""
+    """The minimum severity."""
     after: Seconds = 0.0
-    """Only alerts that were not acknowledged for this long: a step of an escalation."""
+    """Escalation: only alerts that nobody has acknowledged after this time."""
     runs: tuple[str, ...] = ()
     """Only alerts of these runs, and alerts without a run; empty: all."""
     rules: tuple[str, ...] = ()
@@ -113,30 +113,30 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """Who tells people of the alerts now."""
+    """Which program sends notifications now."""
 
     holder: Literal["us", "other", "daemon", "nobody"] = "nobody"
-    """us: this program. other: another one on this machine, with the same ledger. daemon: the one of `[daemon]` on
-    another machine. nobody: alerts are shown here, and told to no one."""
+    """us: this program. other: another program with the same ledger. daemon: the daemon of `[daemon]` on another
+    machine. nobody: alerts are only shown here; no notifications are sent."""
     where: str = ""
-    """Whose they are, in words: `here`, `bastion`, `pid 4711`."""
+    """The sender in words: `here`, `bastion`, `pid 4711`."""
     at: Instant | None = None
-    """When its loop last went round."""
+    """When it last evaluated the rules."""
     words: str | None = None
-    """What is wrong with it, in a sentence."""
+    """Its problem, in a sentence."""
     since: Instant | None = None
 
 
 class AlertChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look changed: all of it is written down in one transaction, or none of it."""
+    """The changes of one evaluation. They are stored in one transaction."""
 
     at: Instant
     alerts: tuple[Alert, ...] = ()
     silences: tuple[Silence, ...] = ()
     notices: tuple[Notice, ...] = ()
     history: tuple[tuple[str, str, str], ...] = ()
-    """(alert id, what happened: pending, fired, resolved, acknowledged …, in words)."""
+    """Alert id, event (pending, fired, resolved, acknowledged …), and a description."""
     requests_until: int | None = None
-    """The orders of others are carried out up to this number."""
+    """The requests of other programs were executed up to this number."""
     memory: Mapping[str, str] = {}
-    """What must survive a restart besides: when the last heartbeat was told, and its like."""
+    """Other values that must survive a restart, such as the time of the last heartbeat."""
