@@ -55,7 +55,7 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.keys("4")
     screen.until_shown("f Follow", "w Wrap")
     screen.keys("f")
-    screen.until_line("4 Log", "held")
+    screen.until_line("4 Log", "paused")
     screen.keys("w")
     screen.until_line("4 Log", "wrap")
     screen.keys("f")

@@ -133,14 +133,14 @@ def test_colour_is_never_the_only_sign(env: dict[str, str]) -> None:
         assert terminal.shows("q Quit")
 
         for sign in ("›▲ llm-7b-a", "11m!", "nan!", "94!", "hung", "diverged", "SAVE"):
-            assert sign in terminal.text, sign
+            assert terminal.shows(sign), sign
 
 
 @pytest.mark.parametrize("env", [{"LC_ALL": "C", "LANG": "C"}, {"TRAINMON_ASCII": "1"}], ids=["c-locale", "asked"])
 def test_without_unicode_every_byte_is_ascii(env: dict[str, str]) -> None:
     with Terminal(*LIVE, "troubled", env=env) as terminal:
         assert terminal.shows("q Quit")
-        assert ">! llm-7b-a" in terminal.text
+        assert terminal.shows(">! llm-7b-a")
         assert terminal.bytes.isascii()
 
 
