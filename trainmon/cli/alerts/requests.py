@@ -91,7 +91,7 @@ def mute(
         why=why, made_at=now,
     )  # fmt: skip
     about = " ".join(text for text in (rule, subject, run and f"run {run}", node and f"node {node}") if text)
-    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(silence.until))
+    until = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(silence.until))
     request = AlertRequest(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
     return submit(request, as_json=as_json, done=f"muted until {until}: {about} (trainmon-tui unmute {silence.id})")
 

@@ -32,6 +32,8 @@ HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "DELIVERY")
 def command(as_json: bool) -> int:
     """Show which program monitors, its last check, source and channel health, and open alerts.
 
+    Times are in the time zone of this machine.
+
     Exit status: 0 well, 1 a critical alert fires (after `--once`, also if it is pending, as for `snapshot`), 2 a usage
     error, 3 no recent check, or the ledger cannot be read.
     """
