@@ -45,7 +45,7 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
     daemon.tell(signal.SIGHUP)
     refused = daemon.until("config", level="error")
     assert refused["result"] == "refused; the old one stays in use"
-    assert refused["words"].endswith('"type" names no rule: "gpu-lots"; did you mean "gpu-lost"?')
+    assert refused["words"].endswith('"type" is "gpu-lots", which is not a rule; did you mean "gpu-lost"?')
     until(lambda: "config refused: " in (daemon.status()["duty"]["words"] or ""), "status says so", PATIENCE)
     fill(nodes, 0)
     until_told(ntfy, "CODE RED", "n0")

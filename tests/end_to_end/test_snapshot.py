@@ -222,7 +222,7 @@ def test_a_mistake_in_the_config_is_exit_2_with_file_table_key_and_the_nearest_o
         done = product.run(*argv)
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith(
-            'trainmon-tui: trainmon.toml: [[run]] #1 (a): no setting "chekpoints"; did you mean "checkpoints"?'
+            'trainmon-tui: trainmon.toml: [[run]] #1 (a): unknown setting "chekpoints"; did you mean "checkpoints"?'
         )
 
 

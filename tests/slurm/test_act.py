@@ -104,7 +104,7 @@ def test_a_run_is_never_another_users_job_of_its_name_which_is_touched_by_its_ty
         ("cancel", "shared", "--dry-run"), ("requeue", "their-run"), ("hold", waits),
     )  # fmt: skip
     assert f"scancel {first}\n" in planned
-    assert [f"job {job_id} is {OTHER}'s; to go on without asking: --yes --typed {job_id}" in words
+    assert [f"job {job_id} is {OTHER}'s; to go on without confirmation: --yes --typed {job_id}" in words
             for job_id, words in zip((theirs, waits), said, strict=True)] == [True, True]  # fmt: skip
     assert (slurm.job(theirs)["Restarts"], slurm.job(waits)["Reason"]) == ("0", "BeginTime")
 

@@ -36,7 +36,7 @@ def test_check_asks_slurm_and_looks_for_what_the_runs_need(
     assert done.returncode == 3, done.stdout + done.stderr
     assert f"✓ Slurm {slurm.ask('squeue', '--version').split()[1]}, answers as root" in said
     assert "✓ queue 1 running, 1 waiting (yours)" in said
-    assert "✓ accounting off: Slurm shows how a job ended for a few minutes only" in said
+    assert "✓ accounting off: Slurm forgets how a job ended after a few minutes (MinJobAge)" in said
     assert "◆ spares 2 idle of 4 nodes, 3 wanted" in said
     assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in said
     assert [line for line in said if line.startswith("✓ run next job") and line.endswith("waits (JobHeldUser)")]
@@ -44,7 +44,7 @@ def test_check_asks_slurm_and_looks_for_what_the_runs_need(
     assert f"✗ {nowhere} missing or not writable" in said
     assert f"✗ {nowhere}.sh missing or not readable" in said
     assert said.count("✓ " + str(run.checkpoints) + " can be entered") == 1
-    assert [line for line in done.stdout.splitlines() if line.startswith("    → fix `script` of run other")]
+    assert [line for line in done.stdout.splitlines() if line.startswith("    → fix the `script` of run other")]
 
 
 def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, product: Using) -> None:
@@ -55,7 +55,7 @@ def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, produ
     finally:
         slurm.start_controller()
     assert done.returncode == 3
-    assert "    → run scontrol ping there to see whether its controller answers" in done.stdout
+    assert "    → run scontrol ping on that host: it shows whether slurmctld answers" in done.stdout
 
 
 def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraining, product: Using) -> None:
@@ -93,5 +93,5 @@ def test_the_nodes_of_a_job_are_watched_over_ssh_while_it_runs(
     (found,) = told["runs"]
     assert (found["name"], found["nodes"]) == (run.name, ["gpu-1", "gpu-2"])
     assert checked.returncode == 0, checked.stdout
-    assert f"✓ runs 1 found from your running jobs: {run.name}" in rows(checked.stdout)
+    assert f"✓ runs 1 found in your running jobs: {run.name}" in rows(checked.stdout)
     assert [line for line in checked.stdout.splitlines() if "gpu-2" in line and "login" in line]

@@ -36,11 +36,20 @@ class Dashboard(click.Command):
     is_flag=False,
     flag_value="",
     metavar="[=STORY]",
-    help="Simulate a cluster of 16 nodes. It starts with the failure STORY, such as hot, lost or hang.",
+    help="Show a simulated cluster of 16 nodes and its failures. STORY names the first failure: hot, lost, hang and "
+    "others. An unknown name lists all stories.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every action.")
-@click.option("--alerts-only", is_flag=True, help="The daemon: monitor and notify without a dashboard; see `service`.")
-@click.option("--once", is_flag=True, help="With --alerts-only, for cron: evaluate all rules once, then exit.")
+@click.option(
+    "--alerts-only",
+    is_flag=True,
+    help="Run the alert daemon, without a dashboard. `trainmon-tui service` prints how to keep it running.",
+)
+@click.option(
+    "--once",
+    is_flag=True,
+    help="With --alerts-only: evaluate all rules once, send the notifications, and exit. For cron.",
+)
 @click.version_option(__version__, prog_name="trainmon-tui", message="%(prog)s %(version)s")
 def command(
     hosts: tuple[str, ...],
@@ -51,17 +60,18 @@ def command(
     alerts_only: bool,
     once: bool,
 ) -> int:
-    """One terminal for a big training run: its nodes, GPUs, disks and logs.
+    """Monitor large training runs in one terminal: nodes, GPUs, disks, jobs and logs.
 
-    Without a config it watches this machine. HOSTs (names that ssh knows, or Slurm host lists such as gpu-[001-032])
-    need no config. If a host has the name of a command, write -- before it: trainmon-tui -- check
+    Without HOSTs and without a config, it watches this machine. HOSTs are names that ssh knows, or Slurm host lists
+    such as gpu-[001-032]. They need no config. If a host has the name of a command, write -- before it:
+    trainmon-tui -- check
     """
     if demo is not None and (hosts or config):
-        raise click.UsageError("--demo shows a simulated cluster; it takes no hosts and no --config")
+        raise click.UsageError("--demo shows a simulated cluster; remove the hosts and --config")
     if once and not alerts_only:
-        raise click.UsageError("--once needs --alerts-only; `trainmon-tui snapshot` prints a snapshot")
+        raise click.UsageError("--once needs --alerts-only; to print the state once, use `trainmon-tui snapshot`")
     if alerts_only and demo is not None:
-        raise click.UsageError("--alerts-only takes no --demo")
+        raise click.UsageError("--alerts-only and --demo cannot be combined")
     from trainmon.config import load_settings
 
     if alerts_only:
@@ -71,7 +81,7 @@ def command(
             return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config)
         return watch(lambda: load_settings(config, hosts), ssh_config)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.UsageError("the dashboard needs a terminal; `trainmon-tui snapshot` prints a snapshot")
+        raise click.UsageError("the dashboard needs a terminal; without one, use `trainmon-tui snapshot`")
     if demo is not None:
         from trainmon.runtime.demo import DemoMonitor
 

@@ -111,7 +111,7 @@ def _invoke(name: str, argv: list[str]) -> int:
         problems = error.problems if isinstance(error, ConfigError) else [str(error)]
         click.echo(f"trainmon-tui: {problems[0]}", err=True)
         if len(problems) > 1:
-            click.echo(f"trainmon-tui: and {len(problems) - 1} more: `trainmon-tui check` lists them all", err=True)
+            click.echo(f"trainmon-tui: and {len(problems) - 1} more; `trainmon-tui check` lists all of them", err=True)
         if error.hint and isinstance(error, ConfigError):
             click.echo(f"try: {error.hint}", err=True)
         return 2 if isinstance(error, ConfigError) else 3

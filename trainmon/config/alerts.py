@@ -30,7 +30,7 @@ class RuleSettings(Table, frozen=True, kw_only=True):
     type: str
     """The name of the rule."""
     values: Mapping[str, Any] = {}
-    """The settings of the rule, beside `type`."""
+    """The other settings of the rule."""
 
     aliases = OLD_NAMES
 
@@ -59,18 +59,18 @@ class AlertsSettings(Table, frozen=True, kw_only=True):
     """How alerts are notified."""
 
     repeat: DurationOrNever = 4 * 3_600.0
-    """The interval at which a critical alert that nobody acknowledged is notified again (Alertmanager:
+    """The interval of repeated notifications for a critical alert that nobody has acknowledged (Alertmanager:
     `repeat_interval`)."""
 
 
 class HeartbeatSettings(Table, frozen=True, kw_only=True):
-    """Regular reports, and a dead-man's switch elsewhere that notifies you when the daemon stops."""
+    """Regular reports, and an external dead-man's switch that notifies you when the daemon stops."""
 
     every: DurationOrNever = 4 * 3_600.0
     """The interval of a report on all runs, which goes to every channel."""
     ping: Secret | None = None
     """The dead-man's switch: a ping address of healthchecks.io or a similar service. `--alerts-only` pings it only
-    while all is well; the service notifies you when the pings stop. Never shown."""
+    while monitoring works. The service notifies you when the pings stop. Never shown."""
     ping_every: Duration = 60.0
     """The interval of the pings."""
     test: DurationOrNever = 7 * 86_400.0
@@ -107,7 +107,7 @@ class MaintenanceSettings(Table, frozen=True, kw_only=True):
     name: str | None = None
     """The reason, which is shown with the muted alerts."""
     begin: Datetime | None = msgspec.field(default=None, name="from")
-    """The start of a window that happens once."""
+    """The start of a single window."""
     at: TimeOfDay | None = None
     """The start of a recurring window, in the local time of this machine."""
     days: Days = ()

@@ -49,10 +49,12 @@ class _Decoder:
             else:
                 names = [prefix + name for name in fields]
                 hint = did_you_mean(prefix + key, names) or f"; the settings are {', '.join(names)}"
-                self.problem(where, f"no setting {quoted(prefix + key)}{hint}")
+                self.problem(where, f"unknown setting {quoted(prefix + key)}{hint}")
         for old, new in struct.aliases.items():
             if old in raw and new in raw:
-                self.problem(where, f"{quoted(prefix + old)} is the old name of {quoted(prefix + new)}: write only one")
+                self.problem(
+                    where, f"{quoted(prefix + old)} is the old name of {quoted(prefix + new)}; remove one of them"
+                )
             elif old in values:
                 values[new] = values.pop(old)
         for key, field in fields.items():

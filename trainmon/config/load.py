@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -143,11 +144,11 @@ def load(path: Path) -> Settings:
         with path.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
-            raise ConfigError([f"{path}: is larger than 1 MiB, too large for a config"])
+            raise ConfigError([f"{path}: is too large for a config: the maximum is 1 MiB"])
         raw = tomllib.loads(data.decode())
     except FileNotFoundError as error:
-        hint = f"trainmon-tui init --output {path} writes one"
-        raise ConfigError([f"{path}: there is no such file"], hint=hint) from error
+        hint = f"trainmon-tui init --output {shlex.quote(str(path))}"
+        raise ConfigError([f"{path}: the file does not exist"], hint=hint) from error
     except OSError as error:
         raise ConfigError([f"{path}: cannot be read: {(error.strerror or 'failed').lower()}"]) from error
     except UnicodeDecodeError as error:
@@ -178,8 +179,8 @@ def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
     if os.path.lexists(here):
         if distrust := why_not_trusted(here, user):
             why, fix = distrust
-            sentence = f"{FILE_NAME}: not read, because {why} and a config may contain commands"
-            raise ConfigError([sentence], hint=f"{fix}, or --config {FILE_NAME} if you trust it")
+            sentence = f"{FILE_NAME}: not read, because {why}, and a config may contain commands"
+            raise ConfigError([sentence], hint=f"{fix}; or, if you trust the file, add --config {FILE_NAME}")
         return Path(FILE_NAME)
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "/") / ".config"
     own = Path(home) / "trainmon-tui" / "config.toml"

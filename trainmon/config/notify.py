@@ -58,18 +58,18 @@ class NtfySettings(Table, frozen=True, kw_only=True, tag_field="type", tag="ntfy
     password: Secret | None = None
     """The password of that user. Never shown."""
     call: Call | None = None
-    """Also ring the phone for critical alerts: `"yes"` for the first number of the account, or a number that it has
-    verified."""
+    """Also make a phone call for critical alerts: `"yes"` calls the first number of the ntfy account. Another number
+    must be verified in that account."""
     acknowledge: bool = True
-    """Whether notifications have a button that acknowledges."""
+    """Whether notifications have a button that acknowledges the alert."""
     reply_topic: Topic | None = None
-    """The topic that the button writes to, and that trainmon-tui reads. Without it: one that nobody can guess. Never
+    """The topic that the button writes to, and that trainmon-tui reads. Without it: a random topic. Never
     shown."""
     reply_token: Secret | None = None
     """A token for the button, if the server requires one to write. Everybody who reads the notifications sees it, so it
     should be allowed to write to the reply topic only."""
     pictures: bool = True
-    """Whether pictures are attached."""
+    """Whether plots are attached as pictures."""
 
 
 class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="webhook"):
@@ -91,7 +91,7 @@ class HealthchecksSettings(Table, frozen=True, kw_only=True, tag_field="type", t
 
 
 class CommandSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="command"):
-    """A program of yours. It gets the notification as JSON on its standard input."""
+    """A program of your own. It reads the notification as JSON from its standard input."""
 
     command: Argv
     """The command. It runs without a shell, and no part of the notification is among its arguments."""
@@ -109,7 +109,7 @@ class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="a
     """The service as apprise writes it, such as `mailto://…` or `slack://…`. Never shown. Use one recipient per
     channel: if one of several cannot be reached, all are notified again."""
     pictures: bool = True
-    """Whether pictures are attached, if the service supports them."""
+    """Whether plots are attached as pictures, if the service supports them."""
 
 
 Own = NtfySettings | WebhookSettings | HealthchecksSettings | CommandSettings | DesktopSettings | AppriseSettings
@@ -118,7 +118,7 @@ CHANNEL_TYPES: dict[str, type[Table]] = {str(channel.__struct_config__.tag): cha
 
 
 class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
-    """Who is notified of alerts: one table per channel. Use two channels that share nothing, and a dead-man's switch
+    """Who is notified of alerts: one table per channel. Use two independent channels and a dead-man's switch
     (`[heartbeat] ping`)."""
 
     own: Own
@@ -133,7 +133,7 @@ class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
     def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:
         """The settings of every channel, and those of the channel type that is named."""
         otherwise = f"; the types are {', '.join(CHANNEL_TYPES)} (for all others)"
-        name = type_name(raw, CHANNEL_TYPES, "type of channel", "a type of channel", otherwise)
+        name = type_name(raw, CHANNEL_TYPES, "channel type", "a channel type", otherwise)
         return (*msgspec.structs.fields(ChannelSettings), *msgspec.structs.fields(CHANNEL_TYPES[name]))
 
     @classmethod
@@ -166,17 +166,17 @@ def notify_conflicts(settings: Sequence[NotifySettings], runs: Sequence[str], ru
     for number, entry in enumerate(settings, 1):
         where = f"[[notify]] #{number} ({quoted(entry.label)[1:-1]})"
         if entry.label in first:
-            yield f'{where}: the name {quoted(entry.label)} is taken by [[notify]] #{first[entry.label]}; set "name"'
+            yield f'{where}: [[notify]] #{first[entry.label]} already uses the name {quoted(entry.label)}; set "name"'
         first.setdefault(entry.label, number)
         for noun, names, known in (("run", entry.runs, runs), ("rule", entry.rules, rules)):
             for name in names:
                 if name not in known and (noun == "rule" or known):
                     near = did_you_mean(name, known)
-                    yield f'{where}: "{noun}s" has {quoted(name)}, but there is no such {noun}{near}'
+                    yield f'{where}: "{noun}s" has {quoted(name)}, which is not a {noun}{near}'
         if isinstance(entry.own, NtfySettings):
             yield from (f"{where}: {text}" for text in _ntfy_conflicts(entry.own))
     if settings and all(entry.fallback or entry.after for entry in settings):
-        yield 'every [[notify]] waits ("fallback" or "after"); at least one channel must be notified at once'
+        yield 'every [[notify]] has "fallback" or "after"; at least one must have neither, to notify at once'
 
 
 def _ntfy_conflicts(own: NtfySettings) -> Iterator[str]:
@@ -198,7 +198,7 @@ REFERENCES = ("env:", "file:")
 
 
 def topic_error(text: str) -> str | None:
-    return None if TOPIC.fullmatch(text) else "must be 1 to 64 letters, digits, - or _ (the rule of ntfy)"
+    return None if TOPIC.fullmatch(text) else "must have 1 to 64 characters: letters, digits, - and _"
 
 
 def address_error(text: str) -> str | None:
@@ -207,12 +207,12 @@ def address_error(text: str) -> str | None:
         good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         good = False
-    return None if good and text.isprintable() and " " not in text else 'must be an address such as "https://host/path"'
+    return None if good and text.isprintable() and " " not in text else 'must be a URL such as "https://host/path"'
 
 
 def apprise_url_error(text: str) -> str | None:
     """What is wrong with the form of an apprise address. Only apprise knows whether the service exists."""
-    error = 'must be an address in the form of apprise, such as "slack://…" or "mailto://…"'
+    error = 'must be a URL of apprise, such as "slack://…" or "mailto://…"'
     return None if re.match(r"[A-Za-z][A-Za-z0-9]{1,40}://\S", text) else error
 
 
@@ -231,10 +231,10 @@ def _checked_secret(error: Callable[[str], str | None]) -> Callable[[object], st
 def parse_headers(value: object) -> dict[str, str]:
     """HTTP headers: names, and secrets as their values."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise InvalidValue('must be a table of texts such as { Authorization = "env:HOOK_LOGIN" }')
+        raise InvalidValue('must be a table of strings such as { Authorization = "env:HOOK_LOGIN" }')
     for name, text in value.items():
         if not re.fullmatch(r"[A-Za-z0-9-]+", name):
-            raise InvalidValue(f"has {quoted(name)}, which is not the name of a header")
+            raise InvalidValue(f"has {quoted(name)}, which is not an HTTP header name")
         try:
             parse_secret(text)
         except InvalidValue as wrong:
@@ -243,17 +243,17 @@ def parse_headers(value: object) -> dict[str, str]:
 
 
 Topic = Annotated[str, ValueType('a topic; "env:NAME" or "file:/path"', _checked_secret(topic_error))]
-Address = Annotated[str, ValueType('an address; "env:NAME" or "file:/path"', _checked_secret(address_error))]
+Address = Annotated[str, ValueType('a URL; "env:NAME" or "file:/path"', _checked_secret(address_error))]
 AppriseUrl = Annotated[
-    str, ValueType('an address of apprise; "env:NAME" or "file:/path"', _checked_secret(apprise_url_error))
+    str, ValueType('a URL of apprise; "env:NAME" or "file:/path"', _checked_secret(apprise_url_error))
 ]
-Headers = Annotated[Mapping[str, str], ValueType('texts: { Authorization = "env:NAME" }', parse_headers)]
+Headers = Annotated[Mapping[str, str], ValueType('a table of strings: { Authorization = "env:NAME" }', parse_headers)]
 Call = Annotated[
     str,
     ValueType(
-        '"yes" or a telephone number',
+        '"yes" or a phone number',
         expecting(
-            '"yes" or a telephone number such as "+4930123456"',
+            '"yes" or a phone number such as "+4930123456"',
             lambda value: isinstance(value, str) and PHONE.fullmatch(value) is not None,
         ),
     ),

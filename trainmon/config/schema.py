@@ -72,7 +72,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     wandb: Project | None = None
     """Its W&B project. `group`, `run`, `display` or `tags` select the W&B runs in it that belong to this run."""
     group: str | None = None
-    """Its W&B group. Exactly one active W&B run is expected in it; the next one is adopted automatically."""
+    """Its W&B group. Exactly one active W&B run is expected in it. The next one is followed automatically."""
     run: str | None = None
     """Its W&B run id: the last part of the address of its page."""
     display: Pattern | None = None
@@ -86,7 +86,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None
-    """The user who owns its Slurm jobs. These jobs are then watched, too. Without it: you, or the only user in
+    """The owner of its Slurm jobs. The jobs of this user are watched, too. Without it: you, or the only user in
     `users`."""
     log: LogPath | None = None
     """Its log file. With a glob, the newest match is followed. Without it: the standard output file of its job.
@@ -129,7 +129,7 @@ class LogFormatSettings(Table, frozen=True, kw_only=True):
 
 
 class QuotaSettings(Table, frozen=True, kw_only=True):
-    """The quota of a path: a command that prints it. It runs niced and with a timeout, on the host where the path is
+    """The quota of a path, read by a command. The command runs with nice and a timeout on the host where the path is
     read."""
 
     command: Argv
@@ -155,16 +155,16 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     lag: Duration | None = None
     """How old the statistics of this filesystem may be. Forecasts and alerts take this delay into account."""
     quota: QuotaSettings | None = None
-    """Its quota. The usable space is the smaller of the free space and the rest of the quota."""
+    """Its quota. The usable space is the free space or the rest of the quota, whichever is smaller."""
 
 
 class RetryCauseSettings(Table, frozen=True, kw_only=True):
-    """When a run that ended by one cause may be started again. Not used yet."""
+    """When a run may be restarted after it ended for one cause. Not used yet."""
 
     times: int = 0
     """The maximum number of restarts."""
     within: Duration | None = None
-    """The restarts are counted within this time."""
+    """The period in which the restarts are counted."""
     after_change: tuple[str, ...] = ()
     """Restart only after one of these settings of the run has changed."""
 

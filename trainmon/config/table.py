@@ -28,8 +28,8 @@ PLAIN: dict[object, ValueType] = {
     bool: ValueType("true or false", expecting("true or false", lambda value: isinstance(value, bool))),
     int: ValueType("a whole number", whole_number(0)),
     float: ValueType("a number", parse_number),
-    str: ValueType("text", parse_text),
-    tuple[str, ...]: ValueType("a list of texts", parse_texts),
+    str: ValueType("a string", parse_text),
+    tuple[str, ...]: ValueType("a list of strings", parse_texts),
     tuple[int, ...]: ValueType(
         "a list of whole numbers",
         expecting(
@@ -73,7 +73,7 @@ def type_name(raw: Mapping[str, object], names: Iterable[str], noun: str, expect
     if not isinstance(name, str):
         raise InvalidValue(f"must be {expected} in quotes, not {describe(name)}")
     if name not in names:
-        raise InvalidValue(f"names no {noun}: {quoted(name)}{did_you_mean(name, names) or otherwise}")
+        raise InvalidValue(f"is {quoted(name)}, which is not a {noun}{did_you_mean(name, names) or otherwise}")
     return name
 
 

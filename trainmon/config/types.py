@@ -44,7 +44,7 @@ def describe(value: object) -> str:
     kinds: tuple[tuple[type | tuple[type, ...], str], ...] = (
         (bool, str(value).lower()),
         ((int, float), f"the number {value}"),
-        (str, f"the text {quoted(str(value))}"),
+        (str, quoted(str(value))),
         (list, "a list"),
         (dict, "a table"),
     )
@@ -76,7 +76,7 @@ def expecting(expected: str, accepts: Callable[[object], bool]) -> Callable[[obj
 
 def parse_text(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidValue(f"must be text in quotes, not {describe(value)}")
+        raise InvalidValue(f"must be a string in quotes, not {describe(value)}")
     if not value.strip():
         raise InvalidValue("must not be empty")
     if not value.isprintable():
@@ -128,10 +128,10 @@ def one_of(*names: str) -> ValueType:
 
 def parse_texts(value: object) -> list[str]:
     if not isinstance(value, list):
-        raise InvalidValue(f'must be a list of texts such as ["a", "b"], not {describe(value)}')
+        raise InvalidValue(f'must be a list of strings such as ["a", "b"], not {describe(value)}')
     for item in value:
         if not isinstance(item, str) or not item.strip():
-            raise InvalidValue(f"must contain only texts, not {describe(item) if item != '' else 'an empty text'}")
+            raise InvalidValue(f"must contain only strings, not {describe(item) if item != '' else 'an empty string'}")
     return value
 
 
@@ -152,13 +152,13 @@ def parse_argv(value: object) -> list[str]:
 
 def parse_labels(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise InvalidValue('must be a table of texts such as { owner = "team-a" }')
+        raise InvalidValue('must be a table of strings such as { owner = "team-a" }')
     return value
 
 
 def parse_pattern(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise InvalidValue(f"must be text in quotes, not {describe(value)}")
+        raise InvalidValue(f"must be a string in quotes, not {describe(value)}")
     try:
         re.compile(value)
     except (re.error, RecursionError, OverflowError) as error:
@@ -169,19 +169,19 @@ def parse_pattern(value: object) -> str:
 def parse_project(value: object) -> str:
     """A W&B project with the team or user that owns it."""
     if not isinstance(value, str) or PROJECT.fullmatch(value.strip()) is None:
-        raise InvalidValue(f'must be "team/project", as in the address of its page, not {describe(value)}')
+        raise InvalidValue(f'must be "team/project", as in the URL of its page, not {describe(value)}')
     return value.strip()
 
 
 def parse_secret(value: object) -> str:
     """Where a secret is. No message repeats its text: it may be the secret itself."""
     if not isinstance(value, str) or not value.strip():
-        raise InvalidValue('must be "env:NAME", "file:/path" or text in quotes')
+        raise InvalidValue('must be "env:NAME", "file:/path" or a string in quotes')
     scheme, _, rest = value.partition(":")
     if scheme == "env" and not ENVIRONMENT_NAME.fullmatch(rest):
-        raise InvalidValue('must name an environment variable after "env:", such as "env:NTFY_TOPIC"')
+        raise InvalidValue('must name a variable after "env:", such as "env:NTFY_TOPIC"')
     if scheme == "file" and not rest.startswith(("/", "~/")):
-        raise InvalidValue('must name an absolute path after "file:", such as "file:/etc/trainmon/ntfy"')
+        raise InvalidValue('must have an absolute path after "file:", such as "file:/etc/trainmon/ntfy"')
     return value
 
 
@@ -201,7 +201,7 @@ def resolve_secret(written: str, environ: Mapping[str, str]) -> str:
     elif scheme == "file":
         found = _read_secret(Path(rest).expanduser())
     if not found.isprintable():  # a line break in it would become an HTTP header of its own
-        raise InvalidValue("contains control characters; a secret is one line")
+        raise InvalidValue("contains control characters; a secret must be one line")
     return found
 
 
@@ -221,10 +221,10 @@ def _read_secret(path: Path) -> str:
     return found
 
 
-Count = Annotated[int, ValueType("a whole number from 1", whole_number(1))]
-User = Annotated[str, ValueType("a user", text_like(USER, "a user name"))]
-Users = Annotated[tuple[str, ...], ValueType("a list of users", parse_users)]
-Argv = Annotated[tuple[str, ...], ValueType("a command as a list of texts", parse_argv)]
+Count = Annotated[int, ValueType("a whole number, 1 or more", whole_number(1))]
+User = Annotated[str, ValueType("a user name", text_like(USER, "a user name"))]
+Users = Annotated[tuple[str, ...], ValueType("a list of user names", parse_users)]
+Argv = Annotated[tuple[str, ...], ValueType("a command as a list of strings", parse_argv)]
 Pattern = Annotated[str, ValueType("a regular expression", parse_pattern)]
 RemotePath = Annotated[str, ValueType("an absolute path", parse_path)]
 LogPath = Annotated[
@@ -235,7 +235,7 @@ LogPath = Annotated[
 ]
 Secret = Annotated[str, ValueType('"env:NAME" or "file:/path"', parse_secret)]
 Project = Annotated[str, ValueType('"team/project"', parse_project)]
-Labels = Annotated[Mapping[str, str], ValueType('texts: { owner = "team-a" }', parse_labels)]
+Labels = Annotated[Mapping[str, str], ValueType('a table of strings: { owner = "team-a" }', parse_labels)]
 
 
 MAX_HOSTS = 20_000
@@ -261,11 +261,11 @@ def expand_hosts(lists: Iterable[str]) -> tuple[str, ...]:
 
 def _expand(text: str) -> Sequence[str]:
     if not HOST_LIST.fullmatch(text) or text.startswith("-"):
-        raise InvalidValue(f"has a bad host list {quoted(text)}: {SLURM_FORM}")
+        raise InvalidValue(f"has an invalid host list {quoted(text)}: {SLURM_FORM}")
     if "[" not in text and "," not in text and "]" not in text:
         names = [text]
     elif any(int(last) - int(first) >= MAX_HOSTS for first, last in RANGE.findall(text)):
-        raise InvalidValue(f"has a bad host list {quoted(text)}: the maximum is {MAX_HOSTS} hosts")
+        raise InvalidValue(f"has an invalid host list {quoted(text)}: the maximum is {MAX_HOSTS} hosts")
     else:
         from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -274,7 +274,7 @@ def _expand(text: str) -> Sequence[str]:
             names = [user + at + str(name) for name in NodeSet(folded, resolver=RESOLVER_NOGROUP)]
         except NodeSetException as error:
             why = str(error).split(":")[0]
-            raise InvalidValue(f"has a bad host list {quoted(text)} ({why}): {SLURM_FORM}") from error
+            raise InvalidValue(f"has an invalid host list {quoted(text)} ({why}): {SLURM_FORM}") from error
     for name in names:
         if not HOST.fullmatch(name):
             raise InvalidValue(f"has {quoted(name)}, which is not a host name")
@@ -292,6 +292,6 @@ def parse_nodes(value: object) -> list[str] | None:
     return None if value == "slurm" else parse_hosts(value, '"slurm" or ')
 
 
-Host = Annotated[str, ValueType("a host", text_like(HOST, 'one host name for ssh, such as "login1"'))]
+Host = Annotated[str, ValueType("a host name", text_like(HOST, 'one host name for ssh, such as "login1"'))]
 Hosts = Annotated[tuple[str, ...], ValueType("Slurm host lists", parse_hosts)]
 Nodes = Annotated[tuple[str, ...] | None, ValueType('Slurm host lists, or "slurm"', parse_nodes)]

@@ -20,7 +20,7 @@ MAX_CHARTS = 12
 def conflicts(settings: Settings) -> Iterator[str]:
     """A sentence for each table that contradicts another, or itself."""
     if not settings.clusters:
-        yield '"cluster" is empty; leave it out to watch this machine'
+        yield '"cluster" is empty; remove it to watch this machine'
         return
     for table, names in (
         ("cluster", [cluster.name for cluster in settings.clusters]),
@@ -29,7 +29,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
     ):
         for number, first in _repeated(names):
             name = names[number - 1]
-            yield f"[[{table}]] #{number} ({name}): the name {quoted(name)} is taken by [[{table}]] #{first}"
+            yield f"[[{table}]] #{number} ({name}): the name {quoted(name)} is already used by [[{table}]] #{first}"
     for number, entry in enumerate(settings.log_formats, 1):
         try:
             custom_format(entry.name, pattern=entry.pattern, template=entry.template)
@@ -39,7 +39,7 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from _nodes(settings)
     for number, first in _repeated([(disk.path, disk.on) for disk in settings.disks]):
         path = settings.disks[number - 1].path
-        yield f"[[disk]] #{number} ({path}): the same path on the same hosts as [[disk]] #{first}"
+        yield f"[[disk]] #{number} ({path}): it has the same path on the same hosts as [[disk]] #{first}"
     for number, disk in enumerate(settings.disks, 1):
         if disk.quota is not None and disk.quota.parser == "du" and disk.quota.limit is None:
             yield f'[[disk]] #{number} ({disk.path}): "quota.limit" is missing: du prints no limit; set limit = "10TB"'
@@ -47,13 +47,13 @@ def conflicts(settings: Settings) -> Iterator[str]:
     yield from _wandb(settings.runs)
     for number, first in _repeated([rule.type for rule in settings.rules]):
         name = settings.rules[number - 1].type
-        yield f"[[rule]] #{number} ({name}): [[rule]] #{first} sets this rule; put all settings in one table"
+        yield f"[[rule]] #{number} ({name}): [[rule]] #{first} already sets this rule; put all settings in one table"
     yield from _maintenance(settings)
     names = [run.name for run in settings.runs]
     yield from notify_conflicts(settings.notify, names, [rule.name for rule in RULES])
     for number, run in enumerate([evaluation.run for evaluation in settings.evals], 1):
         if run not in names:
-            yield f"[[eval]] #{number} ({run}): no run {quoted(run)}{did_you_mean(run, names)}"
+            yield f"[[eval]] #{number} ({run}): unknown run {quoted(run)}{did_you_mean(run, names)}"
 
 
 def _repeated(keys: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
@@ -102,11 +102,11 @@ def _runs(settings: Settings) -> Iterator[str]:
     for number, run in enumerate(settings.runs, 1):
         where = f"[[run]] #{number} ({run.name})"
         if run.cluster is None and len(clusters) > 1:
-            yield f'{where}: "cluster" is missing; there are several: {", ".join(clusters)}'
+            yield f'{where}: "cluster" is missing; it must be one of: {", ".join(clusters)}'
             continue
         cluster = clusters.get(run.cluster) if run.cluster is not None else settings.clusters[0]
         if cluster is None:
-            yield f"{where}: no cluster {quoted(run.cluster or '')}{did_you_mean(run.cluster or '', clusters)}"
+            yield f"{where}: unknown cluster {quoted(run.cluster or '')}{did_you_mean(run.cluster or '', clusters)}"
         elif cluster.nodes is not None:
             known = watched_nodes(cluster)
             for node in (node for node in run.nodes if node not in known):
@@ -133,9 +133,9 @@ def _maintenance(settings: Settings) -> Iterator[str]:
             extra = "at" if entry.at is not None else "days"
             yield f'{where}: "from" is for a single window; remove "{extra}"'
         if entry.rule is not None and entry.rule not in rules:
-            yield f"{where}: no rule {quoted(entry.rule)}{did_you_mean(entry.rule, rules)}"
+            yield f"{where}: unknown rule {quoted(entry.rule)}{did_you_mean(entry.rule, rules)}"
         if entry.run is not None and entry.run not in runs and runs:
-            yield f"{where}: no run {quoted(entry.run)}{did_you_mean(entry.run, runs)}"
+            yield f"{where}: unknown run {quoted(entry.run)}{did_you_mean(entry.run, runs)}"
 
 
 def _wandb(runs: Sequence[RunSettings]) -> Iterator[str]:

@@ -82,13 +82,13 @@ def test_a_mistake_in_the_call_is_exit_2_with_the_mend(argv: list[str]) -> None:
 def test_the_dashboard_without_a_terminal_says_what_has_none() -> None:
     done = trainmon()
     assert done.returncode == 2
-    assert "Error: the dashboard needs a terminal; `trainmon-tui snapshot` prints a snapshot" in done.stderr
+    assert "Error: the dashboard needs a terminal; without one, use `trainmon-tui snapshot`" in done.stderr
 
 
 def test_the_demo_takes_no_hosts() -> None:
     done = trainmon("--demo=hot", "gpu-001")
     assert done.returncode == 2
-    assert "Error: --demo shows a simulated cluster; it takes no hosts and no --config" in done.stderr
+    assert "Error: --demo shows a simulated cluster; remove the hosts and --config" in done.stderr
 
 
 def test_a_story_that_the_demo_lacks_is_reported_with_those_it_has() -> None:
@@ -103,7 +103,7 @@ def test_a_mistake_in_the_config_is_exit_2_and_one_sentence(tmp_path: Path) -> N
     done = trainmon("snapshot", cwd=tmp_path, TRAINMON_CONFIG="")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        'trainmon-tui: trainmon.toml: [[run]] #1 (a): no setting "chekpoints"; did you mean "checkpoints"?\n'
+        'trainmon-tui: trainmon.toml: [[run]] #1 (a): unknown setting "chekpoints"; did you mean "checkpoints"?\n'
     )
 
 
@@ -111,7 +111,7 @@ def test_several_mistakes_show_the_first_and_where_the_others_are(tmp_path: Path
     file = tmp_path / "c.toml"
     file.write_text("every = 1\nread_onyl = true\n[legder]\n")
     done = trainmon("snapshot", "--config", "c.toml", cwd=tmp_path)
-    assert done.stderr.splitlines()[1:] == ["trainmon-tui: and 2 more: `trainmon-tui check` lists them all"]
+    assert done.stderr.splitlines()[1:] == ["trainmon-tui: and 2 more; `trainmon-tui check` lists all of them"]
     assert done.returncode == 2
 
 
@@ -121,8 +121,9 @@ def test_a_config_that_others_can_write_stops_the_start_with_a_message(tmp_path:
     done = trainmon("snapshot", cwd=tmp_path, TRAINMON_CONFIG="")
     assert done.returncode == 2
     assert done.stderr == (
-        "trainmon-tui: trainmon.toml: not read, because other users can write to it and a config may contain commands\n"
-        "try: chmod go-w trainmon.toml, or --config trainmon.toml if you trust it\n"
+        "trainmon-tui: trainmon.toml: not read, because other users can write to it, and a config may contain "
+        "commands\n"
+        "try: chmod go-w trainmon.toml; or, if you trust the file, add --config trainmon.toml\n"
     )
 
 

@@ -85,11 +85,11 @@ def test_every_setting_of_every_rule_can_be_written_in_a_config() -> None:
 MISTAKES = {
     "unknown-rule": (
         '[[rule]]\ntype = "gpu-hut"\n',
-        '[[rule]] #1 (gpu-hut): "type" names no rule: "gpu-hut"; did you mean "gpu-hot"?',
+        '[[rule]] #1 (gpu-hut): "type" is "gpu-hut", which is not a rule; did you mean "gpu-hot"?',
     ),
     "unknown-rule-like-no-other": (
         '[[rule]]\ntype = "zzz"\n',
-        '[[rule]] #1 (zzz): "type" names no rule: "zzz"; `trainmon-tui rules` lists them',
+        '[[rule]] #1 (zzz): "type" is "zzz", which is not a rule; `trainmon-tui rules` lists them',
     ),
     "no-type": ('[[rule]]\nhold = "1m"\n', '[[rule]] #1: "type" is missing: it names the rule'),
     "type-of-another-type": (
@@ -98,11 +98,11 @@ MISTAKES = {
     ),
     "unknown-setting": (
         '[[rule]]\ntype = "gpu-hot"\nmargins_c = 3\n',
-        '[[rule]] #1 (gpu-hot): no setting "margins_c"; did you mean "margin_c"?',
+        '[[rule]] #1 (gpu-hot): unknown setting "margins_c"; did you mean "margin_c"?',
     ),
     "a-setting-of-another-rule": (
         '[[rule]]\ntype = "loss-nan"\nmargin_c = 3\n',
-        '[[rule]] #1 (loss-nan): no setting "margin_c"; '
+        '[[rule]] #1 (loss-nan): unknown setting "margin_c"; '
         "the settings are type, enabled, for, keep_firing_for, severity, steps",
     ),
     "a-bare-number": (
@@ -115,28 +115,28 @@ MISTAKES = {
     ),
     "a-setting-by-both-names": (
         '[[rule]]\ntype = "gpu-hot"\nfor = "5m"\nhold = "5m"\n',
-        '[[rule]] #1 (gpu-hot): "hold" is the old name of "for": write only one',
+        '[[rule]] #1 (gpu-hot): "hold" is the old name of "for"; remove one of them',
     ),
     "no-share": (
         '[[rule]]\ntype = "slow-throughput"\ndrop = "120%"\n',
-        '[[rule]] #1 (slow-throughput): "drop" must be a share from "0%" to "100%", not the text "120%"',
+        '[[rule]] #1 (slow-throughput): "drop" must be a share from "0%" to "100%", not "120%"',
     ),
     "no-severity": (
         '[[rule]]\ntype = "gpu-hot"\nseverity = "red"\n',
-        '[[rule]] #1 (gpu-hot): "severity" must be "critical", "warning" or "info", not the text "red"',
+        '[[rule]] #1 (gpu-hot): "severity" must be "critical", "warning" or "info", not "red"',
     ),
     "the-table-of-settings": (
         '[[rule]]\ntype = "loss-nan"\nsettings = { steps = 3 }\n',
-        '[[rule]] #1 (loss-nan): no setting "settings"; '
+        '[[rule]] #1 (loss-nan): unknown setting "settings"; '
         "the settings are type, enabled, for, keep_firing_for, severity, steps",
     ),
     "one-rule-twice": (
         '[[rule]]\ntype = "gpu-hot"\n[[rule]]\ntype = "gpu-hot"\nhold = "1m"\n',
-        "[[rule]] #2 (gpu-hot): [[rule]] #1 sets this rule; put all settings in one table",
+        "[[rule]] #2 (gpu-hot): [[rule]] #1 already sets this rule; put all settings in one table",
     ),
     "neither-a-time-nor-never": (
         '[alerts]\nrepeat = "sometimes"\n',
-        '[alerts]: "repeat" must be a duration such as "2s", "15m" or "1h30m", not the text "sometimes"; or "never"',
+        '[alerts]: "repeat" must be a duration such as "2s", "15m" or "1h30m", not "sometimes"; or "never"',
     ),
     "no-beginning": (
         '[[maintenance]]\nfor = "1h"\n',
@@ -153,20 +153,19 @@ MISTAKES = {
     ),
     "no-time-of-day": (
         '[[maintenance]]\nat = "25:00"\nfor = "1h"\n',
-        '[[maintenance]] #1: "at" must be a time of day such as "08:30", not the text "25:00"',
+        '[[maintenance]] #1: "at" must be a time of day such as "08:30", not "25:00"',
     ),
     "no-moment": (
         '[[maintenance]]\nfrom = "tomorrow"\nfor = "1h"\n',
-        '[[maintenance]] #1: "from" must be a date and time without quotes such as 2031-05-01T08:00:00, '
-        'not the text "tomorrow"',
+        '[[maintenance]] #1: "from" must be a date and time without quotes such as 2031-05-01T08:00:00, not "tomorrow"',
     ),
     "no-such-rule": (
         '[[maintenance]]\nat = "08:00"\nfor = "1h"\nrule = "gpu-hut"\n',
-        '[[maintenance]] #1: no rule "gpu-hut"; did you mean "gpu-hot"?',
+        '[[maintenance]] #1: unknown rule "gpu-hut"; did you mean "gpu-hot"?',
     ),
     "no-such-run": (
         '[[run]]\nname = "video"\n[[maintenance]]\nat = "08:00"\nfor = "1h"\nrun = "vide"\n',
-        '[[maintenance]] #1: no run "vide"; did you mean "video"?',
+        '[[maintenance]] #1: unknown run "vide"; did you mean "video"?',
     ),
 }
 

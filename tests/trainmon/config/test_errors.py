@@ -23,27 +23,27 @@ RUN = '[[run]]\nname = "video-2b"\n'
 ONE_MISTAKE = {
     "unknown-setting": (
         f'[[run]]\nname = "a"\n{RUN}chekpoints = "/fsx"\n',
-        '[[run]] #2 (video-2b): no setting "chekpoints"; did you mean "checkpoints"?',
+        '[[run]] #2 (video-2b): unknown setting "chekpoints"; did you mean "checkpoints"?',
     ),
     "unknown-setting-like-no-other": (
         "[wandb]\nzzz = 1\n",
-        '[wandb]: no setting "zzz"; the settings are every',
+        '[wandb]: unknown setting "zzz"; the settings are every',
     ),
-    "unknown-table": ('[[runs]]\nname = "a"\n', 'no setting "runs"; did you mean "run"?'),
+    "unknown-table": ('[[runs]]\nname = "a"\n', 'unknown setting "runs"; did you mean "run"?'),
     "unknown-setting-in-a-plain-table": (
         '[heartbeat]\nevry = "4h"\n',
-        '[heartbeat]: no setting "evry"; did you mean "every"?',
+        '[heartbeat]: unknown setting "evry"; did you mean "every"?',
     ),
     "unknown-setting-in-an-inner-table": (
         '[cluster]\nname = "prod"\nconnect = { timout = "10s" }\n',
-        '[cluster] (prod): no setting "connect.timout"; did you mean "connect.timeout"?',
+        '[cluster] (prod): unknown setting "connect.timout"; did you mean "connect.timeout"?',
     ),
     "missing-setting": ('[[run]]\nlog = "/l"\n', '[[run]] #1: "name" is missing'),
     "text-for-a-number": (
         f'{RUN}target_step = "many"\n',
-        '[[run]] #1 (video-2b): "target_step" must be a whole number, not the text "many"',
+        '[[run]] #1 (video-2b): "target_step" must be a whole number, not "many"',
     ),
-    "number-for-a-text": ("[[run]]\nname = 7\n", '[[run]] #1: "name" must be text in quotes, not the number 7'),
+    "number-for-a-text": ("[[run]]\nname = 7\n", '[[run]] #1: "name" must be a string in quotes, not the number 7'),
     "fraction-for-a-whole-number": (
         "[cluster]\nspares = 1.5\n",
         '[cluster]: "spares" must be a whole number, not the number 1.5',
@@ -53,9 +53,9 @@ ONE_MISTAKE = {
         "[cluster]\nconnect = { at_once = 0 }\n",
         '[cluster]: "connect.at_once" must be 1 or more, not 0',
     ),
-    "text-for-true": ('read_only = "yes"\n', '"read_only" must be true or false, not the text "yes"'),
+    "text-for-true": ('read_only = "yes"\n', '"read_only" must be true or false, not "yes"'),
     "number-for-a-table": ("[[cluster]]\nconnect = 3\n", '[[cluster]] #1: "connect" must be a table, not the number 3'),
-    "text-for-a-list-of-tables": ('run = "a"\n', '"run" must be a table, [[run]], not the text "a"'),
+    "text-for-a-list-of-tables": ('run = "a"\n', '"run" must be a table, [[run]], not "a"'),
     "empty-name": ('[[run]]\nname = " "\n', '[[run]] #1 ( ): "name" must not be empty'),
     "control-characters": (
         '[[run]]\nname = "a\\u001b[2J"\n',
@@ -67,16 +67,15 @@ ONE_MISTAKE = {
     ),
     "bad-duration": (
         f'{RUN}stall_after = "15 minutes"\n',
-        '[[run]] #1 (video-2b): "stall_after" must be a duration such as "2s", "15m" or "1h30m", '
-        'not the text "15 minutes"',
+        '[[run]] #1 (video-2b): "stall_after" must be a duration such as "2s", "15m" or "1h30m", not "15 minutes"',
     ),
     "no-duration-at-all": (
         '[cluster]\nevery = "0s"\n',
-        '[cluster]: "every" must be between "100ms" and a hundred years, not the text "0s"',
+        '[cluster]: "every" must be between "100ms" and a hundred years, not "0s"',
     ),
     "a-queue-asked-too-often": (
         '[cluster]\nslurm_every = "5s"\n',
-        '[cluster]: "slurm_every" must be "15s" or more, not the text "5s": '
+        '[cluster]: "slurm_every" must be "15s" or more, not "5s": '
         "each query loads the Slurm controller of the whole site",
     ),
     "user-that-is-an-option": (
@@ -101,17 +100,17 @@ ONE_MISTAKE = {
     ),
     "bad-host-list": (
         '[[cluster]]\nname = "prod"\nnodes = ["gpu-[001-"]\n',
-        '[[cluster]] #1 (prod): "nodes" has a bad host list "gpu-[001-" (missing bracket): '
+        '[[cluster]] #1 (prod): "nodes" has an invalid host list "gpu-[001-" (missing bracket): '
         'write it like "gpu-[001-032]"',
     ),
     "host-list-as-text": (
         '[cluster]\nnodes = "gpu-[001-032]"\n',
         '[cluster]: "nodes" must be "slurm" or a list of Slurm host lists such as ["gpu-[001-032]"], '
-        'not the text "gpu-[001-032]"',
+        'not "gpu-[001-032]"',
     ),
     "host-list-of-a-whole-planet": (
         '[cluster]\nnodes = ["gpu-[0-99999999]"]\n',
-        '[cluster]: "nodes" has a bad host list "gpu-[0-99999999]": the maximum is 20000 hosts',
+        '[cluster]: "nodes" has an invalid host list "gpu-[0-99999999]": the maximum is 20000 hosts',
     ),
     "login-that-is-an-option": (
         '[cluster]\nlogin = "-oProxyCommand=id"\n',
@@ -123,7 +122,7 @@ ONE_MISTAKE = {
     ),
     "bad-choice": (
         '[[disk]]\npath = "/fsx"\non = "head"\n',
-        '[[disk]] #1 (/fsx): "on" must be "login", "nodes" or "run", not the text "head"',
+        '[[disk]] #1 (/fsx): "on" must be "login", "nodes" or "run", not "head"',
     ),
     "bad-share": (
         '[[disk]]\npath = "/fsx"\nusable = 80\n',
@@ -131,15 +130,15 @@ ONE_MISTAKE = {
     ),
     "share-of-more-than-all": (
         '[[disk]]\npath = "/fsx"\nusable = "120%"\n',
-        '[[disk]] #1 (/fsx): "usable" must be more than "0%" and at most "100%", not the text "120%"',
+        '[[disk]] #1 (/fsx): "usable" must be more than "0%" and at most "100%", not "120%"',
     ),
     "bad-labels": (
         f"{RUN}labels = {{ owner = 1 }}\n",
-        '[[run]] #1 (video-2b): "labels" must be a table of texts such as { owner = "team-a" }',
+        '[[run]] #1 (video-2b): "labels" must be a table of strings such as { owner = "team-a" }',
     ),
     "bad-list": (
         '[cluster]\nusers = ["me", 3]\n',
-        '[cluster]: "users" must contain only texts, not the number 3',
+        '[cluster]: "users" must contain only strings, not the number 3',
     ),
     "empty-command": (
         '[[disk]]\npath = "/fsx"\nquota = { command = [], parser = "lustre" }\n',
@@ -155,24 +154,24 @@ ONE_MISTAKE = {
     ),
     "secret-that-is-no-text": (
         '[[notify]]\ntype = "ntfy"\ntopic = 31337\n',
-        '[[notify]] #1 (ntfy): "topic" must be "env:NAME", "file:/path" or text in quotes',
+        '[[notify]] #1 (ntfy): "topic" must be "env:NAME", "file:/path" or a string in quotes',
     ),
     "secret-from-a-bad-name": (
         '[[notify]]\ntype = "ntfy"\ntopic = "env:hunter-2"\n',
-        '[[notify]] #1 (ntfy): "topic" must name an environment variable after "env:", such as "env:NTFY_TOPIC"',
+        '[[notify]] #1 (ntfy): "topic" must name a variable after "env:", such as "env:NTFY_TOPIC"',
     ),
     "secret-under-an-unknown-setting": (
         '[[notify]]\ntype = "desktop"\nsecret = "hunter2"\n',
-        '[[notify]] #1 (desktop): no setting "secret"; the settings are '
+        '[[notify]] #1 (desktop): unknown setting "secret"; the settings are '
         "type, name, severity, after, runs, rules, resolved, heartbeat, fallback",
     ),
     "run-name-twice": (
         f"{RUN}{RUN}",
-        '[[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+        '[[run]] #2 (video-2b): the name "video-2b" is already used by [[run]] #1',
     ),
     "cluster-name-twice": (
         '[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "p"\nnodes = ["b"]\n',
-        '[[cluster]] #2 (p): the name "p" is taken by [[cluster]] #1',
+        '[[cluster]] #2 (p): the name "p" is already used by [[cluster]] #1',
     ),
     "node-twice-in-a-cluster": (
         '[cluster]\nname = "p"\nnodes = ["n[1-2]", "n2"]\n',
@@ -192,11 +191,11 @@ ONE_MISTAKE = {
     ),
     "unknown-cluster": (
         f'[cluster]\nname = "prod"\n{RUN}cluster = "prd"\n',
-        '[[run]] #1 (video-2b): no cluster "prd"; did you mean "prod"?',
+        '[[run]] #1 (video-2b): unknown cluster "prd"; did you mean "prod"?',
     ),
     "which-of-several-clusters": (
         f'[[cluster]]\nname = "p"\nnodes = ["a"]\n[[cluster]]\nname = "q"\nnodes = ["b"]\n{RUN}',
-        '[[run]] #1 (video-2b): "cluster" is missing; there are several: p, q',
+        '[[run]] #1 (video-2b): "cluster" is missing; it must be one of: p, q',
     ),
     "run-on-a-node-that-is-not-there": (
         f'[cluster]\nname = "p"\nnodes = ["gpu-[001-002]"]\n{RUN}nodes = ["gpu-003"]\n',
@@ -204,12 +203,12 @@ ONE_MISTAKE = {
     ),
     "disk-twice": (
         '[[disk]]\npath = "/fsx"\n[[disk]]\npath = "/fsx"\non = "login"\n',
-        "[[disk]] #2 (/fsx): the same path on the same hosts as [[disk]] #1",
+        "[[disk]] #2 (/fsx): it has the same path on the same hosts as [[disk]] #1",
     ),
-    "no-clusters": ("cluster = []\n", '"cluster" is empty; leave it out to watch this machine'),
+    "no-clusters": ("cluster = []\n", '"cluster" is empty; remove it to watch this machine'),
     "eval-of-an-unknown-run": (
         f'{RUN}[[eval]]\nrun = "video"\nresults = "/r"\n',
-        '[[eval]] #1 (video): no run "video"; did you mean "video-2b"?',
+        '[[eval]] #1 (video): unknown run "video"; did you mean "video-2b"?',
     ),
     "bad-regular-expression": (
         '[[log_format]]\nname = "mine"\npattern = "step (?P<step"\n',
@@ -247,16 +246,16 @@ def test_a_mistake_has_its_own_sentence(tmp_path: Path, text: str, problem: str)
 def test_every_mistake_is_reported_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert problems(tmp_path, f'{RUN}stall_after = 5\nlogg = "/l"\n[daemon]\nhost = 3\n[legder]\n') == [
         'trainmon.toml: [[run]] #1 (video-2b): "stall_after" needs a unit: "5s" or "5m", not the bare number 5',
-        'trainmon.toml: [[run]] #1 (video-2b): no setting "logg"; did you mean "log"?',
-        'trainmon.toml: [daemon]: "host" must be text in quotes, not the number 3',
-        'trainmon.toml: no setting "legder"; did you mean "ledger"?',
+        'trainmon.toml: [[run]] #1 (video-2b): unknown setting "logg"; did you mean "log"?',
+        'trainmon.toml: [daemon]: "host" must be a string in quotes, not the number 3',
+        'trainmon.toml: unknown setting "legder"; did you mean "ledger"?',
     ]
 
 
 def test_an_unknown_setting_does_not_hide_a_name_that_is_taken(tmp_path: Path) -> None:
     assert problems(tmp_path, f"{RUN}logg = 1\n{RUN}") == [
-        'trainmon.toml: [[run]] #1 (video-2b): no setting "logg"; did you mean "log"?',
-        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+        'trainmon.toml: [[run]] #1 (video-2b): unknown setting "logg"; did you mean "log"?',
+        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is already used by [[run]] #1',
     ]
 
 
@@ -269,7 +268,7 @@ def test_a_missing_file_says_what_writes_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load(tmp_path / "no.toml")
     file = tmp_path / "no.toml"
-    assert str(caught.value) == f"{file}: there is no such file (trainmon-tui init --output {file} writes one)"
+    assert str(caught.value) == f"{file}: the file does not exist (trainmon-tui init --output {file})"
 
 
 def test_a_directory_is_no_config(tmp_path: Path) -> None:
@@ -291,12 +290,12 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
     file.write_bytes(b"#" * 2_000_000)
     with pytest.raises(ConfigError) as caught:
         config.load(file)
-    assert str(caught.value) == f"{file}: is larger than 1 MiB, too large for a config"
+    assert str(caught.value) == f"{file}: is too large for a config: the maximum is 1 MiB"
 
 
 def test_a_bad_value_does_not_hide_that_two_tables_disagree(tmp_path: Path) -> None:
     text = f'[cluster]\nevery = "2x"\n{RUN}{RUN}'
     assert problems(tmp_path, text) == [
-        'trainmon.toml: [cluster]: "every" must be a duration such as "2s", "15m" or "1h30m", not the text "2x"',
-        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is taken by [[run]] #1',
+        'trainmon.toml: [cluster]: "every" must be a duration such as "2s", "15m" or "1h30m", not "2x"',
+        'trainmon.toml: [[run]] #2 (video-2b): the name "video-2b" is already used by [[run]] #1',
     ]

@@ -163,7 +163,7 @@ def test_a_host_that_looks_like_an_option_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         config.default_settings(["-oProxyCommand=id"])
     assert caught.value.problems == [
-        'the command line has a bad host list "-oProxyCommand=id": write it like "gpu-[001-032]"'
+        'the command line has an invalid host list "-oProxyCommand=id": write it like "gpu-[001-032]"'
     ]
 
 
@@ -234,8 +234,8 @@ def test_a_config_here_that_others_can_write_is_refused(here: Path) -> None:
     file.touch()
     file.chmod(0o664)
     assert refusal(here, os.getuid()) == (
-        "trainmon.toml: not read, because other users can write to it and a config may contain commands "
-        "(chmod go-w trainmon.toml, or --config trainmon.toml if you trust it)"
+        "trainmon.toml: not read, because other users can write to it, and a config may contain commands "
+        "(chmod go-w trainmon.toml; or, if you trust the file, add --config trainmon.toml)"
     )
 
 
@@ -244,16 +244,16 @@ def test_a_config_in_a_directory_that_others_can_write_is_refused(here: Path, mo
     (here / "trainmon.toml").touch(mode=0o644)
     here.chmod(0o777)
     assert refusal(here, os.getuid()) == (
-        "trainmon.toml: not read, because other users can write to its directory and a config may contain commands "
-        "(chmod go-w ., or --config trainmon.toml if you trust it)"
+        "trainmon.toml: not read, because other users can write to its directory, and a config may contain commands "
+        "(chmod go-w .; or, if you trust the file, add --config trainmon.toml)"
     )
 
 
 def test_a_config_of_somebody_else_is_refused(here: Path) -> None:
     (here / "trainmon.toml").touch(mode=0o644)
     assert refusal(here, os.getuid() + 1) == (
-        "trainmon.toml: not read, because it belongs to another user and a config may contain commands "
-        "(cp trainmon.toml to a directory of your own, or --config trainmon.toml if you trust it)"
+        "trainmon.toml: not read, because it belongs to another user, and a config may contain commands "
+        "(cp trainmon.toml to a directory of your own; or, if you trust the file, add --config trainmon.toml)"
     )
 
 

@@ -15,60 +15,59 @@ NTFY = '[[notify]]\ntype = "ntfy"\ntopic = "env:TOPIC"\n'
 HOOK = '[[notify]]\ntype = "webhook"\nurl = "env:HOOK"\n'
 
 MISTAKES = {
-    "no-type": ('[[notify]]\nname = "x"', '[[notify]] #1 (x): "type" is missing: it names the type of channel'),
+    "no-type": ('[[notify]]\nname = "x"', '[[notify]] #1 (x): "type" is missing: it names the channel type'),
     "type-no-text": (
         "[[notify]]\ntype = 3",
-        '[[notify]] #1: "type" must be a type of channel in quotes, not the number 3',
+        '[[notify]] #1: "type" must be a channel type in quotes, not the number 3',
     ),
     "type-like-one": (
         '[[notify]]\ntype = "ntfi"',
-        '[[notify]] #1 (ntfi): "type" names no type of channel: "ntfi"; did you mean "ntfy"?',
+        '[[notify]] #1 (ntfi): "type" is "ntfi", which is not a channel type; did you mean "ntfy"?',
     ),
     "type-of-apprise": (
         '[[notify]]\ntype = "slack"',
-        '[[notify]] #1 (slack): "type" names no type of channel: "slack"; the types are '
+        '[[notify]] #1 (slack): "type" is "slack", which is not a channel type; the types are '
         f"{', '.join(CHANNEL_TYPES)} (for all others)",
     ),
     "setting-like-one": (
         NTFY + "pictres = true",
-        '[[notify]] #1 (ntfy): no setting "pictres"; did you mean "pictures"?',
+        '[[notify]] #1 (ntfy): unknown setting "pictres"; did you mean "pictures"?',
     ),
     "setting-of-another-type": (
         HOOK + 'topic = "x"',
-        '[[notify]] #1 (webhook): no setting "topic"; the settings are '
+        '[[notify]] #1 (webhook): unknown setting "topic"; the settings are '
         "type, name, severity, after, runs, rules, resolved, heartbeat, fallback, url, headers",
     ),
     "own-is-no-setting": (
         '[[notify]]\ntype = "desktop"\nown = 3',
-        '[[notify]] #1 (desktop): no setting "own"; the settings are '
+        '[[notify]] #1 (desktop): unknown setting "own"; the settings are '
         "type, name, severity, after, runs, rules, resolved, heartbeat, fallback",
     ),
     "no-topic": ('[[notify]]\ntype = "ntfy"', '[[notify]] #1 (ntfy): "topic" is missing'),
     "no-command": ('[[notify]]\ntype = "command"', '[[notify]] #1 (command): "command" is missing'),
     "bad-topic": (
         '[[notify]]\ntype = "ntfy"\ntopic = "hunter2/x"',
-        '[[notify]] #1 (ntfy): "topic" must be 1 to 64 letters, digits, - or _ (the rule of ntfy)',
+        '[[notify]] #1 (ntfy): "topic" must have 1 to 64 characters: letters, digits, - and _',
     ),
     "bad-server": (
         NTFY + 'server = "ntfy.hunter2.org"',
-        '[[notify]] #1 (ntfy): "server" must be an address such as "https://host/path"',
+        '[[notify]] #1 (ntfy): "server" must be a URL such as "https://host/path"',
     ),
     "bad-url": (
         '[[notify]]\ntype = "webhook"\nurl = "https://hunter2 x"',
-        '[[notify]] #1 (webhook): "url" must be an address such as "https://host/path"',
+        '[[notify]] #1 (webhook): "url" must be a URL such as "https://host/path"',
     ),
     "bad-apprise-url": (
         '[[notify]]\ntype = "apprise"\nurl = "hunter2"',
-        '[[notify]] #1 (apprise): "url" must be an address in the form of apprise, such as "slack://…" or "mailto://…"',
+        '[[notify]] #1 (apprise): "url" must be a URL of apprise, such as "slack://…" or "mailto://…"',
     ),
     "bad-call": (
         NTFY + 'call = "0049 30"',
-        '[[notify]] #1 (ntfy): "call" must be "yes" or a telephone number such as "+4930123456", not the text '
-        '"0049 30"',
+        '[[notify]] #1 (ntfy): "call" must be "yes" or a phone number such as "+4930123456", not "0049 30"',
     ),
     "bad-severity": (
         NTFY + 'severity = "fatal"',
-        '[[notify]] #1 (ntfy): "severity" must be "critical", "warning" or "info", not the text "fatal"',
+        '[[notify]] #1 (ntfy): "severity" must be "critical", "warning" or "info", not "fatal"',
     ),
     "bad-after": (
         NTFY + "after = 5",
@@ -76,18 +75,17 @@ MISTAKES = {
     ),
     "bad-header": (
         HOOK + 'headers = { "X Y" = "a" }',
-        '[[notify]] #1 (webhook): "headers" has "X Y", which is not the name of a header',
+        '[[notify]] #1 (webhook): "headers" has "X Y", which is not an HTTP header name',
     ),
     "bad-header-value": (
         HOOK + 'headers = { A = "env:1" }',
-        '[[notify]] #1 (webhook): "headers" has a "A" that must name an environment variable after "env:", such as '
-        '"env:NTFY_TOPIC"',
+        '[[notify]] #1 (webhook): "headers" has a "A" that must name a variable after "env:", such as "env:NTFY_TOPIC"',
     ),
     "headers-no-table": (
         HOOK + 'headers = "A: hunter2"',
-        '[[notify]] #1 (webhook): "headers" must be a table of texts such as { Authorization = "env:HOOK_LOGIN" }',
+        '[[notify]] #1 (webhook): "headers" must be a table of strings such as { Authorization = "env:HOOK_LOGIN" }',
     ),
-    "name-twice": (NTFY + NTFY, '[[notify]] #2 (ntfy): the name "ntfy" is taken by [[notify]] #1; set "name"'),
+    "name-twice": (NTFY + NTFY, '[[notify]] #2 (ntfy): [[notify]] #1 already uses the name "ntfy"; set "name"'),
     "token-and-user": (
         NTFY + 'token = "env:A"\nuser = "ann"\npassword = "env:B"',
         '[[notify]] #1 (ntfy): "token" is enough to log in; remove "user" and "password"',
@@ -102,11 +100,11 @@ MISTAKES = {
     ),
     "unknown-run": (
         '[[run]]\nname = "video-2b"\n' + NTFY + 'runs = ["video-2c"]',
-        '[[notify]] #1 (ntfy): "runs" has "video-2c", but there is no such run; did you mean "video-2b"?',
+        '[[notify]] #1 (ntfy): "runs" has "video-2c", which is not a run; did you mean "video-2b"?',
     ),
     "nobody-at-once": (
         NTFY + 'after = "5m"\n' + HOOK + "fallback = true",
-        'every [[notify]] waits ("fallback" or "after"); at least one channel must be notified at once',
+        'every [[notify]] has "fallback" or "after"; at least one must have neither, to notify at once',
     ),
 }
 
@@ -124,7 +122,7 @@ def test_a_mistake_has_its_own_sentence(text: str, problem: str) -> None:
 def test_a_rule_that_is_not_there_is_reported_with_the_nearest() -> None:
     (problem,) = problems(NTFY + 'rules = ["gpu-hto"]')
     assert problem == (
-        'trainmon.toml: [[notify]] #1 (ntfy): "rules" has "gpu-hto", but there is no such rule; did you mean "gpu-hot"?'
+        'trainmon.toml: [[notify]] #1 (ntfy): "rules" has "gpu-hto", which is not a rule; did you mean "gpu-hot"?'
     )
 
 
@@ -151,7 +149,7 @@ def test_a_secret_is_from_the_environment_a_file_or_the_config(tmp_path: Path) -
         (b" \n", "names a file that is empty"),
         (b"\xff\xfe", "names a file that is not text"),
         (b"x" * 70_000, "names a file that is too large for a secret"),
-        (b"hunter2\nhunter3", "contains control characters; a secret is one line"),
+        (b"hunter2\nhunter3", "contains control characters; a secret must be one line"),
     ],
 )
 def test_a_file_that_holds_no_secret_is_refused_with_a_message(

@@ -108,7 +108,7 @@ def test_rules_say_themselves_whether_one_look_proves_what_they_find() -> None:
 def test_the_table_begins_with_the_alerts() -> None:
     text = list(lines(alarmed()))
 
-    assert text[2].split() == ["SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "DETAILS,", "DELIVERY"]
+    assert text[2].split() == ["SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DETAILS,", "DELIVERY"]
     assert "critical" in text[3]
     assert "run-hung" in text[3]
     assert any("ack ana; phone sent" in line for line in text)

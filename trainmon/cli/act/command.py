@@ -30,19 +30,25 @@ def _switch(kind: str) -> Decorator:
 
 
 ACTS = (
-    ActCommand("save", "RUN...", "Ask runs to save a checkpoint: create their save switch."),
-    ActCommand("kill", "RUN...", "Ask runs to save and exit: create their kill switch, which stays armed."),
+    ActCommand("save", "RUN...", "Ask runs to save a checkpoint: create their save switch file."),
+    ActCommand(
+        "kill", "RUN...", "Ask runs to save and exit: create their kill switch file. It stays armed until removed."
+    ),
     ActCommand("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
     ActCommand("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
-    ActCommand("requeue", "RUN|JOB...", "End jobs and start them again: scontrol requeue Incomplete."),
-    ActCommand("cancel", "RUN|JOB...", "Cancel jobs: scancel."),
-    ActCommand("hold", "RUN|JOB...", "Hold waiting jobs: scontrol hold."),
-    ActCommand("release", "RUN|JOB...", "Release held jobs: scontrol release."),
-    ActCommand("signal", "RUN|JOB... [SIGNAL]", "Send a signal to trainers that save on it. The default is USR1."),
+    ActCommand("requeue", "RUN|JOB...", "Stop jobs and put them back into the queue (scontrol requeue Incomplete)."),
+    ActCommand("cancel", "RUN|JOB...", "Cancel jobs (scancel)."),
+    ActCommand("hold", "RUN|JOB...", "Hold waiting jobs (scontrol hold)."),
+    ActCommand("release", "RUN|JOB...", "Release held jobs (scontrol release)."),
+    ActCommand(
+        "signal",
+        "RUN|JOB... [SIGNAL]",
+        "Send a signal to trainers that save a checkpoint when they receive it. The default is USR1.",
+    ),
     ActCommand(
         "queue",
         "RUN...",
-        "Submit the scripts of runs once more, behind their current jobs: sbatch.",
+        "Submit the scripts of runs again (sbatch). The new jobs start after the present ones.",
         (
             click.option(
                 "--count",
@@ -50,20 +56,20 @@ ACTS = (
                 metavar="N",
                 default=1,
                 show_default=True,
-                help="How many jobs to submit.",
+                help="The number of jobs to submit.",
             ),
         ),
     ),
     ActCommand(
         "exclude",
         "NODE...",
-        "Keep waiting jobs off nodes, and drain the nodes if Slurm permits you to.",
+        "Exclude nodes from waiting jobs, and drain the nodes if you have permission.",
         (click.option("--run", metavar="RUN", help="Only the jobs of this run. Without it: all your jobs."),),
     ),
 )
 
 EXITS = """Exit status: 0 done, 1 failed or without the expected effect, 2 a usage or config error,
-3 nothing could be read or the result is unknown, 4 refused."""
+3 no data or an unknown result, 4 refused or not confirmed."""
 
 
 def command(verb: str) -> click.Command:
@@ -91,15 +97,15 @@ COMMON: tuple[Decorator, ...] = (
         callback=read_duration,
         metavar="DURATION",
         default=None,
-        help="Wait up to this long for the result: the file consumed, a checkpoint committed, the job started again. "
+        help="The maximum wait for the result: the switch file consumed, a checkpoint committed or the job restarted. "
         "[default: until the first effect, at most 8s]",
     ),
     click.option(
-        "--why", metavar="TEXT", default="", help="The reason. It is saved in the switch file and in the ledger."
+        "--why", metavar="TEXT", default="", help="The reason. It is written to the switch file and to the ledger."
     ),
-    click.option("--typed", metavar="ID", help="The job id, if the plan asks you to type it; for use with --yes."),
-    click.option("--yes", is_flag=True, help="Skip the confirmation, but not the checks."),
-    click.option("--dry-run", is_flag=True, help="Only print the plan."),
+    click.option("--typed", metavar="ID", help="With --yes: the job id, if the plan requires you to type it."),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation. The safety checks still run."),
+    click.option("--dry-run", is_flag=True, help="Print the plan and do nothing."),
     click.option("--read-only", is_flag=True, help="Refuse the action, like a read-only dashboard."),
 )
 """Options of every verb, the last first."""

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 MAX_ACTIONS = 10_000
 """The most actions that are read: more than a person does in 90 days."""
 
-HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
+HEAD = ("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS")
 
 
 @click.command("actions")
 @click.argument("subject", required=False, metavar="[RUN|JOB]")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per action.")
 @click.option(
-    "--log", "wants_log", is_flag=True, help="Print the end of the log that was saved before the newest action."
+    "--log", "wants_log", is_flag=True, help="Print the end of the job log that was saved before the newest action."
 )
 @click.option(
     "--since",
@@ -33,7 +33,7 @@ HEAD = ("WHEN", "WHAT", "OF", "WHO", "STATUS", "OUTCOME", "THEN")
     metavar="DURATION",
     default="7d",
     show_default=True,
-    help="List the actions of this period until now.",
+    help="List the actions of this last period.",
 )
 def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """List the actions that were requested on this machine, the newest last.
@@ -59,12 +59,12 @@ def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -
     if records:
         click.echo(plain("\n".join(lines(records))))
     else:
-        click.echo(plain(f"no action{f' of {subject}' if subject else ''} in that time"), err=True)
+        click.echo(plain(f"no actions{f' on {subject}' if subject else ''} in this period"), err=True)
     return 0
 
 
 def print_log(directory: Path, records: Sequence[Record]) -> int:
-    """The log's end that was kept for the newest action that has one."""
+    """The end of the log that was saved for the newest action that has one."""
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import action_texts
 
@@ -74,7 +74,7 @@ def print_log(directory: Path, records: Sequence[Record]) -> int:
             click.echo(plain(f"{kept.host}:{kept.path} before: {record.action.title}, {at}"), err=True)
             click.echo(plain(kept.text))
             return 0
-    click.echo("no log was kept for these actions", err=True)
+    click.echo("no log was saved for these actions", err=True)
     return 3
 
 

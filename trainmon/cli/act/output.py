@@ -53,7 +53,7 @@ def lines(plan: Plan) -> Iterator[str]:
     for refusal in plan.refusals:
         yield from refused(refusal)
     if not (plan.actions or plan.refusals or plan.choices):
-        yield "There is nothing to do."
+        yield "Nothing to do."
 
 
 def refused(refusal: Refusal) -> Iterator[str]:
@@ -80,9 +80,9 @@ def _action(action: Action) -> Iterator[str]:
     facts = list(action.facts)
     match action.operation:
         case CreateFile(text=text):
-            facts.append(("its line", text))
+            facts.append(("content", text))
         case Execute(login_shell=True):
-            facts.append(("how", "in a login shell, for its modules"))
+            facts.append(("how", "in a login shell, so that its modules are loaded"))
     kept = (log for log in (action.keep_log, action.keep_errors) if log)
     facts += [("first", f"the end of {log} is copied to the ledger") for log in kept]
     facts += [("" if number else "then", in_commands(text)) for number, text in enumerate(action.consequences)]

@@ -152,21 +152,21 @@ def _request(state: State, verb: Verb, args: tuple[str, ...], options: Options) 
 def confirm(plan: Plan, options: Options) -> str | None:
     """Ask the person at this terminal to confirm. None means yes; else the text says why nothing was done."""
     if plan.typed is not None and options.typed is not None and options.typed != plan.typed:
-        return f"nothing was done: --typed {options.typed} is not {plan.typed}"
+        return f"nothing was done: --typed is {options.typed}, but the plan requires {plan.typed}"
     is_typed = plan.typed is None or options.typed == plan.typed
     if options.yes and is_typed:
         return None
     if not sys.stdin.isatty():
         if not options.yes:
-            return "nothing was done: there is no terminal to confirm on; --yes skips the question"
-        return f"nothing was done: {plan.because}; to go on without asking: --yes --typed {plan.typed}"
+            return "nothing was done: there is no terminal to confirm on; to go on without confirmation: --yes"
+        return f"nothing was done: {plan.because}; to go on without confirmation: --yes --typed {plan.typed}"
     try:
         if is_typed:
-            many = f" all {len(plan.actions)}" if len(plan.actions) > 1 else ""
-            is_confirmed = read_line(f"Do{many or ' this'}? [y/N] ").strip().lower() in ("y", "yes")
+            many = f" with all {len(plan.actions)} actions" if len(plan.actions) > 1 else ""
+            is_confirmed = read_line(f"Proceed{many}? [y/N] ").strip().lower() in ("y", "yes")
         else:
             print_error(plan.because)
-            is_confirmed = read_line(f"Type {plan.typed} to go on: ").strip() == plan.typed
+            is_confirmed = read_line(f"Type {plan.typed} to confirm: ").strip() == plan.typed
     except EOFError:
         is_confirmed = False
     return None if is_confirmed else "nothing was done"

@@ -37,7 +37,7 @@ def split_signal(args: tuple[str, ...], state: State) -> tuple[tuple[str, ...], 
         return args, None
     if name in NUMBERS or f"SIG{name}" in signal.Signals.__members__:
         return tuple(before), name
-    raise NotFound(f"no signal and no run is called {quoted(last)}{did_you_mean(name, list(NUMBERS))}", hint=SIGNALS)
+    raise NotFound(f"no signal or run is named {quoted(last)}{did_you_mean(name, list(NUMBERS))}", hint=SIGNALS)
 
 
 def resolve(verb: Verb, args: tuple[str, ...], state: State) -> tuple[str, ...]:
@@ -64,9 +64,9 @@ def _run_or_job(verb: Verb, arg: str, state: State) -> str:
         hint = _runs(state)
         if takes_jobs:
             ids = ", ".join(job.id for job in _present([job for job in state.jobs.values() if job.name == arg])[:8])
-            hint += "; a job is named by its id" + (f": {ids}" if ids else "")
-        what = "run and no job" if takes_jobs else "run"
-        raise NotFound(f"no {what} {quoted(arg)}{did_you_mean(arg, list(state.runs))}", hint=hint)
+            hint += "; specify a job by its id" + (f": {ids}" if ids else "")
+        what = "run or job" if takes_jobs else "run"
+        raise NotFound(f"no {what} is named {quoted(arg)}{did_you_mean(arg, list(state.runs))}", hint=hint)
     job = _job(named["cluster"], named["id"], arg, state)
     if named["component"] is not None and job in state.jobs and not state.jobs[job].components:
         raise NotFound(f"job {named['id']} is not heterogeneous: it has no component +{named['component']}")
@@ -84,7 +84,7 @@ def _runs(state: State) -> str:
 def _job(cluster: str | None, number: str, arg: str, state: State) -> str:
     """The key of the one job that is meant. If there is one Slurm, it may be a job that no queue lists."""
     if cluster is not None and cluster not in state.clusters:
-        raise NotFound(f"job {arg}: no cluster {quoted(cluster)}{did_you_mean(cluster, state.clusters)}")
+        raise NotFound(f"job {arg}: unknown cluster {quoted(cluster)}{did_you_mean(cluster, state.clusters)}")
     jobs = [job for job in state.jobs.values() if cluster in (None, job.cluster)]
     exact = [job for job in jobs if number in (job.id, job.target, job.key.partition("/")[2])]
     found = _present(exact) or _present([job for job in jobs if str(job.array) == number])
@@ -92,11 +92,11 @@ def _job(cluster: str | None, number: str, arg: str, state: State) -> str:
     found = found or _present([job for job in jobs if job.has_number(number)])
     if len(found) > 1:
         several = "is an array" if len({job.cluster for job in found}) == 1 else "is in several clusters"
-        raise NotFound(f"{arg} {several}: name one of {', '.join(job.key for job in found[:8])}")
+        raise NotFound(f"job {arg} {several}: specify one of {', '.join(job.key for job in found[:8])}")
     clusters = [name for name in state.clusters if f"slurm:{name}" in state.sources] if cluster is None else [cluster]
     if found or len(clusters) == 1:
         return found[0].key if found else f"{clusters[0]}/{number}"
-    raise NotFound(f"no job {arg} is in any queue", hint=f"name it with its cluster: CLUSTER/{number}")
+    raise NotFound(f"job {arg} is in no queue", hint=f"specify its cluster: CLUSTER/{number}")
 
 
 def _present(jobs: list[Job]) -> list[Job]:

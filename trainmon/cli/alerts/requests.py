@@ -22,13 +22,13 @@ RESULT_TIMEOUT: Seconds = 5.0
 
 POLL_PERIOD: Seconds = 0.1
 
-by_option = click.option("--by", metavar="NAME", help="The name of the person. [default: you]")
+by_option = click.option("--by", metavar="NAME", help="Your name, as others see it. [default: your user name]")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 
 
 @click.command("ack")
 @click.argument("alert", metavar="ALERT")
-@click.option("--why", default="", metavar="TEXT", help="What you will do about it.")
+@click.option("--why", default="", metavar="TEXT", help="What you are doing about it.")
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 @by_option
 @json_option
@@ -36,7 +36,7 @@ def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
     of the id, or its subject.
 
-    Exit status: 0 done or recorded, 2 no such alert, 3 the ledger cannot be written.
+    Exit status: 0 done, or recorded for the next monitor, 2 no such alert, 3 the ledger cannot be written.
     """
     from trainmon.model import AlertRequest
 
@@ -53,8 +53,10 @@ def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
 @click.option("--rule", metavar="RULE", help="Match alerts of this rule.")
 @click.option("--run", metavar="RUN", help="Match alerts of this run.")
 @click.option("--node", metavar="NODE", help="Match alerts of this node.")
-@click.option("--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="How long: 1h, 2d.")
-@click.option("--why", default="", metavar="TEXT", help="The reason, which is shown with the muted alerts.")
+@click.option(
+    "--for", "lasts", callback=read_duration, required=True, metavar="DURATION", help="The duration, such as 1h or 2d."
+)
+@click.option("--why", default="", metavar="TEXT", help="The reason. Everybody sees it.")
 @by_option
 @json_option
 def mute(
@@ -70,13 +72,14 @@ def mute(
     """Stop the notifications of an alert, rule, run or node for a while. Muted alerts are still shown. SUBJECT is the
     id or the subject of an alert, as `status` shows them. All given conditions must match.
 
-    Exit status: 0 done or recorded, 2 a usage error, 3 the ledger cannot be written.
+    Exit status: 0 done, or recorded for the next monitor, 2 a usage error, 3 the ledger cannot be
+    written.
     """
     from trainmon.alerting.rules import RULES
     from trainmon.model import AlertRequest, Silence
 
     if not any((subject, rule, run, node)):
-        raise click.UsageError("name what to mute: SUBJECT, --rule, --run or --node")
+        raise click.UsageError("specify what to mute: SUBJECT, --rule, --run or --node")
     if rule is not None:
         check_name("rule", rule, [known.name for known in RULES], "rules")
     present = read()
@@ -93,7 +96,9 @@ def mute(
     about = " ".join(text for text in (rule, subject, run and f"run {run}", node and f"node {node}") if text)
     until = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(silence.until))
     request = AlertRequest(verb="mute", at=now, by=silence.by, silence=silence, why=why, via="command")
-    return submit(request, as_json=as_json, done=f"muted until {until}: {about} (trainmon-tui unmute {silence.id})")
+    return submit(
+        request, as_json=as_json, done=f"muted until {until}: {about} (to undo: trainmon-tui unmute {silence.id})"
+    )
 
 
 @click.command("unmute")
@@ -103,7 +108,7 @@ def mute(
 def unmute(silence: str, by: str | None, as_json: bool) -> int:
     """Remove a mute. `mute` prints its ID, and `status` lists it.
 
-    Exit status: 0 done or recorded, 2 no such mute, 3 the ledger cannot be written.
+    Exit status: 0 done, or recorded for the next monitor, 2 no such mute, 3 the ledger cannot be written.
     """
     from trainmon.model import AlertRequest
 
@@ -150,7 +155,7 @@ def find_alert(alerts: Sequence[Alert], word: str) -> Alert:
     found = found or [alert for alert in is_open if word == alert.subject or (alert.id.startswith(word) and word)]
     if len(found) > 1:
         listed = ", ".join(f"{alert.id} ({alert.rule})" for alert in found[:5])
-        raise click.UsageError(f"{quoted(word)} may be {listed}")
+        raise click.UsageError(f"{quoted(word)} matches several alerts: {listed}")
     if not found:
         check_name("open alert", word, [name for alert in is_open for name in (alert.id, alert.subject)], "status")
     return found[0]
@@ -191,7 +196,7 @@ def submit(request: AlertRequest, *, as_json: bool, done: str) -> int:
 
         click.echo(json.dumps(answer(request, number, is_done), ensure_ascii=False))
     else:
-        click.echo(done if is_done else f"{done}: recorded; it takes effect when a monitor runs")
+        click.echo(done if is_done else f"recorded, takes effect when a monitor runs: {done}")
     return 0
 
 

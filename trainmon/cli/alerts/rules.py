@@ -14,7 +14,7 @@ from trainmon.cli.options import config_option
 if TYPE_CHECKING:
     from trainmon.alerting.rules import Rule
 
-HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
+HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "CHANGED SETTINGS", "DESCRIPTION")
 
 
 @click.command("rules")
@@ -22,7 +22,7 @@ HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "OVERRIDES", "DESCRIPTION")
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per rule.")
 def command(rule: str | None, config: Path | None, as_json: bool) -> int:
-    """List the rules as the config sets them, or all settings of one RULE.
+    """List all rules with the settings of the config, or every setting of one RULE.
 
     Exit status: 0 listed, 2 a usage or config error.
     """

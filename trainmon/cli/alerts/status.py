@@ -24,18 +24,18 @@ MAX_AGE_BY_CRON: Seconds = 15 * 60.0
 
 UNWRITTEN = "is the ledger's disk full or hanging? See the log of that program"
 
-HEAD = ("ID", "SEVERITY", "PHASE", "SINCE", "RULE", "SUMMARY", "DELIVERY")
+HEAD = ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY")
 
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(as_json: bool) -> int:
-    """Show which program monitors, its last check, source and channel health, and open alerts.
+    """Show which monitor runs, its last check, the health of sources and channels, and open alerts.
 
     Times are in the time zone of this machine.
 
-    Exit status: 0 well, 1 a critical alert fires (after `--once`, also if it is pending, as for `snapshot`), 2 a usage
-    error, 3 no recent check, or the ledger cannot be read.
+    Exit status: 0 no critical alert, 1 a critical alert fires (after `--once` also one that is pending, as for
+    `snapshot`), 2 a usage error, 3 no recent check, or the ledger cannot be read.
     """
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import alerts_now
@@ -125,7 +125,7 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
         yield "a monitor runs" if found.is_locked else "no monitor runs"
     else:
         checked = f"last check {ago(now - note.last_tick_at)} ago" if note.last_tick_at is not None else "no check yet"
-        since = f"since {_clock(note.started_at)}" if found.leader.is_held else "gone"
+        since = f"running since {_clock(note.started_at)}" if found.leader.is_held else "ended"
         program = f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host})"
         yield clean(f"{program}, {since}; {checked}")
     trouble = stale(found, now) or (note.words if note is not None else None)
@@ -140,8 +140,8 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
         yield clean(f"channel {channel.name} ({channel.type}) {state}{sent}{why}")
     outbox = found.outbox
     oldest = f", the oldest for {ago(now - outbox.oldest_at)}" if outbox.oldest_at is not None else ""
-    queued = f"{outbox.waiting} queued{oldest}" if outbox.waiting else "nothing queued"
-    yield f"outbox: {queued}" + (f"; {outbox.dead} dropped within a day" if outbox.waiting or outbox.dead else "")
+    queued = f"{outbox.waiting} queued{oldest}" if outbox.waiting else "no notification is queued"
+    yield f"outbox: {queued}" + (f"; {outbox.dead} dropped in the last 24 h" if outbox.waiting or outbox.dead else "")
     for silence in found.stored.silences:
         about = ", ".join(part for part in (silence.rule, silence.subject, silence.run, silence.node) if part)
         why = f": {silence.why}" if silence.why else ""
@@ -157,7 +157,7 @@ def _sources(sources: Sequence[SourceNote]) -> str:
     wrong = [source for source in sources if source.health in ("late", "down")]
     named = "; ".join(
         f"{source.name} {source.health}: "
-        + (source.error or ("silent" if source.seen_at is not None else "has not answered yet"))
+        + (source.error or ("silent" if source.seen_at is not None else "no answer yet"))
         for source in wrong[:5]
     )
     more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""

@@ -40,10 +40,10 @@ TIMEOUT: Seconds = 20.0
 MORE: Seconds = 10.0
 """After this additional time a channel has not answered."""
 
-FIX_SECRET = "fix the config, or set the variable or file that it names"
+FIX_SECRET = "fix the config, or provide the environment variable or the file that it names"
 FIX_CHANNEL = "fix its [[notify]] in the config"
 
-RECEIVED = "an accepted message may still not be delivered: check that it arrived"
+RECEIVED = "a service may accept a message and not deliver it: check that it arrived"
 
 
 def check_channels(settings: Settings, *, test: bool) -> Iterator[Row]:
@@ -82,7 +82,7 @@ def _in_parallel(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
     until = time.monotonic() + 2 * TIMEOUT + MORE
     for thread, sender, rows in zip(threads, made, found, strict=True):
         thread.join(max(0.0, until - time.monotonic()))
-        yield from rows or [Row("bad", "channel", sender.health.name, "no answer in time")]
+        yield from rows or [Row("bad", "channel", sender.health.name, f"no answer within {2 * TIMEOUT + MORE:g} s")]
 
 
 def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
@@ -122,7 +122,7 @@ def _dead_man_switch(settings: Settings, *, test: bool) -> Iterator[Row]:
     """The dead-man's switch. The test goes to its log, so that it does not count as a ping."""
     if settings.heartbeat.ping is None:
         return
-    text = "an address is set; --notify tests it"
+    text = "an address is set; check --notify tests it"
     try:
         ping = Ping("ping", resolve_secret(settings.heartbeat.ping, os.environ))
         if test:
@@ -135,8 +135,8 @@ def _dead_man_switch(settings: Settings, *, test: bool) -> Iterator[Row]:
         yield Row("bad", "heartbeat", "ping", error.message, "fix [heartbeat] ping in the config")
 
 
-START = "start it there; trainmon-tui service systemd|cron|slurm|tmux shows how"
-NO_DAEMON = "that machine sends no notifications: this dashboard sends them while it runs"
+START = "start the daemon there; trainmon-tui service systemd|cron|slurm|tmux prints how"
+NO_DAEMON = "no daemon runs there; a dashboard sends the notifications while it runs"
 
 
 def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there: bool) -> Iterator[Row]:
@@ -145,7 +145,12 @@ def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there
     if host is None:
         return
     if host in (local_hostname(), "localhost"):
-        yield Row("note", "daemon", host, "is this machine: the ledger finds a daemon here; [daemon] is not needed")
+        yield Row(
+            "note",
+            "daemon",
+            host,
+            "is this machine: remove [daemon]; a dashboard finds the daemon of its own machine in the ledger",
+        )
         return
     connection = DaemonConnection(host, lambda _: None, ask_on_terminal if is_person_there else None, ssh_config)
     with contextlib.closing(connection):

@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 @hosts_argument
 @config_option
 @ssh_config_option
-@click.option("--headless", is_flag=True, help="Never prompt, and do not use the SSH agent of this login session.")
-@click.option("--notify", is_flag=True, help="Send a test through every channel, and show the answers.")
+@click.option(
+    "--headless",
+    is_flag=True,
+    help="Never prompt, and do not use the SSH agent of this login session: the daemon has neither.",
+)
+@click.option("--notify", is_flag=True, help="Send a test notification on every channel, and show the response.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
     """Check the config, and test every host, Slurm, path, W&B run and channel that it names.
 
-    Exit status: 0 no problem, 2 the config has mistakes, 3 a test failed.
+    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Slurm, a path,
+    W&B or a channel.
     """
     from trainmon.cli.check.alerting import check_channels, check_daemon
     from trainmon.cli.check.hosts import check_hosts
@@ -46,8 +51,8 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         return 2
     print_rows(config_rows(settings, file))
     if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
-        text = "the SSH agent of this login session was not used: a service has none"
-        fix = "give the service its own key file without a passphrase: IdentityFile in ~/.ssh/config"
+        text = "the SSH agent of this login session was not used, because the daemon will not have it"
+        fix = "give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config"
         print_rows([Row("note", "agent", "", text, fix)])
     bad = 0
     is_person_there = not headless and sys.stdin.isatty()
@@ -58,7 +63,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
-    total = f"{counted(bad, 'problem')} to fix" if bad else "all is well"
+    total = f"{counted(bad, 'problem')} to fix" if bad else "no problems"
     click.echo(click.style(total, bold=True), color=_colour())
     return 3 if bad else 0
 
@@ -80,7 +85,7 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
         rows.append(Row("note", "config", "[ledger]", "copy_to is read, but not used by this version"))
     rows += [Row("note", "config", where, "read, but not used by this version") for where in families]
     kept = find_state_directory(os.environ)
-    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"kept in {kept.path}"))
+    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows

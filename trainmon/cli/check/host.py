@@ -69,7 +69,7 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
         if not is_here:
             yield Row("ok", host, "connection", "answers")
             yield Row("ok", host, "host key", "known")
-            text = "needs an interactive login: after a lost connection, the dashboard waits for you"
+            text = "needs an interactive login: the dashboard prompts you; the daemon cannot log in"
             yield Row("note", host, "login", text) if shell.prompted else Row("ok", host, "login", "no prompt")
         if check.spec is not None:
             yield from _probed(check, check.spec, shell)
@@ -91,8 +91,14 @@ def _resolved(check: HostCheck) -> Iterator[Row]:
         yield Row("bad", host, "settings", error.message, error.hint)
         return
     if settings.identity_agent not in (None, os.environ.get("SSH_AUTH_SOCK")):
-        text = f"needs the SSH agent at {settings.identity_agent}, also when nobody is logged in"
-        yield Row("note", host, "agent", text, "for --alerts-only use a key file without a passphrase: IdentityFile")
+        text = f"uses the SSH agent at {settings.identity_agent}: the daemon needs it even when nobody is logged in"
+        yield Row(
+            "note",
+            host,
+            "agent",
+            text,
+            "or give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config",
+        )
     if settings.proxy_jump:
         yield Row("ok", host, "name", f"{settings.hostname}, through {' and '.join(settings.proxy_jump)}")
     elif settings.proxy_command:
@@ -108,13 +114,13 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
     why: str | None
     try:
         found = resolver.call(query, RESOLVE_TIMEOUT)
-        return Row("ok", host, "name", f"{settings.hostname} is {found[0][4][0]}")
+        return Row("ok", host, "name", f"{settings.hostname} resolves to {found[0][4][0]}")
     except OSError as error:
         why = error.strerror
     except DeadlineExceeded:
-        why = f"no answer in {RESOLVE_TIMEOUT:g} s"
+        why = f"no answer within {RESOLVE_TIMEOUT:g} s"
     fix = f"set HostName for {host} in ~/.ssh/config, or fix the name in the config"
-    return Row("bad", host, "name", f"{settings.hostname} has no address: {why}", fix)
+    return Row("bad", host, "name", f"{settings.hostname} cannot be resolved: {why}", fix)
 
 
 def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
@@ -122,7 +128,7 @@ def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
     if is_login or is_host_key or requires_job(error):
         yield Row("ok", host, "connection", "answers")
     if requires_job(error):
-        yield Row("note", host, "login", f"{NEEDS_A_JOB}: it is watched while one of your jobs runs there")
+        yield Row("note", host, "login", f"{NEEDS_A_JOB}: the node is watched only while one of your jobs runs there")
         return
     if is_login:
         yield Row("ok", host, "host key", "known")
@@ -142,17 +148,18 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
         yield Row("bad", host, part, text)
     hello = output.hello
     if hello is None:
-        why = output.end or f"no output in {PROBE_TIMEOUT:g} s"
-        fix = f"try: ssh {host} {check.python} -V; login scripts must print nothing without a terminal"
+        why = output.end or f"no output within {PROBE_TIMEOUT:g} s"
+        fix = f"try: ssh {host} {check.python} -V; without a terminal, login scripts must print nothing"
         yield Row("bad", host, "probe", f"{why}: {output.stderr}" if output.stderr else why, fix)
         return
-    versions = (hello.probe, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}")
+    found = "no GPU driver" if hello.probe == "none" else hello.probe
+    versions = (found, hello.python and f"Python {hello.python}", hello.driver and f"driver {hello.driver}")
     yield Row("ok", host, "probe", ", ".join(part for part in versions if part))
     if hello.note:
         yield Row("note", host, "probe", hello.note)
     skew = hello.t - time.time() if hello.t > time.time() else min(0.0, hello.t - started)
     if abs(skew) > SKEW:
-        text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the local clock; ages use the local clock"
+        text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
         yield Row("note", host, "clock", text)
     yield from _gpus(host, output)
     yield from _files(host, spec, output)
@@ -181,14 +188,20 @@ def _files(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     for path in spec.disks:
         disk = output.disks.get(path)
         if disk is None or disk.state == "hung":
-            yield Row("bad", host, path, "does not answer", f"its server may be down; `df {path}` hangs there, too")
+            yield Row(
+                "bad",
+                host,
+                path,
+                "does not answer",
+                f"its file server may be down; if so, `df {path}` on {host} hangs as well",
+            )
         elif disk.state == "error":
             yield Row("bad", host, path, disk.error or "cannot be read", "fix the path in the config")
         else:
             yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
     if output.hello is not None and output.hello.python is None:
         for path in (*(log.pattern for log in spec.logs), *spec.switches):
-            yield Row("bad", host, path, "needs python3", "install it there, or set [cluster] python")
+            yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
         return
     for log in spec.logs:
         chunk = output.logs.get(log.id)
@@ -201,7 +214,7 @@ def _files(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
         switch = output.switches.get(path)
         if switch is None or switch.error or switch.exists is None:
             why = (switch.error if switch else None) or "cannot be read"
-            yield Row("bad", host, path, why, "its directory must exist and be enterable")
+            yield Row("bad", host, path, why, "its directory must exist, and you need x permission on it")
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
 
@@ -211,13 +224,19 @@ def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iter
     for query in queries:
         what = f"quota {query.path}"
         if query.parser == "du":
-            text = "check does not run du, because it reads the whole tree; it runs every 6 h at most"
+            text = "not tested: du reads the whole tree; the monitor runs it every 6 h at most"
             yield Row("note", host, what, text)
             continue
         try:
             quota = run_query(query, shell, SystemClock(), "", QUOTA_TIMEOUT)
         except TrainmonError as error:
-            yield Row("bad", host, what, error.message, error.hint or "run the command there by hand, and fix `quota`")
+            yield Row(
+                "bad",
+                host,
+                what,
+                error.message,
+                error.hint or "run its command on that host, and fix `quota` in the config",
+            )
             continue
         if quota.trouble is not None:
             yield Row("note", host, what, quota.trouble)
@@ -225,8 +244,10 @@ def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iter
             yield Row("note", host, what, "no quota is set")
         for one in quota.allowances:
             used = "?" if one.used_bytes is None else size(one.used_bytes)
-            text = f"{one.whose}: {used} of {'no limit' if one.hard_bytes is None else size(one.hard_bytes)}"
+            text = (
+                f"{one.whose}: {used} used, {'no limit' if one.hard_bytes is None else f'limit {size(one.hard_bytes)}'}"
+            )
             if one.used_inodes is not None:
-                files = "no limit" if one.hard_inodes is None else f"{one.hard_inodes:,}"
-                text += f", {one.used_inodes:,} files of {files}"
+                files = "no limit" if one.hard_inodes is None else f"limit {one.hard_inodes:,}"
+                text += f"; {one.used_inodes:,} files, {files}"
             yield Row("ok", host, what, text)

@@ -120,7 +120,7 @@ def _in_parallel(tasks: Sequence[Task], at_once: int, progress: Progress) -> Ite
     for number in range(min(at_once, len(tasks))):
         threading.Thread(target=_work, args=(tasks, waiting, done), name=f"check {number}", daemon=True).start()
     ready = {
-        number: [Row("bad", host, "check", f"not done after {HOST_TIMEOUT:g} s", f"try: ssh {host}")]
+        number: [Row("bad", host, "check", f"not finished after {HOST_TIMEOUT:g} s", f"try: ssh {host}")]
         for number, host in enumerate(hosts)
     }
     arrived: set[int] = set()
@@ -152,5 +152,5 @@ def _work(
         except Exception as error:  # a bug is one row: the other hosts are still checked
             log.exception("checking %s failed", check.host)
             why = f"{type(error).__name__}: {error}"
-            rows.append(Row("bad", check.host, "check", why, "a bug in trainmon-tui; see its log"))
+            rows.append(Row("bad", check.host, "check", why, "this is a bug in trainmon-tui; see its log"))
         done.put((number, rows))

@@ -40,15 +40,21 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTes
         yield FileTest(path, "-r", "readable", "missing or not readable", "create it, or ask for read permission")
     for run in runs:
         if run.script is not None:
-            yield FileTest(run.script, "-r", "readable", "missing or not readable", f"fix `script` of run {run.name}")
+            yield FileTest(
+                run.script,
+                "-r",
+                "readable",
+                "missing or not readable",
+                f"fix the `script` of run {run.name} in the config",
+            )
         if run.checkpoints is not None:
-            fix = "create it, or ask for permission to list and enter it"
+            fix = "create it, or ask for r and x permission"
             yield FileTest(run.checkpoints, "-d", "a directory", "missing or not a directory", fix)
-            yield FileTest(run.checkpoints, "-r", "can be listed", "is not readable", fix)
+            yield FileTest(run.checkpoints, "-r", "can be listed", "cannot be listed (no r permission)", fix)
             yield FileTest(run.checkpoints, "-x", "can be entered", "cannot be entered (no x permission)", fix)
     folders = [dirname(path) or "/" for run in runs for path in (run.kill_switch, run.save_switch) if path is not None]
     for folder in dict.fromkeys(folders):
-        fix = "create it, or ask for write permission: save and kill need it"
+        fix = "create it, or ask for write permission: the actions save and kill need it"
         yield FileTest(folder, "-w", "switch files can be created", "missing or not writable", fix)
 
 

@@ -16,10 +16,10 @@ from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 
 FIXES = {
-    "munge": "check there that munge runs and the clock is right: munge -n | unmunge",
-    "configuration": "set SLURM_CONF in the profile of that login, or correct `login`",
-    "silent": "run scontrol ping there to see whether its controller answers",
-    "absent": "name a `login` that has Slurm's commands, or remove `users`, `spares`, `job` and `script`",
+    "munge": "check on that host that munge runs and the clock is right: munge -n | unmunge",
+    "configuration": "set SLURM_CONF in your profile on that host, or fix `login` in the config",
+    "silent": "run scontrol ping on that host: it shows whether slurmctld answers",
+    "absent": "set `login` to a host that has Slurm's commands, or remove `users`, `spares`, `job` and `script`",
 }
 
 
@@ -54,7 +54,7 @@ def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
     known = {run.job or run.name for run in runs if run.user in (None, me)}
     names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
     if names:
-        yield Row("ok", host, "runs", f"{len(names)} found from your running jobs: {', '.join(names)}")
+        yield Row("ok", host, "runs", f"{len(names)} found in your running jobs: {', '.join(names)}")
     watched = [*(job for run in runs for job in jobs_of(run, jobs)), *(job for job in jobs if job.user == me)]
     check.nodes.extend(node for job in watched if holds_nodes(job) for node in job.nodes)
 
@@ -80,7 +80,7 @@ def _about(host: str, check: SlurmCheck, client: Client, me: str, jobs: Sequence
         return
     yield Row("ok", host, "Slurm", f"{found.version or 'unknown version'}, answers as {me}")
     yield Row("ok", host, "queue", f"{running} running, {waiting} waiting ({', '.join(check.users) or 'yours'})")
-    off = "off: Slurm shows how a job ended for a few minutes only"
+    off = "off: Slurm forgets how a job ended after a few minutes (MinJobAge)"
     yield Row("ok", host, "accounting", "on: sacct shows how jobs ended" if found.accounting else off)
     if not check.spares:
         return
@@ -107,8 +107,10 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
     else:
         name = run.job or run.name
         others = sorted({job.user for job in jobs if job.name == name and job.user != run.user})
-        whose = f" is {run.user}'s, only {', '.join(others)}'s: set its `user`" if others else " is in the queue"
-        yield Row("note", host, what, f"no job named {name}{whose}", "start it, or fix its `job`")
+        text, fix = f"no job named {name} is in the queue", "start the run, or fix its `job` in the config"
+        if others:
+            text, fix = f"no job named {name} belongs to {run.user}, but to {', '.join(others)}", "fix the run's `user`"
+        yield Row("note", host, what, text, fix)
 
 
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
@@ -120,8 +122,8 @@ def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
         return
     path = next((one.stdout for one in records if one.number == job.number), None)
     if path is None:
-        yield Row("note", host, "log", f"job {job.id} writes none", "name the run's `log`")
+        yield Row("note", host, "log", f"job {job.id} has no output file", "set the run's `log` in the config")
     else:
-        fix = f"its output must be on a disk that {host} sees; or name the run's `log`"
-        check = FileTest(path, "-r", f"followed: what job {job.id} prints", "cannot be read", fix)
+        fix = f"write its output to a disk that {host} mounts, or set the run's `log` in the config"
+        check = FileTest(path, "-r", f"followed: the output of job {job.id}", "cannot be read", fix)
         yield run_test(host, client.shell, check)

@@ -70,11 +70,11 @@ def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) 
     what = f"run {run.name}"
     group = active_run.read(spec, runs, None, now, stopped=False)
     if not runs:
-        fix = "it is found when it starts; if it has started, fix group, run, display or tags"
+        fix = "if its W&B run has started, fix group, run, display or tags; otherwise it is found when it starts"
         return Row("note", "W&B", what, f"{spec.project} exists; {group.why}", fix)
     active = [one for one in runs if one.id in group.active]
     if len(active) > 1:
-        return Row("note", "W&B", what, group.why, "end all but one, or give each its own [[run]]")
+        return Row("note", "W&B", what, group.why, "end all but one, or add a [[run]] for each")
     if active:
         beat = active[0].heartbeat_at
         heartbeat = f", heartbeat {duration(max(0.0, now - beat))} ago" if beat is not None else ""

@@ -17,7 +17,7 @@ from trainmon import __version__
 from trainmon.cli.snapshot.command import first_full_state, requested_sources
 from trainmon.config import Settings
 from trainmon.engine.snapshot import exit_status
-from trainmon.lib import ConfigError, Instant, Seconds
+from trainmon.lib import ConfigError, Instant, Seconds, counted
 from trainmon.model import State
 from trainmon.runtime.alert_service import caveats
 from trainmon.runtime.event_log import changes, log_event, log_to_stderr
@@ -63,7 +63,7 @@ def forget_agent() -> None:
     """Stop using the agent of a login session: it ends with the session. An agent that ssh's own config names
     (IdentityAgent) stays."""
     if os.environ.pop("SSH_AUTH_SOCK", ""):
-        words = "SSH_AUTH_SOCK is not used: the agent ends with its login session"
+        words = "SSH_AUTH_SOCK is not used: the SSH agent ends with its login session"
         log_event("agent", logging.WARNING, words=words, try_="trainmon-tui check --headless")
 
 
@@ -73,9 +73,9 @@ def status_line(state: State) -> str:
     firing = [alert.severity for alert in state.alerts.values() if alert.is_firing]
     queued = sum(channel.waiting for channel in state.channels.values())
     parts = [f"{health.count('ok')} of {len(health)} sources answer"]
-    parts.append(f"{len(firing)} alerts, {firing.count('critical')} critical" if firing else "no alerts")
+    parts.append(f"{counted(len(firing), 'alert')}, {firing.count('critical')} critical" if firing else "no alerts")
     if queued:
-        parts.append(f"{queued} messages queued")
+        parts.append(f"{counted(queued, 'notification')} queued")
     if state.leadership.holder in ("other", "daemon"):
         parts.append(f"standby: {state.leadership.where or 'another program'} sends the notifications")
     return "; ".join(parts)

@@ -16,9 +16,9 @@ from trainmon.cli.options import config_option, ssh_config_option
 UNIT = """\
 # Save as ~/.config/systemd/user/trainmon.service, then:
 #     systemctl --user daemon-reload && systemctl --user enable --now trainmon
-#     loginctl enable-linger "$USER"      # without it, it ends when you log out; if the site forbids it: service cron
+#     loginctl enable-linger "$USER"      # keeps it running after you log out; if forbidden: service cron
 # journalctl --user -u trainmon -f shows its log; systemctl --user reload trainmon reloads the config.
-# Secrets that the config takes from the environment: NAME=value lines in ~/.config/trainmon-tui/environment, mode 600.
+# For "env:NAME" secrets, write NAME=value lines to ~/.config/trainmon-tui/environment (mode 600).
 
 [Unit]
 Description=trainmon-tui: alerts of training runs
@@ -31,12 +31,12 @@ ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=always
 RestartSec=5
-# Fed only after all rules were evaluated.
+# The daemon feeds the watchdog only after it has evaluated all rules.
 WatchdogSec=120
 TimeoutStartSec=90
 TimeoutStopSec=20
 KillMode=mixed
-# Includes the child process of the W&B client.
+# This limit includes the child process of the W&B client.
 MemoryMax=1G
 Nice=10
 EnvironmentFile=-%h/.config/trainmon-tui/environment
@@ -49,25 +49,25 @@ WantedBy=default.target
 """
 
 CRONTAB = """\
-# For `crontab -e`, if you have no systemd of your own. Use one of the two; prefer the first.
-# Secrets that the config takes from the environment: NAME=value lines at the top of the crontab, or "file:/path".
+# For `crontab -e`, if there is no systemd user manager. Use one of the two variants. Prefer the first.
+# For secrets of the form "env:NAME", write NAME=value lines at the top of the crontab, or use "file:/path".
 
-# 1. It runs all the time. If it dies, it is started again within five minutes.
+# 1. The daemon runs all the time. If it dies, cron restarts it within five minutes.
 @reboot {guarded} >/dev/null 2>&1
 */5 * * * * {guarded} >/dev/null 2>&1
 
-# 2. No process stays: one check every five minutes. A rule with a `for` needs two checks. An acknowledgement from a
-#    phone waits for the next check.
+# 2. There is no permanent process, but one check every five minutes. A rule with a `for` needs two checks to fire.
+#    An acknowledgement from a phone takes effect at the next check.
 #*/5 * * * * {once}
 """
 
 JOB = """\
 #!/bin/bash
 # Save as trainmon.slurm, then: sbatch trainmon.slurm
-# Each job submits the next one when it starts, and that one waits until it ends: the monitoring survives a time limit
-# and a lost node. To stop it: scancel --name=trainmon-alerts --user="$USER"
-# The next job may run on another node. It knows what was sent only if its state directory is shared, such as
-# XDG_STATE_HOME="$HOME/.local/state" on a shared home. Use a CPU partition with a long time limit.
+# Each job submits the next one when it starts. The next job waits until this one ends. So the monitoring goes on after
+# a time limit or a node failure. To stop it: scancel --name=trainmon-alerts --user="$USER"
+# The next job may run on another node. It knows which notifications were sent only if the state directory is shared:
+# for example, set XDG_STATE_HOME="$HOME/.local/state" on a shared home. Use a CPU partition with a long time limit.
 #SBATCH --job-name=trainmon-alerts
 #SBATCH --dependency=singleton
 #SBATCH --ntasks=1
@@ -82,7 +82,7 @@ JOB = """\
 waiting() { squeue --noheader --user="$(id -un)" --name=trainmon-alerts --states=PENDING; }
 [ -n "$(waiting)" ] || sbatch "$0" || echo "trainmon: the next job could not be queued" >&2
 
-# Near its time limit, or cancelled. If the next job follows, no notification says that the monitoring ends.
+# Runs near the time limit, and on scancel. If the next job waits, no notification says that the monitoring ends.
 leave() {
     ended=1
     if [ -n "$(waiting)" ]; then kill -USR1 "$daemon"; else kill -TERM "$daemon"; fi
@@ -92,16 +92,16 @@ trap leave TERM
 while [ -z "$ended" ]; do
     {command} &
     daemon=$!
-    # A signal ends `wait` before the daemon has sent what it must.
+    # A signal ends `wait` before the daemon has sent its queued notifications.
     while kill -0 "$daemon" 2>/dev/null; do wait "$daemon"; done
     [ -n "$ended" ] || { sleep 10 & wait $!; }
 done
 """
 
 TMUX = """\
-# If neither systemd, cron nor a Slurm job is possible. Run it again after a reboot of this machine.
+# Use this only if systemd, cron and a Slurm job are all impossible. Run it again after each reboot of this machine.
 tmux new-session -d -s trainmon {loop}
-# To see it: tmux attach -t trainmon; detach with Ctrl-b d.
+# To see its log: tmux attach -t trainmon. To detach: Ctrl-b d.
 """
 
 LOCK = '"$HOME/.trainmon-alerts.lock"'
@@ -144,8 +144,9 @@ TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
 @config_option
 @ssh_config_option
 def command(kind: str, config: Path | None, ssh_config: Path | None) -> int:
-    """Print how to keep `--alerts-only` running: a systemd unit, crontab lines, a Slurm job that submits the next one,
-    or a tmux command. Comments in it say how to install it.
+    """Print a systemd unit, crontab lines, a Slurm job script or a tmux command that keeps `--alerts-only` running.
+
+    Its comments explain how to install it.
 
     Exit status: 0 printed, 2 a usage or config error.
     """

@@ -25,11 +25,15 @@ SHOWN = 20
 
 @click.command("init")
 @hosts_argument
-@click.option("--login", help="The host where shared files are read. [default: the HOST with such a name]")
-@click.option("--name", default="main", show_default=True, help="The name of the cluster.")
+@click.option(
+    "--login", metavar="HOST",
+    help="The host where shared files are read and Slurm is queried. [default: the first HOST with login, head, front, "
+    "submit or access in its name]",
+)  # fmt: skip
+@click.option("--name", metavar="NAME", default="main", show_default=True, help="The name of the cluster.")
 @click.option(
     "--output", type=click.Path(path_type=Path), default="trainmon.toml", show_default=True, metavar="FILE",
-    help="The file to write; - prints it.",
+    help="The file to write. - prints it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("--offline", is_flag=True, help="Do not query Slurm or W&B.")
@@ -46,8 +50,9 @@ def command(
     """Write a commented trainmon.toml for HOSTs.
 
     HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
-    queries Slurm on the login host, or on this machine, for its nodes and your running jobs. If this machine has a W&B
-    key, it queries W&B for your teams. Without HOSTs and without Slurm, it offers the names in ~/.ssh/config.
+    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on
+    this machine, it queries W&B for your account. Without HOSTs and without Slurm, it lists the names in
+    ~/.ssh/config and asks which to watch.
     """
     from trainmon.config import FILE_NAME, why_not_trusted
 
@@ -84,11 +89,11 @@ def _prompt_for_hosts() -> tuple[str, ...]:
     known = [clean(host) for host in known_hosts_by_name(Path.home() / ".ssh" / "config")]
     shown = " ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
     if not sys.stdin.isatty():
-        offer = f"; ~/.ssh/config knows {shown}" if known else ""
-        raise click.UsageError(f"name the hosts: trainmon-tui init login1 'gpu-[001-004]'{offer}")
-    click.echo(f"~/.ssh/config knows: {shown}" if known else "~/.ssh/config names no hosts", err=True)
+        offer = f"; ~/.ssh/config lists {shown}" if known else ""
+        raise click.UsageError(f"specify the hosts, such as: trainmon-tui init login1 'gpu-[001-004]'{offer}")
+    click.echo(f"~/.ssh/config lists: {shown}" if known else "~/.ssh/config lists no hosts", err=True)
     try:
-        answer = read_line("Hosts to watch, as above or Slurm host lists (empty: this machine): ")
+        answer = read_line("Hosts to watch: names as above, or Slurm host lists (empty: this machine): ")
     except EOFError as error:
         raise click.Abort from error
     return tuple(answer.split())
@@ -108,7 +113,7 @@ def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | No
         return query_slurm(login, ssh_config, ask_on_terminal if sys.stdin.isatty() else None)
     except TrainmonError as error:
         if login is not None:
-            click.echo(f"Slurm was not queried: {clean(str(error))}", err=True)
+            click.echo(f"Slurm could not be queried: {clean(str(error))}", err=True)
         return None
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 TEXT = """\
-# What trainmon-tui watches. Every setting: docs/configuration.md. `trainmon-tui check` tests all that it names.
-# Durations are written "2s", "15m", "1h30m"; hosts as ssh knows them, or as Slurm host lists.
+# The config of trainmon-tui. docs/configuration.md lists all settings. `trainmon-tui check` tests this file.
+# A duration is written "2s", "15m" or "1h30m". A host is a name that ssh knows, or a Slurm host list.
 
 # read_only = true              # refuse every action
 
@@ -26,38 +26,37 @@ TEXT = """\
 name = {name}
 {login}
 {nodes}
-# users = [{user}]              # whose jobs are watched; absent: your own
+# users = {users:<22}# the users whose jobs are watched; default: you
 # slurm_every = "30s"           # the polling period of Slurm
-# spares = 2                    # healthy idle nodes wanted
+# spares = 2                    # the number of healthy idle nodes that you want in reserve
 # every = "2s"                  # the sampling period of GPUs and hosts
-# python = "python3"            # the interpreter on the nodes
+# python = "python3"            # the Python interpreter on the nodes
 # connect = {{ at_once = 8, timeout = "10s" }}
 
 # [wandb]
-# every = "60s"                 # the polling period{account}
+# every = "60s"                 # the polling period of W&B{account}
 
-{runs}# A training run. Its step, loss and speed are read from its log. Your running jobs are found automatically; an
-# entry adds settings to them.
+{runs}# A training run. Its step, loss and speed are read from its log. Your running jobs are found automatically.
+# A [[run]] adds settings to one of them.
 # [[run]]
 # name = "my-run"
 # job = "my-run"                                # the name of its Slurm jobs
-# user = "me"                                   # the owner of these jobs; absent: you
-# log = "/shared/my-run/logs/*.out"             # the newest match is followed; absent: the output of its job
-# checkpoints = "/shared/my-run/checkpoints"    # they and their disk are watched
-# kill_switch = "/shared/my-run/kill-switch"    # the trainer saves and exits when it appears
-# save_switch = "/shared/my-run/save-switch"    # the trainer saves when it appears
-# script = "/shared/my-run/train.slurm"         # "queue another" submits it with sbatch
-# target_step = 100_000                         # absent: the target in its log
-# stall_after = "15m"                           # it is stalled after this long without a step
-# nodes = [{node}]                          # where it trains, if it has no Slurm job
+# user = "me"                                   # the owner of these jobs; default: you
+# log = "/shared/my-run/logs/*.out"             # the newest match is followed; default: the output file of its job
+# checkpoints = "/shared/my-run/checkpoints"    # the checkpoints and their disk are watched
+# kill_switch = "/shared/my-run/kill-switch"    # the trainer saves and exits when this file appears
+# save_switch = "/shared/my-run/save-switch"    # the trainer saves when this file appears
+# script = "/shared/my-run/train.slurm"         # `trainmon-tui queue` submits it with sbatch
+# target_step = 100_000                         # default: the target in its log
+# stall_after = "15m"                           # the run is stalled after this long without a step
+# nodes = {nodes_of_run:<38}# where it trains, if it has no Slurm job
 # wandb = {project:<38}# its W&B project
-# group = "my-run"                              # its runs there; or run = "ab12cd34", display = "my-", tags = ["main"]
-# restart_grace = "15m"                         # how long the next one may take to appear
-# charts = ["train/loss"]                       # absent: metrics with the usual names
-# labels = {{ owner = "me" }}
+# group = "my-run"                              # its W&B group; or run = "ab12cd34", display = "my-", tags = ["main"]
+# restart_grace = "15m"                         # how long the next W&B run may take to appear
+# charts = ["train/loss"]                       # default: metrics with the usual names
 # cluster = {name}                              # needed only with several clusters
 
-# A log format of your own, tried before the built-in ones.
+# A log format of your own. It is tried before the built-in formats.
 # [[log_format]]
 # name = "mine"
 # pattern = 'iter (?P<step>\\d+)/(?P<target_step>\\d+) loss (?P<loss>\\S+)'
@@ -65,24 +64,24 @@ name = {name}
 # A disk to watch, in addition to the disks of the runs' own paths.
 [[disk]]
 path = "/"
-on = "nodes"                    # login | nodes | run
+on = "nodes"                    # login: on the login host | nodes: on all nodes | run: on the nodes of the runs
 # usable = "80%"                # treat 80 % as full
 
 # [[disk]]
 # path = "/shared"
 # on = "login"
-# lag = "10m"                   # its statistics may be this old
+# lag = "10m"                   # how old its statistics may be
 # quota = {{ command = ["lfs", "quota", "-q", "-u", "me", "/shared"], parser = "lustre" }}
 
-# Who is notified of alerts. Use two channels that share nothing; `trainmon-tui check --notify` tests them.
+# Who is notified of alerts. Use two independent channels; `trainmon-tui check --notify` tests them.
 # [[notify]]
-# type = "ntfy"                 # or webhook, healthchecks, command, desktop; apprise for mail, Slack, SMS and the rest
-# topic = "env:NTFY_TOPIC"      # secrets come from the environment, or from "file:/path"
+# type = "ntfy"                 # or webhook, healthchecks, command, desktop; apprise for e-mail, Slack, SMS and others
+# topic = "env:NTFY_TOPIC"      # a secret: from an environment variable, or from "file:/path"
 # severity = "warning"          # critical | warning | info
 
 # [heartbeat]
-# every = "4h"                  # a report to every channel
-# ping = "env:HEALTHCHECK_URL"  # a dead-man's switch: it notifies you when the pings stop
+# every = "4h"                  # the interval of a status report to every channel
+# ping = "env:HEALTHCHECK_URL"  # a dead-man's switch: its service notifies you when the pings stop
 
 # Settings of a rule; `trainmon-tui rules` lists all rules.
 # [[rule]]
@@ -93,8 +92,10 @@ on = "nodes"                    # login | nodes | run
 # host = "bastion"              # where `trainmon-tui --alerts-only` runs, if not on this machine
 """
 
-NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is queried there; absent: on this machine'
-NO_NODES = '# nodes = ["gpu-[001-032]"]   # absent: the login host or this machine; "slurm": those of the runs\' jobs'
+NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is queried there; default: this machine'
+NO_NODES = (
+    '# nodes = ["gpu-[001-032]"]   # default: the login host or this machine; "slurm": the nodes of the runs\' jobs'
+)
 SLURMS_NODES = 'nodes = "slurm"                 # the nodes of the runs\' jobs; or ["gpu-[001-032]"]'
 
 RUN = """\
@@ -131,8 +132,8 @@ def text(
         name=quote(name),
         login=f"login = {quote(login)}" if login else NO_LOGIN,
         nodes=f"nodes = [{', '.join(map(quote, nodes))}]" if nodes else unnamed,
-        node=quote(nodes[0]) if nodes else '"gpu-001"',
-        user=quote(found.me) if found is not None else '"me"',
+        nodes_of_run=f"[{quote(nodes[0])}]" if nodes else '["gpu-001"]',
+        users=f"[{quote(found.me)}]" if found is not None else '["me"]',
         runs="".join(_run(job, account) for job in found.jobs) if found is not None else "",
         project=_project(account),
         account="" if account is None else f"\n# {comment(account.summary)}",
@@ -154,7 +155,9 @@ def _run(job: Job, account: Account | None) -> str:
         hosts=comment(folded(job.nodes)),
         name=quote(job.name),
         plain="".join(char if char.isalnum() or char in "-_." else "-" for char in job.name),
-        log=f"# log = {quote(job.stdout)}   # found automatically" if job.stdout else "# log: none",
+        log=f"# log = {quote(job.stdout)}   # found automatically"
+        if job.stdout
+        else "# log: its job has no output file",
         wandb="" if account is None else WANDB.format(project=_project(account), name=quote(job.name)),
         script=f"script = {quote(command)}" if known else '# script = "/shared/train.slurm"',
     )

@@ -32,23 +32,23 @@ WITHOUT_GPUS = ("none", "sh")
 @hosts_argument
 @config_option
 @ssh_config_option
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, version 1 of the contract.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, in version 1 of its format.")
 @click.option(
     "--wait",
     callback=read_duration,
     metavar="DURATION",
     default="10s",
     show_default=True,
-    help="The longest wait for hosts, queues and W&B to answer.",
+    help="The maximum wait for hosts, queues and W&B.",
 )
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, as_json: bool, wait: float) -> int:
-    """Print the current values of everything once.
+    """Print the current state of everything that is watched.
 
-    Waits until every host, queue and W&B run has answered or failed, at most --wait. It never asks for a password. It
-    does not wait for the `for` duration of a rule: a critical alert counts even while it is pending. A condition that
-    only time can prove, such as an idle GPU, does not count.
+    It waits until every host, queue and W&B run has answered or failed, but not longer than --wait. It never asks for a
+    password. It does not wait for the `for` of a rule: a pending critical alert counts as critical. A condition that
+    only time can prove, such as an idle GPU, counts only when its alert fires.
 
-    Exit status: 0 well or only warnings, 1 something is critical, 2 a usage or config error, 3 a host, a
+    Exit status: 0 no critical alert, 1 a critical alert, 2 a usage or config error, 3 a host, a
     queue or a W&B run does not answer.
     """
     from trainmon.config import load_settings

@@ -17,16 +17,18 @@ from tui.views.alerts import remarks
 
 Row = tuple[str, ...]
 
-ALERTS = ("SEVERITY", "PHASE", "FOR", "RULE", "WHAT", "DETAILS, DELIVERY")
+ALERTS = ("SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DETAILS, DELIVERY")
 ALERTS_AT_MOST = 50
 RUNS = ("RUN", "VERDICT", "JOB", "STEP", "LOSS", "STEP TIME", "LAST STEP", "CHECKPOINT", "WHY")
 WANDB = ("RUN", "W&B RUN", "STATE", "HEARTBEAT", "STEP", "GROUP", "NOTE")
-HOSTS = ("NODE", "HEALTH", "PROBE", "GPUS", "HOTTEST", "BUSY", "GPU MEMORY", "LOAD", "MEMORY", "AGE", "TROUBLE")
-SCHEDULERS = ("SCHEDULER", "HEALTH", "AGE", "TROUBLE")
-JOBS = ("JOB", "NAME", "USER", "STATE", "NODES", "LEFT", "RESTARTS", "WHY")
+HOSTS = (
+    "NODE", "HEALTH", "PROBE", "GPUS", "MAX TEMP", "GPU UTIL", "GPU MEMORY", "LOAD 1M", "MEMORY", "DATA AGE", "PROBLEM",
+)  # fmt: skip
+SCHEDULERS = ("SLURM", "HEALTH", "DATA AGE", "PROBLEM")
+JOBS = ("JOB", "NAME", "USER", "STATE", "NODES", "TIME LEFT", "RESTARTS", "REASON")
 JOB_ORDER = ("running", "unknown", "waiting", "ended")
-SCHEDULER_NODES = ("SCHEDULER'S NODE", "STATE", "REASON", "BY", "SINCE")
-DISKS = ("DISK", "FREE", "OF", "FREE INODES", "A DAY", "FULL IN", "QUOTA LEFT", "AGE", "TROUBLE")
+SCHEDULER_NODES = ("SLURM NODE", "STATE", "REASON", "SET BY", "AGE")
+DISKS = ("DISK", "FREE", "SIZE", "FREE INODES", "GROWTH PER DAY", "FULL IN", "QUOTA LEFT", "DATA AGE", "PROBLEM")
 
 
 def lines(state: State, requested: Container[str] | None = None) -> Iterator[str]:

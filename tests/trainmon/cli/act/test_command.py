@@ -56,10 +56,10 @@ def test_a_plan_shows_the_line_of_a_switch_and_a_login_shell() -> None:
     submit = action("a2", operation=Execute(("sbatch", "x"), login_shell=True), title="Queue")
     assert list(lines(Plan(request=ASK, actions=(drop, submit)))) == [
         "Kill",
-        "  its line  trainmon-tui kill by ana",
+        "  content  trainmon-tui kill by ana",
         "",
         "Queue",
-        "  how  in a login shell, for its modules",
+        "  how  in a login shell, so that its modules are loaded",
     ]
 
 
@@ -107,7 +107,7 @@ def test_nobody_at_a_terminal_and_no_yes_is_refused(capsys: pytest.CaptureFixtur
     told = capsys.readouterr()
     assert told.out.startswith("Requeue job 88 of video-2b\n")
     assert told.err == (
-        "trainmon-tui: nothing was done: there is no terminal to confirm on; --yes skips the question\n"
+        "trainmon-tui: nothing was done: there is no terminal to confirm on; to go on without confirmation: --yes\n"
     )
 
 
@@ -127,8 +127,8 @@ def test_what_must_be_typed_is_not_skipped_by_yes(
     assert bool(parts.acted) == (code == 0)
     told = capsys.readouterr().err
     expected = {
-        None: "nothing was done: it holds 4 nodes; to go on without asking: --yes --typed 88",
-        "87": "nothing was done: --typed 87 is not 88",
+        None: "nothing was done: it holds 4 nodes; to go on without confirmation: --yes --typed 88",
+        "87": "nothing was done: --typed is 87, but the plan requires 88",
         "88": "",
     }
     assert told == (f"trainmon-tui: {expected[typed]}\n" if code else "")
@@ -175,8 +175,8 @@ def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_polled
 ) -> None:
     assert result(Parts(PLAN), "vidoe-2b") == 2
     assert capsys.readouterr().err == (
-        'trainmon-tui: no run and no job "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b"; a job is named by its'
-        " id)\n"
+        'trainmon-tui: no run or job is named "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b"; specify a'
+        " job by its id)\n"
     )
     down = Source(name="slurm:prod", kind="slurm", cluster="prod", health="down", error="no controller answers")
     assert result(Parts(PLAN, now=state(sources={"slurm:prod": down})), "vidoe-2b") == 3

@@ -30,7 +30,7 @@ def written(home: Path, *records: Record) -> None:
 
 def test_with_no_ledger_there_was_no_action_and_none_is_made(tmp_path: Path) -> None:
     done = told(tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no action in that time\n")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no actions in this period\n")
     done = told(tmp_path, "--json")
     assert (done.returncode, done.stdout) == (0, "[]\n")
     assert not (tmp_path / "state" / "trainmon-tui" / "ledger.sqlite").exists()
@@ -44,7 +44,7 @@ def test_the_newest_is_last_and_a_run_or_a_job_may_be_requested(tmp_path: Path) 
     assert [one["id"] for one in json.loads(told(tmp_path, "--json", "--since", "90s").stdout)] == ["a3"]
     assert [one["id"] for one in json.loads(told(tmp_path, "--json", "91_3").stdout)] == ["a3"]
     assert len(told(tmp_path, "--since", "30d").stdout.splitlines()) == 5
-    assert told(tmp_path, "nobody").stderr == "no action of nobody in that time\n"
+    assert told(tmp_path, "nobody").stderr == "no actions on nobody in this period\n"
 
 
 def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "step 1\nCUDA out of memory\n")
     assert done.stderr.startswith("login1:/fsx/log before: Requeue job 88 of video-2b, ")
     done = told(tmp_path, "other", "--log")
-    assert (done.returncode, done.stderr) == (3, "no log was kept for these actions\n")
+    assert (done.returncode, done.stderr) == (3, "no log was saved for these actions\n")
 
 
 def test_a_row_has_every_field_in_plain_values() -> None:
@@ -83,7 +83,7 @@ def test_the_table_is_for_people_and_harmless() -> None:
     odd = replace(odd, action=replace(odd.action, verb="save", job=None, operation=CreateFile("/s", "x"), why=""))
     _, line = lines([odd])
     assert line.partition("  ")[2] == (
-        "save  video-2b  ana@laptop  done    created  "
+        "save    video-2b  ana@laptop  done    created  "
         f"the file is there {time.strftime('%H:%M:%S', time.localtime(1001))}; taken: not yet; "
         "not: saved (no checkpoint came)"
     )

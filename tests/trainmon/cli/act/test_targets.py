@@ -37,13 +37,17 @@ def test_runs_jobs_and_nodes_are_found(verb: Verb, word: str, expected: str) -> 
 @pytest.mark.parametrize(
     ("verb", "word", "sentence"),
     [
-        ("save", "vidoe-2b", 'no run "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b")'),
+        ("save", "vidoe-2b", 'no run is named "vidoe-2b"; did you mean "video-2b"? (runs: "video-2b")'),
         ("kill", "91_3", 'job 91_3 belongs to no run; kill needs a run (runs: "video-2b")'),
-        ("cancel", "91", "91 is an array: name one of prod/91_3, prod/91_[]"),
-        ("cancel", "prdo/88", 'job prdo/88: no cluster "prdo"; did you mean "prod"?'),
+        ("cancel", "91", "job 91 is an array: specify one of prod/91_3, prod/91_[]"),
+        ("cancel", "prdo/88", 'job prdo/88: unknown cluster "prdo"; did you mean "prod"?'),
         ("exclude", "gpu 003", 'no node "gpu 003" is watched or known to Slurm; did you mean "gpu-002"?'),
-        ("cancel", "88; rm", 'no run and no job "88; rm" (runs: "video-2b"; a job is named by its id)'),
-        ("hold", "sweep", 'no run and no job "sweep" (runs: "video-2b"; a job is named by its id: 91_3, 91_[4-10%1])'),
+        ("cancel", "88; rm", 'no run or job is named "88; rm" (runs: "video-2b"; specify a job by its id)'),
+        (
+            "hold",
+            "sweep",
+            'no run or job is named "sweep" (runs: "video-2b"; specify a job by its id: 91_3, 91_[4-10%1])',
+        ),
     ],
 )
 def test_what_names_nothing_is_reported_with_what_there_is(verb: Verb, word: str, sentence: str) -> None:
@@ -56,11 +60,11 @@ def test_a_number_in_two_clusters_needs_its_cluster() -> None:
     jobs = (*JOBS, job(88, cluster="dev"))
     clusters = {name: Cluster(name=name, login=name) for name in ("prod", "dev")}
     both = state(jobs={one.key: one for one in jobs}, clusters=clusters)
-    with pytest.raises(NotFound, match="88 is in several clusters: name one of prod/88, dev/88"):
+    with pytest.raises(NotFound, match="job 88 is in several clusters: specify one of prod/88, dev/88"):
         resolve("cancel", ("88",), both)
     assert resolve("cancel", ("dev/88",), both) == ("dev/88",)
     sources = {f"slurm:{name}": replace(both.sources["slurm:prod"], name=f"slurm:{name}") for name in clusters}
-    with pytest.raises(NotFound, match="no job 777 is in any queue"):
+    with pytest.raises(NotFound, match="job 777 is in no queue"):
         resolve("cancel", ("777",), replace(both, sources=sources))
 
 
@@ -85,7 +89,7 @@ def test_the_last_word_may_be_a_signal(line: str, subjects: str, signal: str | N
 
 @pytest.mark.parametrize(
     ("last", "sentence"),
-    [("WINCHX", 'no signal and no run is called "WINCHX"'), ("SIGUSR3", '"SIGUSR3"; did you mean')],
+    [("WINCHX", 'no signal or run is named "WINCHX"'), ("SIGUSR3", '"SIGUSR3"; did you mean')],
 )
 def test_an_argument_that_looks_like_a_signal_is_refused_with_the_known_ones(last: str, sentence: str) -> None:
     with pytest.raises(NotFound, match=sentence) as caught:

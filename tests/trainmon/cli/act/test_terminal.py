@@ -35,7 +35,7 @@ def at_terminal(folder: Path, *argv: str) -> Terminal:
 @pytest.mark.parametrize("answer", ["", "yes please"])
 def test_nothing_is_done_without_a_yes(folder: Path, answer: str) -> None:
     with at_terminal(folder, "kill", "toy") as terminal:
-        terminal.wait_for(b"Do this? [y/N] ")
+        terminal.wait_for(b"Proceed? [y/N] ")
         assert f"file             {folder}/kill it" in terminal.text()
         terminal.keys(f"{answer}\n")
         assert terminal.wait() == 4
@@ -55,7 +55,7 @@ def test_read_only_refuses_even_a_yes(folder: Path) -> None:
 
 def test_a_yes_drops_the_file_and_reports_that_it_is_observed(folder: Path) -> None:
     with at_terminal(folder, "kill", "toy", "--why", "loss is $(nan)") as terminal:
-        terminal.wait_for(b"Do this? [y/N] ")
+        terminal.wait_for(b"Proceed? [y/N] ")
         assert not (folder / "kill it").exists()
         terminal.keys("y\n")
         assert terminal.wait(30) == 0
@@ -70,7 +70,7 @@ def test_a_yes_drops_the_file_and_reports_that_it_is_observed(folder: Path) -> N
 
 def test_ctrl_c_at_the_question_does_nothing(folder: Path) -> None:
     with at_terminal(folder, "save", "toy") as terminal:
-        terminal.wait_for(b"Do this? [y/N] ")
+        terminal.wait_for(b"Proceed? [y/N] ")
         terminal.keys("\x03")
         assert terminal.wait() == 130
         assert b"Traceback" not in terminal.screen

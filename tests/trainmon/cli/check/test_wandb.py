@@ -73,7 +73,7 @@ def test_the_key_the_account_and_each_run_are_reported(checked: Checked) -> None
     assert (llm.mark, llm.what) == ("ok", "run llm")
     assert llm.text.startswith("tester/video, group final: ")
     assert "is running, heartbeat" in llm.text
-    assert (two.mark, two.fix) == ("note", "end all but one, or give each its own [[run]]")
+    assert (two.mark, two.fix) == ("note", "end all but one, or add a [[run]] for each")
     assert "2 runs are active where one is expected" in two.text
     assert (old.mark, "none is active" in old.text) == ("ok", True)
     assert (new.mark, "W&B has no run that matches tester/video, group next" in new.text) == ("note", True)

@@ -149,8 +149,9 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
         "r    unknown  -    12,880  ?     ?          6s         -           steps advance",
     ]
     assert told[6:] == [
-        "n1    ok      nvml   2, 1 bad  61 C     90%   1.0G / 4.0G  1.5   ?       1s   GPU 1: GPU is lost",
-        "n2    down    none   ?         ?        ?     ?            ?     ?       ?    no route; try: ssh n2",
+        "n1    ok      nvml   2, 1 bad  61 C      90%       1.0G / 4.0G  1.5      ?       1s        GPU 1: GPU is lost",
+        "n2    down    none   ?         ?         ?         ?            ?        ?       ?         "
+        "no route; try: ssh n2",
     ]
 
 
