@@ -100,7 +100,7 @@ def test_keys_move_open_and_close_on_a_real_terminal() -> None:
         terminal.press("2")
         assert terminal.shows("2 GPUs")
         terminal.press("?")
-        assert terminal.shows("Keys  lower case shows")
+        assert terminal.shows("Keys  actions show a plan first")
         terminal.press("\x1b")
         assert terminal.until(lambda: "Keys  lower" not in terminal.text)
         terminal.press("\x03")

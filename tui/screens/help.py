@@ -42,7 +42,7 @@ class Help(Dialog[None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog tall"):
-            yield Static("Keys  lower case shows, upper case acts", classes="question", markup=False)
+            yield Static("Keys  actions show a plan first", classes="question", markup=False)
             yield self.lines
             yield Static("Esc closes", classes="hint", markup=False)
 
