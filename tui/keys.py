@@ -1,7 +1,8 @@
 """All keys, in one table. The footer, the help, docs/keys.md, the palette and the dispatch read it.
 
 A key that acts on a run, a job or a node is a capital letter. It opens a plan and never acts by itself. A key belongs
-to a scope, and a place (a pane, a screen or a dialog) has several scopes. In one place, a key has one meaning (see `clashes`).
+to a scope, and a place (a pane, a screen or a dialog) has several scopes. In one place, a key has one meaning (see
+`clashes`).
 """
 
 from __future__ import annotations

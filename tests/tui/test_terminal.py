@@ -102,7 +102,7 @@ def test_keys_move_open_and_close_on_a_real_terminal() -> None:
         terminal.press("?")
         assert terminal.shows("Keys  actions show a plan first")
         terminal.press("\x1b")
-        assert terminal.until(lambda: "Keys  lower" not in terminal.text)
+        assert terminal.until(lambda: "Keys  actions" not in terminal.text)
         terminal.press("\x03")
         assert terminal.shows("q quits")
         terminal.press("q")
