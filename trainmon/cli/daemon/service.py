@@ -139,7 +139,9 @@ TEMPLATES: dict[str, Callable[[Sequence[str]], str]] = {
 }  # fmt: skip
 
 
-@click.command("service")
+@click.command(
+    "service", short_help="Print a systemd unit, crontab lines, a Slurm job or a tmux command for the daemon."
+)
 @click.argument("kind", type=click.Choice(list(TEMPLATES)), metavar="|".join(TEMPLATES))
 @config_option
 @ssh_config_option

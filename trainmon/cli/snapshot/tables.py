@@ -59,7 +59,7 @@ def lines(state: State, requested: Container[str] | None = None) -> Iterator[str
     for found in spares(state):
         if found.wanted:
             have = "?" if found.idle_healthy is None else str(found.idle_healthy)
-            yield f"{found.cluster}: {have} of {found.wanted} healthy idle nodes wanted, {found.drained or 0} drained"
+            yield f"{found.cluster}: {have} healthy idle nodes ({found.wanted} wanted), {found.drained or 0} drained"
     yield from _section(DISKS, [_disk(disk, now) for disk in state.disks.values()])
 
 
