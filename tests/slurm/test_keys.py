@@ -76,12 +76,16 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
     screen.until_shown(rf"{run.name}: stopped", seconds=PATIENCE)
 
     screen.keys("R")
-    screen.until_shown("refused", "kill switch, armed", "first take it back: U")
+    screen.until_shown("refused", "kill switch, armed", "remove it first: U")
     close(screen)
     assert slurm.job(job_id)["Restarts"] == "0"
     # What the dashboard has seen of all that, each with its time.
     until(lambda: all(marks(product, "save").values()), "the saved checkpoint is seen", PATIENCE)
-    assert list(marks(product, "save")) == ["the file appears", "the trainer takes it", "a new checkpoint is committed"]
+    assert list(marks(product, "save")) == [
+        "the file appears",
+        "the trainer consumes it",
+        "a new checkpoint is committed",
+    ]
     until(lambda: all(marks(product, "kill").values()), "the last checkpoint is seen", PATIENCE)
     assert list(marks(product, "kill")) == ["the file appears", "the trainer saves", "it exits"]
 

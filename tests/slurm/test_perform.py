@@ -110,7 +110,7 @@ def test_the_elements_that_wait_are_held_released_kept_off_a_node_and_cancelled(
     assert marks(released) == [("it is released", True)]
 
     kept = acting.settled(acting.do("exclude", "gpu-1", run="arr"))
-    assert (kept.action.job, marks(kept)) == (rest, [("it keeps off the node", True)])
+    assert (kept.action.job, marks(kept)) == (rest, [("the job excludes the node", True)])
     acting.settled(acting.do("exclude", "gpu-2", run="arr"))
     assert "ExcNodeList=gpu-1,gpu-2" in slurm.ask("scontrol", "show", "job", "-o", job_id)
 
@@ -214,7 +214,7 @@ def test_a_heterogeneous_job_that_waits_is_held_kept_off_a_node_and_followed_by_
 
     kept = acting.settled(acting.do("exclude", "gpu-3", run="arr"))
     assert dict(kept.action.facts)["excluded already"] == "gpu-3"
-    assert marks(kept) == [("it keeps off the node", True)]
+    assert marks(kept) == [("the job excludes the node", True)]
     assert [slurm.job(part)["ExcNodeList"] for part in parts] == ["gpu-3", "gpu-3"]
 
     (tmp_path / "train.slurm").write_text(HETEROGENEOUS.format(options="", command="sleep 600"))

@@ -274,7 +274,7 @@ class PlanContext:
             Refused: when it is, with the consequence that an action would have.
         """
         if kill := self.armed("kill"):
-            raise self.refused(f"{kill}: {consequence}", f"first take it back: U, or trainmon-tui unkill {self.name}")
+            raise self.refused(f"{kill}: {consequence}", f"remove it first: U, or trainmon-tui unkill {self.name}")
 
     def check_queue(self, job: Job | None) -> None:
         """Check that this job is known, or without one the queue: a new job must wait for those in it.

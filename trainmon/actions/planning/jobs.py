@@ -21,7 +21,7 @@ TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a
 
 ADMIN_HELD = "JobHeldAdmin"
 
-ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after 30 s. It saves nothing first (S would)."
+ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30 s by default). Nothing is saved first; S saves."
 
 
 def requeue(context: PlanContext) -> RowPlan:
@@ -52,7 +52,7 @@ def requeue(context: PlanContext) -> RowPlan:
         consequences=(
             ENDS_NOW,
             lost_steps(context),
-            "The same job id waits again: 2 min for its begin time (BeginTime), then for its nodes.",
+            "The job waits again under the same id: 2 min for its begin time (BeginTime), then for its nodes.",
             *_overtaken(context, job),
             _resumes(context),
             *((copied,) if paths else ()),
@@ -71,7 +71,7 @@ def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:
     rest = next(waiting, None)
     if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
         return ()
-    return (f"The waiting array tasks ({rest.id}) run first: it goes to the end of its array.",)
+    return (f"The waiting array tasks ({rest.id}) run first: the requeued task runs after them.",)
 
 
 def _resumes(context: PlanContext) -> str:
@@ -111,7 +111,7 @@ def cancel(context: PlanContext) -> RowPlan:
     waits, nodes, because = job.stage == "waiting", job.node_count or len(job.nodes), ""
     log, errors = (None, None) if waits else _log_files(context, job)
     if job.elements > 1:
-        because = f"job {job.id} stands for {job.elements} array tasks"
+        because = f"job {job.id} is {job.elements} waiting array tasks"
     elif nodes > 1 and not waits:
         because = f"job {job.id} holds {nodes} nodes"
     leaves = f"All {job.elements} waiting array tasks leave the queue." if job.elements > 1 else "It leaves the queue."
@@ -136,7 +136,7 @@ def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
     if not behind:
         return ()
     wait = "1 job of the run waits behind it and starts" if behind == 1 else f"{behind} wait behind it and start"
-    return (f"{wait} then: cancel or hold {', '.join(other.id for other in others[:4])} too, if the run is to end.",)
+    return (f"{wait} then: cancel or hold {', '.join(other.id for other in others[:4])} too, to end the run.",)
 
 
 def hold(context: PlanContext) -> RowPlan:
@@ -238,7 +238,7 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
     if known:
         caught = f"by {catch} of {len(known)} GPU processes{', if the shell forwards it' if batch else ''}"
         if not catch:
-            consequences = (f"No process catches {name}: it kills them. Nothing is saved.", lost_steps(context))
+            consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
     warnings: tuple[str, ...] = ()
     if not known:
         warnings = (f"It is not known whether a process catches {name}: an uncaught signal kills.",)

@@ -33,8 +33,8 @@ SWITCH_VERBS = frozenset({"save", "kill", "unkill", "unsave"})
 TITLES: dict[Verb, str] = {
     "save": "Save a checkpoint now",
     "kill": "End it by its kill switch",
-    "unkill": "Take back its kill switch",
-    "unsave": "Take back its save switch",
+    "unkill": "Remove its kill switch",
+    "unsave": "Remove its save switch",
     "requeue": "Requeue its job",
     "cancel": "Cancel its job",
     "hold": "Hold its job",
@@ -219,7 +219,7 @@ def _changes(action: Action, readback: Readback) -> Iterator[tuple[str, str]]:
             yield f"it is no longer known whether the kill switch is armed: {error}", TRY_AGAIN
         elif stat.exists:
             by = f" by {stat.by}" if stat.by else ""
-            yield f"the kill switch has been armed meanwhile{by}", "take it back first: U"
+            yield f"the kill switch has been armed meanwhile{by}", "remove it first: U"
     if name := expected.undrained:
         node = readback.nodes.get(name)
         if node is None:

@@ -178,7 +178,7 @@ def _exclude_nodes(context: PlanContext, job: Job, names: list[str]) -> Action:
         f"Keep job {job.id}{context.of_run} off {', '.join(missing)}",
         job=job,
         facts=(("excluded already", ", ".join(already) or "none"),),
-        consequences=("It waits for other nodes, which may take longer. Jobs that run on the node continue.",),
+        consequences=("The job waits for other nodes, so it may start later. Running jobs continue.",),
         warnings=context.other_owner_warning(job),
         expected=msgspec.structs.replace(context.expected(job), excluded=already),
     )

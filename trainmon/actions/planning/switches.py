@@ -94,15 +94,15 @@ def undo(context: PlanContext) -> RowPlan:
     kind, switch = next(iter(found.items()))
     stat = context.readback.switches.get(f"{context.host}:{switch.path}")
     armed_at, mark = (switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
-    consequences = ["No checkpoint is saved for it, unless the trainer is consuming it right now."]
+    consequences = ["No checkpoint is saved, unless the trainer is reading the switch right now."]
     if kind == "kill":
-        consequences = ["Jobs of the run train again when they start."]
+        consequences = ["The next job of the run trains normally."]
         if job is not None:
             consequences.append(f"Job {job.id} trains on, unless its trainer has read the switch already.")
     made = action(
         context,
         RemoveFile(switch.path, armed_at, mark),
-        f"Take back the {kind} switch of {context.name}",
+        f"Remove the {kind} switch of {context.name}",
         verb="unkill" if kind == "kill" else "unsave",
         job=job,
         facts=(("armed", context.armed(kind)),),
@@ -131,10 +131,10 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
     if switch is not None and switch.exists:
         by = f" by {switch.by}" if switch.by else ""
         text = f" (“{switch.why}”)" if switch.why else ""
-        since = context.ago(switch.armed_at) or "an unknown time"
+        since = context.ago(switch.armed_at) or "at an unknown time"
         pending = "; the trainer has not consumed it yet" if kind == "save" else ""
-        why = f"{clean(switch.path)} is already armed, since {since}{by}{text}{pending}"
-        raise context.refused(why, "U takes it back")
+        why = f"{clean(switch.path)} was already armed {since}{by}{text}{pending}"
+        raise context.refused(why, "U removes it")
     return path, context.run
 
 

@@ -32,9 +32,9 @@ TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 
 WAITS, STARTS, ENDS = "it waits again", "it starts anew", "it has ended"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
-KEPT_OFF, DRAINED = "it keeps off the node", "the node is drained"
+KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"
 APPEARS, TAKEN, SAVES, EXITS, GONE = (
-    "the file appears", "the trainer takes it", "the trainer saves", "it exits", "the file is gone"
+    "the file appears", "the trainer consumes it", "the trainer saves", "it exits", "the file is gone"
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def requeue(observed: Observation) -> Progress:
     if job.stage == "ended" and polls >= 2:
         missed = f"nothing happened: Slurm does not requeue ended jobs ({end_reason(job)})"
     elif job.stage == "running" and observed.is_past(KILL_WAIT) and polls >= 2:
-        missed = "it runs as before: Slurm has not requeued it"
+        missed = "it still runs: Slurm has not requeued it"
     waits = observed.milestone(WAITS, observed.now if again else None, missed)
     is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
     is_running = waits.at is not None and job.stage == "running" and is_new
@@ -111,7 +111,7 @@ def submitted_job(observed: Observation) -> str | None:
 def queue(observed: Observation) -> Progress:
     number = observed.record.made
     if number is None:
-        return (observed.milestone(QUEUED, None, "which job was made is not known"),), True
+        return (observed.milestone(QUEUED, None, "it is not known which job was submitted"),), True
     jobs = (job for job in observed.state.jobs.values() if job.cluster == observed.action.cluster)
     is_there = any(number in (str(job.number), str(job.array)) for job in jobs)
     missed = f"the queue does not show job {number}" if observed.polls() >= 2 else None
@@ -128,7 +128,7 @@ def is_excluded(observed: Observation) -> bool:
 
 def exclude(observed: Observation) -> Progress:
     name = DRAINED if observed.action.job is None else KEPT_OFF
-    missed = "its scheduler does not show it" if observed.is_past(KILL_WAIT) and observed.polls() >= 2 else None
+    missed = "Slurm does not show it" if observed.is_past(KILL_WAIT) and observed.polls() >= 2 else None
     mark = observed.milestone(name, observed.now if is_excluded(observed) else None, missed)
     return (mark,), mark.at is not None or mark.missed is not None
 
@@ -163,7 +163,7 @@ def _undone(observed: Observation) -> str | None:
     for record in observed.state.actions.values():
         is_of_it = (record.action.verb, record.action.run, record.status) == (undo, observed.action.run, "done")
         if is_of_it and record.done_at is not None and record.done_at > observed.since:
-            return f"taken back by {record.action.who}"
+            return f"removed by {record.action.who}"
     return None
 
 
@@ -177,7 +177,7 @@ def save(observed: Observation) -> Progress:
     at, limit = None, _take_limit(run)
     if switch is not None and is_gone(observed):
         at = switch.taken_at if _was_taken(observed) else observed.now
-    late = f"not taken within {duration(limit)}: a trainer that hangs does not read it"
+    late = f"not consumed within {duration(limit)}: a trainer that hangs does not read it"
     taken = observed.milestone(TAKEN, at, late if observed.is_past(limit) else None)
     saved = committed(observed, COMMITTED, taken.at)
     # A save of one second is committed before the switch is read again: wait for that read.
@@ -199,13 +199,13 @@ def kill(observed: Observation) -> Progress:
     no_save = None
     if exits.at is not None and observed.now - exits.at >= EXIT_LISTED:
         is_blind = has_no_checkpoints(observed)
-        no_save = "its checkpoints are not seen" if is_blind else "it ended without a new checkpoint"
+        no_save = "its checkpoints cannot be listed" if is_blind else "it ended without a new checkpoint"
     saves = observed.milestone(SAVES, new_checkpoint(observed), no_save)
     return (appears, saves, exits), exits.at is not None and (saves.at is not None or saves.missed is not None)
 
 
 def undo(observed: Observation) -> Progress:
-    missed = "it is there again, or still" if observed.is_past(60.0) and observed.was_read() else None
+    missed = "the file is still there, or there again" if observed.is_past(60.0) and observed.was_read() else None
     gone = observed.milestone(GONE, observed.now if is_gone(observed) else None, missed)
     return (gone,), gone.at is not None or gone.missed is not None
 

@@ -18,7 +18,7 @@ COMMIT_SAVES, COMMIT_AT_LEAST = 2.0, 900.0
 EXIT_LISTED: Seconds = 120.0
 """A checkpoint may still be found this long after an exit: directories are listed every 30 s."""
 
-COMMITTED, UNLISTED = "a new checkpoint is committed", "no checkpoint directory of it can be seen"
+COMMITTED, UNLISTED = "a new checkpoint is committed", "no checkpoint directory of the run can be read"
 
 
 @dataclass(frozen=True, slots=True)

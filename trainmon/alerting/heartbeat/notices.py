@@ -150,7 +150,7 @@ def new_test(alerts: Mapping[str, Alert], now: Instant, token: Token) -> dict[st
         subject="self",
         severity="info",
         summary="this is a test of your notifications: please acknowledge it",
-        advice="press the button of this message, or a in the pane Alerts, or run trainmon-tui ack with the alert's id",
+        advice="press the button of this message, or a in pane 5 (Alerts), or run trainmon-tui ack with the alert's id",
     )
     new = replace(new_alert(finding, now, alerts, token), phase="firing", fired_at=now)
     return changed | {new.id: new}

@@ -71,7 +71,7 @@ class DeadMansSwitch:
     def start(self) -> None:
         """Send that the watch begins; the first ping follows when all is well."""
         host = clean(socket.gethostname())
-        self.submit("start", f"trainmon-tui watches from now on: {host}, pid {os.getpid()}")
+        self.submit("start", f"trainmon-tui has started to watch: {host}, pid {os.getpid()}")
         self._thread.start()
 
     def submit(self, signal: Signal, text: str) -> None:
@@ -107,7 +107,7 @@ class DeadMansSwitch:
         try:
             why = self._unwell()
         except Exception as error:  # a program that cannot check its health is not well
-            log.exception("the dead-man's switch is not fed")
+            log.exception("the dead-man's switch is not pinged")
             why = f"the check of whether all is well failed: {type(error).__name__}"
         was_suspect, self._is_suspect = self._is_suspect, why is not None
         if why is not None and not was_suspect:
@@ -127,7 +127,7 @@ class DeadMansSwitch:
                 self._ping(signal, text, self._timeout)
             except (Broken, Retry) as error:
                 if not self._is_failing:
-                    log.warning("the dead-man's switch cannot be fed: %s", error.message)
+                    log.warning("the dead-man's switch cannot be pinged: %s", error.message)
                 self._is_failing = True
                 is_last = isinstance(error, Broken) or number + 1 == TRIES
                 if is_last or self._stopping.wait(self._pause * (number + 1)):

@@ -24,7 +24,7 @@ ACKNOWLEDGED = 16
 """How many alerts one button acknowledges."""
 LATE: Seconds = 120.0
 """A message that is sent this long after its event says so."""
-MORE = "… there is more than fits here: trainmon-tui status"
+MORE = "… shortened; trainmon-tui status shows all"
 
 LABELS: dict[Severity, str] = {"critical": "CODE RED", "warning": "WARNING", "info": "INFO"}
 PREFIXES: dict[NoticeKind, str] = {
@@ -110,10 +110,10 @@ def _body(
         for entry in others[: detail.lines]
     ]
     if others[detail.lines :]:
-        lines.append(f"… and {counted(len(others) - detail.lines, 'alert')} more: trainmon-tui status")
+        lines.append(f"… and {counted(len(others) - detail.lines, 'more alert')}: trainmon-tui status")
     blocks.append("\n".join(lines))
     if more := sum(notice.more for notice in notices):
-        blocks.append(f"and {counted(more, 'alert')} more: trainmon-tui status")
+        blocks.append(f"and {counted(more, 'more alert')}: trainmon-tui status")
     for notice in plain:  # its ages are those of when it was written
         late = now - notice.at
         title = [printable(notice.title)] if len(notices) > 1 else []
@@ -225,7 +225,7 @@ def _times(entry: Entry, now: Instant) -> Iterator[str]:
     alert = entry.alert
     if entry.is_over:
         end = alert.resolved_at if alert.resolved_at is not None else now
-        over = f"over since {moment(end)}, after {ago(end - alert.since)}"
+        over = f"resolved {moment(end)}, after {ago(end - alert.since)}"
         gone = f"{printable(alert.ended or '')} since {moment(end)}"
         yield f"began {moment(alert.since)}; {over if _is_well(alert) else gone}"
     else:

@@ -32,7 +32,7 @@ def summary(
     lead = "\n".join([f"{went}; the first {down} ago", *_listed("still firing", firing), *_listed("over", over)])
     # What still fires and nobody has acknowledged keeps its severity.
     severities: list[Severity] = [alert.severity for alert in firing if alert.acknowledged_by is None]
-    title = f"{counted(len(firing), 'alert')} still firing: {went}" if firing else f"All over: {went}"
+    title = f"{counted(len(firing), 'alert')} still firing: {went}" if firing else f"All resolved: {went}"
     return replace(
         message,
         title=shorten(title, TITLE_CELLS),

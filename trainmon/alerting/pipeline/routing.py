@@ -245,7 +245,7 @@ def _missed(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     if alert.notified_as is not None or alert.fired_at is None or not is_recent or alert.rule == TEST:
         return None
     kind: NoticeKind = "event" if alert.event else "fire"
-    return _due(alert, kind, "fired, and is resolved by now", channels_for(alert, routing), now)
+    return _due(alert, kind, "it fired and has resolved since", channels_for(alert, routing), now)
 
 
 def _resolved(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:

@@ -64,7 +64,7 @@ def refused(refusal: Refusal) -> Iterator[str]:
 
 
 def in_commands(sentence: str) -> str:
-    """Where a sentence names a key of the dashboard, the command: `U takes it back` → `unkill takes it back`."""
+    """Where a sentence names a key of the dashboard, the command: `U removes it` → `unkill takes it back`."""
     sentence = KEY_AND_COMMAND.sub("", sentence)
     if "releas" in sentence:  # the one key that does two things
         sentence = sentence.replace("(H)", "(`release`)")

@@ -34,10 +34,10 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
     assert ("restarts so far", "0") in action.facts
     assert action.consequences == (
-        "Slurm ends it now: SIGTERM, then SIGKILL after 30 s. It saves nothing first (S would).",
+        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30 s by default). Nothing is saved first; S saves.",
         "880 steps (59m of training) since the last checkpoint are lost.",
-        "The same job id waits again: 2 min for its begin time (BeginTime), then for its nodes.",
-        "The waiting array tasks (88_[4-10%1]) run first: it goes to the end of its array.",
+        "The job waits again under the same id: 2 min for its begin time (BeginTime), then for its nodes.",
+        "The waiting array tasks (88_[4-10%1]) run first: the requeued task runs after them.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
     )
@@ -66,7 +66,7 @@ def test_a_requeue_is_refused_while_the_kill_switch_is_armed_and_the_way_out_is_
     run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
     one = refused(planned("requeue", of=state(run=run)))
     assert one.why == "kill switch, armed 4m ago by ben: the next attempt would end at once"
-    assert one.hint == "first take it back: U, or trainmon-tui unkill llm"
+    assert one.hint == "remove it first: U, or trainmon-tui unkill llm"
     seen = readback(RUNNING, switches=stat(KILL, exists=True, by="ben"))
     assert "kill switch, armed by ben" in refused(planned("requeue", seen=seen)).why
 
@@ -117,7 +117,7 @@ def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
     assert action.operation == Execute(("scancel", "88_3"))
     assert (plan.typed, plan.because) == ("88_3", "job 88_3 holds 2 nodes")
     assert action.consequences[2] == (
-        "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, if the run is to end."
+        "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, to end the run."
     )
     assert action.expected.switch_absent is None
 

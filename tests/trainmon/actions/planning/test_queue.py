@@ -86,7 +86,7 @@ def test_under_an_armed_kill_switch_nothing_is_queued() -> None:
     run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
     one = refused(planned("queue", of=state(run=run)))
     assert one.why == "kill switch, armed 4m ago by ben: the queued job would end as soon as it starts"
-    assert one.hint == "first take it back: U, or trainmon-tui unkill llm"
+    assert one.hint == "remove it first: U, or trainmon-tui unkill llm"
 
 
 def test_a_count_that_is_none_is_refused() -> None:

@@ -51,7 +51,7 @@ def test_a_signal_that_nobody_catches_kills_and_must_be_typed() -> None:
     plan = signalled(of=with_masks(0, 0))
     assert (plan.typed, plan.because) == ("88_3", "USR1 ends all 16 GPU processes of job 88_3")
     assert only(plan).consequences[:2] == (
-        "No process catches USR1: it kills them. Nothing is saved.",
+        "No process catches USR1: the signal kills them. Nothing is saved.",
         "880 steps (59m of training) since the last checkpoint are lost.",
     )
 

@@ -112,15 +112,15 @@ def test_a_run_without_a_running_job_leaves_it_to_the_next() -> None:
 def test_one_that_is_armed_is_refused_with_who_and_since() -> None:
     run = replace(RUN, kill=ARMED, save=Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana"))
     one = refused(planned("kill", of=state(run=run)))
-    assert one.why == f"{KILL} is already armed, since 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
-    assert one.hint == "U takes it back"
+    assert one.why == f"{KILL} was already armed 4m ago by ben (“trainmon-tui kill by ben (aaaaaaaaaaaa)”)"
+    assert one.hint == "U removes it"
     two = refused(planned("save", of=state(run=run)))
-    assert two.why == f"{SAVE} is already armed, since 60s ago by ana; the trainer has not consumed it yet"
+    assert two.why == f"{SAVE} was already armed 60s ago by ana; the trainer has not consumed it yet"
 
 
 def test_what_was_read_just_now_counts_more_than_the_last_look() -> None:
     seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 30, by="ben", text="mine"))
-    assert refused(planned("kill", seen=seen)).why == f"{KILL} is already armed, since 30s ago by ben (“mine”)"
+    assert refused(planned("kill", seen=seen)).why == f"{KILL} was already armed 30s ago by ben (“mine”)"
     gone = readback(switches=stat(KILL, exists=False))
     assert only(planned("kill", of=state(run=replace(RUN, kill=ARMED)), seen=gone)).operation == CreateFile(
         KILL,
@@ -180,7 +180,7 @@ def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
     seen = readback(switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", text="x", mark="7 2 1795262160 ben"))
     action = only(planned("unkill", seen=seen))
     assert action.operation == RemoveFile(KILL, NOW - 240, "7 2 1795262160 ben")
-    assert action.title == "Take back the kill switch of llm"
+    assert action.title == "Remove the kill switch of llm"
     assert ("armed", "kill switch, armed 4m ago by ben: “x”") in action.facts
 
 
@@ -200,10 +200,10 @@ def test_a_command_takes_back_what_it_names_and_nothing_else() -> None:
     only_kill, both = replace(RUN, kill=ARMED), replace(RUN, kill=ARMED, save=save)
     one = refused(planned("unsave", of=state(run=only_kill), is_exact=True))
     assert one.why.startswith("no save switch is armed, but kill switch, armed 4m ago by ben")
-    assert only(planned("unkill", of=state(run=both), is_exact=True)).title == "Take back the kill switch of llm"
-    assert only(planned("unsave", of=state(run=both), is_exact=True)).title == "Take back the save switch of llm"
+    assert only(planned("unkill", of=state(run=both), is_exact=True)).title == "Remove the kill switch of llm"
+    assert only(planned("unsave", of=state(run=both), is_exact=True)).title == "Remove the save switch of llm"
     chosen = planned("unsave", of=state(run=both), is_exact=True, switch=KILL)
-    assert only(chosen).title == "Take back the kill switch of llm"
+    assert only(chosen).title == "Remove the kill switch of llm"
     assert refused(planned("unkill", is_exact=True)).why == "no switch is armed"
 
 

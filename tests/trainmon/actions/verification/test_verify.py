@@ -83,27 +83,27 @@ TAKEN = with_switch(SAVE, exists=False, taken_at=NOW + 6)
 def test_a_save_is_followed_from_the_file_to_the_checkpoint() -> None:
     record = after(done(SAVE_ACTION), 1)
     assert told(record) == {
-        "the file appears": None, "the trainer takes it": None, "a new checkpoint is committed": None,
+        "the file appears": None, "the trainer consumes it": None, "a new checkpoint is committed": None,
     }  # fmt: skip
     record = after(record, 2, THERE)
     assert told(record)["the file appears"] == 0.5
     record = after(record, 7, TAKEN)
-    assert told(record)["the trainer takes it"] == 6
+    assert told(record)["the trainer consumes it"] == 6
     record = after(record, 60, saved(TAKEN, 12_881, 60, 8, "writing"))
     assert (told(record)["a new checkpoint is committed"], record.is_open) == (None, True)
     record = after(record, 96, saved(TAKEN, 12_881, 95, 8))
     assert told(record) == {
-        "the file appears": 0.5, "the trainer takes it": 6, "a new checkpoint is committed": 95,
+        "the file appears": 0.5, "the trainer consumes it": 6, "a new checkpoint is committed": 95,
     }  # fmt: skip
     assert record.settled_at == NOW + 96
 
 
 def test_a_file_that_was_taken_between_two_polls_was_there() -> None:
     quick = with_switch(SAVE, exists=False)
-    assert told(after(done(SAVE_ACTION), 3, quick))["the trainer takes it"] is None, "the last look may be older"
+    assert told(after(done(SAVE_ACTION), 3, quick))["the trainer consumes it"] is None, "the last look may be older"
     record = after(done(SAVE_ACTION), 6, quick)
     assert told(record)["the file appears"] == 0
-    assert told(record)["the trainer takes it"] == 6
+    assert told(record)["the trainer consumes it"] == 6
 
 
 def test_a_checkpoint_that_was_being_written_already_is_not_the_one_requested() -> None:
@@ -114,16 +114,16 @@ def test_a_checkpoint_that_was_being_written_already_is_not_the_one_requested() 
 
 def test_a_switch_that_is_not_taken_is_overdue_after_ten_minutes_and_may_still_be_taken() -> None:
     record = after(done(SAVE_ACTION), 601, THERE)
-    assert told(record)["the trainer takes it"] == "not taken within 10m: a trainer that hangs does not read it"
+    assert told(record)["the trainer consumes it"] == "not consumed within 10m: a trainer that hangs does not read it"
     assert record.is_open
     record = after(record, 700, with_switch(SAVE, exists=False, taken_at=NOW + 699))
-    assert told(record)["the trainer takes it"] == 699
+    assert told(record)["the trainer consumes it"] == 699
 
 
 def test_a_slow_run_has_ten_of_its_own_steps() -> None:
     slow = replace(THERE, progress=replace(RUN.progress, cadence_s=120.0))
-    assert told(after(done(SAVE_ACTION), 1100, slow))["the trainer takes it"] is None
-    assert "within 20m" in str(told(after(done(SAVE_ACTION), 1300, slow))["the trainer takes it"])
+    assert told(after(done(SAVE_ACTION), 1100, slow))["the trainer consumes it"] is None
+    assert "within 20m" in str(told(after(done(SAVE_ACTION), 1300, slow))["the trainer consumes it"])
 
 
 def test_taken_without_a_checkpoint_is_reported_once_and_never_changes_its_words() -> None:
@@ -137,7 +137,7 @@ def test_taken_without_a_checkpoint_is_reported_once_and_never_changes_its_words
 def test_without_a_checkpoint_directory_it_ends_when_it_is_taken() -> None:
     blind = replace(TAKEN, checkpoints=None, spec=replace(TAKEN.spec, checkpoints=None))
     record = after(done(SAVE_ACTION), 10, blind)
-    assert told(record)["a new checkpoint is committed"] == "no checkpoint directory of it can be seen"
+    assert told(record)["a new checkpoint is committed"] == "no checkpoint directory of the run can be read"
     assert not record.is_open
 
 
@@ -149,7 +149,7 @@ def test_a_directory_that_was_not_listed_yet_is_waited_for(verb: Verb) -> None:
     assert told(after(record, 20, saved(TAKEN, 12_900, 8, 4)))["a new checkpoint is committed"] == 8
     late = restarted(record, 130, run=early)
     assert (told(late)["a new checkpoint is committed"], late.is_open) == (
-        "no checkpoint directory of it can be seen", False,
+        "no checkpoint directory of the run can be read", False,
     )  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def test_a_save_that_is_taken_back_is_over() -> None:
     back = done(replace(undo, who="ben"), done_at=NOW + 30)
     gone = with_switch(SAVE, exists=False, taken_at=NOW + 30)
     record = after(done(SAVE_ACTION), 31, gone, actions={back.action.id: back})
-    assert told(record)["the trainer takes it"] == "taken back by ben"
+    assert told(record)["the trainer consumes it"] == "removed by ben"
     assert not record.is_open
 
 
@@ -216,7 +216,7 @@ def test_a_switch_taken_back_is_gone_or_there_again() -> None:
     gone = after(done(action), 6, with_switch(KILL, exists=False))
     assert (told(gone), gone.is_open) == ({"the file is gone": 6}, False)
     again = after(done(action), 61, with_switch(KILL, exists=True))
-    assert (told(again), again.is_open) == ({"the file is gone": "it is there again, or still"}, False)
+    assert (told(again), again.is_open) == ({"the file is gone": "the file is still there, or there again"}, False)
 
 
 REQUEUE = only(planned("requeue"))
@@ -266,7 +266,7 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
 
 def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:
     record = after(done(REQUEUE), 200)
-    assert told(record)["it waits again"] == "it runs as before: Slurm has not requeued it"
+    assert told(record)["it waits again"] == "it still runs: Slurm has not requeued it"
     assert record.is_open
 
 
@@ -314,15 +314,15 @@ def test_a_queued_job_is_observed_by_its_number() -> None:
     new = replace(WAITING, id="95_[1-3%1]", number=95, array=95, tasks="1-3%1")
     assert told(after(done(action, made="95"), 20, jobs=(RUNNING, new))) == {"it is in the queue": 20}
     assert told(after(done(action, made="95"), 45)) == {"it is in the queue": "the queue does not show job 95"}
-    assert told(after(done(action), 1)) == {"it is in the queue": "which job was made is not known"}
+    assert told(after(done(action), 1)) == {"it is in the queue": "it is not known which job was submitted"}
 
 
 def test_an_excluded_node_is_observed_in_the_job_and_a_drained_one_at_the_node() -> None:
     operator = {"prod": replace(state().clusters["prod"], may_operate=True)}
     keep, drain = planned("exclude", "n1", of=state(clusters=operator)).actions
     kept = replace(WAITING, excluded=("n7", "n1"))
-    assert told(after(done(keep), 20, jobs=(RUNNING, kept))) == {"it keeps off the node": 20}
-    assert told(after(done(keep), 200)) == {"it keeps off the node": "its scheduler does not show it"}
+    assert told(after(done(keep), 20, jobs=(RUNNING, kept))) == {"the job excludes the node": 20}
+    assert told(after(done(keep), 200)) == {"the job excludes the node": "Slurm does not show it"}
     drained = {"n1": SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",))}
     assert told(after(done(drain), 20, scheduler_nodes=drained)) == {"the node is drained": 20}
 

@@ -168,7 +168,7 @@ def test_an_address_that_is_refused_is_said_without_naming_it(
     switch()
     until(lambda: len(receiver.requests) > 3, "it fails")
     assert [record.getMessage() for record in caplog.records] == [
-        "the dead-man's switch cannot be fed: 404 not found"
+        "the dead-man's switch cannot be pinged: 404 not found"
     ], "it is said once"
     assert "hunter2" not in caplog.text
 

@@ -77,7 +77,7 @@ def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> 
 def test_what_is_over_says_after_how_long_and_asks_for_nothing() -> None:
     told = message(over(alert(), NOW))
     assert told.title == "RESOLVED video-2b: run-dead"
-    assert "began 2027-01-15 07:29:00 UTC; over since 2027-01-15 08:00:00 UTC, after 31m" in told.body
+    assert "began 2027-01-15 07:29:00 UTC; resolved 2027-01-15 08:00:00 UTC, after 31m" in told.body
     assert "trainmon-tui ack" not in told.body
     assert (told.severity, told.acknowledge) == ("info", ())
     assert is_good_news(told)
@@ -88,7 +88,7 @@ def test_what_is_no_longer_watched_is_not_called_over() -> None:
     told = message(notice(gone, kind="resolve", reason="no longer watched"))
     assert told.title == "NO LONGER WATCHED video-2b: run-dead"
     assert "; no longer watched since 2027-01-15 08:00:00 UTC" in told.body
-    assert "over since" not in told.body
+    assert "resolved" not in told.body
     assert not is_good_news(told)
 
 
@@ -126,7 +126,7 @@ def test_ten_thousand_alerts_are_a_message_of_a_size_that_can_be_sent() -> None:
     told = message(notice(*many))
     assert len(told.body.encode()) <= BODY_BYTES
     assert told.title == "CODE RED video-2b: run-dead n0 and 9,999 more"
-    assert told.body.endswith("… and 9,560 alerts more: trainmon-tui status")
+    assert told.body.endswith("… and 9,560 more alerts: trainmon-tui status")
     assert len(told.acknowledge) == 16
 
 
@@ -134,7 +134,7 @@ def test_alerts_that_a_notice_only_counts_are_counted() -> None:
     told = message(notice(alert(), kind="digest", more=211, lines=("212 alerts at once", "212 × run-dead (critical)")))
     assert told.title == "CODE RED video-2b: run-dead and 211 more"
     assert told.body.startswith("212 alerts at once\n212 × run-dead (critical)\n\nno process of video-2b")
-    assert told.body.endswith("\n\nand 211 alerts more: trainmon-tui status")
+    assert told.body.endswith("\n\nand 211 more alerts: trainmon-tui status")
 
 
 def test_what_is_about_to_be_told_was_not_told_before() -> None:

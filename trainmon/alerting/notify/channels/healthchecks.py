@@ -43,7 +43,7 @@ class Ping:
         if response.startswith(UNKNOWN):
             raise Broken("it knows no such check; correct the address in the config")
         if response.startswith(TOO_MANY):
-            raise Retry("it accepts no more pings this minute", 60.0)  # its limit is five a minute
+            raise Retry("it accepts no more pings in this minute", 60.0)  # its limit is five a minute
         return response
 
 

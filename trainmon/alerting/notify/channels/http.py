@@ -149,11 +149,11 @@ def _translate(error: Exception, timeout: Seconds) -> Retry | Broken:
     cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
     match cause:
         case SSLError() if _is_untrusted(cause):
-            return Broken("its certificate is not trusted here; SSL_CERT_FILE may name your own authority's")
+            return Broken("its certificate is not trusted here; for your own CA, set SSL_CERT_FILE")
         case SSLError() | ssl.SSLError():
             return Retry("no TLS connection")
         case ProxyError():
-            return Retry("the proxy that the environment names refuses the connection")
+            return Retry("the proxy of the environment refuses the connection")
         case NameResolutionError():
             return Retry("the name of its host cannot be resolved now")
         case ValueError() if not isinstance(cause, HTTPError):
@@ -163,7 +163,7 @@ def _translate(error: Exception, timeout: Seconds) -> Retry | Broken:
         case urllib3.exceptions.TimeoutError():
             return Retry(f"no answer within {timeout:.0f} s")
         case _:
-            return Retry("the connection broke off before an answer")
+            return Retry("the connection was closed before an answer")
 
 
 def _is_untrusted(error: BaseException | None) -> bool:

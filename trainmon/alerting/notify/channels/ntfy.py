@@ -33,7 +33,7 @@ TAGS: dict[Severity, str] = {"critical": "rotating_light", "warning": "warning",
 
 QUOTA = 42908
 """A daily quota: tomorrow is too late, so the channel counts as broken and the fallback sends at once."""
-NEVER = {QUOTA: "its messages of today are used up", 42909: "too many failed logins"}
+NEVER = {QUOTA: "its daily quota of messages is used up", 42909: "too many failed logins"}
 REFILL: Seconds = 10.0
 """After 42901: a visitor gets one more request every 5 s."""
 NO_CALL = frozenset({40032, 40033, 40034, 40035, 40037, 42910})
@@ -73,12 +73,12 @@ class Ntfy:
     def send(self, message: Message, timeout: Seconds) -> Sent:
         """Send the message first, so that it arrives even if its files or its call fail."""
         until = self._clock.monotonic() + timeout
-        text, is_whole = fitted(message, MESSAGE_BYTES, "… the whole text is in the file that follows")
+        text, is_whole = fitted(message, MESSAGE_BYTES, "… the file in the next message has the whole text")
         fields = self._fields(message, text)
         problems: list[str] = []
         reply = self._publish(fields, until)
         if "call" in fields and code_of(reply) in NO_CALL:
-            problems.append(f"it did not ring: {error_of(reply)}")
+            problems.append(f"the phone call failed: {error_of(reply)}")
             del fields["call"]
             reply = self._publish(fields, until)
         _judge(reply)

@@ -70,7 +70,7 @@ class Dispatcher:
             if worker is not None:
                 worker.add(waiting)
                 continue
-            now, reason = self._context.clock.now(), f"there is no channel {name} in the config any more"
+            now, reason = self._context.clock.now(), f"the channel {name} is no longer in the config"
             self._give_to_others(name, waiting, reason)
             self._journal.mark(
                 Mark(one.notice.key, name, "dead", now, one.attempts, now, None, reason) for one in waiting

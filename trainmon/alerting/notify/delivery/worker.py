@@ -161,7 +161,7 @@ class ChannelWorker:
                 self._deliver(batch)
             except Exception:
                 log.exception("the channel %s crashed", self.name)
-                self._retry_later(batch, "it crashed here; see the log", None)
+                self._retry_later(batch, "an error in trainmon-tui; see its log", None)
         self._returned(self.clear())
 
     def _next(self) -> MessageBatch | None:

@@ -131,7 +131,7 @@ def test_an_unknown_check_is_broken_and_its_address_is_in_no_word(receiver: Webh
     ("words", "error", "said"),
     [
         (b"OK (not found)", Broken, "it knows no such check; correct the address in the config"),
-        (b"OK (rate limited)", Retry, "it accepts no more pings this minute"),
+        (b"OK (rate limited)", Retry, "it accepts no more pings in this minute"),
     ],
 )
 def test_an_ok_that_is_none_is_not_taken_for_one(

@@ -77,9 +77,9 @@ def test_a_long_text_is_cut_at_a_line_and_follows_whole_as_a_file(server: NtfySe
     ntfy(server).send(long, 10)
     first, file = server.of(TOPIC)
     assert len(first.message.encode()) <= 4_096
-    assert first.message.split("\n")[-1] == "… the whole text is in the file that follows"
+    assert first.message.split("\n")[-1] == "… the file in the next message has the whole text"
     assert "n0 ä" in first.message
-    assert "and 25 alerts more" in first.message
+    assert "and 25 more alerts" in first.message
     assert (file.filename, file.attachment.decode()) == ("message.txt", long.body)
 
 
@@ -138,8 +138,8 @@ def test_a_channel_that_wants_no_pictures_gets_none(server: NtfyServer) -> None:
         (error(42901), "limit reached: too many requests (42901)", 10.0),
         (error(42901, retry_after="120"), "429 too many requests: limit reached: too many requests (42901)", 120.0),
         (status(408), "408 request timeout", None),
-        (CUT, "the connection broke off before an answer", None),
-        (DIE, "the connection broke off before an answer", None),
+        (CUT, "the connection was closed before an answer", None),
+        (DIE, "the connection was closed before an answer", None),
     ],
 )
 def test_what_is_for_now_only_comes_again(server: NtfyServer, answer: Any, words: str, after: float | None) -> None:
@@ -152,7 +152,7 @@ def test_what_is_for_now_only_comes_again(server: NtfyServer, answer: Any, words
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (error(42908), "its messages of today are used up: limit reached: daily message quota reached (42908)"),
+        (error(42908), "its daily quota of messages is used up: limit reached: daily message quota reached (42908)"),
         (error(42909), "too many failed logins: limit reached: too many auth failures (42909)"),
         (error(40101), "401 unauthorized: unauthorized (40101)"),
         (error(40301), "403 forbidden: forbidden (40301)"),
@@ -217,7 +217,7 @@ def test_a_call_that_is_refused_does_not_cost_the_message(server: NtfyServer) ->
     server.script(error(40035))
     sent = ntfy(server, call="yes").send(message(), 10)
     assert [told.call for told in server.messages] == [""]
-    assert "it did not ring: invalid request: anonymous phone calls are not allowed (40035)" in sent.words
+    assert "the phone call failed: invalid request: anonymous phone calls are not allowed (40035)" in sent.words
 
 
 def test_whether_answers_can_be_read_is_known_without_sending() -> None:

@@ -148,8 +148,8 @@ def test_no_token_and_no_secret_is_in_it(receiver: WebhookReceiver) -> None:
         (status(429, retry_after="9"), Retry, "429 too many requests"),
         (status(404), Broken, "404 not found"),
         (status(401), Broken, "401 unauthorized"),
-        (CUT, Retry, "the connection broke off before an answer"),
-        (DIE, Retry, "the connection broke off before an answer"),
+        (CUT, Retry, "the connection was closed before an answer"),
+        (DIE, Retry, "the connection was closed before an answer"),
     ],
 )
 def test_what_comes_again_and_what_does_not(receiver: WebhookReceiver, answer: Any, error: Any, words: str) -> None:

@@ -245,7 +245,7 @@ def test_what_waits_for_a_channel_that_is_gone_is_told_by_the_others(tmp_path: P
         until(lambda: phone.tried)
         scene.service.reload((mail,), ())
         until(lambda: mail.keys == ["a-fire"])
-        assert mail.taken[0].notices[0].reason == "fired; there is no channel phone in the config any more"
+        assert mail.taken[0].notices[0].reason == "fired; the channel phone is no longer in the config"
         until(lambda: "channel phone" not in {thread.name for thread in threading.enumerate()})
         scene.enqueue(fire("b", "mail"))
         until(lambda: mail.keys == ["a-fire", "b-fire"])
