@@ -64,7 +64,7 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
     until(run.committed, "the trainer has saved")
     assert not run.save_switch.exists()
     assert slurm.state(job_id) == "RUNNING"
-    screen.until_shown("the trainer takes it after")
+    screen.until_shown("the trainer consumes it after")
 
     agree(screen, "K", str(run.kill_switch), button="Kill")
     slurm.wait_for_state(job_id, "COMPLETED")
