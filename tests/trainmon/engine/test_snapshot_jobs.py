@@ -104,7 +104,7 @@ def test_the_tables_tell_of_jobs_nodes_and_spares() -> None:
     told = "\n".join(lines(state))
     assert "88_3 +2  340" in told
     assert "200 1m ago" in told
-    assert "88_3  llm   ana   RUNNING  2      10m   1" in told
-    assert "90    llm   ana   PENDING  ?      -     ?         waits for free nodes" in told
-    assert "n4                IDLE+DRAIN  NHC: no disk  ops" in told
-    assert told.endswith("prod: 1 of 2 healthy idle nodes wanted, 1 drained")
+    assert "88_3  llm   ana   RUNNING  2      10m        1" in told
+    assert "90    llm   ana   PENDING  ?      -          ?         waits for free nodes" in told
+    assert "n4          IDLE+DRAIN  NHC: no disk  ops" in told
+    assert told.endswith("prod: 1 healthy idle nodes (2 wanted), 1 drained")
