@@ -106,18 +106,18 @@ def test_every_secret_that_is_missing_is_told_at_once(every: tuple[NotifySetting
         '[[notify]] #1 (phone): "topic" names the environment variable TOPIC, which is not set',
         '[[notify]] #1 (phone): "token" names a file that does not exist',
         '[[notify]] #2 (webhook): "url" names the environment variable HOOK, which is empty',
-        '[[notify]] #2 (webhook): "headers.Authorization" contains control characters; a secret is one line',
-        '[[notify]] #6 (mail): "url" must be an address in the form of apprise, such as "slack://…" or "mailto://…"',
+        '[[notify]] #2 (webhook): "headers.Authorization" contains control characters; a secret must be one line',
+        '[[notify]] #6 (mail): "url" must be a URL of apprise, such as "slack://…" or "mailto://…"',
     ]
 
 
 @pytest.mark.parametrize(
     ("environ", "problem"),
     [
-        ({"TOPIC": "hunter 2"}, '"topic" must be 1 to 64 letters, digits, - or _ (the rule of ntfy)'),
-        ({"HOOK": "hooks.test/hunter2"}, '"url" must be an address such as "https://host/path"'),
-        ({"HOOK": "ftp://hooks.test/hunter2"}, '"url" must be an address such as "https://host/path"'),
-        ({"HOOK": "https://"}, '"url" must be an address such as "https://host/path"'),
+        ({"TOPIC": "hunter 2"}, '"topic" must have 1 to 64 characters: letters, digits, - and _'),
+        ({"HOOK": "hooks.test/hunter2"}, '"url" must be a URL such as "https://host/path"'),
+        ({"HOOK": "ftp://hooks.test/hunter2"}, '"url" must be a URL such as "https://host/path"'),
+        ({"HOOK": "https://"}, '"url" must be a URL such as "https://host/path"'),
     ],
 )
 def test_a_bad_secret_is_told_and_never_repeated(
