@@ -280,7 +280,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_change_theme(self) -> None:
         choices = [(name, name) for name in self.theme_names()]
-        self.push_screen(Pick("Colours", choices, self.theme), self.change_theme)
+        self.push_screen(Pick("Theme", choices, self.theme), self.change_theme)
 
     def action_pause(self) -> None:
         self._paused = not self._paused
@@ -296,7 +296,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.push_screen(Help(self.place_of(self.screen)))
 
     def action_how_to_quit(self) -> None:
-        self.notify("q quits. Training goes on.", timeout=3, markup=False)
+        self.notify("q quits. Training continues.", timeout=3, markup=False)
 
     def _fatal_error(self) -> None:
         """Show the traceback without local variables: one of them may be the answer to a password prompt."""

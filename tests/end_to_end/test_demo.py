@@ -41,7 +41,7 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.keys("\x1b")
     screen.until_gone("/gpu-003")
     screen.keys("s")
-    screen.until_shown("Order of GPUs", "severity", "temperature")
+    screen.until_shown("Sort GPUs by", "severity", "temperature")
     screen.keys("j\r")
     screen.until_line("2 GPUs", "sort name")
 
@@ -76,9 +76,9 @@ def test_every_key_does_what_it_says_and_something_goes_wrong_within_a_minute(pr
     screen.until_shown("f Follow")
 
     screen.keys("?")
-    screen.until_shown("Everywhere here", "search in the log")
+    screen.until_shown("On this screen", "search in the log")
     screen.keys("\x1b")
-    screen.until_gone("Everywhere here")
+    screen.until_gone("On this screen")
     screen.keys(":")
     screen.until_shown("pause the screen")
     screen.keys("\x1b")

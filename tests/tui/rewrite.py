@@ -45,7 +45,7 @@ SCREENS: tuple[Kept, ...] = (
     Kept("alerts-zoomed", (120, 40), "alarmed", ("5", "5")),
     Kept("alerts-none", (80, 24), "at-ease", ("5",)),
     Kept("alert", (80, 24), "alarmed", ("5", "enter")),
-    Kept("alert-hidden", (120, 40), "alarmed", ("5", "slash", *"hidden", "enter", "enter")),
+    Kept("alert-inhibited", (120, 40), "alarmed", ("5", "slash", *"inhibited", "enter", "enter")),
     Kept("alert-daemon", (120, 40), "told-elsewhere", ("5", "j", "enter")),
     Kept("acknowledge", (80, 24), "alarmed", ("5", "space", "space", "a")),
     Kept("mute", (80, 24), "alarmed", ("5", "j", "m")),

@@ -243,7 +243,7 @@ async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None
         await pilot.press("2", "question_mark")
         await settled(pilot)
         text = text_of(app)
-        assert text.index("GPUs") < text.index("next metric in the cells")
+        assert text.index("GPUs") < text.index("next metric: temperature")
 
         await pilot.press("escape")
         await settled(pilot)
@@ -409,7 +409,7 @@ async def test_a_silent_engine_is_not_mistaken_for_a_calm_one() -> None:
         app._notice_silence()
         await settled(pilot)
 
-        assert "ENGINE SILENT 20s" in text_of(app)
+        assert "NO UPDATE 20s" in text_of(app)
 
 
 async def test_a_click_selects_the_row_and_a_double_click_opens_it() -> None:

@@ -93,7 +93,7 @@ VALUE, CHANGED = 9, 10
 
 def head(width: int) -> tuple[Span, ...]:
     name = max(4, width - VALUE - CHANGED)
-    return (Span(f"{'METRIC':<{name}}{'LAST':>{VALUE}}{f'/{CHANGE_STEPS} ST':>{CHANGED}}", "head"),)
+    return (Span(f"{'METRIC':<{name}}{'LAST':>{VALUE}}{'CHANGE':>{CHANGED}}", "head"),)
 
 
 def rows(charted: Sequence[tuple[str, Copy]], summary: Mapping[str, float | str], width: int) -> list[Row]:

@@ -49,7 +49,7 @@ class Menu(Dialog[Verb | None]):
     def compose(self) -> ComposeResult:
         names = clean(self.subjects[0][1] if len(self.subjects) == 1 else f"{len(self.subjects)} marked rows", 200)
         question = text(f"Actions on {names}", "question")
-        hint = text("Enter shows the plan, changes nothing  Esc closes", "hint")
+        hint = text("Enter shows the plan and changes nothing  Esc closes", "hint")
         yield Vertical(question, self.lines, self.refusal, hint, classes="dialog")
 
     def on_mount(self) -> None:
@@ -118,5 +118,5 @@ def row(entry: Entry, column: int, width: int) -> Row:
     key, title = f" {key_of(entry.verb):<3}", entry.text + " " * (column - cell_width(entry.text))
     if not entry.refusal:
         return Row(entry.verb, (Span(key, "accent bold"), Span(title)))
-    why = shorten(f"  no: {entry.refusal}", width - cell_width(key) - cell_width(title))
+    why = shorten(f"  refused: {entry.refusal}", width - cell_width(key) - cell_width(title))
     return Row(entry.verb, (Span(key, "dim"), Span(title, "dim"), Span(why, "dim")))

@@ -32,19 +32,19 @@ class Mute(Dialog[tuple[Choice, Seconds, str] | None]):
         self.choices = tuple(choices)
         self.lines = KeyedLines()
         self.span = text_field(USUAL)
-        self.why = text_field(placeholder="why (optional)")
+        self.why = text_field(placeholder="optional")
         self.error = text("", "hint")
 
     def compose(self) -> ComposeResult:
         yield Vertical(
             text(self.question, "question"),
             self.lines,
-            text("for how long (30m 1h 2d 1w)", "label"),
+            text("for how long (such as 30m, 1h, 2d, 1w)", "label"),
             self.span,
             text("why", "label"),
             self.why,
             self.error,
-            text("It stays visible.  Tab next  Enter mutes  Esc closes", "hint"),
+            text("Alerts stay visible.  Tab next  Enter mutes  Esc closes", "hint"),
             classes="dialog",
         )
 

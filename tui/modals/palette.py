@@ -40,7 +40,9 @@ class CommandPalette(Dialog[Command | None]):
         self.lines.can_focus = False
 
     def compose(self) -> ComposeResult:
-        yield Vertical(self.entry, self.lines, text("Enter runs it  ↑ ↓ choose  Esc closes", "hint"), classes="dialog")
+        yield Vertical(
+            self.entry, self.lines, text("Enter opens or runs it  ↑ ↓ choose  Esc closes", "hint"), classes="dialog"
+        )
 
     def on_resize(self, event: events.Resize) -> None:
         self.call_after_refresh(self.find)
@@ -109,7 +111,10 @@ def edited(typed: str, event: events.Key) -> str:
 
 
 def row(key: str, command: Command, width: int) -> Row:
-    """A command's key or kind, its text, and a note when it opens a plan."""
-    head, plans = f" {command.cap or command.kind:<7}", "  shows its plan" if command.kind == "act" else ""
+    """A command's key or kind, its text, and a note when it opens a plan. `x` opens the menu of actions instead."""
+    head, plans = (
+        f" {command.cap or command.kind:<7}",
+        "  shows its plan" if command.kind == "act" and command.target != "x" else "",
+    )
     words = shorten(clean(command.text), width - cell_width(head) - cell_width(plans))
     return Row(key, (Span(head, "accent bold" if command.cap else "dim"), Span(words), Span(plans, "warn")))

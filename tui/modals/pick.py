@@ -31,7 +31,7 @@ class Pick(Dialog[str | None]):
         self.lines.styles.height = min(len(self.choices), 12)
         self.lines.set_rows(
             [
-                Row(key, (Span(f" {clean(words)}"), Span("  now" if key == self.now else "", "dim")))
+                Row(key, (Span(f" {clean(words)}"), Span("  (current)" if key == self.now else "", "dim")))
                 for key, words in self.choices
             ]
         )

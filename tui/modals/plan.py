@@ -75,10 +75,10 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.count = text_field(str(ask.count), restrict="[0-9]{0,4}", id="count")
         self.why = text_field(ask.why, placeholder=WHY, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
-        self.typed = text_field(placeholder="the id", id="typed")
+        self.typed = text_field(placeholder="the job id", id="typed")
         self.fields = {
             field: Horizontal(Static(label, markup=False), field, classes="field")
-            for label, field in (("how many", self.count), ("why", self.why), ("type it", self.typed))
+            for label, field in (("how many", self.count), ("why", self.why), ("confirm", self.typed))
         }
         self.close_button = TriggerButton("Close", id="close")
         self.act_button = TriggerButton(BUTTONS[ask.verb], id="act", disabled=True)
@@ -201,7 +201,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:
-            self.because.update(clean(f"{plan.because}: type {plan.typed} to go on"))
+            self.because.update(clean(f"{plan.because}: type {plan.typed} to confirm"))
         self.body.display, self.choices.display = not choices, bool(choices)
         self._update_buttons()
         self.call_after_refresh(self._fill)
@@ -243,7 +243,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         if self.plan is None:
             hint = "Esc closes; nothing was done"
         elif self.plan.choices:
-            hint = "Enter shows the plan of the chosen one  Esc closes"
+            hint = "Enter shows the plan for this switch  Esc closes"
         elif not self.plan.actions:
             hint = "Enter or Esc closes"
         else:

@@ -207,7 +207,10 @@ class Pane(Vertical):
             self.head()
             self.caption(right=f"failed {max(0, int(state.at - self.failed_at))}s ago")
             self.say(
-                ("This pane cannot be drawn. It is retried automatically; the other panes still work.", "warn"),
+                (
+                    "This pane cannot be drawn. The program tries again at each update. The other panes still work.",
+                    "warn",
+                ),
                 (f"{type(error).__name__}: {error}", "dim"),
             )
         else:

@@ -178,11 +178,11 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
     speeds = (
         "" if progress.tokens_per_s is None else f"{short(progress.tokens_per_s)} tokens/s",
         "" if progress.samples_per_s is None else f"{short(progress.samples_per_s)} samples/s",
-        "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} a step",
+        "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} per step",
     )
     yield fact("step", count(progress.step) + target, width)
     yield fact("last step", last + usual, width)
-    yield fact("left", eta(run.eta_at if run.verdict in GOING else None, now), width)
+    yield fact("finishes in", eta(run.eta_at if run.verdict in GOING else None, now), width)
     yield fact("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
     yield fact("learning rate", real(progress.learning_rate), width)
     yield fact("speed", ", ".join(speed for speed in speeds if speed) or UNKNOWN, width)

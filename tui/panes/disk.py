@@ -12,8 +12,8 @@ from tui.views.disks import ShownDisk, disk_head, disk_layout, disk_rows, ordere
 from tui.views.table import RowCache
 
 EMPTY = (
-    ("No disk has been read yet. Nodes report theirs a few seconds after", ""),
-    ("they connect. Add more paths in trainmon.toml:", ""),
+    ("No disk has been read yet. A node reports its disks a few seconds after", ""),
+    ("it connects. Add more paths in trainmon.toml:", ""),
     ("", ""),
     ("    [[disk]]", "dim"),
     ('    path = "/scratch"', "dim"),
@@ -77,7 +77,7 @@ def disk_story(shown: ShownDisk, now: Instant) -> str:
     parts = (
         f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {where}",
         f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free",
-        f"{size(disk.usable_free_bytes)} of its usable share left" if shown.usable else "",
+        f"{size(disk.usable_free_bytes)} of the usable share left" if shown.usable else "",
         f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free" if has_inodes else "",
         "" if disk.quota is None else quota_story(disk.quota, now),
         "" if ends is None else f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}",

@@ -29,11 +29,11 @@ from tui.views.nodes import (
 )
 
 EMPTY = (
-    ("No node is watched yet. Name hosts on the command line:", ""),
+    ("No node is watched yet. Give host names on the command line:", ""),
     ("", ""),
     ("    trainmon-tui gpu-001 gpu-002", "dim"),
     ("", ""),
-    ("or nodes in trainmon.toml; `trainmon-tui init` writes one.", ""),
+    ("or list nodes in trainmon.toml. `trainmon-tui init` writes that file.", ""),
 )
 
 

@@ -81,7 +81,7 @@ def flags(state: State, *, paused: bool, silent_for: Seconds | None) -> tuple[st
         *(("READ-ONLY",) if state.read_only else ()),
         *(("PAUSED",) if paused else ()),
         *(("LEDGER FAILED",) if state.ledger is not None else ()),
-        *((f"ENGINE SILENT {age(silent_for)}",) if silent_for is not None else ()),
+        *((f"NO UPDATE {age(silent_for)}",) if silent_for is not None else ()),
     )
 
 
@@ -127,7 +127,7 @@ def aligned_width(spans: Iterable[Span]) -> int:
 
 
 def sender_flag(state: State) -> Span:
-    """`  alerts: here ok`, `  alerts: no channel`: the sender of notifications, or a broken channel."""
+    """`  alerts: sent here`, `  alerts: no channel`: the sender of notifications, or a broken channel."""
     failing = broken_channels(state.channels.values())
     if failing and state.leadership.holder != "nobody":
         more = f" +{len(failing) - 1}" if len(failing) > 1 else ""

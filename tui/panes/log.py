@@ -122,6 +122,6 @@ def notes(view: LogView, log: Log) -> str:
         clean(log.error or ""),
         f"+{log.dropped:,} lines dropped: the log grew too fast" if log.dropped else "",
         f"no match for “{view.needle}”" if view.needle and view.hit is None else "",
-        f"{below:,} lines below; f follows" if not view.following and view.text.lines else "",
+        f"{below:,} lines below; f goes to the end" if not view.following and view.text.lines else "",
     )
     return "  ·  ".join(part for part in parts if part)

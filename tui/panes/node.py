@@ -141,7 +141,7 @@ def axes(gpu: Gpu) -> tuple[tuple[Axis, str], ...]:
     power = UNKNOWN if gpu.power_w is None else f"{gpu.power_w:.0f}"
     return (
         (Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100"))), degrees),
-        (Axis("utilization", "utilisation %", 100.0, ((0, "0"), (50, "50"), (100, "100"))), used),
+        (Axis("utilization", "utilization %", 100.0, ((0, "0"), (50, "50"), (100, "100"))), used),
         (Axis("power", "power W", watts, ((0, "0"), (watts / 2, f"{watts / 2:.0f}"), (watts, f"{watts:.0f}"))), power),
         (Axis("memory", "memory", memory, ((0, "0"), (memory / 2, mib(int(memory / 2))), (memory, mib(int(memory))))),
          mib(gpu.memory_used_mib)),

@@ -40,8 +40,8 @@ from tui.views.table import RowCache
 from tui.widgets import SENTENCE, Row
 
 NO_SLURM = (
-    ("No Slurm is watched: no squeue on this machine, and no", ""),
-    ("cluster in trainmon.toml. Name its login host there:", ""),
+    ("No Slurm cluster is watched. This machine has no squeue, and", ""),
+    ("trainmon.toml has no cluster. Add one with its login host:", ""),
     ("", ""),
     ("    [[cluster]]", "dim"),
     ('    login = "login1"', "dim"),
@@ -133,7 +133,7 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
     failed = next((source for source in state.sources.values() if source.kind == "slurm" and source.error), None)
     if failed is None:
         return NO_SLURM
-    return ((clean(f"No Slurm: {failed.error}"), ""), (clean(failed.hint or ""), "dim"))
+    return ((clean(f"No Slurm cluster is watched: {failed.error}"), ""), (clean(failed.hint or ""), "dim"))
 
 
 def queue_summary(entries: list[QueueEntry], state: State) -> str:
@@ -164,7 +164,7 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
     if not found and query:
         found = [Span(f"No job matches “{query}”. Esc shows all.", "dim")]
     elif not found and view == "mine" and any(not is_mine(job, state) for job in state.jobs.values()):
-        found = [Span("You have no job. v shows the jobs of the other watched users.", "dim")]
+        found = [Span("You have no job. Press v for the jobs of the other watched users.", "dim")]
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
         whose = f"of {', '.join(map(clean, users))}" if users else "of yours"
@@ -213,7 +213,7 @@ def cluster_story(state: State, name: str) -> str:
     parts = (
         f"Slurm {cluster.slurm or ''} queried on {cluster.login}".replace("  ", " "),
         f"as {cluster.me}" if cluster.me else "",
-        "operator rights" if cluster.may_operate else "",
-        "no accounting: exit states may stay unknown" if cluster.accounting is False else "",
+        "with operator rights" if cluster.may_operate else "",
+        "no accounting, so exit states may stay unknown" if cluster.accounting is False else "",
     )
     return clean("; ".join(part for part in parts if part))

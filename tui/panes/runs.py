@@ -18,7 +18,7 @@ from tui.views.table import Column, Table, filtered, heads, row_cells, value, wa
 from tui.widgets import Row
 
 EMPTY = (
-    ("No run is watched yet. Name one in trainmon.toml:", ""),
+    ("No run is watched yet. Add one to trainmon.toml:", ""),
     ("", ""),
     ("    [[run]]", "dim"),
     ('    name = "llm-7b"', "dim"),

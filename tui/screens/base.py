@@ -155,4 +155,4 @@ class PaneScreen(StateScreen):
             if sort is not None:
                 pane.set_sort(sort)
 
-        self.app.push_screen(Pick(f"Order of {pane.NAME}", [(sort, sort) for sort in pane.SORTS], pane.sort), chosen)
+        self.app.push_screen(Pick(f"Sort {pane.NAME} by", [(sort, sort) for sort in pane.SORTS], pane.sort), chosen)

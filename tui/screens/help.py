@@ -26,7 +26,7 @@ COMMON = {"app", "main", "back", "moves"}
 SIGNS = (
     ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "this value needs attention"),
     ("+", "marked: actions apply to all marked rows"),
-    ("dim", "old data: no update for three periods"),
+    ("dim", "old data: the source has missed three updates"),
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def help_rows(place: str) -> list[Row]:
     common = [key for key in KEYS if key.scope in here & COMMON]
     other = [key for key in KEYS if key.scope not in here]
     spans: list[tuple[Span, ...]] = []
-    sections = ((TITLES[place], own), (ACTING, acting), ("Everywhere here", common), ("Elsewhere", other))
+    sections = ((TITLES[place], own), (ACTING, acting), ("On this screen", common), ("In other panes and dialogs", other))
     for title, keys in sections:
         if keys:
             spans += [(Span(title, "accent bold"),), *map(line, keys), ()]

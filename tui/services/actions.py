@@ -83,7 +83,7 @@ class ActionService(DashboardService):
         self._backend.act(plan.actions)
         titles = [clean(action.title, 120) for action in plan.actions]
         more = f", and {len(titles) - 3} more" if len(titles) > 3 else ""
-        self._notify(Toast("asked", "; ".join(titles[:3]) + more))
+        self._notify(Toast("requested", "; ".join(titles[:3]) + more))
 
     def menu(self, subjects: Sequence[Subject], acted: Callable[[], None] = lambda: None) -> None:
         """Show the actions of these rows, and why some are refused."""
@@ -123,7 +123,7 @@ class ActionService(DashboardService):
 
 QUIT_CHOICES = (
     ("stay", "Stay and wait for the result"),
-    ("quit", "Quit now: the action may or may not complete; the ledger records it"),
+    ("quit", "Quit now: the action may or may not complete; the ledger keeps its record"),
 )
 
 

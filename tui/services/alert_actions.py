@@ -14,8 +14,8 @@ from tui.services.actions import DashboardService
 from tui.views import Toast, alert_toasts, newly_firing
 from tui.views.alerts import Choice, choices, is_muted, matches, most_urgent, silence_text, silences, silences_of
 
-ACKNOWLEDGED = "It keeps firing and stays visible; it is not repeated and not escalated."
-ACKNOWLEDGED_EVENT = "This event was sent once. It moves down to the alerts of the last day."
+ACKNOWLEDGED = "The alert keeps firing and stays visible. It is not repeated and not escalated."
+ACKNOWLEDGED_EVENT = "An event is sent only once. It moves down to LAST 24 HOURS."
 
 MORE = "more"
 """The choice to mute something besides what is muted already."""
@@ -89,9 +89,11 @@ class AlertActionService(DashboardService):
     @staticmethod
     def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
         if not found:
-            return "put the cursor on an alert" if alone else "no alert needs an acknowledgement; 5 shows all"
+            return (
+                "put the cursor on an alert" if alone else "no alert needs an acknowledgement; press 5 for all alerts"
+            )
         if not any(one.is_open for one in found):
-            return "it is already resolved" if len(found) == 1 else "they are already resolved"
+            return "the alert is already resolved" if len(found) == 1 else "the alerts are already resolved"
         return clean(f"already acknowledged by {found[0].acknowledged_by}", 100)
 
     def mute(self, names: Sequence[str], done: Callable[[], None], *, alone: bool = True) -> None:
@@ -100,7 +102,9 @@ class AlertActionService(DashboardService):
         found, state = self._alerts(names), self._state
         found = found or ([] if alone else self._worst())
         if not found or state is None:
-            words = "put the cursor on an alert or a silence" if alone else "no alert is firing; 5 shows the silences"
+            words = (
+                "put the cursor on an alert or a silence" if alone else "no alert is firing; press 5 for the silences"
+            )
             self._notify(Toast("mute", words, "warning"))
             return
         muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
@@ -126,7 +130,7 @@ class AlertActionService(DashboardService):
         state = self._state
         found = None if state is None else state.silences.get(name)
         if found is None or state is None:
-            self._notify(Toast("mute", "it is no longer muted", "warning"))
+            self._notify(Toast("mute", "this silence has already ended", "warning"))
         elif found.window:
             self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
         else:
@@ -137,7 +141,7 @@ class AlertActionService(DashboardService):
             )
 
     def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
-        what = "Mute" if len(found) == 1 else f"Mute, for {counted(len(found), 'alert')}"
+        what = "Mute" if len(found) == 1 else f"Mute ({counted(len(found), 'alert')} selected)"
 
         def decided(answer: tuple[Choice, Seconds, str] | None) -> None:
             if answer is None:

@@ -159,7 +159,7 @@ def refusal_lines(refusal: Refusal, width: int) -> Iterator[tuple[Span, ...]]:
     yield from _block(f"{DEAD} refused: {refusal.subject}", width, "crit")
     yield from _labelled("why", refusal.why, width, 6)
     if refusal.hint:
-        yield from _labelled("then", refusal.hint, width, 6)
+        yield from _labelled("hint", refusal.hint, width, 6)
 
 
 def action_text(action: Action, width: int) -> Iterator[tuple[Span, ...]]:

@@ -77,7 +77,7 @@ class Command(NamedTuple):
     text: str
     names: tuple[str, ...]
     target: Link | str
-    """A link, a pane by its number, a run or theme by its name, or the key to press; empty to choose the colours."""
+    """A link, a pane by its number, a run or theme by its name, or the key to press; empty to choose the theme."""
     cap: str = ""
     """Its key, as it is written on the screen."""
 
@@ -135,7 +135,7 @@ def commands(place: str, state: State | None, themes: Sequence[str]) -> list[Com
     return [
         *(Command("pane", name, _names(name, *PANES[number]), number, number) for number, name in NAMES.items()),
         *(key for key in keys if key.kind != "act"),
-        Command("key", "choose the colours", ("theme", "themes", "colours", "colors"), ""),
+        Command("key", "choose the theme", ("theme", "themes", "colours", "colors"), ""),
         *(subject_commands(state) if state is not None else ()),
         *(Command("theme", name, _names(name, f"theme {name}"), name) for name in themes),
         *(key for key in keys if key.kind == "act"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.analysis.gpus import unread
-from trainmon.lib import Instant, cell_width, clean, duration, shorten, shorten_start
+from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.facts import LABEL, fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
@@ -29,7 +29,7 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
         return
     for index, job in enumerate(own[:JOBS_SHOWN]):
         waits = job.stage == "waiting" and not is_missing(job)
-        label = "job" if index == 0 else "next job" if waits else "previous job"
+        label = "job" if index == 0 else "next job" if waits else "earlier job"
         text, style = status_text(job, state.at)
         status = Span(clean(f"  {UNKNOWN if is_missing(job) else state_code(job)}  "))
         rest = max(0, width - LABEL - cell_width(job.id) - cell_width(status.text))
@@ -42,7 +42,12 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
                 yield fact("restarts", str(job.restarts), width, "bold")
     yield from more_fact(len(own) - JOBS_SHOWN, width)
     if run.queued_behind is not None:
-        yield fact("queued behind", str(run.queued_behind or "nothing"), width, "" if run.queued_behind else "dim")
+        yield fact(
+            "queued after",
+            counted(run.queued_behind, "job") if run.queued_behind else "no job",
+            width,
+            "" if run.queued_behind else "dim",
+        )
 
 
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -66,7 +71,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     yield from last_lines(run, found, now, width)
     yield from optional_fact("problem", found.problem, width, "crit")
     if found.problem is None and found.resumes is not None:
-        yield fact("would resume", shorten_start(clean(found.resumes), width - LABEL), width)
+        yield fact("resumes from", shorten_start(clean(found.resumes), width - LABEL), width)
     writing = found.writing
     if writing is not None:
         began = "" if writing.began_at is None else f" for {duration(max(0.0, now - writing.began_at))}"
@@ -109,7 +114,12 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
         step_s = progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""
         ahead = f"nothing: the checkpoint is {count(-steps)} steps ahead of the log"
-        yield fact("at risk", f"{count(steps)} steps{lost}" if steps >= 0 else ahead, width, "dim" if steps < 0 else "")
+        yield fact(
+            "at risk",
+            f"{count(steps)} step{'' if steps == 1 else 's'}{lost}" if steps >= 0 else ahead,
+            width,
+            "dim" if steps < 0 else "",
+        )
 
 
 def checkpoint_name(one: Checkpoint) -> str:

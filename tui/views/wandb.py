@@ -18,12 +18,12 @@ FEW, MANY = 3, 20
 SETTINGS_AT_MOST = 300
 
 PHASE_TEXTS: Mapping[GroupPhase, str] = {
-    "active": "one is active",
-    "several": "SEVERAL are active",
-    "waiting": "none is active",
-    "overdue": "OVERDUE: none is active",
+    "active": "one active W&B run",
+    "several": "SEVERAL active W&B runs",
+    "waiting": "no active W&B run",
+    "overdue": "OVERDUE: no active W&B run",
     "ended": "ended",
-    "none": "no run found",
+    "none": "no W&B run found",
 }
 
 
@@ -39,10 +39,10 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
         yield from optional_fact("error", problem[0], width, "crit")
         yield from optional_fact("", problem[1], width)
     if found is None or found.polled_at is None:
-        yield fact("answered", "not yet", width, "dim")
+        yield fact("last answer", "none yet", width, "dim")
         return
     yield from phase_lines(found, now, width, stale=problem is not None)
-    yield fact("answered", f"{calm_age(max(0.0, now - found.polled_at))} ago", width, "dim")
+    yield fact("last answer", f"{calm_age(max(0.0, now - found.polled_at))} ago", width, "dim")
     if found.current is not None:
         yield from run_lines(found.current, found, now, width)
     yield from attempt_lines(found, now, width, FEW if few else MANY)
@@ -65,7 +65,7 @@ def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator
     yield fact("run", safe(label(one)), width, "bold")
     yield fact("state", f"{clean(one.state)}, {beat.text}", width, beat.style if one.id in found.active else "")
     rows = "" if one.lines is None else f", {count(one.lines)} rows of history"
-    yield fact("W&B's step", count(one.step) + rows, width)
+    yield fact("W&B step", count(one.step) + rows, width)
     facts = (("on", one.host), ("user", one.user), ("commit", one.commit), ("tags", ", ".join(one.tags)))
     yield from (fact(name, safe(text), width) for name, text in facts if text)
     yield from optional_fact("page", one.url, width, "accent")
@@ -82,11 +82,11 @@ def attempt_lines(found: Wandb, now: Instant, width: int, at_most: int) -> Itera
 
 
 def attempt_text(one: WandbRun, now: Instant) -> str:
-    """`crashed at step 9,200, 5h to 3h ago`; `running at step 12,880, since 3h`."""
+    """`crashed at step 9,200, 5h to 3h ago`; `running at step 12,880, for 3h`."""
     step = "" if one.step is None else f" at step {count(one.step)}"
     begun = since(one.created_at, now)
     last = "" if one.heartbeat_at is None else calm_age(max(0.0, now - one.heartbeat_at))
-    when = f"since {begun}" if one.state == "running" or not last else f"{begun} to {last} ago"
+    when = f"for {begun}" if one.state == "running" or not last else f"{begun} to {last} ago"
     return f"{clean(one.state)}{step}, {when}"
 
 
@@ -97,10 +97,10 @@ def sample_lines(samples: tuple[Sample, ...], width: int, *, few: bool) -> Itera
     """The newest sample of each metric, `val/generated  step 12,000  512×288  180K`; and of many also caption, note and
     file."""
     if samples:
-        hint = "" if few else "  d fetches them to a folder"
+        hint = "" if few else "  (press d to fetch them into a folder)"
         yield from ((), (Span(shorten(f"samples, the newest of each metric{hint}", width), "head"),))
     elif not few:
-        yield fact("samples", "none was logged", width, "dim")
+        yield fact("samples", "none logged", width, "dim")
     at_most = FEW if few else MANY
     for one in samples[:at_most]:
         parts = (
@@ -114,7 +114,7 @@ def sample_lines(samples: tuple[Sample, ...], width: int, *, few: bool) -> Itera
             continue
         yield from optional_fact("", f"“{one.caption}”" if one.caption else None, width)
         yield from optional_fact("", one.note, width, "dim")
-        before, path = ("at ", one.kept) if one.kept else ("not fetched: ", one.file)
+        before, path = ("saved to ", one.kept) if one.kept else ("not fetched: ", one.file)
         path = shorten_start(clean(path), width - LABEL - len(before))
         yield fact("", before + path, width, "ok" if one.kept else "dim")
     yield from more_fact(len(samples) - at_most, width)
@@ -127,7 +127,7 @@ def settings_lines(one: WandbRun, width: int) -> Iterator[Line]:
     """Its summary, and its config."""
     own = {key: value for key, value in one.summary.items() if not key.startswith("_")}  # the others are W&B's own
     numbers = {key: value if isinstance(value, str) else number(value) for key, value in own.items()}
-    yield from table("summary: the latest of each metric", numbers, width)
+    yield from table("summary: the latest value of each metric", numbers, width)
     yield from table("config", one.config, width)
 
 

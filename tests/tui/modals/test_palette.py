@@ -143,7 +143,7 @@ async def test_a_word_and_enter_lead_to_its_pane_from_every_screen_also_in_one_p
 async def test_theme_lets_choose_the_colours_and_a_theme_is_taken_by_its_name() -> None:
     async with showing() as (app, pilot, backend):
         arrive(app, "colon", *"theme", "enter")
-        assert "› trainmon-dark  now" in await settled(pilot)
+        assert "› trainmon-dark  (current)" in await settled(pilot)
         await pilot.press("down", "enter")
         await settled(pilot)
         assert app.theme == "trainmon-light"
@@ -181,4 +181,4 @@ def test_a_command_typed_at_once_works_on_a_real_terminal() -> None:
         terminal.press(":disk\r")
         assert terminal.shows("3 Disk"), terminal.text
         terminal.press(":theme\r")
-        assert terminal.shows("Colours"), terminal.text
+        assert terminal.shows("Theme"), terminal.text

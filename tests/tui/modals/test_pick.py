@@ -11,6 +11,6 @@ from tui.modals.pick import Pick
 async def test_what_holds_now_is_in_sight_in_a_long_list() -> None:
     app = Desk(FakeBackend())
     async with app.run_test(size=(80, 24)) as pilot:
-        app.push_screen(Pick("Colours", [(str(number), f"name {number}") for number in range(30)], "29"))
+        app.push_screen(Pick("Theme", [(str(number), f"name {number}") for number in range(30)], "29"))
 
-        assert "› name 29  now" in await settled(pilot)
+        assert "› name 29  (current)" in await settled(pilot)

@@ -126,7 +126,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
         await pilot.press("enter")
         await settled(pilot)
         assert [action.subject for action in backend.acted] == ["llm-7b-a"]
-        assert app.told == [("asked", "End llm-7b-a by its kill switch", "information")]
+        assert app.told == [("requested", "End llm-7b-a by its kill switch", "information")]
 
 
 async def test_the_mouse_presses_the_buttons() -> None:
@@ -152,7 +152,7 @@ async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None
 
 async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed() -> None:
     async with planning(backend=answering(plans.cancels)) as (app, pilot, backend, screen):
-        assert "job 418223 holds 2 nodes: type 418223 to go on" in text_of(app)
+        assert "job 418223 holds 2 nodes: type 418223 to confirm" in text_of(app)
         assert screen.act_button.disabled
 
         await pilot.click("#typed")

@@ -52,7 +52,7 @@ def test_what_nobody_has_taken_on_comes_first_and_of_that_the_worst_and_the_olde
         "aaaa0001", "aaaa0002", "aaaa0007", "aaaa0003", "aaaa0004", "aaaa0005", "aaaa0006", "aaaa0008"
     ]  # fmt: skip
     assert [status_of(one, NOW) for one in open_alerts(alarmed(), "worst")][3:] == [
-        "open", "acknowledged", "muted", "hidden", "pending"
+        "open", "acknowledged", "muted", "inhibited", "pending"
     ]  # fmt: skip
 
 
@@ -64,19 +64,19 @@ def test_a_row_says_how_bad_since_when_what_and_who_was_told() -> None:
     assert "retrying mail 14:11:40" in found[0]
     assert "ack ana" in found[4]
     assert "muted 43m" in found[5]
-    assert "hidden by node-unreachable  stale data" in found[6]
+    assert "inhibited by node-unreachable  stale data" in found[6]
     assert "pending" in found[7]
 
 
 def test_what_is_muted_and_what_is_over_stand_below() -> None:
     found = texts()
 
-    assert found[8].strip() == "MUTED; m unmutes one"
+    assert found[8].strip() == "MUTED (m unmutes)"
     assert "43m left  rule gpu-idle on gpu:gpu-007/1  by ana: being mended" in found[9]
     assert "maintenance window of trainmon.toml" in found[10]
     assert found[11].strip() == "LAST 24 HOURS"
     assert found[12].startswith("✓ WARN  16m sft-1b's loss was 4.1")
-    assert "over 1h  sent phone 12:16:50" in found[12]
+    assert "resolved 1h ago  sent phone 12:16:50" in found[12]
 
 
 @pytest.mark.parametrize("width", [20, 46, 51, 71, 72, 78, 103, 104, 160, 197])
@@ -90,7 +90,7 @@ def test_no_row_is_wider_than_its_pane(width: int) -> None:
         ("crit open", ["aaaa0001", "aaaa0002", "aaaa0007"]),
         ("acknowledged", ["aaaa0004"]),
         ("muted", ["aaaa0005"]),
-        ("gpu-006 hidden", ["aaaa0006"]),
+        ("gpu-006 inhibited", ["aaaa0006"]),
         ("mail retrying", ["aaaa0001"]),
         ("llm-7b-a", ["aaaa0001"]),
         ("nothing of the kind", []),
@@ -179,7 +179,7 @@ def test_the_age_stays_whatever_is_cut() -> None:
 
 
 def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
-    assert sender_flag(at_ease()).text == "  alerts: here ok"
+    assert sender_flag(at_ease()).text == "  alerts: sent here"
     assert sender_flag(with_alerts(leadership=Leadership())).text == "  alerts: not sent"
     assert sender_flag(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
     assert sender_flag(msgspec.structs.replace(alarmed(), channels={})) == ("  alerts: no channel", "warn")
@@ -244,7 +244,7 @@ def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> No
 
 def test_its_screen_says_why_it_was_told_to_nobody() -> None:
     assert "not sent: the alert that hides it is sent instead" in said("aaaa0006")
-    assert "hidden by   → node-unreachable: gpu-006 does not answer" in said("aaaa0006")
+    assert "inhibited by→ node-unreachable: gpu-006 does not answer" in said("aaaa0006")
     assert "not sent: muted" in said("aaaa0005")
     assert "for 43m more: being mended" in said("aaaa0005")
     assert "not sent: still pending" in said("aaaa0008")
@@ -266,7 +266,7 @@ def test_a_runs_own_screen_leads_to_its_alerts() -> None:
 def test_what_may_be_muted_goes_from_the_narrowest_to_the_widest() -> None:
     assert [one.text for one in choices([ALERTS[1]])] == [
         "gpu-hot on gpu:gpu-003/5",
-        "rule gpu-hot, wherever it fires",
+        "rule gpu-hot, on every run, node and disk",
         "all alerts on gpu:gpu-003/5",
         "all alerts of node gpu-003",
     ]

@@ -41,7 +41,7 @@ def test_heads_stand_over_their_columns() -> None:
     shown = shown_disks(found)
     shape = disk_layout(70, (each.name for each in shown), usable=False)
     names, text = disk_head(shape)[0].text, disk_row(shown[0], shape, NOW).text
-    for name, value in (("free", "40T"), ("inodes", "12%"), ("a day", "+205G"), ("full in", ">30d")):
+    for name, value in (("free", "40T"), ("inodes", "12%"), ("per day", "+205G"), ("full in", ">30d")):
         assert names.index(name) + len(name) == text.index(value) + len(value)
 
 

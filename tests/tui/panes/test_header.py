@@ -39,7 +39,7 @@ def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read
     for duty, words in (
         (Leadership(holder="daemon", where="bastion", at=NOW - 5.0), "alerts: bastion 5s ok"),
         (Leadership(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
-        (Leadership(holder="us", where="here", at=NOW), "alerts: here ok"),
+        (Leadership(holder="us", where="here", at=NOW), "alerts: sent here"),
     ):
         shown = msgspec.structs.replace(shown, channels={"phone": Channel(name="phone", type="ntfy", state="ok")})
         line = "".join(
@@ -129,7 +129,7 @@ def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() 
 def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:
     shown = msgspec.structs.replace(calm(), demo=True, read_only=True)
 
-    assert flags(shown, paused=True, silent_for=20.0) == ("DEMO", "READ-ONLY", "PAUSED", "ENGINE SILENT 20s")
+    assert flags(shown, paused=True, silent_for=20.0) == ("DEMO", "READ-ONLY", "PAUSED", "NO UPDATE 20s")
     assert flags(calm(), paused=False, silent_for=None) == ()
 
 

@@ -179,7 +179,7 @@ def test_a_job_that_is_gone_or_in_a_state_of_no_known_version_is_unknown_never_d
         (job("1", "PENDING", reason="Dependency", dependency="afterany:88:89(unfulfilled)"), "after others"),
         (job("1", "PENDING", reason="JobHeldUser"), "held"),
         (job("1", "PENDING", reason="DependencyNeverSatisfied"), "will not start!"),
-        (job("1", "PENDING", reason="Resources"), "for free nodes"),
+        (job("1", "PENDING", reason="Resources"), "waits for nodes"),
         (job("1", "PENDING", reason="QOSMaxJobsPerUserLimit"), "waits"),
     ],
 )
@@ -487,7 +487,7 @@ async def test_what_was_read_stays_dimmed_while_the_controller_does_not_answer()
 
 async def test_without_slurm_it_says_how_to_name_one() -> None:
     async with showing(calm(), (80, 24)) as (app, _pilot, _backend):
-        assert "No Slurm is watched" in text_of(app)
+        assert "No Slurm cluster is watched" in text_of(app)
 
 
 async def test_a_slurm_that_was_looked_for_and_is_not_there_says_where() -> None:
@@ -496,7 +496,7 @@ async def test_a_slurm_that_was_looked_for_and_is_not_there_says_where() -> None
     state = msgspec.structs.replace(calm(), sources={**calm().sources, absent.name: absent})
     async with showing(state, (80, 24)) as (app, _pilot, _backend):
         text = text_of(app)
-        assert f"No Slurm: {error}" in text
+        assert f"No Slurm cluster is watched: {error}" in text
         assert "name the login host in [[cluster]]" in text
         assert " JOB " not in text
 

@@ -129,9 +129,9 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "time left     21h00m; saving needs 88s",
         "restarts      1",
         "next job    → 418191_[2-10%1]  PD  waits for the previous a…",
-        "queued behind 10",
+        "queued after  10 jobs",
     ]
-    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued behind nothing"]
+    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued after  no job"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert job_texts("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
 
@@ -154,7 +154,7 @@ def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() ->
     assert saved() == [
         "checkpoint    step 12,500 committed 20m ago",
         "at risk       380 steps, about 26m of work",
-        "would resume  /scratch/llm-70b/ckpt/iter_0012500",
+        "resumes from  /scratch/llm-70b/ckpt/iter_0012500",
         "torn          step 11,700: no metadata, and nobody writes it",
         "saving        takes 40s every 34m (500 steps) = 1.95 % of the time",
         "size          1.2T each",

@@ -59,11 +59,11 @@ def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
     assert "nodes         4 requested" in text
     assert "dependency    afterany:418190(unfulfilled): waits for the end of" in text
     assert "reason        Dependency" in text
-    assert not any(line.startswith("runs for") for line in text)
+    assert not any(line.startswith("running for") for line in text)
 
 
 def test_the_waiting_elements_of_an_array_are_counted() -> None:
-    assert "elements      9 wait" in told("prod/418191_[]")
+    assert "array tasks   9 waiting" in told("prod/418191_[]")
 
 
 def test_an_ended_job_says_how_and_how_long_it_ran() -> None:

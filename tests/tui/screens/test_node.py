@@ -76,7 +76,10 @@ def test_what_a_driver_refuses_is_unknown() -> None:
 
 
 def test_a_gpu_that_never_came_has_a_line() -> None:
-    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == ["✗", "listed by the driver, never read"]
+    assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == [
+        "✗",
+        "listed by the driver, but it has never answered",
+    ]
 
 
 def test_old_numbers_are_dim() -> None:

@@ -79,7 +79,7 @@ async def test_a_span_that_makes_no_sense_is_asked_again() -> None:
     async with showing(alarmed()) as (backend, pilot):
         text = await press(pilot, "5", "m", "tab", *"soon", "enter")
 
-        assert "how long, as 30m, 1h, 2d or 1w" in text
+        assert "type a duration such as 30m, 1h, 2d or 1w" in text
         assert backend.asked == []
 
 

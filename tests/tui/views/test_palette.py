@@ -116,7 +116,7 @@ async def test_what_fingers_know_leads_to_its_key(app: Dashboard, typed: str, ca
 
 @pytest.mark.parametrize("typed", ["theme", "themes", "colours", "colors"])
 async def test_theme_leads_to_the_choice_of_the_colours(app: Dashboard, typed: str) -> None:
-    assert first(typed, offered_by(app, "runs")).text == "choose the colours"
+    assert first(typed, offered_by(app, "runs")).text == "choose the theme"
 
 
 # ---- actions ----

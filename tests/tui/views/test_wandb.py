@@ -27,9 +27,9 @@ def test_it_says_which_is_active_since_when_and_all_its_facts() -> None:
 
     assert text[1:14] == [
         "W&B         → team/project, group video-2b-final",
-        "phase         ● one is active, for 5h",
+        "phase         ● one active W&B run, for 5h",
         "              video-2b-try-3 (id3) is running",
-        "answered      20s ago",
+        "last answer   20s ago",
         "run           video-2b-try-3 (id3)",
         "state         running, heartbeat 10s ago",
         "W&B's step    12,880",
@@ -58,14 +58,14 @@ def test_a_run_without_a_project_has_no_such_part() -> None:
 def test_several_active_runs_are_named_in_full() -> None:
     text = text_of(wandb_states.several())
 
-    assert "phase         ◆ SEVERAL are active, for 6m" in text
+    assert "phase         ◆ SEVERAL active W&B runs, for 6m" in text
     assert "              2 runs are active where one is expected: video-2b-try-3 (id3)," in text
     assert "              video-2b-try-2 (id2) (team/project, group video-2b-final)" in text
 
 
 def test_waiting_and_overdue_say_since_when() -> None:
-    assert "phase         ◌ none is active, for 6m" in text_of(wandb_states.waiting())
-    assert "phase         ▲ OVERDUE: none is active, for 33m" in text_of(wandb_states.overdue())
+    assert "phase         ◌ no active W&B run, for 6m" in text_of(wandb_states.waiting())
+    assert "phase         ▲ OVERDUE: no active W&B run, for 33m" in text_of(wandb_states.overdue())
 
 
 def test_an_odd_loss_and_a_source_that_is_down_are_told_with_what_to_do() -> None:
@@ -74,7 +74,7 @@ def test_an_odd_loss_and_a_source_that_is_down_are_told_with_what_to_do() -> Non
     assert "loss          spike: 9.5 at step 12,300, usually 1.7 to 2.0" in text_of(wandb_states.spike())
     assert "error         W&B asks to wait: too many requests (429)" in down
     assert "              tried again in 2m; raise [wandb] every" in down
-    assert "answered      5m ago" in down
+    assert "last answer   5m ago" in down
 
 
 def test_what_an_old_answer_said_is_dim() -> None:
@@ -90,7 +90,7 @@ def test_a_project_that_was_never_asked_says_why_and_claims_nothing() -> None:
     assert text_of(wandb_states.no_key())[2:] == [
         "error         no key for wandb.ai was found",
         "              run `wandb login`, or set WANDB_API_KEY",
-        "answered      not yet",
+        "last answer   none yet",
     ]
 
 
@@ -106,7 +106,7 @@ def test_an_attempt_says_when_it_began_and_was_last_heard() -> None:
     bare = WandbRun(entity="e", project="p", id="x", name="x", state="pending")
 
     assert attempt_text(EARLIER[1], NOW) == "crashed at step 4,400, 16h to 11h ago"
-    assert attempt_text(bare, NOW) == "pending, since ?"
+    assert attempt_text(bare, NOW) == "pending, for ?"
 
 
 def test_samples_say_what_they_are_and_where_they_lie() -> None:

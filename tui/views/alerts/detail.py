@@ -13,6 +13,7 @@ from tui.views.alerts.status import (
     SIGNS,
     STATUSES,
     delivered,
+    ended_how,
     is_muted,
     matches,
     sender_sentence,
@@ -43,12 +44,14 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
         yield (Span(f"Alert {clean(name)} is not known. Alerts are kept for one day after they end.", "dim"),)
         return
     symbol, word, style = SIGNS[alert.severity]
-    phase = (alert.ended or "over") if alert.phase == "resolved" else alert.phase
+    phase = ended_how(alert) if alert.phase == "resolved" else alert.phase
     yield (Span(f"{symbol} {word}  ", f"{style} bold"), Span(clean(f"{phase}  {alert.rule}"), "bold"))
     yield from sentence(safe(alert.summary), width)
     if alert.data != "ok" and alert.is_open:
         why = safe(alert.data_why or "its source does not answer")
-        yield from sentence(f"Its data is stale: {why}. It keeps its state until new data comes.", width, "warn")
+        yield from sentence(
+            f"The data of this alert is stale: {why}. The alert keeps its state until new data arrives.", width, "warn"
+        )
     yield ()
     if alert.advice:
         yield from optional_fact("what to do", alert.advice, width, "accent")
@@ -73,7 +76,7 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
     """Links to the alert that inhibits it, to its run, job and node, and to the alerts that it inhibits."""
     hides = state.alerts.get(alert.inhibited_by or "")
     if hides is not None:
-        yield linked_fact("hidden by", Link("alert", hides.id), f"{hides.rule}: {hides.summary}", width)
+        yield linked_fact("inhibited by", Link("alert", hides.id), f"{hides.rule}: {hides.summary}", width)
     if alert.run is not None and alert.run in state.runs:
         yield linked_fact("run", Link("run", alert.run), alert.run, width)
         job = state.jobs.get(state.runs[alert.run].job or "")
@@ -83,7 +86,7 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
         yield linked_fact("node", Link("node", alert.node), alert.node, width)
     hidden = [one for one in state.alerts.values() if one.inhibited_by == alert.id and one.is_open]
     for index, one in enumerate(hidden[:HIDDEN_SHOWN]):
-        yield linked_fact("" if index else "hides", Link("alert", one.id), f"{one.rule}: {one.summary}", width)
+        yield linked_fact("" if index else "inhibits", Link("alert", one.id), f"{one.rule}: {one.summary}", width)
     yield from more_fact(len(hidden) - HIDDEN_SHOWN, width)
     yield fact("subject", safe(alert.subject), width)
 
@@ -109,7 +112,11 @@ def times(alert: Alert, now: Instant, width: int) -> Iterator[Line]:
         lasted = "" if alert.event else f"; it lasted {duration(max(0.0, alert.resolved_at - alert.since))}"
         yield fact("ended", time_and_age(alert.resolved_at, now) + lasted, width)
     elif alert.clear_since is not None:
-        yield fact("recovering", f"not found for {calm_age(now - alert.clear_since)}; resolves if this lasts", width)
+        yield fact(
+            "recovering",
+            f"condition false for {calm_age(now - alert.clear_since)}; resolves if it stays false",
+            width,
+        )
     elif alert.is_open:
         yield fact("last seen", f"{calm_age(max(0.0, now - alert.found_at))} ago", width)
     if alert.sources:
@@ -123,7 +130,7 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
         at = "" if alert.acknowledged_at is None else f", {calm_age(max(0.0, now - alert.acknowledged_at))} ago"
         yield fact("acknowledged", clean(f"by {alert.acknowledged_by}{at}; no repeats, no escalation"), width)
     elif alert.is_firing and not alert.event:
-        yield fact("acknowledged", "not yet; a acknowledges it", width, "warn" if alert.severity != "info" else "")
+        yield fact("acknowledged", "no; press a to acknowledge it", width, "warn" if alert.severity != "info" else "")
     if is_muted(alert, now):
         why = f": {alert.muted_why}" if alert.muted_why else ""
         yield fact("muted", clean(f"for {duration((alert.muted_until or now) - now)} more{why}"), width, "accent")
@@ -131,7 +138,7 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
             by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
             yield fact("", clean(f"{silence_text(one)}, {by}"), width, "dim")
     if alert.flapping:
-        yield fact("flapping", "sent once, then again when it is stable", width, "warn")
+        yield fact("flapping", "one notification was sent; the next comes when the alert is stable", width, "warn")
 
 
 def notifications(alert: Alert, state: State, width: int) -> Iterator[Line]:
@@ -151,7 +158,7 @@ def why_not_sent(alert: Alert, state: State) -> str:
     """Why no notification was sent."""
     reasons = (
         (alert.phase == "pending", "not sent: still pending"),
-        (alert.inhibited_by is not None, "not sent: the alert that hides it is sent instead"),
+        (alert.inhibited_by is not None, "not sent: another alert inhibits it and is sent instead"),
         (is_muted(alert, state.at), "not sent: muted"),
         (state.leadership.holder == "nobody", "not sent"),
     )

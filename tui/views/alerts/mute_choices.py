@@ -12,7 +12,7 @@ from trainmon.model import Alert, Silence
 HOUR: Seconds = 3_600.0
 USUAL = "1h"
 LONGEST: Seconds = 30 * 86_400.0
-"""Longer silences are forgotten. Such a rule should be disabled in trainmon.toml."""
+"""People forget longer silences. Such a rule should be disabled in trainmon.toml."""
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": HOUR, "d": 86_400.0, "w": 604_800.0}
 _PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])")
@@ -34,9 +34,9 @@ def choices(alerts: Sequence[Alert]) -> tuple[Choice, ...]:
     runs = list(dict.fromkeys(one.run for one in alerts if one.run))
     is_other = not set(subjects) <= {f"run:{run}" for run in runs} | {f"node:{node}" for node in nodes}
     offered = (
-        ("rule", "rule {}, wherever it fires", rules),
+        ("rule", "rule {}, on every run, node and disk", rules),
         ("subject", "all alerts on {}", subjects if is_other else []),
-        ("node", "all alerts of node {}", nodes),
+        ("node", "all alerts on node {}", nodes),
         ("run", "all alerts of run {}", runs),
     )
     first = f"{rules[0]} on {subjects[0]}" if len(alerts) == 1 else f"these {counted(len(alerts), 'alert')}"
@@ -71,10 +71,10 @@ def parse_duration(text: str) -> Seconds | str:
     text = text.strip().lower()
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():
-        return "how long, as 30m, 1h, 2d or 1w"
+        return "type a duration such as 30m, 1h, 2d or 1w"
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if seconds < 60:
-        return "at least a minute: 1m"
+        return "the shortest duration is 1m"
     if seconds > LONGEST:
-        return "at most 30 days; disable an unwanted rule in trainmon.toml"
+        return "the longest duration is 30d; disable an unwanted rule in trainmon.toml"
     return seconds

@@ -11,6 +11,7 @@ from tui.style import PAUSED, Span, calm_age, duration, pad
 from tui.views.alerts.status import (
     STATUSES,
     delivered,
+    ended_how,
     remarks,
     severity,
     sign,
@@ -100,10 +101,14 @@ def end(alert: Alert, state: State, width: int) -> tuple[Span, ...]:
             span = span._replace(text=named if cell_width(named) <= width else word)
         (failed if one.state in ("dead", "retrying") else others).append(span)
     middle = remarks(alert, state)
-    if not alert.is_open:  # another word than `over`: its subject went away, which is not the same as resolved
+    if not alert.is_open:  # when it was resolved, or why it ended otherwise: its subject went away
         passed = calm_age(max(0.0, state.at - (alert.resolved_at or state.at)))
-        text = f"over {passed}" if alert.ended in (None, "over") else clean(alert.ended or "", 40)
-        middle = [Span(text, "dim")]
+        how = ended_how(alert)
+        text = f"resolved {passed}" if how == "resolved" else clean(how, 40)
+        is_roomy = how == "resolved" and cell_width(text) + 4 <= width
+        middle = [Span(f"{text} ago" if is_roomy else text, "dim")]
+    elif middle and cell_width(middle[0].text) > width:
+        middle[0] = middle[0]._replace(text=middle[0].text.partition(" by ")[0])
     return fitting([*failed, *middle, *others], width)
 
 
@@ -173,7 +178,7 @@ def alert_rows(state: State, shape: AlertLayout, sort: str = "worst", query: str
         text = "No firing alert matches." if query else "No alert is firing."
         found.append(Row(f"{SENTENCE}none", (Span(text, "ok"),)))
     sections = (
-        ("MUTED; m unmutes one", [silence_row(one, state.at, shape.width) for one in muted]),
+        ("MUTED (m unmutes)", [silence_row(one, state.at, shape.width) for one in muted]),
         ("LAST 24 HOURS", [row(one, state, shape) for one in ended[:OVER]]),
     )
     for title, lines in sections:

@@ -19,10 +19,10 @@ SIGNS: Mapping[Severity, tuple[str, str, str]] = {
 }
 """Of each severity its symbol, its word and its style."""
 
-AlertStatus = Literal["open", "ending", "acknowledged", "muted", "hidden", "pending", "over"]
-STATUSES: tuple[AlertStatus, ...] = ("open", "ending", "acknowledged", "muted", "hidden", "pending", "over")
-"""What a person has to do, the most urgent first. `open` is firing and not acknowledged; `ending` is not found any
-more and resolves if that lasts."""
+AlertStatus = Literal["open", "recovering", "acknowledged", "muted", "inhibited", "pending", "over"]
+STATUSES: tuple[AlertStatus, ...] = ("open", "recovering", "acknowledged", "muted", "inhibited", "pending", "over")
+"""What a person has to do, the most urgent first. `open` is firing and not acknowledged; `recovering`: the condition
+is false, and the alert resolves if it stays false."""
 
 
 def status_of(alert: Alert, now: Instant) -> AlertStatus:
@@ -30,12 +30,12 @@ def status_of(alert: Alert, now: Instant) -> AlertStatus:
     statuses: tuple[tuple[bool, AlertStatus], ...] = (
         (not alert.is_open or (alert.event and alert.acknowledged_by is not None), "over"),
         (not alert.is_firing, "pending"),
-        (alert.inhibited_by is not None, "hidden"),
+        (alert.inhibited_by is not None, "inhibited"),
         (is_muted(alert, now), "muted"),
         (alert.acknowledged_by is not None, "acknowledged"),
         (alert.phase == "firing", "open"),
     )
-    return next((name for applies, name in statuses if applies), "ending")
+    return next((name for applies, name in statuses if applies), "recovering")
 
 
 def is_muted(alert: Alert, now: Instant) -> bool:
@@ -82,7 +82,7 @@ def severity(alert: Alert, now: Instant) -> Span:
 DELIVERY: Mapping[str, tuple[str, str]] = {
     "dead": ("dead", "crit"),
     "retrying": ("retrying", "warn"),
-    "waiting": ("waits", ""),
+    "waiting": ("queued", ""),
     "sending": ("sending", ""),
     "sent": ("sent", "ok"),
     "merged": ("sent", "ok"),
@@ -103,20 +103,25 @@ def worst_delivery_first(alert: Alert) -> list[Delivery]:
     return sorted(alert.delivery, key=lambda one: (order.index(one.state), -one.at))
 
 
+def ended_how(alert: Alert) -> str:
+    """How it ended: `resolved`, or why it ended without that."""
+    return "resolved" if alert.ended in (None, "", "over") else alert.ended
+
+
 def remarks(alert: Alert, state: State) -> list[Span]:
-    """Its remarks, the most important first: `ack ana`, `muted 43m`, `hidden by node-unreachable`."""
+    """Its remarks, the most important first: `ack ana`, `muted 43m`, `inhibited by node-unreachable`."""
     if not alert.is_open:
-        return [Span(clean(alert.ended or "over", 60), "dim")]
-    hides = state.alerts.get(alert.inhibited_by or "")
-    hidden = "hidden" if hides is None else clean(f"hidden by {hides.rule}", 60)
+        return [Span(clean(ended_how(alert), 60), "dim")]
+    by = state.alerts.get(alert.inhibited_by or "")
+    inhibited = "inhibited" if by is None else clean(f"inhibited by {by.rule}", 60)
     muted_for = (alert.muted_until or 0.0) - state.at
     texts = (
         ("pending" if alert.phase == "pending" else "", "dim"),
-        (hidden if alert.inhibited_by is not None else "", "dim"),
+        (inhibited if alert.inhibited_by is not None else "", "dim"),
         (f"muted {duration(muted_for)}" if muted_for > 0 else "", "accent"),
         ("" if alert.acknowledged_by is None else clean(f"ack {alert.acknowledged_by}", 40), "accent"),
         ({"ok": "", "stale": "stale data"}.get(alert.data, "data error"), "warn"),
-        ("ending" if alert.phase == "recovering" else "", "dim"),
+        ("recovering" if alert.phase == "recovering" else "", "dim"),
         ("flapping" if alert.flapping else "", "warn"),
     )
     return [Span(text, style) for text, style in texts if text]
@@ -129,16 +134,19 @@ STUCK_AFTER = 60.0
 
 
 def sender_text(leader: Leadership, now: Instant) -> Span:
-    """`here ok`, `bastion 9s ok`, `not sent`: which program sends notifications, and whether its loop runs."""
+    """`sent here`, `bastion 9s ok`, `not sent`: which program sends notifications, and whether its loop runs."""
     if leader.holder == "daemon" and leader.at is None:
         return Span(clean(f"asking {leader.where}", 32))
     if leader.holder == "nobody":
         return Span("not sent", "warn")
-    name = clean("here" if leader.holder == "us" else leader.where or leader.holder, 24)
+    is_here = leader.holder == "us"
+    name = clean("here" if is_here else leader.where or leader.holder, 24)
     passed = 0.0 if leader.at is None else max(0.0, now - leader.at)
     if passed >= STUCK_AFTER:
         return Span(f"{name} silent {calm_age(passed)}", "crit")
-    age = "" if leader.holder == "us" or leader.at is None else f" {calm_age(passed - passed % 5)}"
+    if is_here:
+        return Span("sent here!", "warn") if leader.words else Span("sent here")
+    age = "" if leader.at is None else f" {calm_age(passed - passed % 5)}"
     return Span(f"{name}{age} {'!' if leader.words else 'ok'}", "warn" if leader.words else "")
 
 
@@ -161,9 +169,9 @@ ONLY_SHOWS = "this program only shows alerts and rings the bell"
 def sender_sentence(state: State) -> str:
     """The sender and its channels in a sentence."""
     leader, names = state.leadership, [f"{one.name} ({one.type})" for one in state.channels.values()]
-    by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]]"
+    by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]] table"
     text = {
-        "nobody": "No notifications are sent; alerts are only shown here",
+        "nobody": "No notifications are sent. Alerts are only shown here",
         "us": f"This program sends notifications{by}",
         "other": f"Another program on this machine ({leader.where}) sends notifications{by}",
         "daemon": f"The daemon on {leader.where} sends notifications{by}; {ONLY_SHOWS}",
@@ -214,7 +222,7 @@ def open_counts(state: State) -> str:
 
 # ---- marks of rows ---------------------------------------------------------------------------------------------------
 
-TAKEN = ("open", "ending", "acknowledged", "muted")
+TAKEN = ("open", "recovering", "acknowledged", "muted")
 """Alerts that a person may acknowledge or mute from a row: neither inhibited nor pending ones."""
 
 

@@ -95,7 +95,7 @@ def times(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]
     if has_ended:
         yield fact("ended", time_and_age(job.ends_at, now), width)
     if has_ended or job.stage == "running":
-        yield fact("ran" if has_ended else "runs for", whole(elapsed(job, now)), width)
+        yield fact("ran for" if has_ended else "running for", whole(elapsed(job, now)), width)
     limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
     yield fact("time limit", limit, width)
     yield from time_left(job, run, now, width)
@@ -122,15 +122,15 @@ def time_and_age(at: Instant | None, now: Instant) -> str:
 
 def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     """The other fields of Slurm; `?` is not requested yet."""
-    yield fact("job", clean(f"{job.id} ({state_code(job)}) on {job.cluster}, record {job.number}"), width)
+    yield fact("job", clean(f"{job.id} ({state_code(job)}) on {job.cluster}, JobId={job.number}"), width)
     if job.is_waiting_array:
-        yield fact("elements", f"{job.elements} wait", width)
+        yield fact("array tasks", f"{job.elements} waiting", width)
     yield fact("name", clean(job.name), width)
     yield fact("user", clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"), width)
     where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
     yield fact("partition", clean(where), width)
     yield fact("restarts", count(job.restarts), width, "bold" if job.restarts else "")
-    may_requeue = {None: UNKNOWN, True: "yes", False: "no: set by the job or by the cluster"}[job.requeue]
+    may_requeue = {None: UNKNOWN, True: "yes", False: "no: disabled by the job or by the cluster"}[job.requeue]
     yield fact("may requeue", may_requeue, width)
     if job.reason:
         yield fact("reason", clean(job.reason), width)

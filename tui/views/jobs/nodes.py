@@ -43,10 +43,11 @@ def _folded_group(prefix: str, digits: int, numbers: list[int]) -> str:
 
 FLAGS = {
     "DRAIN": "drained", "NOT_RESPONDING": "does not respond", "MAINTENANCE": "in maintenance", "RESERVED": "reserved",
-    "FAIL": "failing", "INVALID_REG": "registered with too little", "POWERED_DOWN": "powered down",
-    "POWERING_DOWN": "powers down", "POWER_DOWN": "powers down", "POWERING_UP": "powers up",
-    "REBOOT_ISSUED": "reboots", "REBOOT_REQUESTED": "reboots when free", "BLOCKED": "blocked", "PLANNED": "planned",
-    "COMPLETING": "completing", "CLOUD": "", "DYNAMIC_NORM": "", "DOWN": "down",
+    "FAIL": "failing", "INVALID_REG": "registered with fewer resources than configured",
+    "POWERED_DOWN": "powered down", "POWERING_DOWN": "powering down", "POWER_DOWN": "powering down",
+    "POWERING_UP": "powering up", "REBOOT_ISSUED": "rebooting", "REBOOT_REQUESTED": "will reboot when idle",
+    "BLOCKED": "blocked", "PLANNED": "planned", "COMPLETING": "completing", "CLOUD": "", "DYNAMIC_NORM": "",
+    "DOWN": "down",
 }  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def searched(node: SchedulerNode) -> str:
 def node_counts(
     title: str, nodes: Sequence[SchedulerNode], spare: Spares | None, width: int, *, stale: bool
 ) -> tuple[Span, ...]:
-    """`── nodes  12 idle  48 allocated  2 drained   spares 1 of 2 wanted!`"""
+    """`── nodes  12 idle  48 allocated  2 drained   spares 1! (2 wanted)`"""
     name = clean(f"── {title}")
     if not nodes:
         return (Span(shorten(f"{name}  not read yet", width), "dim"),)
@@ -135,7 +136,7 @@ def spare_count(spare: Spares | None) -> Span:
     if spare is None or spare.idle_healthy is None:
         return Span("")
     mark = "!" if spare.are_missing else ""
-    return Span(f"  spares {spare.idle_healthy} of {spare.wanted} wanted{mark}", "warn" if mark else "ok")
+    return Span(f"  spares {spare.idle_healthy}{mark} ({spare.wanted} wanted)", "warn" if mark else "ok")
 
 
 STATE_WIDTH = 12

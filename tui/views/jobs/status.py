@@ -66,7 +66,7 @@ def status_text(job: Job, now: Instant) -> Span:
         ago = "" if job.ends_at is None else f" {since(job.ends_at, now)} ago"
         return Span(clean(reasons.end_reason(job)) + ago, "crit" if job.state in FAILED else "dim")
     if job.stage == "unknown":
-        return Span(clean(f"Slurm says {job.state}"), "warn")
+        return Span(clean(f"Slurm reports {job.state}"), "warn")
     state = "" if job.state == "RUNNING" else job.state.lower().replace("_", " ")
     where = f"on {clean(folded(job.nodes))}" if job.nodes else ""
     return Span(", ".join(part for part in (state, where) if part), "warn" if job.state in STILL else "")
@@ -80,11 +80,11 @@ def short_wait(job: Job, now: Instant) -> str:
         return "held"
     if job.reason == "Dependency":
         after = re.findall(r"(?<![\d_])\d+(?:_\d+)?", job.dependency or "")
-        return f"after {after[0]}"[:16] if len(after) == 1 else "after others"
+        return f"after {after[0]}"[:16] if len(after) == 1 else "after other jobs"
     if reasons.is_permanent(job.reason):
         return "will not start!"
     return {
-        "Resources": "for free nodes", "Priority": "for its priority", "JobArrayTaskLimit": "for its array",
+        "Resources": "waits for nodes", "Priority": "low priority", "JobArrayTaskLimit": "array task limit",
     }.get(job.reason or "", "waits")  # fmt: skip
 
 

@@ -81,7 +81,7 @@ COLUMNS: tuple[Column[Gpu, Instant], ...] = (
     Column("margin", 8, lambda gpu, _: rounded(gpu.temperature_margin_c), 64),
     Column("memory", 11, memory),
     Column("util", 6, lambda gpu, _: value(NOT_APPLICABLE) if gpu.mig else rounded(gpu.utilization_pct, "%")),
-    Column("watt", 9, power, 40),
+    Column("power W", 9, power, 40),
     Column("MHz", 6, lambda gpu, _: rounded(gpu.sm_clock_mhz), 56),
     Column("ECC u/c", 9, ecc, 74),
     Column("remap", 9, remap, 104),
@@ -101,7 +101,10 @@ def gpu_head(width: int) -> tuple[Span, ...]:
 
 def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
     """One line a GPU. Lost GPUs and GPUs that were never seen have one too."""
-    never = (Span(f"   {DEAD}  ", "crit"), Span(shorten("listed by the driver, never read", width - 6), "crit"))
+    never = (
+        Span(f"   {DEAD}  ", "crit"),
+        Span(shorten("listed by the driver, but it has never answered", width - 6), "crit"),
+    )
     return [
         *(Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)) for gpu in node.gpus),
         *(Row(f"missing{number}", never) for number in range(missing_gpus(node))),
@@ -151,7 +154,7 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
     if source is None:
         return
     if source.health == "ok":
-        yield fact("connection", f"{source.phase}, every {source.period:g} s", width)
+        yield fact("connection", f"{source.phase}, data every {source.period:g} s", width)
     else:
         problem = source_words(source, now)
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
@@ -159,7 +162,7 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
         if source.retry_at is not None and source.retry_at > now:
             yield fact("next try", f"in {age(source.retry_at - now)}", width)
     if source.bad_lines:
-        yield fact("bad lines", f"{count(source.bad_lines)} from the probe could not be parsed", width, "warn")
+        yield fact("bad lines", f"{count(source.bad_lines)} lines from the probe could not be parsed", width, "warn")
     if source.stderr:
         yield fact("stderr", safe(source.stderr), width, "warn")
 
