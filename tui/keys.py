@@ -119,7 +119,7 @@ KEYS: tuple[Key, ...] = (
     Key("colon,ctrl+p", "app.palette", "app.palette", "find a command, run, node, job or alert by its name", "app",
         "view",
         ":", "Commands"),
-    Key("escape", "app.back", "screen.back", "close the dialog or screen, clear the filter; never acts", "back",
+    Key("escape", "app.back", "screen.back", "close this dialog or screen, or clear the filter", "back",
         "move", "Esc"),
     Key("l", "log.close", "screen.back", "back to the panes", "log-screen", "move", "l"),
     Key("left", "plan.left", "button(-1)", "the previous button", "plan", "move", "←"),

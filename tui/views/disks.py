@@ -164,7 +164,7 @@ COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("% ", 5, lambda one, _: Span(percent(one.disk.free_bytes, one.disk.total_bytes) + " "), 46),
     USABLE,
     Column("inodes ", 8, inodes_cell, 36),
-    Column("per day", 8, trend_cell, 56),
+    Column("per day ", 8, trend_cell, 56),
     Column("full in ", 9, full_in_cell, 28),
 )
 

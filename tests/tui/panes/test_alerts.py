@@ -243,12 +243,12 @@ def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> No
 
 
 def test_its_screen_says_why_it_was_told_to_nobody() -> None:
-    assert "not sent: the alert that hides it is sent instead" in said("aaaa0006")
-    assert "inhibited by→ node-unreachable: gpu-006 does not answer" in said("aaaa0006")
+    assert "not sent: another alert inhibits it and is sent instead" in said("aaaa0006")
+    assert "inhibitor   → node-unreachable: gpu-006 does not answer" in said("aaaa0006")
     assert "not sent: muted" in said("aaaa0005")
     assert "for 43m more: being mended" in said("aaaa0005")
     assert "not sent: still pending" in said("aaaa0008")
-    assert "hides       → gpu-lost" in said("aaaa0007")
+    assert "inhibits    → gpu-lost" in said("aaaa0007")
     assert "Alert gone is not known." in said("gone")
 
 
@@ -268,7 +268,7 @@ def test_what_may_be_muted_goes_from_the_narrowest_to_the_widest() -> None:
         "gpu-hot on gpu:gpu-003/5",
         "rule gpu-hot, on every run, node and disk",
         "all alerts on gpu:gpu-003/5",
-        "all alerts of node gpu-003",
+        "all alerts on node gpu-003",
     ]
     assert [one.key for one in choices([ALERTS[0]])] == ["these", "rule", "run"]
 

@@ -159,7 +159,7 @@ async def test_the_pane_copies_a_path_and_tells_the_story() -> None:
         await pilot.pause()
         assert pane.copy_text() == "/scratch"
         foot = "".join(span.text for span in pane.bottom.spans)
-        assert "lustre at /scratch on login; 4.1T of 10T free; 2.0T of its usable share left" in foot
+        assert "lustre at /scratch on login; 4.1T of 10T free; 2.0T of the usable share left" in foot
 
 
 async def test_with_no_disk_it_says_how_to_name_one() -> None:

@@ -157,7 +157,7 @@ def test_the_run_of_a_job_is_named_where_its_name_is_another() -> None:
         (job("1", "CANCELLED", cancelled_by="ana"), "cancelled by ana 2h ago", "dim"),
         (job("1", gone_at=NOW - 600.0), "gone from the queue 10m ago; was RUNNING", "warn"),
         (job("1", "SUSPENDED"), "suspended, on gpu-[001-004]", "warn"),
-        (job("1", "NOVELTY", gone_at=None, ends_at=None), "Slurm says NOVELTY", "warn"),
+        (job("1", "NOVELTY", gone_at=None, ends_at=None), "Slurm reports NOVELTY", "warn"),
     ],
 )  # fmt: skip
 def test_why_a_job_is_where_it_is(one: Job, words: str, style: str) -> None:
@@ -176,7 +176,7 @@ def test_a_job_that_is_gone_or_in_a_state_of_no_known_version_is_unknown_never_d
         (job("1", "PENDING", reason="BeginTime", starts_at=NOW + 125.0), "starts in 2m"),
         (job("1", "PENDING", reason="BeginTime", starts_at=NOW - 5.0), "starts now"),
         (job("1", "PENDING", reason="Dependency", dependency="afterany:88(unfulfilled)"), "after 88"),
-        (job("1", "PENDING", reason="Dependency", dependency="afterany:88:89(unfulfilled)"), "after others"),
+        (job("1", "PENDING", reason="Dependency", dependency="afterany:88:89(unfulfilled)"), "after other jobs"),
         (job("1", "PENDING", reason="JobHeldUser"), "held"),
         (job("1", "PENDING", reason="DependencyNeverSatisfied"), "will not start!"),
         (job("1", "PENDING", reason="Resources"), "waits for nodes"),
@@ -238,7 +238,7 @@ def test_text_from_slurm_cannot_reach_the_terminal() -> None:
 
 def test_nodes_are_counted_and_those_that_cannot_be_used_say_why() -> None:
     assert numbered(queued()) == [
-        "cluster:prod|── nodes  1 idle  5 allocated  2 draining  1 down  spares 1 of 2 wanted!",
+        "cluster:prod|── nodes  1 idle  5 allocated  2 draining  1 down  spares 1! (2 wanted)",
         "node:gpu-007|▲ gpu-007  draining      1 GPU lost: gres/gpu count reported lower than configured (7 < 8)"
         " (slurm 2h ago)",
         "node:gpu-009|✗ gpu-009  down, does not respond  Not responding (slurm 5m ago)",
@@ -326,7 +326,7 @@ def test_the_jobs_of_others_are_one_key_away() -> None:
     others = {one.key: one for one in queue_jobs() if one.user == "ana"}
 
     assert said(msgspec.structs.replace(queued(), jobs=others), "mine") == [
-        "You have no job. v shows the jobs of the other watched users."
+        "You have no job. Press v for the jobs of the other watched users."
     ]
     assert said(calm(), wanted="x") == ["No job matches “x”. Esc shows all."]
 

@@ -45,7 +45,7 @@ def test_every_number_of_a_gpu_stands_in_its_column() -> None:
     assert line.split() == [
         "0", "60", "70", "26", "78G/80G", "98%", "690/700", "1755", "0/0", "no", "off", "none", "sw_power_cap",
     ]  # fmt: skip
-    for name, value in (("memory", "78G/80G"), ("watt", "690/700"), ("ECC u/c", "0/0"), ("Xid", "none")):
+    for name, value in (("memory", "78G/80G"), ("power W", "690/700"), ("ECC u/c", "0/0"), ("Xid", "none")):
         assert head.index(name) + len(name) == line.index(value) + len(value)
 
 
@@ -78,7 +78,7 @@ def test_what_a_driver_refuses_is_unknown() -> None:
 def test_a_gpu_that_never_came_has_a_line() -> None:
     assert table(node("n", 2, gpus_expected=3))[2].split(maxsplit=1) == [
         "✗",
-        "listed by the driver, but it has never answered",
+        "listed by the driver, but never answered",
     ]
 
 
@@ -133,7 +133,7 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
         "connection    silent 40s: no answer in 10 s",
         "what to do    try: ssh n",
         "next try      in 8s",
-        "bad lines     3 from the probe could not be parsed",
+        "bad lines     3 lines from the probe could not be parsed",
         "stderr        bash: warning",
     ]
 

@@ -32,13 +32,13 @@ def test_it_says_which_is_active_since_when_and_all_its_facts() -> None:
         "last answer   20s ago",
         "run           video-2b-try-3 (id3)",
         "state         running, heartbeat 10s ago",
-        "W&B's step    12,880",
+        "W&B step      12,880",
         "on            gpu-001",
         "user          me",
         "commit        8baa0f9c2d41",
         "tags          final, 2b",
         "page          https://wandb.ai/team/project/runs/id3",
-        "attempts      video-2b-try-3 (id3)  running at step 12,880, since 5h",
+        "attempts      video-2b-try-3 (id3)  running at step 12,880, for 5h",
     ]
     assert "              video-2b-try-2 (id2)  crashed at step 9,200, 11h to 5h ago" in text
 
@@ -111,12 +111,12 @@ def test_an_attempt_says_when_it_began_and_was_last_heard() -> None:
 
 def test_samples_say_what_they_are_and_where_they_lie() -> None:
     text = text_of(wandb_states.wandb())
-    at = text.index("samples, the newest of each metric  d fetches them to a folder")
+    at = text.index("samples, the newest of each metric  (press d to fetch them into a folder)")
 
     assert text[at + 1 :] == [
         "image         val/generated  step 12,000  512×288  180K",
         "              “a red fox in the snow”",
-        "              at /tmp/kept/generated.png",
+        "              saved to /tmp/kept/generated.png",
         "video         val/video  step 12,000  512×288  1.8M",
         "              its first frame is shown",
         "              not fetched: media/videos/val/video_12000_cd34.mp4",
@@ -142,7 +142,7 @@ def test_summary_and_settings_are_two_columns_by_name_without_wandbs_own() -> No
     one = current(summary={"val/loss": 2.113, "loss": float("nan"), "_step": 5.0, "note": "words"})
 
     assert settings_of(one)[1:5] == [
-        "summary: the latest of each metric (3)",
+        "summary: the latest value of each metric (3)",
         "loss      nan",
         "note      words",
         "val/loss  2.113",
@@ -189,5 +189,5 @@ def test_wandb_that_answered_without_a_run_says_so() -> None:
 
     text = text_of(replace(state, runs={NAME: none}))
 
-    assert "phase         · no run found" in text
+    assert "phase         · no W&B run found" in text
     assert "              W&B has no run that matches team/project, group x" in text

@@ -76,7 +76,7 @@ def related(alert: Alert, state: State, width: int) -> Iterator[Line | Linked]:
     """Links to the alert that inhibits it, to its run, job and node, and to the alerts that it inhibits."""
     hides = state.alerts.get(alert.inhibited_by or "")
     if hides is not None:
-        yield linked_fact("inhibited by", Link("alert", hides.id), f"{hides.rule}: {hides.summary}", width)
+        yield linked_fact("inhibitor", Link("alert", hides.id), f"{hides.rule}: {hides.summary}", width)
     if alert.run is not None and alert.run in state.runs:
         yield linked_fact("run", Link("run", alert.run), alert.run, width)
         job = state.jobs.get(state.runs[alert.run].job or "")

@@ -103,7 +103,7 @@ def gpu_rows(node: Node, now: Instant, width: int, *, stale: bool) -> list[Row]:
     """One line a GPU. Lost GPUs and GPUs that were never seen have one too."""
     never = (
         Span(f"   {DEAD}  ", "crit"),
-        Span(shorten("listed by the driver, but it has never answered", width - 6), "crit"),
+        Span(shorten("listed by the driver, but never answered", width - 6), "crit"),
     )
     return [
         *(Row(str(gpu.index), gpu_line(gpu, now, width, stale=stale)) for gpu in node.gpus),
