@@ -123,7 +123,7 @@ def test_samples_say_what_they_are_and_where_they_lie() -> None:
         "table         val/table  step 8,000",
         "              not fetched: media/table/val/table_8_ef56.json",
     ]
-    assert "samples       none was logged" in text_of(wandb_states.wandb(samples=()))
+    assert "samples       none logged" in text_of(wandb_states.wandb(samples=()))
 
 
 def test_where_there_is_little_room_three_of_each_are_shown() -> None:
