@@ -20,7 +20,7 @@ TITLES = {
     "run-wandb": "Run", "job": "Job", "help": "Help",
 }  # fmt: skip
 
-ACTING = "Actions: each shows its plan first; Close is the default"
+ACTING = "Actions (each shows its plan first; the default button is Close)"
 COMMON = {"app", "main", "back", "moves"}
 
 SIGNS = (
@@ -62,7 +62,12 @@ def help_rows(place: str) -> list[Row]:
     common = [key for key in KEYS if key.scope in here & COMMON]
     other = [key for key in KEYS if key.scope not in here]
     spans: list[tuple[Span, ...]] = []
-    sections = ((TITLES[place], own), (ACTING, acting), ("On this screen", common), ("In other panes and dialogs", other))
+    sections = (
+        (TITLES[place], own),
+        (ACTING, acting),
+        ("On this screen", common),
+        ("In other panes and dialogs", other),
+    )
     for title, keys in sections:
         if keys:
             spans += [(Span(title, "accent bold"),), *map(line, keys), ()]
