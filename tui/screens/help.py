@@ -66,7 +66,7 @@ def help_rows(place: str) -> list[Row]:
         (TITLES[place], own),
         (ACTING, acting),
         ("On this screen", common),
-        ("In other panes and dialogs", other),
+        ("In other panes", other),
     )
     for title, keys in sections:
         if keys:
