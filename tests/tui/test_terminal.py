@@ -148,11 +148,14 @@ def test_what_strangers_wrote_never_controls_the_terminal() -> None:
     with Terminal(*LIVE, "nasty") as terminal:
         assert terminal.shows("q Quit")
         terminal.press("l")
+        assert terminal.shows("f Follow")
         assert terminal.until(lambda: "1 Runs" not in terminal.text)
         assert terminal.shows("[bold red]not markup[/]")
         terminal.press("\x1b")
         assert terminal.shows("1 Runs")
-        terminal.press("2\r")
+        terminal.press("2")
+        assert terminal.shows("v Metric")
+        terminal.press("\r")
         assert terminal.shows("GPUs gpu-001")
 
         assert b"\x1b]0;title" not in terminal.bytes
