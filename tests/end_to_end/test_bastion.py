@@ -100,7 +100,7 @@ def test_the_daemon_tells_the_laptop_shows_and_takes_over_when_it_is_gone(
         screen.until_shown(r"ack ")
 
         there.kill()
-        screen.until_shown(r"alerts: here", seconds=90)
+        screen.until_shown(r"alerts: sent here", seconds=90)
         (tmp_path / "two").touch()
         until(lambda: rules(laptop), "the laptop tells of the second")
         assert rules(laptop) == ["kill-switch-left run:two"], "and not of what the daemon told"

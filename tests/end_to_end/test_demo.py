@@ -14,7 +14,7 @@ TROUBLE = r"LOST|HOT|THROTTLE|XID|hung|diverged|stalled|silent \d+s|✗"
 def test_the_demo_is_never_shown_unasked_and_takes_no_hosts(product: Product) -> None:
     screen = product.screen("n0", "--demo")
     assert screen.wait(PATIENCE) == 2
-    screen.until_shown("takes no hosts")
+    screen.until_shown("remove the hosts")
     assert "DEMO" not in str(product.snapshot())
 
 
