@@ -15,7 +15,7 @@ ORDINARY = (
     "gpu-003:88210:88544 [2] NCCL INFO comm 0x55d0c1 rank 2 nranks 64 cudaDev 2 nvmlDev 2 busId 53000 - Init COMPLETE",
     "/opt/venv/lib/python3.11/site-packages/torch/nn/functional.py:5476: UserWarning: nested tensors are a prototype",
     "  warnings.warn(",
-    '2026-03-02 11:02:33,101 - urllib3.connectionpool - DEBUG - https://api.example.org:443 "POST /v1 HTTP/1.1" 200 None',
+    '2026-03-02 11:02:33 - urllib3.connectionpool - DEBUG - https://api.example.org:443 "POST /v1 HTTP/1.1" 200 None',
     "Traceback (most recent call last):",
     '  File "/home/ann/llm/model/attention.py", line 211, in forward',
     "    return self.proj(out.transpose(1, 2).contiguous().view(b, t, c))",
