@@ -196,10 +196,13 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
         return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
     else:
         bar = replace(bar, rival=None, rival_losses=0)
-    if not bar.confirmed and line.loss is None:
+    confirmed = bar.confirmed or line.loss is not None
+    if not confirmed and (progress.loss is None or "loss" in progress.borrowed):
         return replace(progress, bar=replace(bar, step=line.step))
+    # a full bar that no loss has confirmed was not training's
+    target = line.target_step if confirmed or line.step != line.target_step else None
     counted = _counted(progress, name, line, at)
-    return replace(counted, bar=replace(bar, confirmed=True, step=None), target_step=line.target_step)
+    return replace(counted, bar=replace(bar, confirmed=confirmed, step=None), target_step=target)
 
 
 # ---- times in log lines ----------------------------------------------------------------------------------------------

@@ -151,6 +151,12 @@ def test_the_bar_of_an_evaluation_is_not_the_training() -> None:
     assert (back.step, back.target_step, back.doing, back.at) == (101, 4500, "train", 50.0)
 
 
+def test_a_bar_counts_at_once_in_a_log_that_has_shown_a_loss() -> None:
+    """The dashboard is opened between two losses, which may be an hour apart."""
+    progress = read([(1.0, dictionary(0.1)), (2.0, bar(100, 4500))])
+    assert (progress.step, progress.target_step, progress.at) == (100, 4500, 2.0)
+
+
 def test_the_bar_of_preparing_the_data_gives_way_and_is_never_an_end() -> None:
     preparing = read([(1.0, bar(500, 1000)), (2.0, bar(1000, 1000))])
     assert (preparing.step, preparing.target_step) == (None, None), "a bar without a name counts when a loss joins it"
