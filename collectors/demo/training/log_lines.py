@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -63,15 +64,15 @@ OWN_MESSAGES: dict[Format, dict[Message, str]] = {
 }
 
 
-class LogFormat:
+class LogFormat(ABC):
     """The log format of one trainer."""
 
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
 
+    @abstractmethod
     def step(self, now: StepMetrics) -> str:
         """The text after a logged step, with its line end."""
-        raise NotImplementedError
 
     def between(self, now: StepMetrics) -> str:
         """The text after a step that is not logged."""
