@@ -37,7 +37,7 @@ def started(daemon: Watch) -> Watch:
     return daemon
 
 
-def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_is_told(
+def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_is_reported(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
 ) -> None:
     daemon = started(watch())
@@ -60,7 +60,7 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
     ]  # fmt: skip
 
 
-def test_daemons_that_are_killed_are_followed_by_others_and_nothing_is_told_twice(
+def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twice(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
 ) -> None:
     first, second = watch(), watch(name="second")

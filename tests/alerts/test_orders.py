@@ -65,7 +65,7 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
     assert len(told(ntfy, "gpu-memory-full", "n1")) <= 2  # the same alert, now with its old severity again
 
 
-def test_a_person_acknowledges_and_mutes_by_command_and_asks_how_it_is(
+def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
 ) -> None:
     daemon = watch()
@@ -96,7 +96,7 @@ def test_a_person_acknowledges_and_mutes_by_command_and_asks_how_it_is(
     until_told(ntfy, "CODE RED", "n1")
 
 
-def test_it_leaves_when_it_is_told_to_and_what_has_just_begun_to_fire_is_told_before(
+def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, switch: Receiver
 ) -> None:
     daemon = watch()
@@ -121,7 +121,7 @@ def test_it_leaves_when_it_is_told_to_and_what_has_just_begun_to_fire_is_told_be
     assert "stopped: received SIGTERM" in switch.taken[-1].body.decode()
 
 
-def test_systemd_hears_when_it_is_ready_and_that_it_looks(
+def test_systemd_is_notified_when_it_is_ready_and_after_each_evaluation(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:

@@ -108,7 +108,7 @@ def switches(*paths: str) -> SwitchSamples:
         (HostSample(1, 1.0), [(HostSample(1, 1.0), False)]),
     ],
 )
-def test_of_a_reading_counts_what_was_asked_for_and_for_whom(
+def test_of_a_reading_counts_what_was_requested_and_for_whom(
     reading: AnyReading, parts: list[tuple[AnyReading, bool]]
 ) -> None:
     assert list(requested_parts(reading, SPEC, LENT)) == parts

@@ -310,7 +310,7 @@ def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:
         assert done.stdout == b"$HOME\n"
 
 
-def test_what_a_person_asks_goes_to_the_queue(tmp_path: Path) -> None:
+def test_what_a_person_requests_goes_to_the_queue(tmp_path: Path) -> None:
     with staged(tmp_path, NAMED) as stage:
         stage.supervisor.poll_queue_soon("prod")
         stage.supervisor.poll_queue_soon("unknown")

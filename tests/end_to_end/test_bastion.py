@@ -77,7 +77,7 @@ def bastion(folder: Path) -> Iterator[Bastion]:
         made.kill()
 
 
-def test_the_daemon_tells_the_laptop_shows_and_takes_over_when_it_is_gone(
+def test_the_daemon_notifies_the_laptop_shows_and_takes_over_when_it_is_gone(
     tmp_path: Path, product: Product, cluster: Callable[..., Cluster]
 ) -> None:
     cluster(1)

@@ -11,7 +11,7 @@ from tests.end_to_end.product import PATIENCE, QUICK, Product, is_restored
 TROUBLE = r"LOST|HOT|THROTTLE|XID|hung|diverged|stalled|silent \d+s|✗"
 
 
-def test_the_demo_is_never_shown_unasked_and_takes_no_hosts(product: Product) -> None:
+def test_the_demo_is_shown_only_on_request_and_takes_no_hosts(product: Product) -> None:
     screen = product.screen("n0", "--demo")
     assert screen.wait(PATIENCE) == 2
     screen.until_shown("remove the hosts")

@@ -44,7 +44,7 @@ SECOND_FACTOR = {
 }
 
 
-def test_a_second_factor_is_asked_once_and_a_lost_connection_is_not_redialled(product: Product) -> None:
+def test_a_second_factor_is_prompted_for_once_and_a_lost_connection_is_not_redialled(product: Product) -> None:
     with vault(product, **SECOND_FACTOR) as (script, server):
         screen = product.screen("vault", columns=160)
         screen.until_shown("vault asks: ", "Passcode", "Esc declines")
@@ -101,7 +101,7 @@ def test_quitting_while_a_question_is_open_is_quick(product: Product) -> None:
 
 
 @pytest.mark.parametrize("script", [SECOND_FACTOR, {"steps": ("password",), "password": PASSWORD}])
-def test_headless_nobody_is_asked_and_the_error_says_what_to_set_up(
+def test_headless_there_is_no_prompt_and_the_error_says_what_to_set_up(
     product: Product, script: dict[str, object]
 ) -> None:
     with vault(product, **script) as (made, _):
@@ -129,7 +129,7 @@ def command_in(text: str) -> str:
     return found.group(1).strip()
 
 
-def test_an_unknown_host_key_is_refused_and_the_very_command_that_is_told_makes_it_known(
+def test_an_unknown_host_key_is_refused_and_the_very_command_that_is_shown_makes_it_known(
     product: Product, cluster: StartCluster
 ) -> None:
     nodes = cluster(1)

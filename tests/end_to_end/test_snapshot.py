@@ -110,7 +110,7 @@ def test_one_host_of_two_that_does_not_answer_is_a_warning_and_exit_3(product: P
     assert [source["health"] for source in told["sources"]].count("down") == 1
 
 
-def test_the_only_host_that_was_asked_for_is_not_hidden_by_its_login_host(
+def test_the_only_host_that_was_requested_is_not_hidden_by_its_login_host(
     product: Product, cluster: StartCluster
 ) -> None:
     nodes = cluster(1)
@@ -243,7 +243,7 @@ def test_the_table_of_a_snapshot_is_plain_text_where_it_must_be(product: Product
     assert "n0" in done.stdout
 
 
-def test_this_machine_without_any_config_is_told_and_nothing_is_logged(product: Product) -> None:
+def test_this_machine_without_any_config_is_reported_and_nothing_is_logged(product: Product) -> None:
     told = product.snapshot()
     assert list(breaches(told)) == []
     assert [source["health"] for source in told["sources"]] == ["ok"]

@@ -29,7 +29,7 @@ def forget(slurm: Slurm) -> None:
     slurm.start_controller(forgetting=True)
 
 
-def test_accounting_tells_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -> None:
+def test_accounting_shows_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -> None:
     gate = slurm.directory / "gate"
     failed = slurm.submit(f"until [ -e {gate} ]; do sleep 0.1; done; exit 7")
     cancelled = slurm.submit("sleep 600")
@@ -52,7 +52,7 @@ def test_accounting_tells_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -
     assert reasons.end_reason(watch.job(cancelled)) == "cancelled by root"
 
 
-def test_accounting_tells_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, watch: Watch) -> None:
+def test_accounting_shows_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, watch: Watch) -> None:
     gate = slurm.directory / "second-gate"
     script = f"#!/bin/bash\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nuntil [ -e {gate} ]; do sleep 0.1; done; exit 7"
     job_id = slurm.submit(script)

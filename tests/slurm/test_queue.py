@@ -119,7 +119,7 @@ def test_a_held_job_is_released(slurm: Slurm, watch: Watch) -> None:
     assert watch.job(job_id).priority != 0
 
 
-def test_ends_are_told_apart(slurm: Slurm, watch: Watch) -> None:
+def test_ends_are_distinguished(slurm: Slurm, watch: Watch) -> None:
     running = slurm.submit("sleep 600")
     fine, failed, killed = slurm.submit("true"), slurm.submit("exit 3"), slurm.submit("kill -9 $$")
     slurm.wait_for_state(running, "RUNNING")

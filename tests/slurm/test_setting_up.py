@@ -22,7 +22,7 @@ def rows(said: str) -> list[str]:
     return [" ".join([line.split()[0], *line.split()[2:]]) for line in lines if line[:1] in "✓✗◆"]
 
 
-def test_check_asks_slurm_and_looks_for_what_the_runs_need(
+def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     slurm: Slurm, training: MakeTraining, product: Using
 ) -> None:
     run = training()

@@ -52,7 +52,7 @@ def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
     assert found["log"]["tail"]
 
 
-def test_a_killed_save_is_torn_and_a_loss_that_is_none_is_told(
+def test_a_killed_save_is_torn_and_a_loss_that_is_no_number_is_reported(
     slurm: Slurm, training: MakeTraining, product: Using
 ) -> None:
     killed = training("--every=2", "--step-s=0.05", "--save-s=0.1", "--die-while-saving=6", layout="dcp")

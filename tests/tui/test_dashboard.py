@@ -140,7 +140,7 @@ async def test_escape_takes_messages_away_that_cover_rows() -> None:
         assert "polling all sources" not in text_of(app)
 
 
-async def test_keys_that_come_in_one_burst_are_heard_one_after_the_other() -> None:
+async def test_keys_that_come_in_one_burst_are_handled_one_after_the_other() -> None:
     """A slow line delivers what was typed in one packet: none of it may reach what had the focus before."""
     async with showing(troubled(), size=(160, 50)) as (app, pilot, _):
         for key in "2/p":
@@ -152,7 +152,7 @@ async def test_keys_that_come_in_one_burst_are_heard_one_after_the_other() -> No
         assert "PAUSED" not in text_of(app)
 
 
-async def test_the_sort_picker_offers_the_panes_orders_and_escape_changes_nothing() -> None:
+async def test_the_sort_picker_offers_the_panes_sort_orders_and_escape_changes_nothing() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("s", "escape")
         await settled(pilot)
@@ -270,7 +270,7 @@ async def test_the_palette_goes_to_a_node_by_name() -> None:
 @pytest.mark.parametrize(
     "before", [("2", "enter"), ("2", "z"), ("enter",), ("slash", *"llm", "enter", "2")], ids=" ".join
 )
-async def test_go_to_run_shows_it_in_runs_from_wherever_it_is_asked(before: tuple[str, ...]) -> None:
+async def test_go_to_run_shows_it_in_runs_from_every_place(before: tuple[str, ...]) -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press(*before)
         await settled(pilot)
@@ -293,7 +293,7 @@ async def test_copy_puts_the_name_on_the_clipboard() -> None:
         assert app.clipboard == "llm-70b"
 
 
-async def test_refresh_asks_the_backend_once_a_press() -> None:
+async def test_refresh_sends_one_request_to_the_backend_per_press() -> None:
     async with showing(calm()) as (_, pilot, backend):
         await pilot.press("r")
         await settled(pilot)
@@ -339,7 +339,7 @@ async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
         assert isinstance(app.screen, MainScreen)
 
 
-async def test_a_question_that_is_no_longer_asked_goes_away_by_itself() -> None:
+async def test_a_login_prompt_that_is_no_longer_needed_closes_by_itself() -> None:
     async with showing(asking()) as (app, pilot, backend):
         await publish(app, pilot, backend, calm())
 

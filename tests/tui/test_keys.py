@@ -122,7 +122,7 @@ def test_the_footer_keeps_what_acts_apart_from_what_looks() -> None:
     assert footer_acts("log") == ()
 
 
-def test_the_list_of_rows_hears_the_keys_that_the_table_promises() -> None:
+def test_the_list_of_rows_handles_the_keys_that_the_table_promises() -> None:
     promised = {name for key in KEYS if key.scope in {"list", "moves"} for name in key.keys.split(",")}
     active_keys = {name for binding in KeyedLines.BINDINGS for name in binding.key.split(",")}  # type: ignore[union-attr]
 

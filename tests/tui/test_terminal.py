@@ -82,7 +82,7 @@ def test_a_lost_connection_ends_it() -> None:
         assert terminal.ends(5.0)
 
 
-def test_a_crash_tells_the_error_and_no_local_variables() -> None:
+def test_a_crash_shows_the_error_and_no_local_variables() -> None:
     with Terminal(*LIVE, "calm", "--break-on", "B") as terminal:
         assert terminal.shows("q Quit")
         terminal.press("B")

@@ -107,13 +107,13 @@ def test_a_resumed_id_is_the_same_run_going_on(attempts: Any) -> None:
     assert again["state"] == "finished"
 
 
-def test_settings_and_the_host_are_told(attempts: Any) -> None:
+def test_settings_and_the_host_are_reported(attempts: Any) -> None:
     good = runs_of(attempts)["good"]
     assert good["config"] == {"model": "2b", "batch": 256, "lr": 1e-4}
     assert good["host"]
 
 
-def test_only_the_sweep_tells_of_a_kill_and_after_five_minutes(attempts: Any) -> None:
+def test_only_the_sweep_reports_a_kill_and_after_five_minutes(attempts: Any) -> None:
     server, told = attempts
     assert told["swept"] == [[], ["tester/video/killed"]]
     assert server.runs["tester/video/killed"].exit_code is None
@@ -133,7 +133,7 @@ def test_a_server_that_was_unwell_loses_nothing(server: WandbServer, folder: Pat
     assert run.state == "finished"
 
 
-def test_a_reader_hears_why_a_server_does_not_answer(folder: Path) -> None:
+def test_a_reader_gets_the_reason_why_a_server_does_not_answer(folder: Path) -> None:
     """All at once: the SDK waits out its own seconds in each."""
     with contextlib.ExitStack() as stack:
         servers = {name: stack.enter_context(WandbServer.start()) for name in ("key", "hang", "slow")}

@@ -22,7 +22,7 @@ raise ImportError("this is not wandb")
 """
 
 
-def test_the_active_run_of_the_group_is_told_while_its_script_runs(
+def test_the_active_run_of_the_group_is_reported_while_its_script_runs(
     product: Product, server: WandbServer, folder: Path
 ) -> None:
     server.add_run("old", group="final", state="failed", age=7200.0).heartbeat_at -= 3600.0

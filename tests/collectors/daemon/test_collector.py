@@ -153,7 +153,7 @@ def test_it_is_polled_once_a_period_and_becomes_the_leader_once() -> None:
     assert len(stage.leaders) == 1
 
 
-def test_times_are_told_by_our_clock_where_theirs_is_off() -> None:
+def test_times_are_converted_to_our_clock_where_theirs_is_off() -> None:
     stage = Stage()
     stage.bastion.ahead = 300.0
     stage.bastion.alerts = (alert(since=NOW + 240.0, fired_at=NOW + 240.0, found_at=NOW + 300.0),)
@@ -164,7 +164,7 @@ def test_times_are_told_by_our_clock_where_theirs_is_off() -> None:
     assert stage.duty.at == pytest.approx(NOW - 4.0)
 
 
-def test_one_that_cannot_be_reached_keeps_the_duty_for_a_minute_and_then_we_tell() -> None:
+def test_a_daemon_that_cannot_be_reached_stays_leader_for_a_minute_and_then_we_notify() -> None:
     stage = Stage().play(1)
     stage.bastion.down = UNREACHABLE
     stage.play(58)
@@ -209,7 +209,7 @@ def test_a_daemon_that_is_started_again_within_its_grace_changes_nothing() -> No
     assert stage.leaders == [(0.0, "bastion")]
 
 
-def test_one_that_is_back_takes_the_duty_before_anything_of_it_is_shown() -> None:
+def test_a_daemon_that_is_back_leads_again_before_anything_of_it_is_shown() -> None:
     stage = Stage()
     stage.bastion.down = UNREACHABLE
     stage.play(70)
@@ -275,7 +275,7 @@ def test_an_unusable_answer_is_reported(answer: Completed, words: str) -> None:
     assert stage.leaders == []
 
 
-def test_just_before_we_send_it_is_asked_once_more() -> None:
+def test_just_before_we_send_it_is_queried_once_more() -> None:
     stage = Stage()
     stage.bastion.down = UNREACHABLE
     stage.play(70)
@@ -296,7 +296,7 @@ def order(verb: Any = "ack", **facts: Any) -> AlertRequest:
     return AlertRequest(**({"verb": verb, "at": NOW, "by": "me", "alert": "aaaa0001"} | facts))
 
 
-def test_an_acknowledgement_is_carried_out_there_and_it_is_asked_at_once() -> None:
+def test_an_acknowledgement_is_carried_out_there_and_it_is_queried_at_once() -> None:
     stage = Stage().play(1)
     stage.watch.send(order(why="on it; rm -rf '$HOME'"))
     stage.play(1)
@@ -327,7 +327,7 @@ def test_a_request_after_we_took_over_is_carried_out_here() -> None:
     assert stage.last(AlertRequested).order == order()
 
 
-def test_each_order_is_the_same_sub_command_there() -> None:
+def test_each_request_is_the_same_sub_command_there() -> None:
     silence = Silence(id="x", rule="gpu-hot", node="-n1", until=NOW + 5_400.0, by="me", why="", made_at=NOW)
 
     assert request_argv(order("unack")) == ("ack", "--json", "--undo", "--by=me", "--", "aaaa0001")

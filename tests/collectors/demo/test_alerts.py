@@ -76,7 +76,7 @@ class Day:
         return {one.rule for one in self.fired.values()}
 
 
-def test_the_stories_of_the_first_minutes_are_told(tmp_path: Path) -> None:
+def test_the_stories_of_the_first_minutes_are_reported(tmp_path: Path) -> None:
     day = Day(tmp_path, Schedule()).play(280.0)
 
     assert day.rules >= {"xid", "gpu-lost", "node-drained", "gpu-hot", "run-dead", "run-hung", "disk-full"}
@@ -84,7 +84,7 @@ def test_the_stories_of_the_first_minutes_are_told(tmp_path: Path) -> None:
     assert notified >= {"gpu-lost", "gpu-hot", "run-hung", "disk-full"}
 
 
-def test_without_a_story_nothing_is_told_for_five_minutes(tmp_path: Path) -> None:
+def test_without_a_story_nothing_is_sent_for_five_minutes(tmp_path: Path) -> None:
     day = Day(tmp_path, Nothing()).play(300.0)
 
     assert (day.fired, day.notices) == ({}, [])
@@ -94,7 +94,7 @@ def message() -> Message:
     return Message(key="k", severity="critical", title="t", body="b", notices=(), at=STARTED)
 
 
-def test_the_demos_channels_take_messages_and_tell_nobody() -> None:
+def test_the_demos_channels_accept_messages_and_send_nothing() -> None:
     assert channels()[0].send(message(), 0.0).words == TEXT
 
 

@@ -90,7 +90,7 @@ def test_every_reading_goes_over_the_wire_and_back(stage: Stage) -> None:
     }  # fmt: skip
 
 
-def test_logs_are_real_files_that_hold_the_lines_that_were_told(stage: Stage) -> None:
+def test_logs_are_real_files_that_hold_the_lines_that_were_reported(stage: Stage) -> None:
     stage.play(30.0)
     for run in RUNS:
         written = "".join(path.read_text() for path in stage.home(run.name).glob("logs/*.out"))
@@ -250,7 +250,7 @@ def test_ten_minutes_cost_less_than_two_percent_of_a_core(tmp_path: Path) -> Non
     stage.demo.stop()
 
 
-def test_a_quota_is_asked_as_on_a_real_cluster(stage: Stage) -> None:
+def test_a_quota_is_queried_as_on_a_real_cluster(stage: Stage) -> None:
     stage.play(70.0)
     seen = [event.quota for _, event in stage.events if isinstance(event, QuotaRead)]
     assert [(quota.path, quota.host, quota.source) for quota in seen] == [("/fsx", READER, f"quota:{CLUSTER}:/fsx")] * 2

@@ -108,7 +108,7 @@ def test_learning_rates_warm_up_and_fall_and_validation_comes_at_other_steps(tmp
     assert 5 < len(validation.steps) < len(loss.steps) / 5
 
 
-def test_a_spike_is_told_with_the_band_that_it_leaves_and_comes_back(tmp_path: Path) -> None:
+def test_a_spike_is_reported_with_the_band_that_it_leaves_and_comes_back(tmp_path: Path) -> None:
     session = Session(tmp_path / "demo", "spike")
     session.until(2.0)
     seen = session.until(60.0, lambda state: wandb_of(state.runs["smol-3b"]).loss_state == "spike")

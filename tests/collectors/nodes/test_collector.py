@@ -207,7 +207,7 @@ def test_a_host_that_needed_a_prompt_is_not_redialled_when_it_is_lost() -> None:
     assert host.dials == 1
 
 
-def test_a_host_that_was_asked_and_then_failed_is_not_redialled() -> None:
+def test_a_host_that_was_queried_and_then_failed_is_not_redialled() -> None:
     failed = HostUnreachable("n1", "its server did not answer in time")
     failed.prompted = True
     host = Host(failed, FakeShell())

@@ -182,7 +182,7 @@ class Scene:
         return [event for event in self.events if isinstance(event, QuotaRead)]
 
 
-def test_it_is_asked_every_ten_minutes(shell: Shell, command: Callable[..., str]) -> None:
+def test_it_is_queried_every_ten_minutes(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell)
     scene.after(0)
     assert (len(scene.seen), scene.source.phase, scene.source.period) == (1, "up", 600.0)
@@ -194,7 +194,7 @@ def test_it_is_asked_every_ten_minutes(shell: Shell, command: Callable[..., str]
     assert len(scene.asked) == 2
 
 
-def test_a_person_and_an_alert_have_it_asked_once_a_minute(shell: Shell, command: Callable[..., str]) -> None:
+def test_a_person_and_an_alert_have_it_queried_once_a_minute(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell)
     scene.after(0)
     assert scene.asker.has_source("quota:prod:/home/mila")
@@ -204,7 +204,7 @@ def test_a_person_and_an_alert_have_it_asked_once_a_minute(shell: Shell, command
     assert len(scene.asked) == 2
 
 
-def test_what_fails_is_reported_and_asked_seldomer(shell: Shell, command: Callable[..., str]) -> None:
+def test_what_fails_is_reported_and_queried_less_often(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command("nonsense\n")), shell)
     scene.after(0)
     assert scene.source.phase == "retrying"
@@ -240,7 +240,7 @@ def test_where_nobody_sees_the_path_that_is_reported(shell: Shell, command: Call
     assert scene.source.error == "no host that reads /home/mila is up"
 
 
-def test_a_host_that_is_lost_is_reported_at_once_and_asked_again_when_it_is_back(
+def test_a_host_that_is_lost_is_reported_at_once_and_queried_again_when_it_is_back(
     shell: Shell, command: Callable[..., str]
 ) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell)
@@ -253,7 +253,7 @@ def test_a_host_that_is_lost_is_reported_at_once_and_asked_again_when_it_is_back
     assert (scene.source.phase, len(scene.seen)) == ("up", 2)
 
 
-def test_on_every_node_each_is_asked_by_itself_and_one_that_leaves_is_off(
+def test_on_every_node_each_is_queried_by_itself_and_one_that_leaves_is_off(
     shell: Shell, command: Callable[..., str]
 ) -> None:
     scene = Scene(wanted(command(LUSTRE), shared=False), shell, hosts=("n1", "n2"))
@@ -289,7 +289,7 @@ def test_du_waits_a_minute_and_goes_at_its_own_pace(shell: Shell, tmp_path: Path
     assert (scene.source.phase, len(scene.asked)) == ("up", 1)
 
 
-def test_its_thread_asks_and_ends(shell: Shell, command: Callable[..., str]) -> None:
+def test_its_thread_queries_and_ends(shell: Shell, command: Callable[..., str]) -> None:
     scene = Scene(wanted(command(LUSTRE)), shell)
     scene.asker.start()
     assert scene.events[0] == SourceChanged(

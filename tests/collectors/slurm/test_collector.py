@@ -204,7 +204,7 @@ SILENCES: list[Completed | TrainmonError] = [
 ]
 
 
-def test_the_first_look_tells_of_the_jobs_the_cluster_and_the_nodes() -> None:
+def test_the_first_poll_reports_the_jobs_the_cluster_and_the_nodes() -> None:
     polled = Polled()
     polled.slurm.submit()
     polled.first()
@@ -239,7 +239,7 @@ def test_a_quiet_queue_costs_one_question_a_look() -> None:
     assert [asked[0] for asked in polled.slurm.asked] == ["squeue", "sinfo"]
 
 
-def test_details_are_asked_again_when_the_state_or_the_start_changes() -> None:
+def test_details_are_queried_again_when_the_state_or_the_start_changes() -> None:
     polled = Polled()
     own = polled.slurm.submit()
     polled.first()
@@ -253,7 +253,7 @@ def test_details_are_asked_again_when_the_state_or_the_start_changes() -> None:
     assert len(polled.changed) == 1
 
 
-def test_a_first_look_at_200_jobs_asks_for_20_details_ours_that_run_first() -> None:
+def test_a_first_poll_of_200_jobs_requests_20_details_our_running_ones_first() -> None:
     polled = Polled(users=("ana", "ben"))
     for _ in range(100):
         polled.slurm.submit(u="ben")
@@ -291,7 +291,7 @@ def test_silence_is_never_an_empty_queue(silence: Completed | TrainmonError) -> 
     assert polled.source.error is None
 
 
-def test_silence_is_asked_ever_more_rarely_up_to_10_min() -> None:
+def test_a_controller_that_does_not_answer_is_queried_less_and_less_up_to_10_min() -> None:
     polled = Polled()
     polled.slurm.trouble["squeue"] = SILENCES[0]
     polled.slurm.submit()
@@ -300,7 +300,7 @@ def test_silence_is_asked_ever_more_rarely_up_to_10_min() -> None:
     assert waits == [60, 120, 240, 480, 600, 600]
 
 
-def test_a_slow_controller_is_asked_less() -> None:
+def test_a_slow_controller_is_queried_less() -> None:
     polled = Polled()
     polled.slurm.submit()
     polled.slurm.takes = 4.0
@@ -331,7 +331,7 @@ def test_an_ended_job_that_is_forgotten_hurries_nobody_and_a_new_one_does() -> N
     assert polled.poller.step() == 15
 
 
-def test_a_slow_controller_is_asked_for_few_details_at_a_time() -> None:
+def test_a_slow_controller_gets_few_detail_requests_at_a_time() -> None:
     polled = Polled()
     for _ in range(30):
         polled.slurm.submit()
@@ -363,7 +363,7 @@ def test_a_person_who_keeps_pressing_r_gets_a_look_every_5_s() -> None:
     assert polled.slurm.count("sinfo") == 4  # and it is a look at everything
 
 
-def test_looking_at_a_job_asks_for_its_details_at_most_every_5_s() -> None:
+def test_looking_at_a_job_requests_its_details_at_most_every_5_s() -> None:
     polled = Polled()
     polled.slurm.submit()
     polled.first()
@@ -398,7 +398,7 @@ def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> N
     assert polled.slurm.asked == []  # its source tells that it is silent
 
 
-def test_accounting_is_asked_only_for_what_vanished() -> None:
+def test_accounting_is_queried_only_for_what_vanished() -> None:
     polled = Polled()
     own = polled.slurm.submit()
     polled.first()
@@ -422,7 +422,7 @@ def test_accounting_is_asked_only_for_what_vanished() -> None:
     assert polled.slurm.count("sacct") == 0
 
 
-def test_accounting_that_lags_is_asked_again_but_not_for_ever() -> None:
+def test_accounting_that_lags_is_queried_again_but_not_for_ever() -> None:
     polled = Polled()
     own = polled.slurm.submit()
     polled.first()
@@ -435,7 +435,7 @@ def test_accounting_that_lags_is_asked_again_but_not_for_ever() -> None:
     assert polled.changed == []
 
 
-def test_without_accounting_nobody_is_asked_and_it_is_no_error() -> None:
+def test_without_accounting_there_is_no_query_and_no_error() -> None:
     polled = Polled()
     polled.slurm.accounts = "none"
     own = polled.slurm.submit()
@@ -477,7 +477,7 @@ def test_spares_are_counted_on_all_nodes_of_the_partitions() -> None:
     assert [asked[3] for asked in polled.slurm.asked if asked[0] == "sinfo"] == ["--partition=a100,h100"]
 
 
-def test_nodes_of_the_config_are_asked_for_with_those_of_the_jobs() -> None:
+def test_nodes_of_the_config_are_requested_with_those_of_the_jobs() -> None:
     polled = Polled(nodes=("gpu-9", "gpu-1"))
     polled.slurm.submit(N="gpu-[1-2]")
     polled.first()

@@ -62,7 +62,7 @@ def test_a_person_gets_a_look_at_most_every_5_s() -> None:
     assert pace.due_in(20) == 0
 
 
-def test_a_slow_controller_is_asked_half_as_often_each_time_up_to_10_min() -> None:
+def test_a_slow_controller_is_queried_half_as_often_each_time_up_to_10_min() -> None:
     pace, at, gaps = RateLimit(30), 0.0, []
     for _ in range(7):
         due = looked(pace, at, took=3.5)
@@ -72,7 +72,7 @@ def test_a_slow_controller_is_asked_half_as_often_each_time_up_to_10_min() -> No
     assert looked(pace, at) == at + 30
 
 
-def test_a_period_above_10_min_stays_what_was_asked_for() -> None:
+def test_a_period_above_10_min_stays_what_was_requested() -> None:
     pace = RateLimit(1800)
     assert looked(pace, 0) == 1800
     assert looked(pace, 1800, took=3.5) == 3600

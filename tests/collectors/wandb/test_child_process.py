@@ -173,7 +173,7 @@ def test_the_end_waits_for_no_answer(tmp_path: Path, how: str) -> None:
         assert made.fails("more").message == "the W&B client is closed"
 
 
-def test_a_program_that_is_not_there_is_told() -> None:
+def test_a_program_that_is_not_there_is_reported() -> None:
     client = ChildClient({}, ["/no/such/python"])
     with pytest.raises(WandbError, match=r"the W&B child cannot be started: .*No such file"):
         client.query(ReadMetadata(id=0, path="x"), RunMetadata)

@@ -191,7 +191,7 @@ def a_run(name: str = "llm", **spec: Any) -> RunSpec:
     return RunSpec(name=name, cluster="prod", wandb=WandbSpec(**{"project": "team/video", "group": "final"} | spec))
 
 
-def test_the_first_look_tells_the_runs_the_curves_and_that_the_source_is_well() -> None:
+def test_the_first_poll_reports_the_runs_the_curves_and_that_the_source_is_well() -> None:
     watched = Watched()
     watched.wandb.run("a1")
     watched.first()
@@ -221,7 +221,7 @@ def test_a_round_takes_two_questions_a_run_and_comes_once_a_period() -> None:
     assert len(watched.wandb.asked) == 200
 
 
-def test_only_new_points_are_asked_for() -> None:
+def test_only_new_points_are_requested() -> None:
     watched = Watched()
     watched.wandb.run("a1", steps=10)
     watched.pass_(50)
@@ -359,7 +359,7 @@ def test_five_earlier_attempts_are_read_once_and_a_moment_apart() -> None:
     assert read.count("team/video/a5") == 1
 
 
-def test_several_active_runs_are_told_and_their_curves_read() -> None:
+def test_several_active_runs_are_reported_and_their_curves_read() -> None:
     watched = Watched()
     watched.wandb.run("a1", created_at=NOW - 300)
     watched.wandb.run("a2", created_at=NOW - 100)
@@ -389,7 +389,7 @@ def test_a_run_without_a_project_starts_nothing() -> None:
     assert (watched.wandb.began, watched.events) == (0, [])
 
 
-def test_without_a_key_nobody_is_asked_and_with_one_it_goes_on() -> None:
+def test_without_a_key_nothing_is_requested_and_with_one_it_goes_on() -> None:
     watched = Watched()
     watched.wandb.run("a1")
     watched.login = Credentials("https://api.wandb.ai", None, "there is no key for wandb.ai", "log in")
@@ -462,7 +462,7 @@ def test_a_run_whose_list_hangs_is_the_last_one_next_time() -> None:
     assert watched.told(WandbPolled)[0].run == "two"
 
 
-def test_curves_that_cannot_be_read_leave_the_run_well_and_are_told_when_it_lasts() -> None:
+def test_curves_that_cannot_be_read_leave_the_run_well_and_are_reported_when_it_lasts() -> None:
     watched = Watched()
     watched.wandb.fails(ReadHistory, "slow")
     watched.wandb.run("a1")
@@ -503,7 +503,7 @@ def test_runs_that_come_and_go() -> None:
     assert watched.rounds() == before + 2, "what is known of a run stays when only its nodes change"
 
 
-def test_facts_are_asked_once_where_the_list_has_none() -> None:
+def test_facts_are_queried_once_where_the_list_has_none() -> None:
     watched = Watched()
     watched.wandb.run("a1", host=None)
     watched.pass_(200)
@@ -529,7 +529,7 @@ def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
     assert watched.wandb.count(FetchFile) == 2
 
 
-def test_nothing_is_fetched_unasked_where_nothing_is_kept() -> None:
+def test_nothing_is_fetched_without_a_request_where_nothing_is_kept() -> None:
     watched = Watched()
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE,)}
@@ -537,7 +537,7 @@ def test_nothing_is_fetched_unasked_where_nothing_is_kept() -> None:
     assert watched.wandb.count(FetchFile) == 0
 
 
-def test_a_person_saves_the_samples_and_hears_where_they_are(tmp_path: Path) -> None:
+def test_a_person_saves_the_samples_and_reads_where_they_are(tmp_path: Path) -> None:
     watched = Watched()
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE, replace(IMAGE, key="b"))}

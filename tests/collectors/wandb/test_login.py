@@ -35,7 +35,7 @@ def test_the_environment_goes_first(tmp_path: Path) -> None:
     assert login(tmp_path, WANDB_API_KEY=KEY).location == "WANDB_API_KEY"
 
 
-def test_a_key_with_a_lines_end_is_told_before_the_client_refuses_it(tmp_path: Path) -> None:
+def test_a_key_with_a_lines_end_is_reported_before_the_client_refuses_it(tmp_path: Path) -> None:
     found = login(tmp_path, WANDB_API_KEY=KEY + "\n")
     assert (found.location, found.error) == (None, "WANDB_API_KEY begins or ends with a space or a line break")
 
@@ -71,7 +71,7 @@ def test_a_netrc_has_the_key_of_a_server_of_ones_own(tmp_path: Path) -> None:
     assert login(tmp_path, WANDB_BASE_URL="http://wandb.corp.example", NETRC="~/elsewhere").location is None
 
 
-def test_a_netrc_that_cannot_be_read_is_told_without_its_words(tmp_path: Path) -> None:
+def test_a_netrc_that_cannot_be_read_is_reported_without_its_words(tmp_path: Path) -> None:
     write(tmp_path / ".netrc", f"{KEY} machine\n")
     found = login(tmp_path)
     assert found.error == f"{tmp_path}/.netrc cannot be read: syntax error in line 1"

@@ -75,7 +75,7 @@ def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_even
     assert (notice.kind, notice.channels, notice.alerts[0].summary) == ("fire", ("phone",), "full")
 
 
-def test_the_engine_is_reported_when_the_next_message_is_ripe_and_by_who_tells_nobody_never() -> None:
+def test_the_leader_reports_when_the_next_message_is_due_and_a_standby_never() -> None:
     alerting = AlertManager(
         (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), Told(), clock=SystemClock()
     )

@@ -80,7 +80,7 @@ def test_a_disk_that_fills_says_when_it_is_full() -> None:
     assert disk.inodes_full_at is None
 
 
-def test_a_subscriber_is_told_the_present_and_then_the_next() -> None:
+def test_a_subscriber_gets_the_present_state_and_then_the_next() -> None:
     engine = Engine()
     states: queue.Queue[State] = queue.Queue()
     cancel = engine.subscribe(states.put)

@@ -72,7 +72,7 @@ def test_jobs_are_those_that_the_queue_lists_with_the_time_that_is_left() -> Non
     )
 
 
-def test_a_run_tells_its_job_and_its_checkpoints() -> None:
+def test_a_run_has_its_job_and_its_checkpoints() -> None:
     (run,) = snapshot(STATE, NOW)["runs"]
     assert (run["job"], run["queued_behind"]) == ("88_3", 2)
     told = run["checkpoints"]
@@ -82,7 +82,7 @@ def test_a_run_tells_its_job_and_its_checkpoints() -> None:
     assert [one["state"] for one in told["list"]] == ["torn", "committed", "superseded"]
 
 
-def test_spares_are_told_against_what_is_wanted() -> None:
+def test_spares_are_compared_with_what_is_wanted() -> None:
     assert snapshot(STATE, NOW)["spares"] == [{"cluster": "prod", "wanted": 2, "idle_healthy": 1, "drained": 0}]
 
 
@@ -93,7 +93,7 @@ def test_a_disk_says_how_many_checkpoints_still_fit() -> None:
     assert checkpoints_that_fit(other, {}, [RUN]) is None
 
 
-def test_the_tables_tell_of_jobs_nodes_and_spares() -> None:
+def test_the_tables_show_jobs_nodes_and_spares() -> None:
     drained = SchedulerNode(
         name="n4", cluster="prod", state="IDLE", flags=("DRAIN",), reason="NHC: no disk", reason_by="ops"
     )

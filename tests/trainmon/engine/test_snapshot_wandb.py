@@ -42,7 +42,7 @@ def test_a_snapshot_with_w_and_b_keeps_the_contract_and_so_does_one_without() ->
     assert (second["wandb"]["phase"], second["wandb"]["active_in_group"]) == ("none", 0)
 
 
-def test_the_current_run_is_told_with_its_group_its_values_and_its_samples() -> None:
+def test_the_current_run_is_reported_with_its_group_its_values_and_its_samples() -> None:
     told = msgspec.json.decode(encode(STATE, NOW))["runs"][0]["wandb"]
     assert (told["id"], told["name"], told["state"], told["heartbeat_at"], told["step"]) == (
         "b2", "llm-r2", "running", NOW - 12, 340,

@@ -116,7 +116,7 @@ def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_count
     assert count(ledger, NOW).waiting == len(waits)
 
 
-def test_a_letter_of_another_version_is_told_in_short_and_not_left(ledger: sqlite3.Connection) -> None:
+def test_a_notification_of_another_version_is_sent_in_short_and_not_left(ledger: sqlite3.Connection) -> None:
     write(ledger, notices=(fire(), fire("b", severity="info")))
     ledger.execute("UPDATE notices SET notice = '{\"kind\": \"sung\"}' WHERE key = 'b-fire'")
     whole, short = (one.notice for one in read_waiting(ledger))
@@ -183,7 +183,7 @@ def test_a_ledger_from_before_alerts_is_brought_up_and_keeps_what_it_had(tmp_pat
     before.close()
 
 
-def test_orders_are_numbered_and_never_given_a_number_twice(tmp_path: Path, ledger: sqlite3.Connection) -> None:
+def test_requests_are_numbered_and_never_given_a_number_twice(tmp_path: Path, ledger: sqlite3.Connection) -> None:
     first, second = submit_request(tmp_path, order()), submit_request(tmp_path, order(via="phone"))
     assert second == first + 1
     assert read_requests(ledger, first) == [(second, order(via="phone"))]
@@ -209,13 +209,15 @@ def test_a_month_of_flapping_is_bounded_and_takes_nothing_that_is_open_or_waits(
     assert ledger.execute("SELECT min(id) FROM alerts WHERE phase = 'resolved'").fetchone() == ("f200",)
 
 
-def test_what_a_desk_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_marked(ledger: sqlite3.Connection) -> None:
+def test_what_a_worker_has_is_in_a_ledger_that_was_begun_anew_as_soon_as_it_is_marked(
+    ledger: sqlite3.Connection,
+) -> None:
     transaction(marks=(mark("a", "waiting", notice=fire()), mark("b", "sent"))).write(ledger, NOW)
     assert [(one.notice, one.channel, one.attempts) for one in read_waiting(ledger)] == [(fire(), "phone", 1)]
     assert ledger.execute("SELECT count(*) FROM outbox").fetchone() == (1,)
 
 
-def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
+def test_a_request_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
     text = "it is not a ledger, or it is damaged; move it away, and a new one is created"
     with pytest.raises(LedgerStuck, match=text):
@@ -224,7 +226,7 @@ def test_an_order_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_pa
         alerts_now(tmp_path, NOW)
 
 
-def test_others_see_alerts_with_what_became_of_their_letters(tmp_path: Path, ledger: sqlite3.Connection) -> None:
+def test_others_see_alerts_with_what_became_of_their_notifications(tmp_path: Path, ledger: sqlite3.Connection) -> None:
     write(ledger, alerts=(alert(id="a"),), notices=(fire("a", "phone", "mail", "pager"),))
     marks = (mark("a", "sent", sent_at=NOW + 1, words="200"), mark("a", "waiting", "mail", words="no route to host"))
     transaction(marks=marks, history=(HistoryLine(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
@@ -277,7 +279,7 @@ def test_a_process_of_this_machine_that_is_gone_holds_no_row() -> None:
     assert not is_row_held(note("y", NOW, host="laptop", boot_id="b2"), asker, NOW - ROW_LEASE - 1), "clocks differ"
 
 
-def test_nobody_has_the_duty_of_a_ledger_that_is_not_there(tmp_path: Path) -> None:
+def test_a_ledger_that_is_not_there_has_no_leader(tmp_path: Path) -> None:
     assert alerts_now(tmp_path / "none", NOW).leader is None
     assert alerts_now(tmp_path / "none", NOW) == AlertsNow()
     assert not (tmp_path / "none").exists()

@@ -229,7 +229,7 @@ class Full(sqlite3.Connection):
         self.execute(f"PRAGMA max_page_count = {self.pages}")
 
 
-def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_what_waited_is_written_when_there_is_room(tmp_path: Path) -> None:
     large = record("big", outcome="x" * 100_000)
     with opened(tmp_path, factory=Full) as (ledger, troubles):
         ledger.write(record())
@@ -243,7 +243,7 @@ def test_a_full_disk_is_told_and_what_waited_is_written_when_there_is_room(tmp_p
     Full.pages = 36
 
 
-def test_a_directory_that_cannot_be_made_is_told_once_and_tried_again(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_reported_once_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with opened(tmp_path / "state") as (ledger, troubles):
         assert troubles.get(timeout=40) == f"the ledger {tmp_path}/state: file exists"
@@ -255,7 +255,7 @@ def test_a_directory_that_cannot_be_made_is_told_once_and_tried_again(tmp_path: 
         assert actions(ledger, 0.0) == [record(), record("a2")]
 
 
-def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
+def test_a_damaged_file_is_reported_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
     with opened(tmp_path) as (ledger, troubles):
         assert troubles.get(timeout=40) == (
@@ -269,7 +269,7 @@ def test_a_damaged_file_is_told_with_the_way_out(tmp_path: Path) -> None:
         assert actions(ledger, 0.0) == [record()]
 
 
-def test_a_file_that_is_overwritten_in_place_is_told_at_the_next_word_and_not_after_the_next_start(
+def test_a_file_that_is_overwritten_in_place_is_reported_at_the_next_write_and_not_after_the_next_start(
     tmp_path: Path,
 ) -> None:
     with opened(tmp_path) as (ledger, troubles):

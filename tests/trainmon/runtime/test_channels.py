@@ -98,7 +98,7 @@ def test_each_table_becomes_its_route(every: tuple[NotifySettings, ...]) -> None
     assert (check.heartbeat, mail.fallback) == (False, True)
 
 
-def test_every_secret_that_is_missing_is_told_at_once(every: tuple[NotifySettings, ...], tmp_path: Path) -> None:
+def test_every_secret_that_is_missing_is_reported_at_once(every: tuple[NotifySettings, ...], tmp_path: Path) -> None:
     (tmp_path / "token").unlink()
     with pytest.raises(ConfigError) as caught:
         senders(every, environ={"HOOK": "", "MAIL": "hunter2", "AUTH": "a\nb"})
@@ -120,7 +120,7 @@ def test_every_secret_that_is_missing_is_told_at_once(every: tuple[NotifySetting
         ({"HOOK": "https://"}, '"url" must be a URL such as "https://host/path"'),
     ],
 )
-def test_a_bad_secret_is_told_and_never_repeated(
+def test_a_bad_secret_is_reported_and_never_repeated(
     every: tuple[NotifySettings, ...], environ: dict[str, str], problem: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -151,7 +151,7 @@ def test_a_service_with_later_receipts_gets_a_note() -> None:
     assert sender.health.note == "Pushover reports delivery later; that report is not read yet"
 
 
-def test_a_service_that_apprise_does_not_know_is_refused_where_it_is_asked() -> None:
+def test_a_service_that_apprise_does_not_know_is_refused() -> None:
     wrong = settings('[[notify]]\ntype = "apprise"\nname = "chat"\nurl = "slakc://hunter2/b/c"')
     assert senders(wrong, environ={})
     with pytest.raises(ConfigError) as caught:

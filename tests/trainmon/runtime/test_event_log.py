@@ -36,7 +36,7 @@ def test_a_line_ends_where_it_ends_and_shows_no_secret() -> None:
     assert "none=" not in text
 
 
-def test_journald_is_told_the_level_its_way() -> None:
+def test_journald_gets_the_level_in_its_own_format() -> None:
     record = daemon_log.events.makeRecord(
         daemon_log.events.name, logging.WARNING, "", 0, "firing", (), None, extra={"fields": {"rule": "gpu-lost"}}
     )
@@ -52,7 +52,7 @@ def test_what_others_warn_of_is_a_line_as_well() -> None:
     assert 'message="n0 is gone"' in Structured(journal=True).format(record)
 
 
-def test_an_alerts_life_is_told_step_by_step() -> None:
+def test_an_alerts_lifecycle_is_logged_step_by_step() -> None:
     firing = State(alerts={ALERT.id: ALERT})
     assert happened(State(), firing) == ["firing"]
     assert happened(firing, firing) == []
@@ -65,7 +65,7 @@ def test_an_alerts_life_is_told_step_by_step() -> None:
     assert happened(State(), State(alerts={ALERT.id: over})) == []
 
 
-def test_sources_channels_the_duty_and_the_ledger_are_told_when_they_change() -> None:
+def test_sources_channels_leadership_and_the_ledger_are_logged_when_they_change() -> None:
     source = Source(name="node:n0", kind="node", cluster="lab", health="ok")
     well = State(
         sources={source.name: source}, channels={"phone": Channel(name="phone", type="ntfy", state="ok")},
@@ -81,7 +81,7 @@ def test_sources_channels_the_duty_and_the_ledger_are_told_when_they_change() ->
     assert happened(ill, replace(ill, sources={})) == ["source"]
 
 
-def test_ten_thousand_at_once_are_told_as_a_number() -> None:
+def test_ten_thousand_at_once_are_logged_as_a_number() -> None:
     many = {f"a{number}": replace(ALERT, id=f"a{number}") for number in range(10_000)}
     told = list(changes(State(), State(alerts=many)))
     assert len(told) == AT_MOST + 1

@@ -17,7 +17,7 @@ def asked(prompts: Prompts, host: str, answers: queue.Queue[tuple[str, ...] | No
     return ask
 
 
-def test_an_answer_reaches_the_one_who_asked_and_no_event() -> None:
+def test_an_answer_reaches_the_prompt_and_no_event() -> None:
     told: queue.Queue[PromptsChanged] = queue.Queue()
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(told.put)

@@ -86,7 +86,7 @@ def test_nothing_is_done_where_reading_is_all_that_is_allowed(tmp_path: Path) ->
     assert not (tmp_path / "save").exists()
 
 
-def test_what_is_asked_after_the_stop_is_refused_and_not_lost(tmp_path: Path) -> None:
+def test_what_is_requested_after_the_stop_is_refused_and_not_lost(tmp_path: Path) -> None:
     with watching(tmp_path) as parts:
         pass
     plan = planned(parts)

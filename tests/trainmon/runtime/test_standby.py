@@ -115,7 +115,9 @@ def test_only_a_daemon_elsewhere_is_left_the_telling() -> None:
             assert isinstance(parts.alert_service, Standby) is stands_by, host
 
 
-def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_waits_when_it_is_back() -> None:
+def test_its_notification_service_starts_once_the_daemon_was_silent_for_long_and_drops_what_waits_when_it_is_back() -> (
+    None
+):
     with watching(settings("bastion")) as parts:
         assert isinstance(parts.alert_service, Standby)
         parts.alert_service.daemon._dial = no_way
@@ -133,7 +135,7 @@ def test_its_office_opens_once_the_daemon_was_silent_for_long_and_drops_what_wai
         assert write("SELECT state, words FROM outbox") == [("stopped", "bastion notifies")]
 
 
-def test_what_is_over_and_the_daemon_has_not_seen_is_told_yet_and_nothing_else(tmp_path: Path) -> None:
+def test_what_is_resolved_and_the_daemon_has_not_seen_is_still_sent_and_nothing_else(tmp_path: Path) -> None:
     told = tmp_path / "told"
     channel = NotifySettings(
         type="command", name="keep", own=CommandSettings(command=("sh", "-c", f"cat >> {told}; echo >> {told}"))

@@ -42,7 +42,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Ma
     listening.socket.close()
 
 
-def test_a_life_is_told_in_order(manager: tuple[Manager, dict[str, str]]) -> None:
+def test_systemd_is_notified_in_order(manager: tuple[Manager, dict[str, str]]) -> None:
     listening, environ = manager
     dog = Watchdog(environ)
     dog.ready("3 sources")

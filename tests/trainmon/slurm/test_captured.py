@@ -91,7 +91,7 @@ def test_nodes_of_every_kind_are_read() -> None:
     assert (nodes["gpu-1"].reason or "").startswith("NHC: nv_health: GPU 3 has 12 pending page retirements")
 
 
-def test_accounting_tells_ends_and_who_cancelled() -> None:
+def test_accounting_has_ends_and_who_cancelled() -> None:
     ends = {job.id: job for job in read_accounting(captured("accounting.txt"), "lab")}
     assert (ends["1"].state, ends["2"].state, ends["3"].exit_code) == ("TIMEOUT", "COMPLETED", "3:0")
     assert (ends["5"].state, ends["5"].cancelled_by) == ("CANCELLED", "0")

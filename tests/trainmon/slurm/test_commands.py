@@ -21,7 +21,7 @@ def test_nodes_are_named_or_those_of_partitions_or_all() -> None:
     assert len(commands.nodes()) == 4
 
 
-def test_accounting_is_asked_for_every_attempt() -> None:
+def test_accounting_is_queried_for_every_attempt() -> None:
     argv = commands.accounting(["88", "90_3"])
     assert {"--allocations", "--duplicates", "--jobs=88,90_3", "--parsable2"} <= set(argv)
 

@@ -70,7 +70,7 @@ def test_one_held_component_holds_it() -> None:
     assert (job.priority, job.reason) == (0, "JobHeldUser")
 
 
-def test_accounting_tells_each_of_its_attempts() -> None:
+def test_accounting_lists_each_of_its_attempts() -> None:
     line = "{0}|3fa9#7+{1}|3fa9#{2}|3fa9#0:0|3fa9#{3}|3fa9#{3}|3fa9#{3}|3fa9#ana|3fa9#p|3fa9#|3fa9#|3fa9#1|3fa9#n{1}\n"
     first, second = "2026-11-22T06:14:42", "2026-11-22T06:14:45"
     told = "".join(

@@ -42,7 +42,7 @@ def test_all_versions_that_are_promised_are_here() -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_queue_tells_of_every_kind_of_job(version: str) -> None:
+def test_the_queue_lists_every_kind_of_job(version: str) -> None:
     jobs = by_id(read_queue(written(version, "queue.txt"), "prod"))
     assert list(jobs) == ["418190", "418191_[2-5%1]", "418200_7", "418250", "418251", "418180", "418260"]
     running = jobs["418190"]
@@ -97,7 +97,7 @@ def test_both_commands_say_the_same_of_a_job(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_accounting_tells_of_every_attempt_oldest_first(version: str) -> None:
+def test_accounting_lists_every_attempt_oldest_first(version: str) -> None:
     attempts = read_accounting(written(version, "accounting.txt"), "prod")
     assert [(job.state, job.cancelled_by) for job in attempts if job.number == 418180] == [
         ("NODE_FAIL", None),
@@ -119,7 +119,7 @@ def test_a_name_cannot_forge_another_row() -> None:
     assert jobs[0].name.startswith("evil |#1|#1")
 
 
-def test_the_mark_is_not_to_be_guessed_and_asks_for_no_details() -> None:
+def test_the_mark_is_not_to_be_guessed_and_requests_no_details() -> None:
     assert commands.MARK.startswith("|")
     assert commands.MARK.endswith("#")
     assert len(commands.MARK) == 8

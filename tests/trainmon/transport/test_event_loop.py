@@ -62,7 +62,7 @@ def test_the_descriptor_limit_is_raised_to_the_hard_one() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_task_asked_for_many_times_runs_once(loop: EventLoop) -> None:
+def test_a_task_requested_many_times_runs_once(loop: EventLoop) -> None:
     ran: list[int] = []
     gate = threading.Event()
     loop.call_soon(partial(wait_for, gate))
@@ -99,7 +99,7 @@ def test_a_broken_callback_does_not_stop_the_others(loop: EventLoop) -> None:
     assert done.wait(40)
 
 
-def test_a_full_pipe_is_told_when_it_has_room(loop: EventLoop) -> None:
+def test_a_full_pipe_is_signalled_when_it_has_room(loop: EventLoop) -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):

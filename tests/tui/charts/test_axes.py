@@ -104,7 +104,7 @@ def test_there_are_no_more_ticks_than_fit(most: int, high: float, log: bool) -> 
     assert len(ticks(limits, most, log=log)) <= max(2, most)
 
 
-def test_labels_have_the_digits_that_tell_them_apart() -> None:
+def test_labels_have_the_digits_that_distinguish_them() -> None:
     assert [label for _, label in ticks(Limits(0, 14_000), 3)] == ["0", "5k", "10k"]
     assert [label for _, label in ticks(Limits(1.87, 1.93), 3)] == ["1.88", "1.90", "1.92"]
     assert [label for _, label in ticks(Limits(1e-5, 10.0), 4, log=True)] == ["1e-5", "0.001", "0.1", "10"]

@@ -41,7 +41,7 @@ def definition(values: Sequence[float], weight: float) -> list[float]:
     return smoothed
 
 
-def test_each_read_asks_for_what_came_since_the_one_before() -> None:
+def test_each_read_requests_what_came_since_the_one_before() -> None:
     store = Store()
     copies = Copies(store.ask)
     store.log(range(1000))
@@ -96,7 +96,7 @@ def test_a_clock_that_was_set_back_stands_still_and_an_unknown_time_is_the_one_b
     assert list(copy.times) == [100.0, 100.0, 100.0, 100.0, 110.0]
 
 
-def test_a_point_without_a_step_is_left_out_and_not_asked_for_again() -> None:
+def test_a_point_without_a_step_is_left_out_and_not_requested_again() -> None:
     store, copy = Store(), Copy()
     store.log([1.0, math.nan, 3.0], [1.0, 2.0, 3.0])
     copy.take(store.read(PATH, KEY))

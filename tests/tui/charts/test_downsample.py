@@ -50,7 +50,7 @@ def test_columns_made_piece_by_piece_are_those_of_all_points(values: list[float]
 
 @given(VALUES, st.data())
 @settings(max_examples=150, deadline=None)
-def test_blocks_tell_what_the_points_tell(values: list[float], data: st.DataObject) -> None:
+def test_blocks_show_what_the_points_show(values: list[float], data: st.DataObject) -> None:
     ys, blocks = array("d", values), Blocks()
     blocks.follow(ys)
     start = data.draw(st.integers(0, len(values) - 1))
@@ -69,7 +69,7 @@ def test_a_spike_of_one_point_in_100_000_is_seen() -> None:
     assert max(one.high for one in found if one is not None) == 9.0
 
 
-def test_what_is_no_number_is_told_beside_the_numbers() -> None:
+def test_what_is_no_number_is_shown_beside_the_numbers() -> None:
     found = column(array("d", [1.0, math.nan, math.inf, -math.inf, 2.0]))
     assert (found.low, found.high, found.last, found.odd) == (1.0, 2.0, 2.0, NAN | UP | DOWN)
 

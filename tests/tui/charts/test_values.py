@@ -65,7 +65,7 @@ def test_a_metric_that_is_logged_seldom_changed_over_the_steps_since_it_was() ->
     assert "-0.25 in 500 steps" in "".join(span.text for span in title("val", 2.25, found, "", 60))
 
 
-def test_no_change_and_none_that_can_be_told_are_two_things() -> None:
+def test_no_change_and_an_unknown_change_are_two_things() -> None:
     assert signed(change(curve(1.0, 1.0))) == "="
     assert signed(change(curve(1.0, math.nan))) == "-"
 
@@ -117,7 +117,7 @@ def test_a_heartbeat_of_long_ago_is_marked_while_the_server_says_running() -> No
     assert [span.style for span in state_spans(ended, NOW, 100) if "heartbeat" in span.text] == [""]
 
 
-def test_several_active_runs_and_an_odd_loss_are_told_in_full() -> None:
+def test_several_active_runs_and_an_odd_loss_are_shown_in_full() -> None:
     why = "2 runs are active where one is expected: try-3 (id3), try-2 (id2) (team/project, group video-2b-final)"
     wandb = run(phase="several", why=why, since=NOW - 400.0, loss_state="nan", loss_why="nan at step 11,800").wandb
     lines = ["".join(span.text for span in line) for line in notes(wandb or Wandb(), None, NOW, 60)]

@@ -115,7 +115,7 @@ def test_d_goes_through_the_spans_and_o_through_the_weights() -> None:
     assert weights == [0.6, 0.9, 0.99, 0.0]
 
 
-def test_what_is_not_usual_is_said() -> None:
+def test_what_is_not_usual_is_shown() -> None:
     view = View(by_time=True, log=True, weight=0.9, compare=False, width=10.0, end=5.0)
     assert view.labels() == ("zoomed", "held", "by time", "log", "smooth 0.9", "alone")
 

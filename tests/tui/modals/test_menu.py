@@ -99,7 +99,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
         assert backend.acted == []
 
 
-async def test_escape_closes_the_menu_and_a_row_about_nothing_is_told() -> None:
+async def test_escape_closes_the_menu_and_a_row_about_nothing_is_shown() -> None:
     app = Desk(FakeBackend(state()))
     async with app.run_test(size=(80, 24)) as pilot:
         app.actions.menu((RUN,))

@@ -49,7 +49,7 @@ def answering(maker: object) -> FakeBackend:
 # ---- before the plan is there ----
 
 
-async def test_it_opens_at_once_says_whom_it_asks_and_has_nothing_to_press_but_close() -> None:
+async def test_it_opens_at_once_names_the_queried_host_and_has_nothing_to_press_but_close() -> None:
     async with planning() as (app, _, backend, screen):
         text = text_of(app)
 
@@ -173,7 +173,7 @@ async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed
 # ---- what a person adds ----
 
 
-async def test_a_reason_is_asked_into_the_plan_before_it_can_be_acted_on() -> None:
+async def test_a_required_reason_is_entered_before_the_plan_can_be_run() -> None:
     async with planning(backend=answering(plans.kills)) as (app, pilot, backend, screen):
         await pilot.click("#why")
         await pilot.press(*"ev")

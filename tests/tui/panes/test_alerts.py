@@ -56,7 +56,7 @@ def test_what_nobody_has_taken_on_comes_first_and_of_that_the_worst_and_the_olde
     ]  # fmt: skip
 
 
-def test_a_row_says_how_bad_since_when_what_and_who_was_told() -> None:
+def test_a_row_has_severity_since_when_what_and_who_was_notified() -> None:
     found = texts()
 
     assert found[0].startswith("▲ CRIT  11m llm-7b-a takes no step for 11m")
@@ -101,7 +101,7 @@ def test_the_filter_takes_words_about_everything_that_is_known(wanted: str, ids:
 
 
 @pytest.mark.parametrize("sort", ORDERS)
-def test_every_order_keeps_all_alerts(sort: str) -> None:
+def test_every_sort_order_keeps_all_alerts(sort: str) -> None:
     assert len(open_alerts(alarmed(), sort)) == 8
 
 
@@ -178,7 +178,7 @@ def test_the_age_stays_whatever_is_cut() -> None:
 # ---- the header ------------------------------------------------------------------------------------------------------
 
 
-def test_the_header_says_who_tells_and_that_its_loop_goes_round() -> None:
+def test_the_header_names_the_leader_and_shows_that_its_loop_runs() -> None:
     assert sender_flag(at_ease()).text == "  alerts: sent here"
     assert sender_flag(with_alerts(leadership=Leadership())).text == "  alerts: not sent"
     assert sender_flag(msgspec.structs.replace(at_ease(), channels={})) == ("  alerts: no channel", "")
@@ -232,7 +232,7 @@ def said(name: str) -> str:
     return "\n".join("".join(s.text for s in (one.spans if isinstance(one, Linked) else one)) for one in lines)
 
 
-def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> None:
+def test_its_screen_says_what_to_do_who_was_notified_and_the_source() -> None:
     text = said("aaaa0001")
 
     assert "what to do    look at the stack of rank 0 with py-spy" in text
@@ -242,7 +242,7 @@ def test_its_screen_says_what_to_do_who_was_told_and_by_what_it_was_seen() -> No
     assert "geheim" not in text
 
 
-def test_its_screen_says_why_it_was_told_to_nobody() -> None:
+def test_its_screen_says_why_nobody_was_notified() -> None:
     assert "not sent: another alert inhibits it and is sent instead" in said("aaaa0006")
     assert "inhibitor   → node-unreachable: gpu-006 does not answer" in said("aaaa0006")
     assert "not sent: muted" in said("aaaa0005")

@@ -59,7 +59,7 @@ def test_heads_stand_over_their_columns() -> None:
         ({"at": NOW - 700}, "11m old"),
     ],
 )
-def test_what_matters_is_marked_or_said(facts: dict[str, object], says: str) -> None:
+def test_what_matters_is_marked_or_named(facts: dict[str, object], says: str) -> None:
     assert says in one(disk("/data", **facts), 100)
 
 
@@ -122,7 +122,7 @@ def test_the_worst_comes_first() -> None:
     ]
 
 
-def test_other_orders() -> None:
+def test_other_sort_orders() -> None:
     found = worlds.rough()
     assert [each.name for each in ordered_disks(found, "free")][:2] == ["node07:/tmp", "/scratch"]
     assert [each.name for each in ordered_disks(found, "full in")][:2] == ["/scratch", "node07:/tmp"]
@@ -149,7 +149,7 @@ def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() ->
     assert disk_rows(shown_disks(found), shape, NOW + 61, cache)[0].text.endswith("hung: no answer for 2m")
 
 
-async def test_the_pane_copies_a_path_and_tells_the_story() -> None:
+async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
     pane = DiskPane(id="disk")
     async with Alone(pane).run_test(size=(120, 30)) as pilot:
         pane.show(worlds.rough())
@@ -179,7 +179,7 @@ def quota(used: float, **facts: object) -> Quota:
     return Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60, allowances=(mine,))
 
 
-def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame() -> None:
+def test_a_quota_that_is_nearly_used_is_shown_in_the_line_and_always_in_the_frame() -> None:
     found = disk("/fsx", quota=quota(9.8))
     assert one(found, 100).endswith("quota 98%")
     assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
@@ -188,7 +188,7 @@ def test_a_quota_that_is_nearly_used_is_told_in_the_line_and_always_in_the_frame
     assert "quota: user me 5.0T of 10T, soft limit: 6d23h, read 1m ago" in disk_story(shown, NOW)
 
 
-def test_no_quota_is_said_to_be_none() -> None:
+def test_no_quota_is_shown_as_none() -> None:
     none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=none),)))
     assert "quota: none is set, read 1m ago" in disk_story(shown, NOW)

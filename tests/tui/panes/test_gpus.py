@@ -70,7 +70,7 @@ def test_the_columns_have_heads_over_their_values() -> None:
          "▲ node01 104! 61  62  63  60  61  62  63      78G   98%  HOT"),
     ],
 )  # fmt: skip
-def test_trouble_is_said_in_words(changed: dict[int, dict[str, object]], says: str) -> None:
+def test_trouble_is_shown_in_words(changed: dict[int, dict[str, object]], says: str) -> None:
     assert line(node("node01", changed=changed)) == says
 
 
@@ -158,7 +158,7 @@ def test_the_worst_comes_first_and_calm_nodes_by_their_natural_names() -> None:
     assert natural_key("gpu-2") < natural_key("gpu-10") < natural_key("login")
 
 
-def test_other_orders() -> None:
+def test_other_sort_orders() -> None:
     found = worlds.rough(2)
     assert names(found, sort="name")[:3] == ["node03", "node07", "node08"]
     assert names(found, sort="temperature")[:2] == ["node07", "node18"]

@@ -33,7 +33,7 @@ def test_where_not_all_has_room_runs_that_are_well_give_way_to_ages() -> None:
     assert "2 healthy" in text(112)
 
 
-def test_that_another_tells_is_said_on_eighty_columns_before_what_files_are_read() -> None:
+def test_another_leader_is_shown_on_eighty_columns_before_what_files_are_read() -> None:
     shown = state(sources={"node:gpu-001": source(1), "slurm:prod": slurm(), "files:x": Source(
         name="files:x", kind="files", cluster="", health="ok")})  # fmt: skip
     for duty, words in (
@@ -73,20 +73,20 @@ def told(*sources: Source, room: int = 80) -> tuple[str, str]:
     return "".join(span.text for span in spans), spans[-1].style
 
 
-def test_the_age_of_the_queue_is_told_in_steps_of_five_seconds() -> None:
+def test_the_age_of_the_queue_is_shown_in_steps_of_five_seconds() -> None:
     assert told(source(1), slurm()) == ("  ssh 1/1  slurm 0s", "")
     assert told(slurm(seen_at=NOW - 29.0)) == ("  slurm 25s", "")
     assert told(slurm(seen_at=NOW - 130.0)) == ("  slurm 2m", "")
 
 
-def test_a_scheduler_that_does_not_answer_is_said_to_be_late_or_down() -> None:
+def test_a_scheduler_that_does_not_answer_is_shown_as_late_or_down() -> None:
     assert told(slurm(seen_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
     assert told(slurm(seen_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
     assert told(slurm(seen_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
     assert told(slurm(seen_at=None, health="down")) == ("  slurm never", "warn")
 
 
-def test_several_clusters_are_told_by_name_and_counted_where_there_is_no_room() -> None:
+def test_several_clusters_are_shown_by_name_and_counted_where_there_is_no_room() -> None:
     both = slurm(seen_at=NOW - 9.0), slurm(name="slurm:lab", cluster="lab", seen_at=NOW - 200.0, health="down")
 
     assert told(*both) == ("  slurm lab down 3m, prod 5s", "warn")
@@ -103,7 +103,7 @@ def wandb(name: str = "video-2b", **more: object) -> Source:
     return slurm(name=f"wandb:{name}", kind="wandb", period=60.0, **more)
 
 
-def test_of_wandb_the_age_of_the_oldest_answer_is_told() -> None:
+def test_of_wandb_the_age_of_the_oldest_answer_is_shown() -> None:
     assert told(source(1), wandb(seen_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
     assert told(wandb(seen_at=NOW - 14.0), wandb("sft", seen_at=NOW - 50.0)) == ("  wandb 50s", "")
 
@@ -117,7 +117,7 @@ def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
     assert told(wandb(seen_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
 
 
-def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() -> None:
+def test_a_ledger_that_fails_is_shown_on_every_screen_and_in_full_on_the_first() -> None:
     failing = msgspec.structs.replace(calm(), ledger="no action is written down: the disk is full")
 
     assert flags(failing, paused=False, silent_for=None) == ("LEDGER FAILED",)
@@ -126,7 +126,7 @@ def test_a_ledger_that_fails_is_said_on_every_screen_and_in_full_on_the_first() 
     assert alert_strip(calm()) == ()
 
 
-def test_demo_read_only_paused_and_a_silent_engine_are_said_in_words() -> None:
+def test_demo_read_only_paused_and_a_silent_engine_are_shown_in_words() -> None:
     shown = msgspec.structs.replace(calm(), demo=True, read_only=True)
 
     assert flags(shown, paused=True, silent_for=20.0) == ("DEMO", "READ-ONLY", "PAUSED", "NO UPDATE 20s")

@@ -71,7 +71,7 @@ def test_those_that_run_come_first_then_those_that_wait_as_they_will_start_then_
     ]  # fmt: skip
 
 
-def test_other_orders() -> None:
+def test_other_sort_orders() -> None:
     assert order(queued(), "id")[:3] == ["418097", "418098", "418099"]
     assert order(queued(), "name")[:2] == ["418098", "418100"]
     assert order(queued(), "user")[0] == "418223"

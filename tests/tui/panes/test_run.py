@@ -44,7 +44,7 @@ def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
     assert "nodes       → gpu-001  8 GPUs  max 64°C" in text
 
 
-def test_a_node_that_is_silent_is_said_to_be() -> None:
+def test_a_node_that_is_silent_is_shown_as_such() -> None:
     lost = run("x")
     state = troubled()
     on_silent = State(
@@ -203,7 +203,7 @@ def test_a_checkpoint_that_is_being_written_says_for_how_long() -> None:
     assert "writing       step 13,000 for 25s, usually 40s" in saved(list=(writing, *whole.list))
 
 
-def test_what_was_done_to_it_is_told_with_what_followed() -> None:
+def test_what_was_done_to_it_is_shown_with_what_followed() -> None:
     marks = (
         Milestone("the file appears", NOW - 118.0), Milestone("the file is taken"),
         Milestone("a checkpoint is committed", missed="nothing came within 2m"),

@@ -47,7 +47,7 @@ def test_worst_first_and_names_settle_what_is_equal() -> None:
 
 
 @pytest.mark.parametrize(("sort", "first"), [("name", "abl-3"), ("last", "llm-70b"), ("step", "llm-7b-a")])
-def test_other_orders(sort: str, first: str) -> None:
+def test_other_sort_orders(sort: str, first: str) -> None:
     assert ordered_runs(troubled(), sort)[0].name == first
 
 

@@ -269,7 +269,7 @@ async def test_a_chart_whose_points_are_all_outside_of_the_window_says_so() -> N
         assert "val/fvd  5  nothing in this window" in text
 
 
-async def test_much_is_read_in_several_turns_so_that_keys_are_heard_between() -> None:
+async def test_much_is_read_in_several_turns_so_that_keys_are_handled_between() -> None:
     async with pane() as at:
         many = 3 * FRESH_AT_MOST // 4
         pieces = Points(*(tuple(float(step) for step in range(many)) for _ in range(3)))
@@ -317,7 +317,7 @@ async def test_the_next_attempt_takes_the_place_of_the_current_one() -> None:
         assert at.pane.copy_text() == at.pane.page
 
 
-async def test_several_waiting_and_a_source_that_fails_are_told_over_the_charts() -> None:
+async def test_several_waiting_and_a_source_that_fails_are_shown_over_the_charts() -> None:
     async with pane((80, 24)) as at:
         state = at.backend.state or State()
         why = "2 runs are active where one is expected: video-2b-try-3 (id3), video-2b-try-2 (id2)"

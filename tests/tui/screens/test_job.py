@@ -74,18 +74,18 @@ def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
     assert "exit code     1:0" in text
 
 
-def test_a_job_that_the_queue_lost_is_not_said_to_have_ended() -> None:
+def test_a_job_that_the_queue_lost_is_not_shown_as_ended() -> None:
     assert told("prod/418097")[:2] == ["? no longer in the queue", "gone from the queue 10m ago; was RUNNING"]
 
 
-def test_what_was_not_asked_yet_is_a_question_mark() -> None:
+def test_what_was_not_queried_yet_is_a_question_mark() -> None:
     text = told("prod/5", with_job(restarts=None, requeue=None, detail_at=None, priority=None))
 
     assert {"restarts      ?", "may requeue   ?", "details       not requested yet"} <= set(text)
     assert "partition     gpu, QOS normal, priority ?" in text
 
 
-def test_a_scheduler_that_does_not_answer_is_said_before_the_old_facts() -> None:
+def test_a_scheduler_that_does_not_answer_is_shown_before_the_old_facts() -> None:
     text = told("prod/418190", slurm_down())
 
     assert text[1].startswith("Slurm has not answered for 3m; this is old data: ")

@@ -65,7 +65,7 @@ def test_every_number_of_a_gpu_stands_in_its_column() -> None:
         ({"state": "error", "error": "Unknown \x1b[31mError"}, "ERROR  Unknown Error"),
     ],
 )  # fmt: skip
-def test_trouble_of_a_gpu_is_marked_or_said(changed: dict[str, object], says: str) -> None:
+def test_trouble_of_a_gpu_is_marked_or_named(changed: dict[str, object], says: str) -> None:
     assert says in table(node("n", 1, {0: changed}))[0]
 
 
@@ -116,7 +116,7 @@ def test_a_bad_port_has_a_line_of_its_own() -> None:
     assert "InfiniBand    mlx5_1/1 DOWN, link down 4×, errors ?" in found
 
 
-def test_troubles_skew_and_the_scheduler_are_told() -> None:
+def test_troubles_skew_and_the_scheduler_are_shown() -> None:
     made = node("n", troubles={"disk": "hangs"}, clock_skew_s=-75.25, scheduler_state="drain",
                 scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
     found = told(made)
@@ -142,7 +142,7 @@ def test_a_node_that_left_says_so() -> None:
     assert told(None) == ["n is no longer watched."]
 
 
-def test_a_command_cannot_break_the_screen_nor_tell_its_secrets() -> None:
+def test_a_command_cannot_break_the_screen_nor_show_its_secrets() -> None:
     evil = Process(1, "e\x07ve", 100, "train\x1b]0;x\x07 --api-key=sk-ant-REDACTED \x1b[2J[red]x")
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=(evil,)),))
     line = next(text for text in told(made) if " 1  eve" in text)
@@ -180,7 +180,7 @@ def test_an_axis_never_moves() -> None:
 @pytest.mark.parametrize(("width", "height"), [(26, 7), (40, 12), (60, 16)])
 @pytest.mark.parametrize("series", [Series((), ()), Series((0.0,), (50.0,)), Series((-1.0, 0.0), (math.nan, math.nan)),
                                     Series((-3_500.0, 0.0), (0.0, 500.0))])  # fmt: skip
-def test_a_picture_is_exactly_as_large_as_asked(width: int, height: int, series: Series) -> None:
+def test_a_picture_is_exactly_as_large_as_requested(width: int, height: int, series: Series) -> None:
     lines = picture(DEGREES, "94", series, NOW, width, height)
     assert len(lines) == height
     assert {width_of(line) for line in lines} == {width}

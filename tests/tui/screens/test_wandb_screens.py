@@ -163,7 +163,7 @@ async def test_the_runs_screen_leads_to_its_charts_and_back() -> None:
         assert isinstance(app.screen, RunScreen)
 
 
-async def test_samples_are_fetched_into_the_folder_that_was_asked_for(
+async def test_samples_are_fetched_into_the_folder_that_was_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "Downloads").mkdir()

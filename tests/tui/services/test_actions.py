@@ -77,7 +77,7 @@ def test_h_releases_what_is_held_and_holds_what_waits() -> None:
     assert action_request("hold", [waiting], held, NOW).verb == "release"  # type: ignore[union-attr,list-item]
 
 
-def test_the_dialog_names_the_job_and_the_host_that_is_asked() -> None:
+def test_the_dialog_names_the_job_and_the_host_that_is_queried() -> None:
     state = plans.with_jobs()
     one = action_request("cancel", [("job", "prod/418190")], state, NOW)
     assert not isinstance(one, str)
@@ -227,7 +227,7 @@ async def test_a_click_on_the_footer_opens_a_plan() -> None:
 # ---- what is told ----
 
 
-async def test_what_becomes_of_an_action_is_told_as_it_happens() -> None:
+async def test_what_becomes_of_an_action_is_shown_as_it_happens() -> None:
     state = plans.with_jobs()
     async with showing(state) as (app, pilot, backend):
         open_mark, taken = Milestone("the file is taken"), Milestone("the file is taken", NOW + 13.0)
@@ -267,7 +267,7 @@ async def test_quitting_asks_nothing_when_all_is_done() -> None:
     [({"NO_COLOR": "1"}, "›[ Close ]"), ({"TRAINMON_ASCII": "1"}, ">[ Close ]")],
     ids=["plain", "ascii"],
 )
-def test_on_a_real_terminal_a_plan_is_read_agreed_to_and_told_without_any_colour(
+def test_on_a_real_terminal_a_plan_is_read_confirmed_and_reported_without_any_colour(
     env: dict[str, str], sign: str
 ) -> None:
     with Terminal("-m", "tests.tui.live", "acting", size=(80, 24), env=env) as terminal:

@@ -75,7 +75,7 @@ async def test_m_mutes_what_is_chosen_for_as_long_as_is_typed() -> None:
         assert silence == Silence(id="", rule="run-hung", until=NOW + 5_400.0, by="", why="known", made_at=0.0)
 
 
-async def test_a_span_that_makes_no_sense_is_asked_again() -> None:
+async def test_a_duration_that_makes_no_sense_is_asked_for_again() -> None:
     async with showing(alarmed()) as (backend, pilot):
         text = await press(pilot, "5", "m", "tab", *"soon", "enter")
 

@@ -32,7 +32,7 @@ def test_only_pages_of_the_web_are_opened(address: str) -> None:
     assert is_page(PAGE)
 
 
-def test_the_browser_gets_the_address_as_it_is_and_a_failure_is_told(
+def test_the_browser_gets_the_address_as_it_is_and_a_failure_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     told: queue.Queue[bool] = queue.Queue()

@@ -34,7 +34,7 @@ def test_bytes_read_like_df(value: float | None, text: str) -> None:
     assert fmt.size(value) == text
 
 
-def test_memory_is_told_in_the_unit_that_fits() -> None:
+def test_memory_is_shown_in_the_unit_that_fits() -> None:
     assert [fmt.mib(value) for value in (0, 512, 80_000, None)] == ["0B", "512M", "78G", "?"]
 
 

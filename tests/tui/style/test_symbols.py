@@ -40,5 +40,5 @@ def test_the_last_step_before_the_terminal_leaves_ascii_alone_and_replaces_the_r
         ({"TRAINMON_ASCII": "0"}, "ascii", False),
     ],
 )
-def test_ascii_is_asked_for_or_follows_from_the_locale(environ: dict[str, str], encoding: str, wanted: bool) -> None:
+def test_ascii_is_requested_or_follows_from_the_locale(environ: dict[str, str], encoding: str, wanted: bool) -> None:
     assert wants_ascii(environ, encoding) is wanted

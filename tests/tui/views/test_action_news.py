@@ -18,17 +18,17 @@ def words(before: State | None, after: State) -> list[str]:
     return [f"{toast.title}: {toast.text}" for toast in action_toasts(before, after)]
 
 
-def test_what_is_asked_for_is_not_said_again_and_what_is_done_is() -> None:
+def test_what_is_requested_makes_no_toast_and_what_is_done_does() -> None:
     assert action_toasts(of(), of(record("asked"))) == []
     assert action_toasts(of(record("asked")), of(record("done"))) == [Toast("Save llm-70b", "done")]
     assert action_toasts(of(record("done")), of(record("done"))) == []
 
 
-def test_the_first_state_tells_of_nothing_that_was_before() -> None:
+def test_the_first_state_makes_no_toast_of_what_was_before() -> None:
     assert action_toasts(None, of(record("failed", outcome="no space left"))) == []
 
 
-def test_a_failure_and_a_refusal_are_told_with_their_reason() -> None:
+def test_a_failure_and_a_refusal_are_shown_with_their_reason() -> None:
     failed = action_toasts(of(record()), of(record("failed", outcome="/fsx/save: permission denied")))
     refused = action_toasts(of(record()), of(record("refused", outcome="job 88 was requeued meanwhile (restart 1)")))
 
@@ -36,7 +36,7 @@ def test_a_failure_and_a_refusal_are_told_with_their_reason() -> None:
     assert refused == [Toast("Save llm-70b", "refused: job 88 was requeued meanwhile (restart 1)", "warning")]
 
 
-def test_marks_are_told_as_they_come_with_how_long_they_took() -> None:
+def test_marks_are_shown_as_they_come_with_how_long_they_took() -> None:
     taken = Milestone("the file is taken", NOW + 13.0)
     saved = Milestone("checkpoint 81,300 is committed", NOW + 96.0)
     before = of(record("done", Milestone("the file is taken"), Milestone(saved.name)))
@@ -81,7 +81,7 @@ def test_strangers_words_are_plain() -> None:
     assert toast.text.isprintable()
 
 
-def test_in_flight_is_what_is_asked_and_not_known_to_be_done() -> None:
+def test_in_flight_is_what_is_requested_and_not_known_to_be_done() -> None:
     assert in_flight(None) == []
     assert in_flight(of(record("done"))) == []
     assert in_flight(of(record("asked"))) == [record("asked")]

@@ -57,7 +57,7 @@ def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
     assert not said.bell
 
 
-def test_who_tells_from_now_on_is_said() -> None:
+def test_a_new_leader_is_shown() -> None:
     bastion, us = Leadership(holder="daemon", where="bastion", at=NOW), Leadership(holder="us", where="here", at=NOW)
 
     gone = alert_toasts(with_alerts(leadership=bastion), with_alerts(leadership=us)).toasts
@@ -69,7 +69,7 @@ def test_who_tells_from_now_on_is_said() -> None:
     ]
 
 
-def test_an_order_that_did_not_get_through_is_said() -> None:
+def test_a_request_that_did_not_get_through_is_shown() -> None:
     duty = Leadership(holder="daemon", where="bastion", at=NOW)
     failed = msgspec.structs.replace(duty, words="the acknowledgement did not reach bastion: no answer in 10 s")
 

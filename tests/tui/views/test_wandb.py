@@ -68,7 +68,7 @@ def test_waiting_and_overdue_say_since_when() -> None:
     assert "phase         ▲ OVERDUE: no active W&B run, for 33m" in text_of(wandb_states.overdue())
 
 
-def test_an_odd_loss_and_a_source_that_is_down_are_told_with_what_to_do() -> None:
+def test_an_odd_loss_and_a_source_that_is_down_are_shown_with_what_to_do() -> None:
     down = text_of(wandb_states.down())
 
     assert "loss          spike: 9.5 at step 12,300, usually 1.7 to 2.0" in text_of(wandb_states.spike())
@@ -77,7 +77,7 @@ def test_an_odd_loss_and_a_source_that_is_down_are_told_with_what_to_do() -> Non
     assert "last answer   5m ago" in down
 
 
-def test_what_an_old_answer_said_is_dim() -> None:
+def test_values_of_an_old_answer_are_dim() -> None:
     state = wandb_states.down()
 
     lines = list(wandb_lines(state.runs[NAME], state, 80, few=False))
@@ -86,7 +86,7 @@ def test_what_an_old_answer_said_is_dim() -> None:
     assert phase[1].style == "dim"
 
 
-def test_a_project_that_was_never_asked_says_why_and_claims_nothing() -> None:
+def test_a_project_that_was_never_queried_says_why_and_claims_nothing() -> None:
     assert text_of(wandb_states.no_key())[2:] == [
         "error         no key for wandb.ai was found",
         "              run `wandb login`, or set WANDB_API_KEY",
@@ -102,7 +102,7 @@ def test_attempts_come_in_the_order_in_which_they_trained() -> None:
     assert [line[14:28] for line in resumed[at : at + 3]] == ["video-2b-try-1", "video-2b-try-3", "video-2b-try-2"]
 
 
-def test_an_attempt_says_when_it_began_and_was_last_heard() -> None:
+def test_an_attempt_says_when_it_began_and_last_sent_a_heartbeat() -> None:
     bare = WandbRun(entity="e", project="p", id="x", name="x", state="pending")
 
     assert attempt_text(EARLIER[1], NOW) == "crashed at step 4,400, 16h to 11h ago"

@@ -175,7 +175,7 @@ def test_what_was_written_lately_is_reported_at_every_look(tmp_path: Path):
         watch.at += 30
 
 
-def test_a_new_spec_tells_at_once(tmp_path: Path):
+def test_a_new_spec_reports_at_once(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     probe = sense(tmp_path / "a")

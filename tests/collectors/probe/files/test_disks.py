@@ -34,7 +34,7 @@ def test_of_two_mounts_on_one_point_the_later_counts():
     assert found("/fsx/run") == ("/fsx", "tmpfs", False)
 
 
-def test_the_device_of_the_path_tells_a_mount_that_lies_hidden():
+def test_the_device_of_the_path_reveals_a_mount_that_lies_hidden():
     assert found("/fsx/deep/run", device="0:42") == ("/fsx", "tmpfs", False)
 
 

@@ -57,7 +57,7 @@ def test_it_is_reported_once_then_when_it_changes_and_on_every_slow_tick(tmp_pat
     assert [r.s[0].exists for r in readings_of(sense)] == [False]
 
 
-def test_a_new_spec_tells_the_new_switch_and_keeps_quiet_about_those_that_stay(tmp_path: Path):
+def test_a_new_spec_reports_the_new_switch_and_not_those_that_stay(tmp_path: Path):
     sense = Switches({"switches": [str(tmp_path / "kill")]})
     assert len(readings_of(sense)) == 1
     sense.configure({"switches": [str(tmp_path / "kill"), str(tmp_path / "save")]})
@@ -110,7 +110,7 @@ print(json.dumps([line for _, op in Switches({"switches": sys.argv[1:]}).operati
 """
 
 
-def test_without_permission_it_cannot_be_told(tmp_path: Path):
+def test_without_permission_its_state_is_unknown(tmp_path: Path):
     enterable(tmp_path)
     closed = tmp_path / "closed"
     closed.mkdir(mode=0)

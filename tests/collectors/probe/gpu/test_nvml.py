@@ -102,7 +102,7 @@ def test_what_a_driver_refuses_is_null_and_no_error(nvml: Nvml, code: int) -> No
     assert facts[4].memory_total_mib == 81559
 
 
-def test_what_is_not_supported_is_not_asked_again(nvml: Nvml) -> None:
+def test_what_is_not_supported_is_not_queried_again(nvml: Nvml) -> None:
     nvml.error(0, "nvmlDeviceGetPowerUsage", NOT_SUPPORTED)
     with probe(nvml) as running:
         assert running.wait(GpuSamples, whole).g[0].power_w is None

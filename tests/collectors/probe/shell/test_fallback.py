@@ -229,7 +229,7 @@ def test_an_old_driver_and_a_bad_inforom_still_give_their_numbers(shell: str, st
     assert [(gpu.temperature_c, gpu.memory_temperature_c) for gpu in sample.g] == [(41, memory)] * 2
 
 
-def test_a_driver_that_cannot_be_asked_is_a_trouble_that_ends(shell: str, start: Any, tmp_path: Path):
+def test_a_driver_that_cannot_be_queried_is_a_trouble_that_ends(shell: str, start: Any, tmp_path: Path):
     fallback = start(shell, story="mismatch")
     trouble = fallback.first(readings.Trouble)
     assert trouble.part == "gpu"

@@ -113,7 +113,7 @@ def test_runs_are_found_by_id_display_name_and_all_of_the_tags(server: WandbServ
     assert found(group="none such") == []
 
 
-def test_no_more_runs_come_than_were_asked_for(server: WandbServer, child: Asking) -> None:
+def test_no_more_runs_come_than_were_requested(server: WandbServer, child: Asking) -> None:
     for number in range(5):
         server.add_run(f"run{number}", group="final", age=100 - number)
     server.requests.clear()
@@ -164,7 +164,7 @@ def test_each_curve_begins_where_it_was_left_though_others_were_logged_at_other_
     assert len(server.requests) == 1
 
 
-def test_numeric_metrics_are_told_apart(server: WandbServer, child: Asking) -> None:
+def test_numeric_metrics_are_distinguished(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
     server.log(run, {"loss": 2.0, "phase": "warm", "picture": {"_type": "image-file", "path": "media/images/a.png"}})
     keys = child.expect(RunList, ListRuns(id=11, spec=VIDEO)).history_keys["ab12"]
@@ -229,7 +229,7 @@ def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbSer
         (403, "forbidden", "this W&B account has no access (403): permission denied"),
     ],
 )
-def test_a_servers_refusal_is_told_in_words(
+def test_a_servers_refusal_is_reported_in_words(
     server: WandbServer, child: Asking, status: int, kind: str, words: str
 ) -> None:
     server.answer_with(status)
@@ -248,7 +248,7 @@ def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, c
     assert (told.kind, told.message) == ("absent", "there is no run tester/video/none")
 
 
-def test_what_cannot_be_read_is_said_and_the_next_request_is_answered(child: Asking) -> None:
+def test_what_cannot_be_read_is_reported_and_the_next_request_is_answered(child: Asking) -> None:
     child.say(b"wandb: what?\n")
     told = child.hear()
     assert isinstance(told, RequestFailed)

@@ -139,7 +139,7 @@ def test_a_row_without_a_number_is_no_point_nor_is_one_from_before() -> None:
     assert (list(told.steps), list(told.times), list(map(str, told.values))) == ([2, 5], [12, 15], ["nan", "2.0"])
 
 
-def test_the_start_of_a_run_is_in_the_config_that_the_server_tells() -> None:
+def test_the_start_of_a_run_is_in_the_config_that_the_server_returns() -> None:
     told = json.dumps({"_wandb": {"value": {"e": {"w1": {"host": "gpu-1", "git": {"commit": "c0ffee"}}}}}})
     assert read_start(told) == {"host": "gpu-1", "git": {"commit": "c0ffee"}}
     assert read_start("no json") == read_start(None) == read_start("[1]") == {}

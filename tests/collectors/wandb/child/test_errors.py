@@ -59,7 +59,7 @@ def test_the_status_decides_and_else_the_words(message: str, status: int, kind: 
     assert (told.id, told.kind, told.message) == (7, kind, words)
 
 
-def test_what_came_from_another_error_is_told_by_that_one() -> None:
+def test_an_error_with_a_cause_is_reported_by_its_cause() -> None:
     error = RuntimeError("Failed to verify credentials with http://w: user is not logged in")
     error.__cause__ = Told("user is not logged in", 401)
     told = request_failed(1, error)

@@ -84,7 +84,7 @@ def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
         assert list(tmp_path.iterdir()) == [], "nothing was written into the home directory"
 
 
-def test_all_goes_when_it_is_told_to_end(server: WandbServer, tmp_path: Path) -> None:
+def test_all_processes_end_when_it_is_terminated(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path) as child:
         child.expect(RunList, LIST)
         child.process.send_signal(signal.SIGINT)
@@ -143,7 +143,7 @@ def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, t
         child.directory.rmdir()
 
 
-def test_an_answer_that_does_not_come_is_told_and_where_the_sdk_waits_for_ever_the_child_ends(
+def test_an_answer_that_does_not_come_is_reported_and_where_the_sdk_waits_for_ever_the_child_ends(
     server: WandbServer, tmp_path: Path
 ) -> None:
     with asking(server, tmp_path, PATIENT) as one, asking(server, tmp_path, PATIENT) as other:
@@ -172,7 +172,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
         assert len(server.requests) == 1
 
 
-def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbServer, tmp_path: Path) -> None:
+def test_when_the_sidecar_is_killed_the_child_reports_it_and_ends(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path, PATIENT) as child:
         child.expect(RunList, LIST)
         assert child.sidecar is not None
@@ -183,7 +183,7 @@ def test_when_the_sidecar_is_killed_the_child_tells_so_and_ends(server: WandbSer
         assert not child.directory.exists()
 
 
-def test_without_a_key_it_says_so_at_once_and_asks_nobody(server: WandbServer, tmp_path: Path) -> None:
+def test_without_a_key_it_says_so_at_once_and_sends_no_request(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path, WANDB_API_KEY="") as child:
         told = child.refused(LIST)
         assert (told.kind, told.hint) == ("key", "log in with `wandb login`, or set WANDB_API_KEY")

@@ -8,7 +8,7 @@ from collectors.wandb.child.media import SAMPLES_AT_MOST, is_safe_path, read_sam
 from trainmon.model import Sample
 
 
-def test_an_image_tells_its_step_by_its_name() -> None:
+def test_an_image_has_its_step_in_its_name() -> None:
     image = {
         "_type": "image-file", "path": "media/images/val/x_1200_0a1b2c3d4e.png", "size": 4096, "width": 512,
         "height": 256, "format": "png", "caption": "a \x1b[31mcat",

@@ -57,7 +57,7 @@ def test_several_curves_are_one_request_each_from_where_it_was_left() -> None:
     assert run.requests == []
 
 
-def test_an_sdk_without_that_inside_is_asked_curve_by_curve() -> None:
+def test_an_sdk_without_that_inside_is_queried_curve_by_curve() -> None:
     run = Run()
     row = {"_step": 1, "_timestamp": 2.0}
     assert sampled(run, ASKED) == {"loss": [{**row, "loss": 3.0}], "lr": [{**row, "lr": 3.0}]}
@@ -70,7 +70,7 @@ def test_a_run_that_is_gone_is_absent(told: Any) -> None:
         sampled(RunOfToday(told), ASKED)
 
 
-def test_a_server_that_answers_one_curve_a_request_is_asked_curve_by_curve() -> None:
+def test_a_server_that_answers_one_curve_a_request_is_queried_curve_by_curve() -> None:
     run = RunOfToday({"project": {"run": {"sampledHistory": [[{"_step": 7}]]}}})
     assert sampled(run, ASKED).keys() == {"loss", "lr"}
     assert [keys[-1] for keys, _ in run.requests] == ["loss", "lr"]

@@ -150,7 +150,7 @@ def world(local: LocalShell, tmp_path: Path) -> Iterator[World]:
     made.performer.stop()
 
 
-def test_a_save_is_planned_written_down_done_and_told(world: World, tmp_path: Path) -> None:
+def test_a_save_is_planned_recorded_done_and_reported(world: World, tmp_path: Path) -> None:
     action = only(world.plan("save"))
     assert not (tmp_path / "save").exists(), "a plan does nothing"
     assert world.host.ran == [], "a switch file needs no Slurm"
@@ -385,7 +385,7 @@ def test_a_job_that_slurm_forgot_is_refused(world: World) -> None:
     assert world.plan("cancel", "prod/88_3").refusals[0].why == "Slurm no longer knows job 88_3: it has ended"
 
 
-def test_a_job_that_slurm_never_knew_is_not_said_to_have_ended(world: World) -> None:
+def test_a_job_that_slurm_never_knew_is_not_reported_as_ended(world: World) -> None:
     world.host.answers[commands.show_job("99999")] = Completed(
         1, b"", b"slurm_load_jobs error: Invalid job id specified\n"
     )
@@ -507,7 +507,7 @@ def test_after_a_stop_nothing_is_begun(world: World, tmp_path: Path) -> None:
     assert not (tmp_path / "kill").exists()
 
 
-def test_a_bug_in_the_middle_is_unknown_and_told(world: World) -> None:
+def test_a_bug_in_the_middle_is_unknown_and_reported(world: World) -> None:
     def broken() -> Completed:
         raise ZeroDivisionError("boom")
 

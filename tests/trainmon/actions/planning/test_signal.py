@@ -62,7 +62,7 @@ def test_a_signal_that_some_do_not_catch_must_be_typed_too() -> None:
     assert only(plan).warnings == ("USR1 ends 8 of 16 GPU processes: they do not catch it.",)
 
 
-def test_masks_that_are_not_known_are_said_to_be_unknown() -> None:
+def test_masks_that_are_not_known_are_reported_as_unknown() -> None:
     for of in (with_masks(None, None), state(nodes={})):
         plan = signalled(of=of)
         assert plan.typed is None

@@ -144,7 +144,7 @@ def test_what_is_not_known_is_left_out_and_never_zero() -> None:
     assert compose(State(), NOW, ()) == ("0 nodes watched, no run", ("no alert is open",))
 
 
-def test_a_loss_that_is_no_number_is_said_so() -> None:
+def test_a_loss_that_is_no_number_is_reported_as_such() -> None:
     _, lines = compose(state(run(progress=Progress(step=1, loss=math.nan))), NOW, ())
     assert "loss is NaN or infinite" in lines[1]
 

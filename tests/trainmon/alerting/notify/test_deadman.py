@@ -95,14 +95,14 @@ def test_it_begins_and_is_then_fed_while_all_is_well(receiver: WebhookReceiver, 
     assert not one._is_failing
 
 
-def test_what_is_wrong_is_told_instead_of_a_ping(receiver: WebhookReceiver, switch: Make) -> None:
+def test_what_is_wrong_is_reported_instead_of_a_ping(receiver: WebhookReceiver, switch: Make) -> None:
     switch(lambda: "the rules have not been evaluated for 2m")
     receiver.wait_for(2)
     assert receiver.pings[1] == (f"/{UUID}/fail", "the rules have not been evaluated for 2m")
     assert "" not in paths(receiver)
 
 
-def test_it_turns_with_what_it_is_told(receiver: WebhookReceiver, switch: Make) -> None:
+def test_it_switches_between_up_and_down_with_the_reports(receiver: WebhookReceiver, switch: Make) -> None:
     why: list[str | None] = [None]
     switch(lambda: why[0])
     until(lambda: "" in paths(receiver), "a ping")
@@ -124,7 +124,7 @@ def test_who_cannot_say_whether_he_is_well_is_not(
     assert receiver.pings[1][1] == "the check of whether all is well failed: ZeroDivisionError"
 
 
-def test_nothing_is_said_twice_in_a_period(receiver: WebhookReceiver, switch: Make) -> None:
+def test_nothing_is_pinged_twice_in_a_period(receiver: WebhookReceiver, switch: Make) -> None:
     looks: list[int] = []
     switch(lambda: looks.append(1), clock=Slow())
     until(lambda: len(looks) > 5, "it looks")
@@ -160,7 +160,7 @@ def test_a_service_that_hangs_holds_nobody_up(receiver: WebhookReceiver, switch:
     receiver.well()
 
 
-def test_an_address_that_is_refused_is_said_without_naming_it(
+def test_an_address_that_is_refused_is_reported_without_naming_it(
     receiver: WebhookReceiver, switch: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -191,7 +191,7 @@ def test_after_its_farewell_nothing_is_well_and_nothing_fails(receiver: WebhookR
     assert paths(receiver)[-2:] == ["/log", "/log"]
 
 
-def test_what_is_wrong_for_one_look_alone_is_not_told(receiver: WebhookReceiver, switch: Make) -> None:
+def test_what_is_wrong_in_a_single_evaluation_is_not_reported(receiver: WebhookReceiver, switch: Make) -> None:
     """After a sleep it may wake before the rules are evaluated again."""
     said = iter([None, "the rules have not been evaluated for 3h", None, None])
     switch(lambda: next(said, None))

@@ -76,7 +76,7 @@ def titles(ntfy: NtfyServer) -> list[str]:
     return [one.title for one in ntfy.of("ops") if not one.filename]
 
 
-def test_each_arrives_at_least_once_and_a_second_copy_can_be_told(tmp_path: Path) -> None:
+def test_each_arrives_at_least_once_and_a_second_copy_is_recognizable(tmp_path: Path) -> None:
     with NtfyServer.start() as ntfy, WebhookReceiver.start() as hook, MailServer.start() as mail:
         ntfy.script(error(50001), DIE)
         hook.script(DIE, status(503, retry_after="1"))

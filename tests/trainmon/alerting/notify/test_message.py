@@ -51,7 +51,7 @@ def test_what_was_stopped_by_a_person_is_an_information_and_no_code_red() -> Non
         ("direct", "CODE RED video-2b: run-dead"),
     ],
 )
-def test_the_title_says_why_it_is_told_again(kind: str, title: str) -> None:
+def test_the_title_says_why_it_is_sent_again(kind: str, title: str) -> None:
     assert message(notice(kind=kind, reason="not acknowledged for 4h")).title == title
 
 
@@ -92,7 +92,7 @@ def test_what_is_no_longer_watched_is_not_called_over() -> None:
     assert not is_good_news(told)
 
 
-def test_after_an_outage_one_message_tells_all_with_their_own_times() -> None:
+def test_after_an_outage_one_message_lists_all_with_their_own_times() -> None:
     fired = notice(at=NOW - 20_000)
     ended = over(alert(), NOW - 18_000)
     other = notice(alert(id="other", rule="disk-full", subject="disk:login:/fsx", run=None), key="b", at=NOW - 19_000)
@@ -110,7 +110,7 @@ def test_the_same_notices_make_the_same_key() -> None:
     assert message(one, two).key == message(two, one).key != message(one).key
 
 
-def test_of_signs_of_life_that_were_late_the_newest_is_told() -> None:
+def test_of_heartbeats_that_were_late_the_newest_is_sent() -> None:
     told = message(beat(at=NOW - 9_000, key="a", title="old", lines=("an old line",)), beat())
     assert told.title == "video-2b alive: step 12,345 [2h 30m late]"
     assert "an old line" not in told.body
@@ -137,9 +137,9 @@ def test_alerts_that_a_notice_only_counts_are_counted() -> None:
     assert told.body.endswith("\n\nand 211 more alerts: trainmon-tui status")
 
 
-def test_what_is_about_to_be_told_was_not_told_before() -> None:
+def test_what_is_about_to_be_sent_does_not_count_as_sent_before() -> None:
     waiting = Delivery(channel="phone", kind="fire", state="waiting", at=NOW)
-    assert "told before" not in message(notice(alert(delivery=(waiting,)))).body
+    assert "sent before" not in message(notice(alert(delivery=(waiting,)))).body
 
 
 def test_secrets_and_control_characters_of_logs_do_not_leave() -> None:
@@ -168,7 +168,7 @@ def test_the_regular_test_asks_to_be_acknowledged() -> None:
     assert "mute" not in told.body
 
 
-def test_missing_data_is_told_with_its_reason() -> None:
+def test_missing_data_is_reported_with_its_reason() -> None:
     body = message(notice(alert(data="stale", data_why="node:gpu-001 does not answer"))).body
     assert "it cannot be observed now: node:gpu-001 does not answer" in body
 
@@ -187,7 +187,7 @@ def test_a_single_line_that_is_too_long_is_cut_between_characters() -> None:
     assert short == "ä" * 8 + "\n…"
 
 
-def test_every_kind_of_notice_can_be_told() -> None:
+def test_every_kind_of_notice_has_a_text() -> None:
     kinds = next(field.type for field in msgspec.structs.fields(Notice) if field.name == "kind")
     for kind in kinds.__args__:
         for about in (notice(kind=kind), notice(kind=kind, alerts=(), title="a title", lines=("a line",))):
@@ -206,7 +206,7 @@ def test_a_log_of_any_length_leaves_room_for_what_is_to_be_done() -> None:
     assert text.split("\n")[-4:] == [*BODY.split("\n")[-3:], "… more in the file"]
 
 
-def test_a_pager_is_told_the_worst_alert_and_what_to_do_before_all_else() -> None:
+def test_a_pager_gets_the_worst_alert_and_what_to_do_before_all_else() -> None:
     many = [alert(id=f"d{number}", subject=f"run:r{number}", run=f"r{number}") for number in range(30)]
     text, _ = fitted(message(notice(*many)), 1_000, "…")
     assert len(text.encode()) <= 1_000
@@ -232,7 +232,7 @@ def test_a_long_name_hides_neither_how_many_nor_how_late() -> None:
     assert len(title) <= 120
 
 
-def test_an_event_has_a_time_and_who_acknowledged_is_told_once() -> None:
+def test_an_event_has_a_time_and_who_acknowledged_is_written_once() -> None:
     restarted = alert(rule="restarted", severity="info", event=True, since=NOW - 5)
     told = message(notice(restarted, kind="event", reason="happened", severity="info"))
     assert "at 2027-01-15 07:59:55 UTC (5s ago)" in told.body
@@ -247,7 +247,7 @@ def test_the_page_of_the_run_goes_with_it() -> None:
     assert message().link is None
 
 
-def test_what_was_over_before_it_was_told_gets_nobody_up() -> None:
+def test_what_was_resolved_before_it_was_sent_wakes_nobody() -> None:
     told = message(notice(at=NOW - 7_200), over(alert(), NOW - 3_600))
     assert (told.title, told.severity) == ("RESOLVED video-2b: run-dead [2h late]", "warning")
     assert message(notice(at=NOW - 7_200), over(alert(id="b"), NOW - 3_600)).severity == "critical"

@@ -77,7 +77,7 @@ def told(scene: Scene) -> str:
     ],
     ids=["refused", "later", "cut", "taken"],
 )
-def test_no_secret_is_told_whatever_a_channel_meets(
+def test_no_secret_leaks_whatever_a_channel_meets(
     answer: Answer, said: Answer, mail: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -262,7 +262,7 @@ def test_no_two_rules_hide_each_other() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 5, 50])
-def test_a_message_never_tells_of_one_alert_twice(size: int) -> None:
+def test_a_message_never_lists_one_alert_twice(size: int) -> None:
     with Story(rule("gpu-hot")) as story:
         story.at(10)
         for number in range(size):

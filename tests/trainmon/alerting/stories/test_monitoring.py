@@ -55,7 +55,7 @@ def test_a_source_that_fails_and_then_only_falls_silent_is_not_well() -> None:
         assert story.alert("source-down").data == "stale"
 
 
-def test_when_nothing_at_all_answers_that_is_the_one_thing_told() -> None:
+def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
     names = ("slurm:prod", "node:gpu-001", "node:gpu-002", "node:gpu-003")
     others = (ClusterUnreachable(for_=60), SourceDown(), SourceLate(), rule("node-unreachable", for_=60))
     with Story(MonitorBlind(), *others, sources=names) as story:
@@ -250,7 +250,7 @@ def test_a_look_that_fails_forgets_nothing_that_it_was_reported() -> None:
         story.wrong("run-dead", "run:llm").at(14).expect("fire", "run:llm")
 
 
-def test_a_test_that_is_asked_again_is_not_answered() -> None:
+def test_a_test_that_is_requested_again_is_not_answered() -> None:
     spec = HeartbeatSpec(every=None, test_every=7 * DAY, start=False)
     with Story(UnansweredTest(), heartbeat=spec) as story:
         story.at(10).order("test").at(12).expect("test")

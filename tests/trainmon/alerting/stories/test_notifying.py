@@ -78,7 +78,7 @@ def test_a_restart_does_not_forget_that_a_fallback_has_stood_in() -> None:
         story.restart().at(20).well().at(200).expect("resolve", RUN, on=["phone", "mail"])
 
 
-def test_a_channel_that_does_not_want_to_hear_that_it_is_over_does_not() -> None:
+def test_a_channel_with_resolved_off_gets_no_resolved_notification() -> None:
     with Story(rule("run-dead"), phone(), mail(resolved=False)) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN, on=["phone", "mail"])
         story.well().at(100).expect("resolve", RUN, on=["phone"])
@@ -125,7 +125,7 @@ def test_an_acknowledgement_ends_with_the_episode() -> None:
         assert story.alert("run-dead").acknowledged_by is None
 
 
-def test_who_else_was_woken_hears_that_somebody_has_taken_it() -> None:
+def test_who_else_was_woken_is_notified_of_the_acknowledgement() -> None:
     with Story(rule("run-dead"), phone(), mail()) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         story.order("ack", story.alert("run-dead").id).at(12)
@@ -155,7 +155,7 @@ def test_a_phone_may_acknowledge_and_nothing_else() -> None:
         assert not story.state.silences
 
 
-def test_an_order_that_comes_again_after_a_restart_is_carried_out_once() -> None:
+def test_a_request_that_comes_again_after_a_restart_is_carried_out_once() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         name = story.alert("run-dead").id
@@ -164,7 +164,7 @@ def test_an_order_that_comes_again_after_a_restart_is_carried_out_once() -> None
         assert story.alert("run-dead").acknowledged_by is None
 
 
-def test_what_is_muted_is_judged_and_shown_and_told_when_the_mute_ends_and_it_still_fires() -> None:
+def test_what_is_muted_is_evaluated_and_shown_and_sent_when_the_mute_ends_and_it_still_fires() -> None:
     with Story(rule("disk-full")) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(HOUR, tick=10)
         alert = story.alert("disk-full")
@@ -173,7 +173,7 @@ def test_what_is_muted_is_judged_and_shown_and_told_when_the_mute_ends_and_it_st
         story.expect_nothing_else().at(HOUR + 20).expect("fire", DISK)
 
 
-def test_what_began_and_ended_under_a_mute_is_never_told() -> None:
+def test_what_began_and_ended_under_a_mute_is_never_sent() -> None:
     with Story(rule("disk-full")) as story:
         story.at(10).mute(HOUR, subject=DISK).at(20).wrong("disk-full", DISK).at(500).well().at(2 * HOUR, tick=10)
         assert story.alert("disk-full").ended == "over"

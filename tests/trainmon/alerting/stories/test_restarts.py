@@ -14,7 +14,7 @@ HOUR = 3_600.0
 HOT, RUN = "gpu:gpu-001/3", "run:llm"
 
 
-def test_a_killed_daemon_that_comes_back_goes_on_with_the_same_episode_and_tells_nothing_twice() -> None:
+def test_a_killed_daemon_that_comes_back_goes_on_with_the_same_episode_and_sends_nothing_twice() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         name = story.alert("run-dead").id
@@ -46,7 +46,7 @@ def test_what_ended_while_nobody_looked_is_over_where_it_was_reported() -> None:
         story.well().restart(down_for=3 * 86_400).at(3 * 86_400 + 90).expect("resolve", RUN)
 
 
-def test_an_alert_of_before_is_neither_over_nor_told_while_its_node_has_not_spoken_since() -> None:
+def test_an_alert_of_before_is_neither_resolved_nor_sent_while_its_node_has_not_reported_since() -> None:
     with Story(rule("run-dead")) as story:
         story.at(10).wrong("run-dead", RUN).at(11).expect("fire", RUN)
         story.fall_silent("node:gpu-001").well().restart(down_for=600).at(4_000, tick=10)
@@ -79,7 +79,7 @@ def test_looks_that_cron_makes_every_five_minutes_are_one_watch() -> None:
         story.restart(down_for=290).at(story.elapsed + 12).expect("resolve", HOT)
 
 
-def test_what_was_pending_and_is_well_after_the_restart_was_never_told() -> None:
+def test_what_was_pending_and_is_well_after_the_restart_was_never_sent() -> None:
     with Story(rule("gpu-hot", for_=3_600)) as story:
         story.at(10).wrong("gpu-hot", HOT).at(3_000, tick=10).well().restart(down_for=60).at(8_000, tick=10)
         assert not story.state.alerts
@@ -173,7 +173,7 @@ def test_a_daemon_that_stood_still_for_ten_minutes_knows_it() -> None:
 # ---- who tells people ------------------------------------------------------------------------------------------------
 
 
-def test_while_another_program_tells_people_we_tell_nobody_and_show_what_it_says() -> None:
+def test_while_another_program_is_leader_we_send_nothing_and_show_its_notifications() -> None:
     with Story(rule("run-dead")) as story:
         told = Alert(
             id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary="dead", phase="firing",
@@ -185,7 +185,7 @@ def test_while_another_program_tells_people_we_tell_nobody_and_show_what_it_says
         assert set(story.state.alerts) == {"abcdefgh"}
 
 
-def test_when_the_daemon_is_gone_we_go_on_and_do_not_tell_again_what_it_told() -> None:
+def test_when_the_daemon_is_gone_we_go_on_and_do_not_resend_what_it_sent() -> None:
     with Story(rule("run-dead"), rule("disk-full")) as story:
         told = Alert(
             id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary="dead", phase="firing",
@@ -199,7 +199,7 @@ def test_when_the_daemon_is_gone_we_go_on_and_do_not_tell_again_what_it_told() -
         story.expect_nothing_else().wrong("disk-full", "disk:login1:/fsx").at(130).expect("fire", "disk:login1:/fsx")
 
 
-def test_with_nobody_on_duty_alerts_are_judged_and_shown_and_told_when_somebody_is() -> None:
+def test_without_a_leader_alerts_are_evaluated_and_shown_and_sent_when_there_is_one() -> None:
     with Story(rule("run-dead")) as story:
         story.hear(LeadershipChanged(Leadership(holder="nobody"))).at(5).wrong("run-dead", RUN).at(60)
         assert story.alert("run-dead").phase == "firing"

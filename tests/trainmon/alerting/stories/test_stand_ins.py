@@ -63,7 +63,7 @@ def test_what_the_login_host_itself_must_not_read_is_reported() -> None:
         story.read("login1", 300, **WELL).expect("resolve", "disk:login1:/fsx")
 
 
-def test_what_a_stand_in_told_ends_at_once_when_the_login_host_answers() -> None:
+def test_what_a_stand_in_reported_ends_at_once_when_the_login_host_answers() -> None:
     with Site() as story:
         story.read("login1", 200, **WELL)
         story.read("gpu-001", 400, is_stand_in=True, **FULL).expect("fire", "disk:gpu-001:/fsx")

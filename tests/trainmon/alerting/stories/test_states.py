@@ -78,7 +78,7 @@ def test_the_hold_of_something_pending_waits_while_it_cannot_be_seen() -> None:
         story.at(3_300).expect("fire", HOT)
 
 
-def test_a_node_that_left_the_config_is_no_longer_watched_which_is_said_as_such() -> None:
+def test_a_node_that_left_the_config_is_no_longer_monitored_and_reported_as_such() -> None:
     with Story(rule("gpu-hot")) as story:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.at(100).well().leave_the_config("node:gpu-001").at(110)

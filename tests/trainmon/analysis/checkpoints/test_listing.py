@@ -124,7 +124,7 @@ def test_times_are_by_our_clock(tmp_path: Path):
     assert answer.committed.began_at == pytest.approx(NOW - 1095, abs=10)
 
 
-def test_other_things_are_passed_over_and_two_layouts_are_told(tmp_path: Path):
+def test_other_things_are_passed_over_and_two_layouts_are_reported(tmp_path: Path):
     two(tmp_path, SAVES["hf"])
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "events.out.tfevents.1").touch()
@@ -134,7 +134,7 @@ def test_other_things_are_passed_over_and_two_layouts_are_told(tmp_path: Path):
     assert answer.note == "also checkpoints of lightning"
 
 
-def test_the_directory_above_is_told(tmp_path: Path):
+def test_the_directory_above_is_reported(tmp_path: Path):
     (tmp_path / "checkpoint").mkdir()
     two(tmp_path / "checkpoint", SAVES["torchtitan"])
     answer = read(tmp_path)
@@ -143,7 +143,7 @@ def test_the_directory_above_is_told(tmp_path: Path):
     assert answer.problem == "no committed checkpoint found: nothing here looks like a checkpoint (1 other name)"
 
 
-def test_the_directory_several_levels_above_is_told(tmp_path: Path):
+def test_the_directory_several_levels_above_is_reported(tmp_path: Path):
     below = tmp_path / "lightning_logs" / "version_7" / "checkpoints"
     below.mkdir(parents=True)
     two(below, SAVES["lightning"])

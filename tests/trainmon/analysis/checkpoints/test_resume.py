@@ -26,7 +26,7 @@ def test_a_missing_directory_says_so(tmp_path: Path):
     assert answer.problem == f"no committed checkpoint found: the directory {answer.error}"
 
 
-def test_the_first_save_is_told_from_a_loss(tmp_path: Path):
+def test_the_first_save_is_distinguished_from_a_loss(tmp_path: Path):
     made(tmp_path, SAVES["hf"], 500, at=NOW - 61, stop=4)
     assert problem(tmp_path) == "no committed checkpoint found yet: step 500 is being written"
     made(tmp_path, SAVES["hf"], 1000, at=NOW - 61, stop=4)
@@ -60,7 +60,7 @@ POINTED = {
 
 
 @pytest.mark.parametrize("name", POINTED)
-def test_a_pointer_to_nothing_is_told(name: str, tmp_path: Path):
+def test_a_pointer_to_nothing_is_reported(name: str, tmp_path: Path):
     pointer, text, target = POINTED[name]
     two(tmp_path, SAVES[name])
     (tmp_path / pointer).write_text(text)
@@ -71,7 +71,7 @@ def test_a_pointer_to_nothing_is_told(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["megatron", "deepspeed", "nanotron", "idefics"])
-def test_a_pointer_to_a_torn_one_is_told(name: str, tmp_path: Path):
+def test_a_pointer_to_a_torn_one_is_reported(name: str, tmp_path: Path):
     pointer, text, target = POINTED[name]
     two(tmp_path, SAVES[name])
     made(tmp_path, SAVES[name], 1500, at=NOW - 3000, stop=commit_of(SAVES[name]) - 2)
@@ -81,7 +81,7 @@ def test_a_pointer_to_a_torn_one_is_told(name: str, tmp_path: Path):
     assert answer.problem == f"{pointer} names {target}, which is torn: {answer.list[0].why}"
 
 
-def test_a_link_to_nothing_is_told(tmp_path: Path):
+def test_a_link_to_nothing_is_reported(tmp_path: Path):
     two(tmp_path, SAVES["kempnerforge"])
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").symlink_to("step_1500")
@@ -90,7 +90,7 @@ def test_a_link_to_nothing_is_told(tmp_path: Path):
     assert read(tmp_path).resumes == f"{tmp_path}/step_1000"
 
 
-def test_an_empty_or_strange_pointer_is_told(tmp_path: Path):
+def test_an_empty_or_strange_pointer_is_reported(tmp_path: Path):
     two(tmp_path, SAVES["megatron"])
     tracker = tmp_path / "latest_checkpointed_iteration.txt"
     tracker.write_text("")
@@ -111,7 +111,7 @@ def test_after_a_rollback_the_pointer_says_which_one_counts(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("name", "named"), [("megatron", "iter_0001000"), ("idefics", "opt_step-1000")])
-def test_a_pointer_that_was_not_moved_on_is_told(name: str, named: str, tmp_path: Path):
+def test_a_pointer_that_was_not_moved_on_is_reported(name: str, named: str, tmp_path: Path):
     two(tmp_path, SAVES[name])
     made(tmp_path, SAVES[name], 1500, at=NOW - 600, stop=commit_of(SAVES[name]))
     answer = read(tmp_path)
@@ -134,7 +134,7 @@ def test_a_pointer_that_a_person_moved_back_says_which_one_counts(tmp_path: Path
     assert (answer.at_risk(700), answer.problem) == (200, None)
 
 
-def test_all_steps_are_at_risk_where_nothing_is_saved_and_none_is_told_where_nobody_can_look(tmp_path: Path):
+def test_all_steps_are_at_risk_where_nothing_is_saved_and_none_is_reported_where_nobody_can_look(tmp_path: Path):
     assert read(tmp_path).at_risk(700) == 700
     assert read(tmp_path / "gone").at_risk(700) == 700
     hung = CheckpointListing(v=1, t=NOW, path="/x", error="no answer for 30 s")

@@ -50,7 +50,7 @@ def alarms(series: Series) -> Callable[[Look], bool]:
 # ---- the trend -------------------------------------------------------------------------------------------------------
 
 
-def test_less_than_ten_minutes_of_history_tell_no_trend() -> None:
+def test_less_than_ten_minutes_of_history_give_no_trend() -> None:
     assert forecast([-500, -250, 0], [3.0, 2.0, 1.0], 0.0, 1.0) is None
 
 
@@ -88,7 +88,7 @@ def test_gaps_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_no_series_of_the_table_is_told_wrongly(name: str) -> None:
+def test_every_series_of_the_table_is_forecast_right(name: str) -> None:
     scores = score(BY_NAME[name], alarms(BY_NAME[name]), hours=100, since=24 * HOUR)
     assert scores.false in (0.0, None)
     if scores.recall is not None:
@@ -111,14 +111,14 @@ def test_a_sawtooth_that_does_not_grow_is_never_full() -> None:
         assert (said.full_at, said.basis) == (None, "cycles")
 
 
-def test_deletions_that_stop_are_told() -> None:
+def test_deletions_that_stop_are_reported() -> None:
     said = told(BY_NAME["pruner dies"], 30 + 9.5)
     assert said is not None
     assert (said.basis, said.description) == ("stopped", "deletions seem to have stopped")
     assert said.full_at == pytest.approx((96.6 - 39.5) * HOUR, rel=0.1)
 
 
-def test_with_too_few_deletions_nothing_is_foretold() -> None:
+def test_with_too_few_deletions_nothing_is_forecast() -> None:
     said = told(BY_NAME["prune every 12"], 13)
     assert said is not None
     assert (said.full_at, said.basis, said.cycles) == (None, "cycles", 2)

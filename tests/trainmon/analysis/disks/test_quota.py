@@ -109,7 +109,7 @@ def test_a_soft_limit_with_a_running_grace() -> None:
     assert (one.hard_inodes, one.inodes_grace) == (None, None)
 
 
-def test_numbers_in_brackets_are_used_and_said_to_be_inexact() -> None:
+def test_numbers_in_brackets_are_used_and_marked_as_inexact() -> None:
     answer = parse("lustre", LUSTRE_AWAY, NOW)
     (one,) = answer.allowances
     assert (one.used_bytes, one.is_inexact) == (10200224 * KIB, True)
@@ -197,7 +197,7 @@ def test_graces_that_are_left_out_move_no_column() -> None:
     assert (second.bytes_grace, second.used_inodes, second.inodes_grace) == ("expired", 130, "23:59")
 
 
-def test_sizes_with_letters() -> None:
+def test_sizes_with_unit_suffixes() -> None:
     one = only("quota", QUOTA_SUMMARY)
     assert (one.used_bytes, one.hard_bytes, one.used_inodes) == (14340 * 1024**2, 20480 * 1024**2, 12_000)
 

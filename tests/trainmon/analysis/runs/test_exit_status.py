@@ -195,7 +195,7 @@ def test_a_checkpoint_that_is_written_is_a_save_even_when_the_log_says_nothing()
     assert judged(job(), progress=quiet, checkpoints=stale)[0] == "stalled"
 
 
-def test_empty_gpus_and_no_step_are_dead_where_no_scheduler_is_asked() -> None:
+def test_empty_gpus_and_no_step_are_dead_without_a_scheduler() -> None:
     gpus = tuple(Gpu(index=i, utilization_pct=0, memory_used_mib=4) for i in range(8))
     nodes = {"n1": Node(name="n1", cluster="prod", gpus=gpus)}
     sources = {"node:n1": Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)}

@@ -185,7 +185,7 @@ def test_of_a_sweep_those_that_run_go_before_those_that_ended() -> None:
     assert [present(jobs_of(run, fresh)) for run in after[:5]] == fresh
 
 
-def test_runs_of_one_name_are_told_apart_by_their_clusters_and_keep_their_names() -> None:
+def test_runs_of_one_name_are_distinguished_by_their_clusters_and_keep_their_names() -> None:
     jobs = (job(1), job(2, cluster="other", user="a.meyer"))
     configured = (RunSpec(name="llm", cluster="prod", job="something-else"),)
     found = runs(*jobs, configured=configured)
@@ -233,7 +233,7 @@ def test_the_jobs_of_a_run_are_ours_unless_the_config_says_otherwise(
     assert owner_of(RunSpec(name="llm", cluster="prod", user=user), users, "ana") == owner
 
 
-def test_of_two_that_train_under_one_name_the_log_or_the_nodes_tell_which_is_the_runs() -> None:
+def test_of_two_that_train_under_one_name_the_log_or_the_nodes_decide_which_is_the_runs() -> None:
     main = job(1, nodes=("n1", "n2"), stdout="/fsx/main/1.out")
     trial = job(2, started_at=9.0, nodes=("n3",), stdout="/home/ana/2.out")
     for spec in (

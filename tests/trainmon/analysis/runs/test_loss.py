@@ -14,7 +14,7 @@ USUAL = tuple(2.3 + NOISE.gauss(0, 0.05) for _ in range(200))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_told_from_the_first_point_on(value: float) -> None:
+def test_what_is_no_number_is_reported_from_the_first_point_on(value: float) -> None:
     assert judge((), value).state == "nan"
     assert judge(USUAL, value).state == "nan"
 

@@ -102,7 +102,7 @@ def test_cancelling_another_job_of_the_run_does_not_explain_a_failure() -> None:
     )
 
 
-def test_the_failure_before_a_job_that_was_cancelled_while_it_waited_is_told() -> None:
+def test_the_failure_before_a_job_that_was_cancelled_while_it_waited_is_reported() -> None:
     waited = ended("CANCELLED", 89, started_at=NOW - 60, ends_at=NOW - 60, nodes=(), cancelled_by="ana")
     assert judged(run(waited, ended()), waited, ended()) == (
         "stopped",
@@ -129,7 +129,7 @@ def test_processes_seen_before_the_end_do_not_outlive_the_job() -> None:
     assert judged(run(ended()), ended(), nodes=gpus(100, 140, processes=held))[0] == "unknown"
 
 
-def test_nodes_that_do_not_answer_are_told_and_empty_the_rest_is_no_death() -> None:
+def test_nodes_that_do_not_answer_are_reported_and_empty_the_rest_is_no_death() -> None:
     two = run(job(), spec=replace(SPEC, nodes=("n1", "n2")))
     assert judged(two, job(), nodes=HANG)[1].endswith("; 1 of its 2 nodes do not answer")
     assert judged(two, job(), nodes=EMPTY)[0] == "data-stall"
@@ -160,7 +160,7 @@ def test_a_silent_scheduler_makes_nobody_dead_whose_job_may_wait() -> None:
     assert judged(run(job()), job(), slurm=down)[0] == "stalled"
 
 
-def test_two_jobs_of_one_run_at_once_are_told() -> None:
+def test_two_jobs_of_one_run_at_once_are_reported() -> None:
     first, second = job(87), job(88, started_at=NOW - 80_000)
     verdict, why = judged(run(second, first, progress=PROGRESS), second, first)
     assert (verdict, why.rpartition("; ")[2]) == ("healthy", "job 87 of this run is running, too")
@@ -177,7 +177,7 @@ def test_times_of_a_cluster_whose_clock_is_ahead_are_put_right() -> None:
 # ---- the end, and the beginning -------------------------------------------------------------------------------------
 
 
-def test_a_new_job_after_the_target_is_starting_and_one_that_does_not_end_is_told() -> None:
+def test_a_new_job_after_the_target_is_starting_and_one_that_does_not_end_is_reported() -> None:
     done = replace(PROGRESS, step=20_000, at=NOW - 7200)
     assert judged(run(job(started_at=NOW - 60), progress=done), job(started_at=NOW - 60))[0] == "starting"
     assert judged(run(job(), progress=done), job()) == (
@@ -264,7 +264,7 @@ def test_an_unread_log_that_grows_makes_nobody_stalled_whatever_its_gpus_do(seen
     assert judged(run(progress=NEVER), slurm=None, nodes=seen) == ("unknown", UNREAD)
 
 
-def test_gpus_that_spin_beside_a_log_that_grows_are_told_and_are_no_hang() -> None:
+def test_gpus_that_spin_beside_a_log_that_grows_are_reported_and_are_no_hang() -> None:
     """A small model draws as little power as a collective that waits."""
     verdict, why = judged(run(job(), progress=NEVER), job(), nodes=HANG)
     assert (verdict, why) == ("unknown", f"{UNREAD}; its GPUs are 100 % busy at 20 % of their power limit")

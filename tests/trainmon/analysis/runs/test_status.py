@@ -115,5 +115,5 @@ def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None
     ("seconds", "said"),
     [(4.1, "4.1s"), (4.0, "4s"), (42.3, "42s"), (660, "11m"), (11_400, "3h10m"), (187_200, "2d4h"), (9.97, "10s")],
 )
-def test_durations_are_said_as_a_person_says_them(seconds: float, said: str) -> None:
+def test_durations_are_rounded_for_reading(seconds: float, said: str) -> None:
     assert duration(seconds) == said

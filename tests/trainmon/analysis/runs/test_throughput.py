@@ -105,7 +105,7 @@ def test_a_gpu_that_is_lost_has_no_mean() -> None:
     assert throughput.gpus((), (replace(gpu(700.0), state="lost"),), NOW) == ()
 
 
-def test_a_measure_that_is_said_no_more_gives_way_to_counted_steps() -> None:
+def test_a_measure_that_is_no_longer_logged_gives_way_to_counted_steps() -> None:
     at_its_end = throughput.advance(Throughput(), progress(NOW), 2, anew=True)
     known = run(at_its_end, 60, 1_000.0, start=NOW + 10, printed=("loss",))
     assert (known.measure, known.usual_rate) == ("steps/s", 1.0)

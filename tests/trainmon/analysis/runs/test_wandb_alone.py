@@ -27,7 +27,7 @@ from trainmon.analysis.runs.wandb_evidence import stopped_by
 from trainmon.model import Log, Progress, Run, Switch
 
 
-def test_without_a_log_w_and_bs_own_steps_tell() -> None:
+def test_without_a_log_w_and_bs_own_steps_decide() -> None:
     assert judge(bare(told(wrun())), heard(), NOW) == (
         "healthy",
         "W&B says: step 12,880 40s ago, usually every 4.1s",
@@ -41,7 +41,7 @@ def test_without_a_log_w_and_bs_own_steps_tell() -> None:
     assert judge(bare(told(wrun(), stepped=NOW - 1000)), heard(EMPTY), NOW).verdict == "dead"
 
 
-def test_a_log_that_cannot_be_read_now_leaves_w_and_b_to_tell() -> None:
+def test_a_log_that_cannot_be_read_now_leaves_w_and_b_to_decide() -> None:
     lost = replace(logged(told(wrun()), quiet=3600), log=Log(host="login", path="/l", error="permission denied"))
     assert judge(lost, heard(), NOW).why == "W&B says: step 12,880 40s ago"
     assert judge(replace(lost, wandb=None, spec=replace(SPEC, wandb=None)), heard(), NOW).why == "permission denied"
@@ -54,7 +54,7 @@ def test_a_run_without_a_step_is_starting_until_that_takes_too_long() -> None:
     assert judge(bare(old), heard(), NOW).verdict == "stalled"
 
 
-def test_a_nan_or_a_spike_is_told_without_a_log_too() -> None:
+def test_a_nan_or_a_spike_is_reported_without_a_log_too() -> None:
     nan = told(wrun(), loss_state="nan", loss_why="loss has been NaN since step 9")
     assert judge(bare(nan), heard(), NOW).verdict == "diverged"
     spike = told(wrun(), loss_state="spike", loss_why="spike: 9.1 at step 9")
@@ -125,7 +125,7 @@ def test_a_run_that_had_finished_is_not_called_stopped_when_its_end_is_untidy() 
     assert judge(stopped, heard(), NOW).why.startswith("a person ended it; ")
 
 
-def test_a_run_that_we_were_asked_to_end_was_stopped_and_says_by_whom() -> None:
+def test_a_run_that_a_user_ended_was_stopped_and_says_by_whom() -> None:
     kill = record(status="done", done_at=NOW - 60)
     kill = replace(kill, action=replace(kill.action, verb="kill", run="llm", title="Arm the kill switch of llm"))
     scene = heard()._replace(actions={"a1": kill})

@@ -13,7 +13,7 @@ from trainmon.analysis.runs.status import judge
 from trainmon.model import Switch
 
 
-def test_a_run_that_w_and_b_hears_too_is_simply_healthy() -> None:
+def test_a_run_that_w_and_b_receives_too_is_simply_healthy() -> None:
     assert judge(logged(told(wrun())), heard(), NOW) == ("healthy", "step 12,880 6s ago, usually every 4.1s")
 
 
@@ -25,7 +25,7 @@ def test_a_lost_heartbeat_while_the_log_steps_is_no_crash(state: str) -> None:
     assert why.endswith("), training goes on")
 
 
-def test_a_crash_that_the_log_has_not_outlived_is_told_and_not_believed_yet() -> None:
+def test_a_crash_that_the_log_has_not_outlived_is_reported_and_not_believed_yet() -> None:
     verdict, why = judge(logged(told(wrun("crashed", NOW - 400)), quiet=400), heard(), NOW)
     assert verdict == "healthy"
     assert why.endswith(
@@ -77,7 +77,7 @@ def test_a_loss_that_is_no_number_in_w_and_b_alone_is_diverged_with_key_and_step
     assert judge(logged(gone), heard(), NOW).verdict == "healthy"
 
 
-def test_a_spike_is_told_of_a_healthy_run() -> None:
+def test_a_spike_is_reported_for_a_healthy_run() -> None:
     spike = told(wrun(), loss_state="spike", loss_why="spike: 9.1 at step 12,870, usually 2.1 to 2.4")
     verdict, why = judge(logged(spike), heard(), NOW)
     assert verdict == "healthy"
@@ -119,7 +119,7 @@ def test_a_dead_job_says_that_no_run_has_followed_in_w_and_b() -> None:
     assert why.endswith("; W&B: llm-r1 (a1) crashed at step 12,880, and no new run has started within 15m")
 
 
-def test_steps_that_are_w_and_bs_because_the_log_shows_none_are_said_to_be() -> None:
+def test_steps_that_are_w_and_bs_because_the_log_shows_none_are_marked_as_such() -> None:
     run = logged(told(wrun()), format="wandb")
     assert judge(run, heard(), NOW).why.endswith("; steps from W&B")
     lost = judge(logged(told(wrun("crashed", NOW - 400)), quiet=6, format="wandb"), heard(), NOW)

@@ -94,7 +94,7 @@ def test_the_metrics_of_the_usual_trainers_are_found_the_loss_first(
         ("", "other"),
     ],
 )
-def test_a_name_tells_what_a_metric_is(key: str, role: Role) -> None:
+def test_a_name_reveals_what_a_metric_is(key: str, role: Role) -> None:
     assert role_of(key) == role
 
 

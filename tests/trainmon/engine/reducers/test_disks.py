@@ -46,7 +46,7 @@ def test_a_disk_that_hangs_keeps_what_it_is() -> None:
     assert (disk.state, disk.filesystem, disk.mount, disk.writable_at) == ("hung", "xfs", "/fsx", NOW)
 
 
-def test_the_contract_tells_the_quota_and_what_it_leaves() -> None:
+def test_the_contract_has_the_quota_and_what_it_leaves() -> None:
     scene = Scene().allowed(MINE)
     assert list(breaches(msgspec.json.decode(encode(scene.state, NOW)))) == []
     told = snapshot(scene.state, NOW)["disks"][0]["quota"]
@@ -55,7 +55,7 @@ def test_the_contract_tells_the_quota_and_what_it_leaves() -> None:
     assert snapshot(Scene().state, NOW)["disks"][0]["quota"] is None
 
 
-def test_the_table_tells_what_a_quota_leaves() -> None:
+def test_the_table_shows_what_a_quota_leaves() -> None:
     printed = "\n".join(lines(Scene().allowed(MINE).state))
     assert "QUOTA LEFT" in printed
     assert "931G" in printed

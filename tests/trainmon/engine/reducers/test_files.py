@@ -36,7 +36,7 @@ def hanging() -> State:
     return folded(said(pulse, at=4600.0), state=state, now=4600.0)
 
 
-def test_steps_that_a_new_reader_tells_again_are_no_progress() -> None:
+def test_steps_that_a_new_reader_repeats_are_no_progress() -> None:
     state = hanging()
     again = chunk(*(STEP.format(step) for step in (9, 10)), PULSE.format(1), t=4700.0, mtime=4600.0, size=340)
     state = folded(said(Hello(1, 4690.0, "n1"), at=4690.0), said(again, at=4700.0), state=state, now=4700.0)

@@ -62,7 +62,7 @@ def test_array_elements_and_what_depends_on_it_count_as_queued_behind() -> None:
     assert state.runs["llm"].queued_behind == 5
 
 
-def test_of_a_queue_that_was_never_seen_nothing_is_said() -> None:
+def test_the_place_in_a_queue_that_was_never_read_is_unknown() -> None:
     assert folded(RunsChanged((SPEC,))).runs["llm"].queued_behind is None
 
 

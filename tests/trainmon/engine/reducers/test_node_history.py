@@ -22,7 +22,7 @@ def past(scene: Scene) -> NodeHistory:
     return scene.state.node_histories["n1"]
 
 
-def test_a_reading_that_tells_nothing_new_leaves_it_as_it_is() -> None:
+def test_a_reading_with_nothing_new_leaves_it_as_it_is() -> None:
     scene = Scene("n1").after(2.0)
     before = past(scene)
     scene.say("n1", samples(scene.now), facts(scene.now), host(scene.now), LogChunk(1, scene.now, "x"))
@@ -57,7 +57,7 @@ def test_a_counter_that_fell_is_counted_anew() -> None:
     assert past(scene.say("n1", host(NOW, **port(link_downed=1)))).counters["link_downed mlx5_1/1"].since(0.0) == 8
 
 
-def test_a_counter_that_is_not_told_keeps_its_value() -> None:
+def test_a_counter_that_is_not_reported_keeps_its_value() -> None:
     scene = Scene("n1").say("n1", host(NOW, oom_kills=3)).say("n1", host(NOW, oom_kills=None))
     assert past(scene).counters["oom_kills"].value == 3
     assert past(scene.say("n1", host(NOW, oom_kills=3))).counters["oom_kills"].since(0.0) == 3
@@ -123,7 +123,7 @@ def test_the_floor_of_ten_minutes_is_remembered_for_six_hours() -> None:
     assert all(at % 600 == 0 for at, _ in floors)
 
 
-def test_a_reboot_is_told_from_a_clock_that_is_set_anew() -> None:
+def test_a_reboot_is_distinguished_from_a_clock_that_is_set_anew() -> None:
     scene = Scene("n1").after(60.0)
     scene.say("n1", host(scene.now + 7_200, boot_time=NOW - 90_000))  # its clock jumps; its probe knows its boot time
     assert past(scene).rebooted_at is None

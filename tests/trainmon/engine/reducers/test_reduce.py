@@ -124,7 +124,7 @@ def test_a_worker_that_starts_anew_names_its_gpus_one_by_one_and_none_is_lost() 
     assert [(gpu.state, gpu.temperature_c) for gpu in state.nodes["n1"].gpus] == [("ok", 61), ("ok", 63)]
 
 
-def test_an_xid_of_the_past_is_told_with_its_own_time_and_moves_no_clock() -> None:
+def test_an_xid_of_the_past_is_reported_with_its_own_time_and_moves_no_clock() -> None:
     state = folded(said(GpuSamples(1, 1000.0, (GpuSample(3),))), said(Xid(1, 500.0, 79, index=3), at=1001.0))
     assert state.nodes["n1"].gpus[0].last_xid_at == 500.0
     assert state.nodes["n1"].clock_skew_s == 0.0
@@ -171,7 +171,7 @@ def test_a_disk_keeps_back_what_is_not_usable() -> None:
     assert (state.disks["n1:/fsx"].state, state.disks["n1:/fsx"].free_bytes) == ("hung", None)
 
 
-def test_a_disk_that_its_host_no_longer_tells_of_goes() -> None:
+def test_a_disk_that_its_host_no_longer_reports_goes() -> None:
     both = DiskSamples(1, 1000.0, (DiskSample("/"), DiskSample("/fsx")))
     state = folded(said(both), said(DiskSamples(1, 1000.0, (DiskSample("/"),)), node="n2"))
     one = DiskSamples(1, 1080.0, (DiskSample("/"),))
@@ -276,7 +276,7 @@ def test_the_same_events_give_the_same_state_and_leave_the_old_one_as_it_was() -
     assert before.nodes["n1"].gpus[0].temperature_c == 61
 
 
-def test_a_reader_that_is_asked_anew_tells_the_end_of_the_file_again_and_no_line_comes_twice() -> None:
+def test_a_reader_that_is_restarted_sends_the_end_of_the_file_again_and_no_line_comes_twice() -> None:
     state = folded(RunsChanged((RUN,)), said(chunk("a", "b", size=4)))
     state = folded(said(chunk("a", "b", size=4)), state=state)
     state = folded(said(chunk("b", "c", size=8)), state=state)
@@ -285,7 +285,7 @@ def test_a_reader_that_is_asked_anew_tells_the_end_of_the_file_again_and_no_line
     assert log.lines == ("a", "b", "b", "c")
 
 
-def test_an_unfinished_line_that_is_finished_is_no_line_told_again() -> None:
+def test_an_unfinished_line_that_is_finished_is_no_repeated_line() -> None:
     state = folded(RunsChanged((RUN,)), said(chunk("a", "a", size=7, partial="abc")))
     state = folded(said(chunk("abcdef", "a", size=13)), state=state)
     log = state.runs["llm"].log

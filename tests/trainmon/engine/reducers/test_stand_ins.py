@@ -114,7 +114,7 @@ def test_a_switch_that_the_login_host_saw_is_not_gone_because_another_host_does_
     assert (scene.run.kill.exists, scene.run.kill.taken_at) == (False, NOW)
 
 
-def test_what_it_told_of_disks_is_gone_when_it_hands_them_back() -> None:
+def test_what_it_reported_of_disks_is_gone_when_it_hands_them_back() -> None:
     scene = Scene()
     scene.reads("n1", disks(), is_stand_in=True)
     scene.say(StandInEnded("n1", ("/fsx",)))

@@ -48,7 +48,7 @@ def test_what_others_write_is_no_leave(line: str) -> None:
     assert EXITING.search(line) is None
 
 
-def test_the_end_of_an_old_log_is_not_told_as_new_and_an_attempt_that_goes_on_has_not_left() -> None:
+def test_the_end_of_an_old_log_is_not_reported_as_new_and_an_attempt_that_goes_on_has_not_left() -> None:
     old = after(watched(), [lines(NOW, STEP.format(100), "exiting program after 90 minutes")], NOW)
     assert memory(old).exiting_at is None
     left = after(stepping(), [lines(NOW + 60, "exiting program after 90 minutes")], NOW + 60)

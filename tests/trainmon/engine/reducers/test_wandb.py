@@ -125,7 +125,7 @@ def test_a_run_under_an_armed_kill_switch_has_ended_and_no_restart_is_waited_for
     assert (told(state).phase, told(state).why) == ("ended", "a failed at step 100; the run was stopped")
 
 
-def test_a_run_that_we_were_asked_to_end_is_not_waited_for() -> None:
+def test_a_run_that_a_user_ended_is_not_waited_for() -> None:
     kill = record(status="done", done_at=T - 30)
     kill = replace(kill, action=replace(kill.action, verb="kill", run="llm"))
     state = folded(ActionChanged(kill), seen(wrun()))
@@ -133,7 +133,7 @@ def test_a_run_that_we_were_asked_to_end_is_not_waited_for() -> None:
     assert (told(state).phase, state.runs["llm"].verdict) == ("ended", "stopped")
 
 
-def test_progress_comes_from_w_and_b_where_no_log_tells_it() -> None:
+def test_progress_comes_from_w_and_b_where_no_log_has_it() -> None:
     progress = folded(seen(wrun())).runs["llm"].progress
     assert (progress.step, progress.loss, progress.grad_norm, progress.tokens_per_s, progress.learning_rate) == (
         100, 2.1, 0.3, 5e5, 3e-4,
@@ -196,7 +196,7 @@ def test_a_word_of_the_log_without_a_step_does_not_stop_w_and_bs_count() -> None
     assert (state.runs["llm"].progress.doing, state.runs["llm"].progress.step) == ("train", 110)
 
 
-def test_a_spike_is_told_with_its_value_its_step_and_what_is_usual() -> None:
+def test_a_spike_is_reported_with_its_value_its_step_and_what_is_usual() -> None:
     usual = [2.2 + 0.1 * math.sin(i) for i in range(200)]
     state = folded(seen(wrun()), grew(usual))
     assert (told(state).loss_state, told(state).loss_why) == ("fine", "")
@@ -210,7 +210,7 @@ def test_a_spike_is_told_with_its_value_its_step_and_what_is_usual() -> None:
     assert told(folded(state=state, now=T + 660)).loss_state == "fine"
 
 
-def test_a_loss_that_is_no_number_is_told_with_its_first_step_until_it_is_one_again() -> None:
+def test_a_loss_that_is_no_number_is_reported_with_its_first_step_until_it_is_one_again() -> None:
     state = folded(seen(wrun()), grew([2.0] * 50 + [math.nan] * 30))
     assert (told(state).loss_state, told(state).loss_why) == ("nan", "train/loss has been NaN since step 50")
     state = folded(grew([math.nan] * 30, first=80, at=T + 60), state=state, now=T + 60)
@@ -272,7 +272,7 @@ def test_console_lines_are_its_log_and_their_steps_its_progress() -> None:
     assert folded(ConsoleRead("other", T, lines)).runs["llm"].log is None
 
 
-def test_another_group_in_the_config_forgets_what_the_first_one_said() -> None:
+def test_another_group_in_the_config_forgets_what_the_first_one_reported() -> None:
     state = folded(seen(wrun()))
     other = replace(SPEC, wandb=WandbSpec(project="t/p", group="h"))
     assert folded(RunsChanged((other,)), state=state).runs["llm"].wandb is None

@@ -289,7 +289,7 @@ def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, loop: EventLoop, tmp
 # ---- no way there ----------------------------------------------------------------------------------------------------
 
 
-def test_a_full_sshd_is_said_in_words(loop: EventLoop, tmp_path: Path) -> None:
+def test_a_full_sshd_is_reported_in_words(loop: EventLoop, tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "full", MaxStartups="1:100:1") as full:
         dialer = Dialer(loop, config_file=full.ssh_config())
         with socket.create_connection((full.address(0), full.port)) as first:

@@ -63,7 +63,7 @@ def test_ports_and_aliases(ours: Key, theirs: Key, tmp_path: Path) -> None:
     assert answer(f"cluster {ours.line}", ours, tmp_path, port=2222, alias="cluster") == "ok 1"
 
 
-def test_a_changed_key_is_told_from_an_unknown_one(ours: Key, theirs: Key, tmp_path: Path) -> None:
+def test_a_changed_key_is_distinguished_from_an_unknown_one(ours: Key, theirs: Key, tmp_path: Path) -> None:
     assert answer(f"# mine\nnode1 {theirs.line}", ours, tmp_path) == "changed 2"
     assert answer(f"node1 {theirs.line}\nnode1 {ours.line}", ours, tmp_path) == "ok 2"
     assert answer(f"node2 {theirs.line}", ours, tmp_path) == "unknown"
@@ -168,7 +168,7 @@ def test_a_revoked_host_key_is_refused(sshd: Sshd, loop: EventLoop, tmp_path: Pa
     assert f"is REVOKED in {tmp_path}/known:2" in refused.message
 
 
-def test_a_host_known_by_another_kind_of_key_is_asked_for_that_kind(
+def test_a_host_known_by_another_kind_of_key_is_dialled_with_that_kind(
     sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
     assert dial(sshd, loop, tmp_path, f"{sshd.address(0)} {sshd.public(sshd.host_keys['ecdsa'])}\n") is None

@@ -98,7 +98,7 @@ def test_what_happened_stands_below_once_somebody_knows_of_it() -> None:
     assert "ack ana" in last.text
 
 
-async def test_a_summary_cannot_hide_what_is_said_before_it() -> None:
+async def test_a_summary_cannot_hide_what_is_shown_before_it() -> None:
     one = alert("aaaa0009", "gpu-hot", "gpu:x", node="x", summary="[bold]fine[/]\x1b[2J\rall is well")
     async with showing(with_alerts(one)) as (_, pilot):
         assert "gpu-hot aaaa0009: all is well" in await press(pilot, "5")

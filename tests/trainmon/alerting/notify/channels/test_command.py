@@ -140,7 +140,7 @@ def test_without_a_desktop_the_dashboard_shows_it_and_rings() -> None:
     assert [told[-1] for told in shown] == [(), ()], "that is more than a dashboard shows by itself"
 
 
-def test_while_the_dashboard_ends_it_is_told_later() -> None:
+def test_while_the_dashboard_ends_it_is_sent_later() -> None:
     toaster = Toaster()
     toaster.toast = lambda *_: False
     with pytest.raises(Retry, match="the dashboard is not there now"):

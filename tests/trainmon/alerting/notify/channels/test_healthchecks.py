@@ -67,7 +67,7 @@ def test_after_a_restart_a_sign_of_life_does_not_turn_it_up(receiver: WebhookRec
     assert paths(receiver) == ["/fail", "/log"]
 
 
-def test_after_a_restart_it_is_up_only_when_what_was_told_before_is_over_too(receiver: WebhookReceiver) -> None:
+def test_after_a_restart_it_is_up_only_when_what_was_sent_before_is_over_too(receiver: WebhookReceiver) -> None:
     open_ones = {"k3v9x2ab", "other"}
     channel = check(receiver, known=lambda: frozenset(open_ones))
     open_ones.remove("k3v9x2ab")
@@ -105,7 +105,7 @@ def test_what_the_ledger_knows_is_found_by_the_channel(tmp_path: Path, receiver:
     assert paths(receiver) == ["/log"]
 
 
-def test_a_message_that_did_not_arrive_is_not_counted_as_told(receiver: WebhookReceiver) -> None:
+def test_a_message_that_did_not_arrive_is_not_counted_as_sent(receiver: WebhookReceiver) -> None:
     channel = check(receiver)
     receiver.script(status(503))
     with pytest.raises(Retry):

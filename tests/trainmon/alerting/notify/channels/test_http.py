@@ -93,7 +93,7 @@ def until_all_ended(http: Http) -> None:
         thread.join(10)
 
 
-def test_a_proxy_of_the_environment_is_asked(receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_of_the_environment_is_used(receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", receiver.url.replace("//", "//ann:hunter2@"))
     monkeypatch.setenv("no_proxy", "else.where")
     reply = Http("x").request("POST", "http://hooks.test/x", headers={}, timeout=10)

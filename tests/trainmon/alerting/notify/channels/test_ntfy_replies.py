@@ -59,7 +59,7 @@ def told(server: NtfyServer) -> Message:
     return server.of(TOPIC)[-1]
 
 
-def test_a_press_of_the_button_becomes_an_order(server: NtfyServer, tmp_path: Path) -> None:
+def test_a_press_of_the_button_becomes_a_request(server: NtfyServer, tmp_path: Path) -> None:
     memory = Memory(tmp_path)
     phone = channel(server, memory)
     phone.send(message(), 10)
@@ -81,7 +81,7 @@ def test_one_press_acknowledges_all_of_a_message(server: NtfyServer, tmp_path: P
     assert [order.alert for order in got] == ["a", "b"]
 
 
-def test_what_was_pressed_while_we_were_down_is_heard_once(server: NtfyServer, tmp_path: Path) -> None:
+def test_what_was_pressed_while_we_were_down_is_received_once(server: NtfyServer, tmp_path: Path) -> None:
     first = Memory(tmp_path)
     channel(server, first).send(message(), 10)
     server.press(told(server))
@@ -107,7 +107,7 @@ def test_a_connection_that_broke_is_made_again(server: NtfyServer, tmp_path: Pat
         until(lambda: len(got) == 2, "the order after the break")
 
 
-def test_a_topic_that_may_not_be_read_is_told_once_and_without_its_name(
+def test_a_topic_that_may_not_be_read_is_reported_once_and_without_its_name(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -128,7 +128,7 @@ def test_a_topic_that_may_not_be_read_is_told_once_and_without_its_name(
         " ".join(["ack", *["a " + TOKEN] * 17]),
     ],
 )  # fmt: skip
-def test_what_is_no_answer_of_ours_is_no_order(said: str) -> None:
+def test_what_is_no_reply_of_ours_is_no_request(said: str) -> None:
     assert not list(requests(said, 1.0))
 
 

@@ -111,7 +111,7 @@ def test_the_reason_is_in_alertmanagers_words(told: Any, reason: str) -> None:
     assert payload(told, "hook")["notification_reason"] == reason
 
 
-def test_what_all_alerts_share_is_told_once() -> None:
+def test_what_all_alerts_share_is_reported_once() -> None:
     two = [alert(id=f"a{i}", rule="gpu-hot", subject=f"gpu:n1/{i}", node="n1", summary=f"GPU {i}") for i in range(2)]
     told = payload(message(notice(*two)), "hook")
     assert told["commonLabels"] == {"alertname": "gpu-hot", "severity": "critical", "run": "video-2b", "node": "n1"}

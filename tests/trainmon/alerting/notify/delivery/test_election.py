@@ -49,5 +49,5 @@ def test_what_to_do_names_the_process() -> None:
     assert "`kill -CONT 4711`" in notice.lines[1]
 
 
-def test_one_that_wrote_nothing_down_is_told_of_as_well() -> None:
+def test_one_that_wrote_nothing_down_is_reported_as_well() -> None:
     assert took_over(None, 44.0, 100.0, ("phone",)).lines[0].startswith("The leader did not evaluate its rules for 44s")

@@ -197,7 +197,7 @@ def test_at_the_end_the_fallback_delivers_what_others_cannot(tmp_path: Path, fau
     assert spare.keys == ["a-fire"]
 
 
-def test_what_the_fallback_has_not_told_yet_it_need_not_when_the_channel_works_again(tmp_path: Path) -> None:
+def test_what_the_fallback_has_not_sent_yet_it_need_not_when_the_channel_works_again(tmp_path: Path) -> None:
     """Such as when the network was away: all channels were down, and all work again."""
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = spare.always = DOWN
@@ -282,7 +282,7 @@ def test_without_a_fallback_others_deliver_only_what_else_nobody_would_get(tmp_p
         until(lambda: health(scene, "phone").overdue == 2)
 
 
-def test_a_ledger_that_is_stuck_delays_no_fallback_and_nothing_is_told_twice(tmp_path: Path) -> None:
+def test_a_ledger_that_is_stuck_delays_no_fallback_and_nothing_is_sent_twice(tmp_path: Path) -> None:
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     with opened(tmp_path, phone, spare, routes=ROUTES, clock=clock, factory=Stuck, patience=1.0) as scene:
@@ -300,7 +300,7 @@ def test_a_ledger_that_is_stuck_delays_no_fallback_and_nothing_is_told_twice(tmp
         assert spare.keys.count("a-fire") == 1
 
 
-def test_a_fallback_that_is_not_told_when_things_are_over_is_not(tmp_path: Path) -> None:
+def test_a_fallback_with_resolved_off_gets_no_resolved_notification(tmp_path: Path) -> None:
     phone, spare, clock = Phone(), Phone("spare"), Shifted()
     phone.always = DOWN
     routes = (Route(channel="phone"), Route(channel="spare", fallback=True, resolved=False))

@@ -48,7 +48,7 @@ def standing_by(directory: Path, *phones: Phone, **options: object) -> Iterator[
 
 
 @pytest.mark.parametrize("disk", ["local", "network"])
-def test_of_two_programs_one_tells_and_the_other_takes_over_when_it_is_killed(tmp_path: Path, disk: str) -> None:
+def test_of_two_programs_one_notifies_and_the_other_takes_over_when_it_is_killed(tmp_path: Path, disk: str) -> None:
     phone = Phone()
     with program(tmp_path, disk) as first:
         assert ("network file system" in first.says("us")) == (disk == "network")
@@ -115,7 +115,7 @@ def test_what_another_program_took_over_meanwhile_is_not_sent_by_one_that_was_st
         first.until_marked()
 
 
-def test_the_duty_comes_back_to_one_that_did_not_hear_of_its_loss(tmp_path: Path) -> None:
+def test_leadership_comes_back_to_one_that_did_not_notice_its_loss(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone, is_network=True) as first:
         first.enqueue(fire("first"))
@@ -139,14 +139,14 @@ def test_a_void_receipt_sends_nothing_and_one_that_is_not_answered_does() -> Non
 
 
 @pytest.mark.parametrize("is_network", [False, True], ids=["local", "network"])
-def test_an_orderly_end_leaves_the_duty_to_the_other(tmp_path: Path, is_network: bool) -> None:
+def test_an_orderly_end_leaves_leadership_to_the_other(tmp_path: Path, is_network: bool) -> None:
     how = {"is_network": is_network}
     with opened(tmp_path, Phone(), **how) as first, standing_by(tmp_path, Phone(), **how) as second:
         first.stop(0.0)
         until(lambda: second.holder == "us")
 
 
-def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path: Path) -> None:
+def test_requests_of_a_standby_reach_the_leader(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
         second.service.request(ACK)
         until(lambda: [event.order for event in first.of(AlertRequested)] == [ACK])
@@ -164,13 +164,13 @@ def test_orders_of_a_program_without_the_duty_reach_the_one_that_has_it(tmp_path
         until(lambda: third.of(AlertRequested) == [AlertRequested(ACK, one + 2)])
 
 
-def test_an_order_can_be_left_before_anybody_has_the_duty(tmp_path: Path) -> None:
+def test_a_request_can_be_recorded_before_there_is_a_leader(tmp_path: Path) -> None:
     number = submit_request(tmp_path / "new", ACK)
     with opened(tmp_path / "new", Phone()) as scene:
         until(lambda: scene.of(AlertRequested) == [AlertRequested(ACK, number)])
 
 
-def test_others_read_who_has_the_duty_and_how_it_is(tmp_path: Path) -> None:
+def test_others_read_who_is_leader_and_its_health(tmp_path: Path) -> None:
     assert alerts_now(tmp_path, 0.0).leader is None
     with opened(tmp_path, Phone(), program="alerts-only") as scene:
         now = scene.clock.now()
@@ -205,7 +205,7 @@ def test_a_source_that_changed_is_read_within_seconds_and_not_at_the_next_regula
         until(lambda: health() == ["ok"])
 
 
-def test_one_that_no_longer_goes_round_is_told_of(tmp_path: Path) -> None:
+def test_a_leader_whose_loop_hangs_is_reported(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first:
         now = first.clock.now()
         first.service.tick(State(at=now, started_at=now, evaluated_at=now))

@@ -76,7 +76,7 @@ def test_the_same_notice_is_never_twice_in_one_queue() -> None:
     assert made.pick(1_000.0) is None
 
 
-def test_that_it_is_over_is_told_with_the_news_that_it_began() -> None:
+def test_resolved_is_sent_with_the_news_that_it_fired() -> None:
     made = queue(about("a"))
     first = batch(made, 1_000.0)
     made.failed(first, 1_000.0, None)
@@ -113,7 +113,7 @@ def test_more_than_a_few_at_once_are_one_message() -> None:
     assert len(batch(few, 1_000.0).queued) == 1
 
 
-def test_a_channel_is_told_no_faster_than_it_bears() -> None:
+def test_a_channel_is_sent_no_more_than_its_rate_limit() -> None:
     made = queue()
     sent, now = 0, 1_000.0
     while now < 1_000.0 + 100 * REFILL:
@@ -163,7 +163,7 @@ def test_a_receiver_that_asks_to_be_left_alone_is(asked: float, waited: float) -
     assert picked(made, 1_000.0 + waited) != []
 
 
-def test_a_receiver_that_asks_to_be_left_alone_is_asked_again_with_each_critical_message() -> None:
+def test_a_receiver_that_asks_to_be_left_alone_is_tried_again_with_each_critical_message() -> None:
     made = queue(about("a"))
     made.failed(batch(made, 1_000.0), 1_000.0, 99_999_999.0)
     assert waits(made, 1_000.0) == 900.0, "and with the same one every quarter of an hour"
@@ -286,7 +286,7 @@ def test_the_summary_follows_the_first_message_that_a_channel_takes_again() -> N
     assert sorted(picked(made, 2_001.0)) == ["a-fire", "b-fire"]
 
 
-def test_that_it_is_over_is_told_in_the_summary() -> None:
+def test_resolved_is_sent_in_the_summary() -> None:
     made = down("a", "b")
     made.add(notification(over(alert(id="a"))), 2_000.0)
     assert sorted(picked(made, 2_000.0)) == ["a-fire", "a-resolve", "b-fire"]
@@ -303,7 +303,7 @@ def test_a_summary_is_for_a_week() -> None:
     assert 7 * DAY <= now - 1_000.0 <= 7 * DAY + LONGEST_PAUSE
 
 
-def test_a_stand_in_that_fails_as_well_tells_nothing_late() -> None:
+def test_a_fallback_that_fails_as_well_sends_nothing_late() -> None:
     made = queue()
     made.add(Notification(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
     made.failed(batch(made, 1_000.0), 1_000.0, None)
@@ -347,7 +347,7 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
     assert len(made) == 1
 
 
-def test_a_day_of_failures_gives_a_letter_up_and_it_is_tried_all_the_same() -> None:
+def test_a_day_of_failures_gives_a_notification_up_and_it_is_tried_all_the_same() -> None:
     made = queue(about("a"))
     now, tries, given_up = 1_000.0, 0, []
     while now < 1_000.0 + 3 * DAY:
@@ -396,7 +396,7 @@ def test_three_days_without_network_end_in_one_message() -> None:
     assert tries < 60 + 4 * 3 * DAY / LONGEST_PAUSE
 
 
-def test_what_is_refused_is_given_up_and_asked_for_again_every_hour() -> None:
+def test_what_is_refused_is_given_up_and_tried_again_every_hour() -> None:
     made = queue(about("a"))
     assert [one.notice.key for one in made.refused(batch(made, 1_000.0), 1_000.0)] == ["a-fire"]
     assert waits(made, 1_000.0) == REFUSED_PAUSE
@@ -405,13 +405,13 @@ def test_what_is_refused_is_given_up_and_asked_for_again_every_hour() -> None:
     assert made.pick(9e9) is None, "somebody was told by another channel"
 
 
-def test_a_letter_that_waits_is_not_forgotten_because_another_channel_told_it() -> None:
+def test_a_notification_that_waits_is_kept_when_another_channel_has_sent_it() -> None:
     made = queue(about("a"))
     made.forget("a-fire")
     assert picked(made, 1_000.0) == ["a-fire"]
 
 
-def test_an_old_sign_of_life_is_not_told() -> None:
+def test_an_old_heartbeat_is_not_sent() -> None:
     made = queue(beat(expires_at=2_000.0), about("a"))
     assert made.expired(1_999.0) == []
     assert [one.notice.kind for one in made.expired(2_000.0)] == ["heartbeat"]

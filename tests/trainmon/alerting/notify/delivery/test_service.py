@@ -45,7 +45,7 @@ def test_alert_history_and_outbox_are_on_the_disk_before_anything_is_sent(tmp_pa
         assert scene.rows("SELECT key, kind, severity, alerts FROM notices") == [("a-fire", "fire", "critical", "a")]
 
 
-def test_each_channel_gets_its_own_and_how_it_does_is_told(tmp_path: Path) -> None:
+def test_each_channel_gets_its_own_and_how_it_does_is_reported(tmp_path: Path) -> None:
     phone, mail = Phone(), Phone("mail")
     with opened(tmp_path, phone, mail) as scene:
         scene.enqueue(fire("a", "phone", "mail"), fire("b", "mail"))
@@ -60,7 +60,7 @@ def test_each_channel_gets_its_own_and_how_it_does_is_told(tmp_path: Path) -> No
         })  # fmt: skip
 
 
-def test_the_same_key_is_told_once_whoever_hands_it_over_again(tmp_path: Path) -> None:
+def test_the_same_key_is_sent_once_whoever_hands_it_over_again(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone) as scene:
         for _ in range(3):
@@ -88,7 +88,7 @@ def test_a_channel_that_hangs_delays_no_other(tmp_path: Path) -> None:
         until(lambda: sorted(mail.keys) == ["a-fire", "b-fire"])
 
 
-def test_a_sender_that_never_comes_back_is_told_of(tmp_path: Path) -> None:
+def test_a_sender_that_never_comes_back_is_reported(tmp_path: Path) -> None:
     phone, go, clock = Phone(), threading.Event(), Shifted()
     phone.script.append(go)
     with opened(tmp_path, phone, clock=clock) as scene:
@@ -107,7 +107,7 @@ def test_a_sender_that_never_comes_back_is_told_of(tmp_path: Path) -> None:
         until(lambda: [one.state for one in scene.of(ChannelsChanged)[-1].channels] == ["ok"])
 
 
-def test_what_fails_now_is_tried_again_and_its_words_are_told(tmp_path: Path) -> None:
+def test_what_fails_now_is_tried_again_and_its_words_are_reported(tmp_path: Path) -> None:
     phone = Phone()
     phone.script.extend([Retry(NO_ROUTE), Retry("500: internal error")])
     with opened(tmp_path, phone) as scene:
@@ -145,7 +145,7 @@ def test_a_channel_that_wants_to_be_left_alone_for_long_is_stood_in_for(tmp_path
         ] or scene.rows("SELECT state FROM outbox WHERE channel = 'mail'") == [("sent",)]  # fmt: skip
 
 
-def test_a_refusal_breaks_the_channel_and_the_others_are_told_at_once(tmp_path: Path) -> None:
+def test_a_refusal_breaks_the_channel_and_the_others_are_notified_at_once(tmp_path: Path) -> None:
     phone, mail, pager = Phone(), Phone("mail"), Phone("pager", "critical")
     phone.always = Broken("403: forbidden")
     routes = (Route(channel="phone"), Route(channel="mail"), Route(channel="pager", severity="critical"))
@@ -166,7 +166,7 @@ def test_a_refusal_breaks_the_channel_and_the_others_are_told_at_once(tmp_path: 
         )
 
 
-def test_a_spare_channel_is_told_what_another_could_not_deliver_and_nothing_else(tmp_path: Path) -> None:
+def test_a_fallback_channel_gets_what_another_could_not_deliver_and_nothing_else(tmp_path: Path) -> None:
     phone, mail, spare = Phone(), Phone("mail"), Phone("spare")
     phone.script.append(Broken("401: unauthorized"))
     routes = (Route(channel="phone"), Route(channel="mail"), Route(channel="spare", fallback=True))
@@ -178,7 +178,7 @@ def test_a_spare_channel_is_told_what_another_could_not_deliver_and_nothing_else
         assert spare.keys == ["a-fire"]
 
 
-def test_others_are_not_told_twice_what_they_were_told_already(tmp_path: Path) -> None:
+def test_others_are_not_notified_again_of_what_they_were_notified_of(tmp_path: Path) -> None:
     phone, mail = Phone(), Phone("mail")
     phone.always = Broken("404: no such topic")
     with opened(tmp_path, phone, mail) as scene:
@@ -226,7 +226,7 @@ def test_a_channel_that_falls_over_is_a_channel_that_fails(tmp_path: Path, caplo
         assert "the channel phone crashed" in caplog.text
 
 
-def test_a_message_that_cannot_be_worded_is_told_in_short(tmp_path: Path) -> None:
+def test_a_message_that_cannot_be_rendered_is_sent_in_short(tmp_path: Path) -> None:
     def render(*_: Any) -> Message:
         raise ValueError("a mistake of ours")
 
@@ -237,7 +237,7 @@ def test_a_message_that_cannot_be_worded_is_told_in_short(tmp_path: Path) -> Non
         assert phone.taken[0].title.startswith("critical: no process of video-2b is left on 4 nodes")
 
 
-def test_what_waits_for_a_channel_that_is_gone_is_told_by_the_others(tmp_path: Path) -> None:
+def test_what_waits_for_a_channel_that_is_gone_is_sent_by_the_others(tmp_path: Path) -> None:
     phone, mail = Phone(), Phone("mail")
     phone.always = Retry(NO_ROUTE)
     with opened(tmp_path, phone) as scene:
@@ -278,7 +278,7 @@ def test_the_end_sends_what_waits_and_a_start_what_could_not_go(tmp_path: Path) 
     assert len(phone.keys) == 5
 
 
-def test_an_old_heartbeat_is_not_told_late(tmp_path: Path) -> None:
+def test_an_old_heartbeat_is_not_sent_late(tmp_path: Path) -> None:
     phone = Phone()
     phone.always = Retry(NO_ROUTE)
     with opened(tmp_path, phone) as scene:
@@ -308,7 +308,7 @@ def test_a_three_day_outage_ends_in_one_message_with_the_times_of_then(tmp_path:
         assert [told.at for told in message.notices if told.key == "a-fire"] == [one.at]
 
 
-def test_a_letter_found_after_a_jump_of_the_clock_is_sent_and_not_given_up(tmp_path: Path) -> None:
+def test_a_notification_found_after_a_jump_of_the_clock_is_sent_and_not_given_up(tmp_path: Path) -> None:
     phone = Phone()
     phone.always = Retry(NO_ROUTE)
     with opened(tmp_path, phone) as scene:
@@ -333,7 +333,7 @@ def test_a_laptop_that_wakes_up_tries_at_once(tmp_path: Path) -> None:
         until(lambda: phone.keys == ["a-fire"])
 
 
-def test_what_the_ledger_knows_is_recalled_with_the_duty(tmp_path: Path) -> None:
+def test_a_new_leader_recalls_what_the_ledger_knows(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as scene:
         scene.enqueue(fire(), memory={"heartbeat": "1700000000"}, requests_until=7)
         until(lambda: scene.rows("SELECT state FROM outbox") == [("sent",)])
@@ -364,7 +364,7 @@ class Slow(Phone):
         return Sent()
 
 
-def test_one_that_answers_late_is_waited_for_longer_and_not_told_over_and_over(tmp_path: Path) -> None:
+def test_one_that_answers_late_is_waited_for_longer_and_not_sent_duplicates(tmp_path: Path) -> None:
     clock = Shifted()
     slow = Slow(clock, answers_after=100.0)
     with opened(tmp_path, slow, clock=clock, timeout=30.0) as scene:
@@ -377,7 +377,7 @@ def test_one_that_answers_late_is_waited_for_longer_and_not_told_over_and_over(t
         until(lambda: slow.allowed[3:] == [30.0])
 
 
-def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> None:
+def test_what_waits_in_the_ledger_and_at_no_worker_is_found(tmp_path: Path) -> None:
     phone, clock = Phone(), Shifted()
     with opened(tmp_path, phone, clock=clock) as scene:
         now = clock.now()
@@ -392,7 +392,7 @@ def test_what_waits_in_the_ledger_and_at_no_desk_is_found(tmp_path: Path) -> Non
         until(lambda: phone.keys == ["a-fire", "b-fire"])
 
 
-def test_without_the_duty_nothing_is_told_or_written(tmp_path: Path) -> None:
+def test_without_leadership_nothing_is_sent_or_written(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone), opened_without(tmp_path, phone) as second:
         second.enqueue(fire())

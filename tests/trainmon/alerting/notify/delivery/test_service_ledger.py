@@ -56,7 +56,7 @@ def fires(phone: Phone) -> list[str]:
     return [key for key in phone.keys if key.endswith("-fire")]
 
 
-def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_told_twice(tmp_path: Path) -> None:
+def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_sent_twice(tmp_path: Path) -> None:
     phone = Phone()
     with opened(tmp_path, phone, factory=Stuck, patience=PATIENCE) as scene:
         scene.enqueue(fire("before"))
@@ -133,7 +133,7 @@ def test_a_ledger_that_another_program_keeps_locked_stops_nothing(tmp_path: Path
     assert fires(phone) == ["a-fire"]
 
 
-def test_a_damaged_ledger_is_told_kept_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_reported_kept_and_stops_nothing(tmp_path: Path) -> None:
     file = tmp_path / "ledger.sqlite"
     damaged = b"no database at all, and long enough to be looked at" * 40
     file.write_bytes(damaged)
@@ -223,7 +223,7 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
         assert phone.keys == ["a-fire"], "no ledger was blamed"
 
 
-def test_ten_thousand_at_once_are_written_and_told(tmp_path: Path) -> None:
+def test_ten_thousand_at_once_are_written_and_sent(tmp_path: Path) -> None:
     phone, mail = Phone(), Phone("mail")
     with opened(tmp_path, phone, mail) as scene:
         notices = [fire(f"a{number}", "phone", "mail") for number in range(10_000)]

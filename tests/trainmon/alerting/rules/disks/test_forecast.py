@@ -54,7 +54,7 @@ def test_what_a_forecast_rests_on_is_reported(basis: Basis, cycles: int, says: s
     assert says in Scene().foretold(forecast(3, basis=basis, cycles=cycles)).only(FORECAST).summary
 
 
-def test_inodes_are_foretold_by_themselves() -> None:
+def test_inodes_are_forecast_by_themselves() -> None:
     scene = Scene().foretold(forecast(3), "inodes_forecast")
     finding = scene.only(FORECAST)
     assert (finding.subject, finding.severity) == ("disk:login1:/fsx inodes", "critical")

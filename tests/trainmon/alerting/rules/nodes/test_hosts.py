@@ -146,7 +146,7 @@ def test_a_node_that_came_up_again_is_reported_once() -> None:
     assert scene.silent(2_000.0).found(REBOOTED) == {}
 
 
-def test_a_reboot_that_slurm_was_asked_for_is_an_information() -> None:
+def test_a_reboot_that_was_requested_from_slurm_is_an_information() -> None:
     scene = Scene().runs().scheduler(slurm("n1", "IDLE", "REBOOT_ISSUED"), slurm("n2"))
     assert only(rebooted(scene).found(REBOOTED)).severity == "info"
 

@@ -140,7 +140,7 @@ def test_a_user_certificate_logs_in(sshd: Sshd, loop: EventLoop, agent: Path, tm
             assert works(dialer.dial(host))
 
 
-def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
+def test_a_passphrase_is_prompted_for_once_for_many_hosts(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     key = keygen(tmp_path / "locked", passphrase="open sesame")
     with sshd.authorized.open("a") as authorized:
         authorized.write(sshd.public(key) + "\n")
@@ -166,7 +166,7 @@ def test_a_passphrase_is_asked_once_for_many_hosts(sshd: Sshd, loop: EventLoop, 
     assert len(declining.asked) == 1
 
 
-def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
+def test_a_key_without_a_passphrase_goes_first_without_a_prompt(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     locked = keygen(tmp_path / "locked", passphrase="x")
     person = Person({})
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
@@ -175,7 +175,9 @@ def test_a_key_without_a_passphrase_goes_first_and_nobody_is_asked(sshd: Sshd, l
     assert person.asked == []
 
 
-def test_a_passphrase_is_not_asked_for_a_key_that_would_not_do(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
+def test_a_passphrase_is_not_prompted_for_where_the_key_would_not_do(
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
+) -> None:
     locked = keygen(tmp_path / "locked", passphrase="x")
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
     config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
@@ -303,7 +305,7 @@ def test_a_declined_question_needs_a_login(sshd: Sshd, loop: EventLoop, tmp_path
     ("method", "what"),
     [("password", "a password"), ("keyboard-interactive", "keyboard-interactive (a password or a second factor)")],
 )
-def test_without_a_person_nothing_is_started_that_asks(
+def test_without_a_person_nothing_that_prompts_is_started(
     method: str, what: str, sshd: Sshd, loop: EventLoop, tmp_path: Path
 ) -> None:
     script = Script((method,), rounds=TWO_ROUNDS)

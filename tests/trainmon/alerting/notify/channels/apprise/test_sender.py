@@ -173,7 +173,7 @@ def test_several_recipients_in_one_address_are_warned_of() -> None:
     )
 
 
-def test_a_pager_that_would_be_told_the_sign_of_life_is_warned_of() -> None:
+def test_a_pager_that_would_get_the_heartbeat_is_warned_of() -> None:
     assert pages("pagerduty://a@b") == "PagerDuty opens an incident for every heartbeat: set heartbeat = false"
     assert pages("slack://a/b/c") is None
 

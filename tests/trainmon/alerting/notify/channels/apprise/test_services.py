@@ -99,7 +99,7 @@ def test_a_picture_that_does_not_get_through_does_not_make_the_message_come_agai
         assert len(receiver.requests) == 3
 
 
-def test_a_pager_that_shows_a_thousand_letters_shows_what_to_do() -> None:
+def test_a_pager_that_shows_a_thousand_characters_shows_what_to_do() -> None:
     long = alert(evidence=tuple(f"Traceback {number} " + "x" * 400 for number in range(10)))
     with WebhookReceiver.start() as receiver:
         service(PAGERDUTY, receiver).send(message(notice(long)), 10)
@@ -109,7 +109,7 @@ def test_a_pager_that_shows_a_thousand_letters_shows_what_to_do() -> None:
     assert "acknowledge: trainmon-tui ack" in summary
 
 
-def test_a_sign_of_life_and_an_end_are_told() -> None:
+def test_a_heartbeat_and_a_resolved_alert_are_sent() -> None:
     with WebhookReceiver.start() as receiver:
         service(PAGERDUTY, receiver).send(message(beat()), 10)
         service(PAGERDUTY, receiver).send(message(over(alert())), 10)
