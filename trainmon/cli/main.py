@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib import import_module
+from itertools import pairwise
+from pathlib import Path
 
 import click
 
@@ -33,6 +37,14 @@ MODULES = {
 """The module of each command, in trainmon.cli. Without a command, the dashboard runs."""
 COMMANDS = tuple(MODULES)
 
+LIKE_COMMANDS = {
+    **{name: name for name in COMMANDS[1:]}, "help": "--help", "demo": "--demo", "version": "--version",
+    "daemon": "--alerts-only", "alerts": "--alerts-only",
+}  # fmt: skip
+"""What a first word may mean that is no host."""
+SIMILARITY = 0.75
+"""Of difflib: `satus` is like status, `bastion` is not like actions."""
+
 TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
 """Options that may stand before a sub-command with a value of their own."""
 
@@ -53,6 +65,8 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line. The exit status is 0 to 4 (see docs/commands.md), 130 or 141."""
     name, rest = route(argv)
     try:
+        if name == DASHBOARD:
+            _refuse_mistyped(argv)
         code = _invoke(name, rest)
         sys.stdout.flush()
     except click.ClickException as error:
@@ -71,15 +85,51 @@ def run(argv: Sequence[str]) -> int:
 def route(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The command of a line, and its arguments. A sub-command wins over a host of the same name, and
     `--` before a name makes it a host: `trainmon-tui -- check`."""
+    index = _first_word(argv)
+    if index is not None and argv[index] in COMMANDS[1:]:
+        return argv[index], [*argv[:index], *argv[index + 1 :]]
+    return DASHBOARD, list(argv)
+
+
+def _first_word(argv: Sequence[str]) -> int | None:
+    """The index of the first word that is no option; None if there is none before `--`."""
     arguments = iter(enumerate(argv))
     for index, argument in arguments:
         if argument in TAKES_A_VALUE:
             next(arguments, None)
-        elif argument in COMMANDS[1:]:
-            return argument, [*argv[:index], *argv[index + 1 :]]
         elif argument == "--" or not argument.startswith("-"):
-            break
-    return DASHBOARD, list(argv)
+            return None if argument == "--" else index
+    return None
+
+
+def _refuse_mistyped(argv: Sequence[str]) -> None:
+    """Refuse a first word that is like a command, unless it is a host of the config or of the ssh config.
+
+    Raises:
+        UsageError: names the command.
+    """
+    index = _first_word(argv)
+    word = "" if index is None or argv[index - 1 : index] == ["--demo"] else argv[index]
+    if not word.replace("-", "").isalpha():  # no command has a digit or a dot
+        return
+    close = difflib.get_close_matches(word.lower(), LIKE_COMMANDS, n=1, cutoff=SIMILARITY)
+    if close and word not in _named_hosts(argv):
+        meant = LIKE_COMMANDS[close[0]]
+        raise click.UsageError(f"did you mean {meant}? (for a host of that name: trainmon-tui -- {word})")
+
+
+def _named_hosts(argv: Sequence[str]) -> Iterator[str]:
+    """The hosts of the ssh config, then those of the config, as the options name the files."""
+    from trainmon.config import load_settings, watched_nodes
+    from trainmon.lib import ConfigError
+    from trainmon.transport.ssh.config import known_hosts_by_name
+
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    values = {option: Path(value) for option, value in pairwise(words) if option in TAKES_A_VALUE}
+    yield from known_hosts_by_name(values.get("--ssh-config", Path.home() / ".ssh" / "config"))
+    with suppress(ConfigError):
+        for cluster in load_settings(values.get("--config"), ())[0].clusters:
+            yield from (*watched_nodes(cluster), *([cluster.login] if cluster.login else ()))
 
 
 def command(name: str) -> click.Command:

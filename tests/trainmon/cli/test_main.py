@@ -144,3 +144,36 @@ def test_ctrl_c_at_a_question_ends_without_a_traceback(tmp_path: Path) -> None:
         assert terminal.wait() == 130
         assert b"Traceback" not in terminal.screen
     assert not Path(output).exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("satus", "status"),
+        ("Status --json", "status"),
+        ("sanpshot", "snapshot"),
+        ("--read-only chekc gpu-001", "check"),
+        ("logformat run.log", "log-format"),
+        ("help", "--help"),
+        ("daemon", "--alerts-only"),
+    ],
+)
+def test_a_mistyped_command_is_not_a_host(line: str, meant: str, tmp_path: Path) -> None:
+    done = trainmon(*line.split(), cwd=tmp_path, HOME=str(tmp_path))
+    word = line.removeprefix("--read-only ").split()[0]
+    expected = f"Error: did you mean {meant}? (for a host of that name: trainmon-tui -- {word})\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+@pytest.mark.parametrize("line", ["-- satus", "bastion", "status1", "gpu-001 satus", "relay.example"])
+def test_a_host_that_is_not_like_a_command_is_not_questioned(line: str, tmp_path: Path) -> None:
+    done = trainmon(*line.split(), cwd=tmp_path, HOME=str(tmp_path))
+    assert "the dashboard needs a terminal" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["", "--config own.toml ", "--config=own.toml ", "--ssh-config hosts "])
+def test_a_host_of_a_config_may_be_like_a_command(option: str, tmp_path: Path) -> None:
+    (tmp_path / ("hosts" if "ssh" in option else "none")).write_text("Host satus\n  HostName 192.0.2.1\n")
+    (tmp_path / ("own.toml" if option else "trainmon.toml")).write_text('[[cluster]]\nname = "a"\nnodes = ["satus"]\n')
+    done = trainmon(*f"{option}satus".split(), cwd=tmp_path, HOME=str(tmp_path))
+    assert "the dashboard needs a terminal" in done.stderr
