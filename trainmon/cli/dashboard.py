@@ -74,12 +74,13 @@ def command(
         raise click.UsageError("--alerts-only and --demo cannot be combined")
     from trainmon.config import load_settings
 
+    records = config is not None or not hosts
     if alerts_only:
         from trainmon.cli.daemon.command import evaluate_once, watch
 
         if once:
-            return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config)
-        return watch(lambda: load_settings(config, hosts), ssh_config)
+            return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config, records=records)
+        return watch(lambda: load_settings(config, hosts), ssh_config, records=records)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; without one, use `trainmon-tui snapshot`")
     if demo is not None:
@@ -89,7 +90,11 @@ def command(
     from trainmon.runtime.monitor import Monitor
 
     settings, _ = load_settings(config, hosts)
-    return show(Monitor(settings, read_only=read_only, prompts=True, program="dashboard", ssh_config=ssh_config))
+    return show(
+        Monitor(
+            settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
+        )
+    )
 
 
 def show(backend: DashboardBackend) -> int:

@@ -36,7 +36,8 @@ MOMENT: Seconds = 1.0
 class Monitor(DashboardBackend):
     """Watches the hosts of the settings. With `prompts`, a person answers the prompts of logins. With `keeps`, actions
     are written to the ledger, and open ones are still verified. With a `program`, people are notified of alerts in its
-    name; without, alerts are evaluated and nobody is notified."""
+    name; without, alerts are evaluated and nobody is notified. The same holds without `records`, and the alerts of the
+    ledger are neither shown nor changed: they belong to other hosts."""
 
     def __init__(
         self,
@@ -46,19 +47,21 @@ class Monitor(DashboardBackend):
         prompts: bool = False,
         keeps: bool = True,
         program: Program | None = None,
+        records: bool = True,
         clock: Clock | None = None,
         ssh_config: Path | None = None,
     ) -> None:
         read_only = read_only or settings.read_only
         clock = clock or SystemClock()
         self._settings = settings
+        self._records = records
         self._starts_late = program == "once"
         """Whether alerts start only when every source was read once: see `evaluate_once`."""
         self._prompts = Prompts(self._forward)
         ask = self._prompts.ask if prompts else None
         ledger = ledger_of(settings, self._forward) if keeps else None
         self.alert_service: AlertService | None = None
-        if program is not None and ledger is not None:
+        if program is not None and ledger is not None and records:
             self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
         alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
         engine = Engine(clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting)
@@ -96,7 +99,7 @@ class Monitor(DashboardBackend):
             self.engine.subscribe(self.alert_service.observe)
             if not self._starts_late:
                 self.alert_service.start()
-        else:
+        elif self._records:
             recall(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()

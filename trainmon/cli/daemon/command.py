@@ -11,10 +11,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from trainmon import __version__
-from trainmon.cli.snapshot.command import first_full_state, requested_sources
+from trainmon.cli.snapshot.command import first_full_state, next_evaluation, requested_sources
 from trainmon.config import Settings
 from trainmon.engine.snapshot import exit_status
 from trainmon.lib import ConfigError, Instant, Seconds, counted
@@ -47,7 +48,7 @@ EVALUATIONS = 2
 Choose = Callable[[], tuple[Settings, Path | None]]
 
 
-def watch(choose: Choose, ssh_config: Path | None) -> int:
+def watch(choose: Choose, ssh_config: Path | None, *, records: bool) -> int:
     """Run the daemon until a signal ends it.
 
     Raises:
@@ -56,7 +57,9 @@ def watch(choose: Choose, ssh_config: Path | None) -> int:
     settings, file = choose()
     log_to_stderr()
     forget_agent()
-    return Daemon(settings, file, choose, ssh_config).run()
+    return Daemon(
+        settings, file, choose, partial(Monitor, program="alerts-only", records=records, ssh_config=ssh_config)
+    ).run()
 
 
 def forget_agent() -> None:
@@ -84,18 +87,20 @@ def status_line(state: State) -> str:
 class Daemon:
     """The monitor, the signals, and the log lines about both."""
 
-    def __init__(self, settings: Settings, file: Path | None, choose: Choose, ssh_config: Path | None) -> None:
+    def __init__(
+        self, settings: Settings, file: Path | None, choose: Choose, monitor: Callable[[Settings], Monitor]
+    ) -> None:
         self._settings = settings
         self._file = file
         self._choose = choose
-        self._ssh_config = ssh_config
+        self._make_monitor = monitor
         self._watchdog = Watchdog()
         self._signals: queue.SimpleQueue[int] = queue.SimpleQueue()
         self._before = State()
         self._is_ready = False
         self._refused: str | None = None
         """Why the config on the disk is not the one that runs."""
-        self._monitor = Monitor(settings, program="alerts-only", ssh_config=ssh_config)
+        self._monitor = monitor(settings)
 
     def run(self) -> int:
         for number in (signal.SIGTERM, signal.SIGINT, RELOAD, HANDOVER):
@@ -143,9 +148,8 @@ class Daemon:
         self._watchdog.reloading(time.monotonic())
         try:
             settings, file = self._choose()
-            ssh_config = self._ssh_config
             is_kept = self._monitor.reload(settings)
-            monitor = None if is_kept else Monitor(settings, program="alerts-only", ssh_config=ssh_config)
+            monitor = None if is_kept else self._make_monitor(settings)
         except ConfigError as error:
             self._refuse(error.problems)
         except Exception as error:  # such as a working directory that is gone: the watch goes on
@@ -187,11 +191,11 @@ class Daemon:
 # ---- --once ----------------------------------------------------------------------------------------------------------
 
 
-def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None) -> int:
+def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | None, *, records: bool) -> int:
     """Read everything, evaluate the rules with the ledger, notify. The exit status is that of `snapshot`."""
     log_to_stderr(logging.WARNING)
     forget_agent()
-    monitor = Monitor(settings, program="once", ssh_config=ssh_config)
+    monitor = Monitor(settings, program="once", records=records, ssh_config=ssh_config)
     before = monitor.engine.state
     monitor.start()
     try:
@@ -201,6 +205,8 @@ def evaluate_once(settings: Settings, hosts: Sequence[str], ssh_config: Path | N
             monitor.alert_service.start()
             state = evaluated(monitor, EVALUATION_TIMEOUT)
             monitor.alert_service.ping_once(state)
+        else:
+            state = next_evaluation(monitor)
         for line in changes(before, state):
             log_event(line.event, line.level, **line.fields)
     finally:
