@@ -177,4 +177,4 @@ def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_fa
     (tmp_path / "enough").touch()
     message = until_told(ntfy, "CODE RED", "run-stalled", "diary")
     assert "has not grown" in message.message
-    assert "no step has come" not in message.message
+    assert "no step for" not in message.message

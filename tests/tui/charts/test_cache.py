@@ -153,6 +153,8 @@ def test_a_copy_that_is_not_shown_any_more_is_forgotten() -> None:
     store.log([1.0])
     copies.update(PATH, KEY)
 
+    assert len(copies.known(PATH, KEY)) == 1
+
     copies.keep(("another/run/id",), (KEY,))
 
     assert not len(copies.known(PATH, KEY))

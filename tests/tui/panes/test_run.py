@@ -240,4 +240,5 @@ def test_nothing_that_strangers_wrote_reaches_the_terminal_as_it_is() -> None:
     bad = "\x1b[31mred\x07 \x9b2J"
     found = saved(problem=bad, note=bad, error=bad, host=bad, resumes=bad)
 
+    assert any("red" in line for line in found)
     assert all(line.isprintable() for line in found)

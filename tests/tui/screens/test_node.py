@@ -147,7 +147,8 @@ def test_a_command_cannot_break_the_screen_nor_show_its_secrets() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=(evil,)),))
     line = next(text for text in told(made) if " 1  eve" in text)
     assert line.isprintable()
-    assert "sk-ant-secret-value" not in line
+    assert "--api-key=*** " in line
+    assert "sk-ant" not in line
     assert "[red]x" in line
 
 

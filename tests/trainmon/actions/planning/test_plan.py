@@ -233,7 +233,9 @@ def test_the_menu_of_a_node_and_of_a_job() -> None:
 
 def test_read_only_greys_all() -> None:
     for kind, subject in (("run", "llm"), ("job", "prod/88_3"), ("node", "n1")):
-        assert all(offer.refusal is not None for offer in offers(kind, subject, read_only=True).values())
+        offered = offers(kind, subject, read_only=True)
+        assert offered
+        assert all(offer.refusal is not None for offer in offered.values())
 
 
 def test_while_slurm_is_silent_the_menu_keeps_the_switches() -> None:

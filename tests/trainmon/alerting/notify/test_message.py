@@ -139,6 +139,8 @@ def test_alerts_that_a_notice_only_counts_are_counted() -> None:
 
 def test_what_is_about_to_be_sent_does_not_count_as_sent_before() -> None:
     waiting = Delivery(channel="phone", kind="fire", state="waiting", at=NOW)
+    sent = msgspec.structs.replace(waiting, state="sent")
+    assert "sent before: phone" in message(notice(alert(delivery=(sent,)))).body
     assert "sent before" not in message(notice(alert(delivery=(waiting,)))).body
 
 
@@ -153,7 +155,7 @@ def test_secrets_and_control_characters_of_logs_do_not_leave() -> None:
     told = message(notice(nasty, reason="x\x07y"))
     said = told.title + told.body
     assert not [word for word in ("hunter2", "hf_abc", "0123456789abcdef", "\x1b", "\x00", "\x07") if word in said]
-    assert "\nCODE GREEN" not in told.body
+    assert "died with --api-key *** CODE GREEN" in told.body
 
 
 def test_evidence_of_a_megabyte_is_cut() -> None:

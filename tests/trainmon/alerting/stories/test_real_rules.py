@@ -66,6 +66,7 @@ class Cluster(Story):
 def test_a_calm_hour_of_a_calm_cluster_says_nothing() -> None:
     with Cluster(4) as story:
         story.talk(3_600)
+        assert len(story.state.nodes) == 4
         assert not [alert for alert in story.state.alerts.values() if alert.severity != "info"]
 
 

@@ -133,7 +133,8 @@ def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silen
         assert story.new() == []
         notice = story.live(9_000 + 900 + 75).expect("fire", "run:llm")
         assert notice.severity == "critical"
-        assert "no step has come" not in notice.alerts[0].summary
+        assert "has not grown for 16m" in notice.alerts[0].summary
+        assert "no step for" not in notice.alerts[0].summary
         story.trains, story.use, story.power = True, 98, 650.0
         story.live(10_200).expect("resolve", "run:llm")
 

@@ -157,9 +157,7 @@ def test_process_names_carry_no_secret_and_no_control_sequence() -> None:
     command = "python train.py --wandb-api-key=0123456789abcdef0123456789abcdef01234567 \x1b]0;evil\x07"
     facts = GpuFacts(0, processes=(Process(7, "ann", 100, command),))
     shown = folded(said(GpuFactsAll(1, 1000.0, (facts,)))).nodes["n1"].gpus[0].processes[0].command
-    assert shown is not None
-    assert "0123456789abcdef" not in shown
-    assert "\x1b" not in shown
+    assert shown == "python train.py --wandb-api-key=*** "
 
 
 def test_a_disk_keeps_back_what_is_not_usable() -> None:

@@ -137,6 +137,7 @@ def test_very_many_are_truncated_and_counted() -> None:
 def test_no_token_and_no_secret_is_in_it(receiver: WebhookReceiver) -> None:
     hook(receiver).send(message(notice(alert(evidence=("--api-key hunter2hunter2",)))), 10)
     said = receiver.taken[0].body.decode()
+    assert "--api-key ***" in said
     assert TOKEN not in said
     assert "hunter2" not in said
 

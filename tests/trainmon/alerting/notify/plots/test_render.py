@@ -187,6 +187,7 @@ def test_what_is_remembered_of_a_log_is_bounded_and_reaches_back_to_the_start() 
 def test_a_run_that_is_gone_is_forgotten() -> None:
     pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state())
+    assert pictures._tracks
     pictures.observe(State())
     assert not pictures._tracks
 

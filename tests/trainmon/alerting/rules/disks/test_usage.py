@@ -120,7 +120,9 @@ def test_one_host_that_goes_does_not_hide_a_shared_one() -> None:
 def test_the_root_of_a_node_does_not_hold_checkpoints_of_another_mount() -> None:
     scene = Scene().saves(saved(bytes_=10**9))
     scene.tell("login1", sample(), sample("/", total_bytes=TB, free_bytes=8 * 10**10))
-    assert "checkpoint" not in scene.only(FULL).summary
+    finding = scene.only(FULL)
+    assert finding.subject == "disk:login1:/"
+    assert "checkpoint" not in finding.summary
 
 
 def test_a_disk_that_cannot_be_seen_is_not_well() -> None:

@@ -146,5 +146,4 @@ def test_classes_may_be_set_otherwise() -> None:
 
 def test_text_from_a_node_is_made_harmless() -> None:
     finding = only(told(79, "fell \x1b[31moff the bus token=abcdefghijklmnop1234").found(RULE))
-    assert "\x1b" not in finding.evidence[0]
-    assert "abcdefghijklmnop1234" not in finding.evidence[0]
+    assert "fell off the bus token=***" in finding.evidence[0]
