@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -77,19 +76,20 @@ class GpuRule(Rule, frozen=True, kw_only=True):
         return why_gpu_unknown(state, alert, now, *self.needs)
 
 
-def answering_nodes(state: State) -> Iterator[Node]:
+def answering_nodes(state: State) -> list[Node]:
     """The nodes that answer now."""
-    return (node for name, node in state.nodes.items() if is_answering(state.sources.get(f"node:{name}")))
+    sources = state.sources
+    return [node for name, node in state.nodes.items() if is_answering(sources.get(f"node:{name}"))]
 
 
-def nodes_with_gpu_samples(state: State, now: Instant) -> Iterator[Node]:
+def nodes_with_gpu_samples(state: State, now: Instant) -> list[Node]:
     """The nodes with current GPU samples."""
-    return (node for node in answering_nodes(state) if node.gpus and is_fresh(node.gpus_at, state, node.name, now))
+    return [node for node in answering_nodes(state) if node.gpus and is_fresh(node.gpus_at, state, node.name, now)]
 
 
-def sampled_gpus(state: State, now: Instant) -> Iterator[tuple[Node, Gpu]]:
+def sampled_gpus(state: State, now: Instant) -> list[tuple[Node, Gpu]]:
     """The GPUs with current samples, each with its node."""
-    return ((node, gpu) for node in nodes_with_gpu_samples(state, now) for gpu in node.gpus)
+    return [(node, gpu) for node in nodes_with_gpu_samples(state, now) for gpu in node.gpus]
 
 
 def is_fresh(at: Instant | None, state: State, node: str, now: Instant) -> bool:

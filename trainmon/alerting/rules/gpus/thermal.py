@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, gpu_finding, lasted, sampled_gpus
@@ -91,8 +90,11 @@ class GpuHot(GpuRule, frozen=True, kw_only=True):
         """Since when its margin is at most `most`; None if it is larger, or in only one reading of a cool GPU."""
         if gpu.temperature_margin_c is None or gpu.temperature_margin_c > most:
             return None
-        readings = reversed(past.margins.get(gpu.index, ()))
-        low = [at for at, _ in takewhile(lambda reading: reading[1] <= most, readings)]
+        low: list[Instant] = []
+        for at, margin in reversed(past.margins.get(gpu.index, ())):
+            if margin > most:
+                break
+            low.append(at)
         if "hw_thermal" in gpu.throttle or "sw_thermal" in gpu.throttle:
             slowed = (past.slowed.get((gpu.index, reason)) for reason in ("hw_thermal", "sw_thermal"))
             return min([*low, *(at for at in slowed if at is not None)], default=None)
