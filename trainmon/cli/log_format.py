@@ -101,7 +101,7 @@ def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: floa
 
 
 def _as_text(name: str, read: LogReport, count: int) -> list[str]:
-    from trainmon.analysis.log_formats import config_block, summary
+    from trainmon.analysis.log_formats import EXAMPLE, config_block, suggested, summary
 
     shown = read.lines[-count:]
     marks = [_values(one.found) for one in shown]
@@ -112,8 +112,11 @@ def _as_text(name: str, read: LogReport, count: int) -> list[str]:
         return [*rows, "", "The same format, for the config:", "", config_block(name, read.template)]
     if read.steps:
         return rows
+    if (guess := suggested(one.text for one in read.lines)) is not None:
+        return [*rows, "", "No step was read. If the growing number is the step, copy this into the config:", "",
+                config_block(name, guess)]  # fmt: skip
     return [*rows, "", "No step was read. Copy a step line into the config and replace its numbers with names:", "",
-            config_block(name, "iter {step}: loss {loss}, time {step_time_ms}ms")]  # fmt: skip
+            config_block(name, EXAMPLE)]  # fmt: skip
 
 
 def _values(found: StepLine | None) -> str:

@@ -58,6 +58,19 @@ def test_a_log_without_a_step_says_so_and_how_to_write_a_format(
     assert "replace its numbers with names" in printed
 
 
+def test_a_log_without_a_known_step_comes_with_a_format_that_may_read_it(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "x.log"
+    log.write_text("".join(f"10:00:{n} [rank0] {n} done, nll 2.{99 - n}\n" for n in range(10, 20)))
+    code, printed, _ = log_format(capsys, log, "--config", config)
+    assert code == 1
+    assert "No step was read. If the growing number is the step, copy this into the config:" in printed
+    config.write_text(printed[printed.index("[[log_format]]") :])
+    code, printed, _ = log_format(capsys, log, "--config", config, "--json")
+    assert (code, json.loads(printed)["progress"]["step"], json.loads(printed)["steps"]) == (0, 19, 10)
+
+
 def test_a_name_that_is_neither_a_file_nor_a_run_is_a_mistake(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, printed, error = log_format(capsys, "nope", "--config", config)
     assert (code, printed) == (2, "")

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from trainmon.analysis.log_formats.cells import cells, cells_by, cells_read, named, steps_by, suggested, template_by
 from trainmon.analysis.log_formats.custom import NAMES, custom_format, named_regex
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
 from trainmon.analysis.log_formats.progress import advance, before_the_end
 from trainmon.analysis.log_formats.read import LEARNED, read_line
-from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, keep, parse_line
-from trainmon.analysis.log_formats.report import LogReport, ReadLine, config_block, report, summary
+from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, keep, parse_line, plain
+from trainmon.analysis.log_formats.report import EXAMPLE, LogReport, ReadLine, config_block, report, summary
+from trainmon.analysis.log_formats.template import Cell
 
 __all__ = [
     "BARS",
+    "EXAMPLE",
     "FORMATS",
     "KEEP",
     "LEARNED",
     "NAMES",
+    "Cell",
     "Format",
     "LogReport",
     "ReadLine",
     "StepLine",
     "advance",
     "before_the_end",
+    "cells",
+    "cells_by",
+    "cells_read",
     "config_block",
     "custom_format",
     "keep",
+    "named",
     "named_regex",
     "parse_line",
+    "plain",
     "read_line",
     "report",
+    "steps_by",
     "stripped",
+    "suggested",
     "summary",
+    "template_by",
 ]

@@ -13,6 +13,9 @@ from trainmon.analysis.log_formats.registry import plain
 from trainmon.analysis.log_formats.template import template
 from trainmon.model import LogShape, Progress
 
+EXAMPLE = "iter {step}: loss {loss}, time {step_time_ms}ms"
+"""A template to start from."""
+
 
 class ReadLine(NamedTuple):
     """One line, and what was read in it."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from trainmon.analysis.log_formats.learned import names
 from trainmon.analysis.log_formats.learned.line import Line, read
-from trainmon.analysis.log_formats.learned.numbers import DIVIDER, numbers
+from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, numbers
 
 FIELD = re.compile(r"\{(\w{0,40})\}")
 VALUE = r"[-+]?(?:\d[\d,._]{0,24}(?:[eE][-+]?\d{1,3})?[KMBGTk]?|[nN]a[nN]|[iI]nf\w{0,5})"
@@ -16,30 +18,43 @@ ANYTHING = r"\S{1,80}?"
 VARYING = re.compile(r"[\w.:]*\d[\w.:%+-]*|[█▏▎▍▌▋▊▉━╸╺]+|[{}]")
 """What differs from line to line besides the numbers that are read."""
 UNIT = re.compile(r"[a-zA-Z]{1,4}(?:/[a-z]{1,4})?(?![\w/])")
+TOTALS = {"step": "target_step", "batch": "batches", "epoch": "epochs"}
 OPENING = " :=\t'\"[(<>"
+
+
+class Cell(NamedTuple):
+    """A number of a line, and the field that it is; an empty field for a number of no interest."""
+
+    start: int
+    end: int
+    field: str = ""
 
 
 def template(example: str) -> str | None:
     """The template of a step line: its numbers by their names, others as `{}`. None where no step is found."""
     line = read(example)
-    if line is None or not line.counts:
-        return None
-    named = list(_named(example, line))
-    fields = {name for _, _, name in named}
+    return None if line is None or not line.counts else template_of(example, cells_of(example, values(line)))
+
+
+def template_of(example: str, cells: Sequence[Cell]) -> str | None:
+    """The template that reads these cells of a line. None where none of them is the step."""
+    fields = {cell.field for cell in cells if cell.field}
     if "step" not in fields and not fields >= {"epoch", "batch", "batches"}:
         return None
-    while named and not named[-1][2]:
+    named = list(cells)
+    while not named[-1].field:
         del named[-1]
-    label = example[: next(start for start, _, name in named if name)].rstrip(OPENING)
+    label = example[: next(cell.start for cell in named if cell.field)].rstrip(OPENING)
     at = len(label) - len(DIVIDER.split(label)[-1].lstrip())  # what stands before the first name differs: times, ranks
     parts: list[str] = []
-    for start, end, name in named:
+    for start, end, field in named:
         if start >= at:
-            parts += [VARYING.sub("{}", example[at:start]), f"{{{name}}}"]
+            parts += [VARYING.sub("{}", example[at:start]), f"{{{field}}}"]
             at = end
     unit = UNIT.match(example, at)
     parts.append("" if unit is None else unit[0])
-    return re.sub(r"\s+", " ", "".join(parts)).removeprefix("{} ").lstrip()
+    text = re.sub(r"\s+", " ", "".join(parts))
+    return re.sub(r"^\{\}[^\w{}]*\s", "", text).lstrip()
 
 
 def expression(template: str) -> str:
@@ -56,28 +71,49 @@ def _literal(text: str) -> str:
     return r"\s{0,120}".join(re.escape(part) for part in re.split(r"\s+", text))
 
 
-def _named(example: str, line: Line) -> Iterator[tuple[int, int, str]]:
-    """Where each number is, and the field that it is; empty for a number of no interest."""
-    wanted: dict[str, float | None] = {
-        "step": line.step,
-        "batch": line.batch,
-        "loss": line.loss,
-        **dict(line.metrics),
-        "epoch": line.epoch if line.batch is not None else None,
-    }
-    totals = {"step": "target_step", "batch": "batches", "epoch": "epochs"}
+def values(line: Line) -> dict[str, float]:
+    """What a learned line says, by field."""
+    epoch = line.epoch if line.batch is not None else None
+    fields = {"step": line.step, "batch": line.batch, "loss": line.loss, **dict(line.metrics), "epoch": epoch}
+    return {field: value for field, value in fields.items() if value is not None}
+
+
+def cells_of(example: str, values: Mapping[str, float]) -> list[Cell]:
+    """Where each number of a line is, and the field that has its value; of equal numbers, the one with its name."""
+    found = [one for one in numbers(example) if not example.startswith("%", _end(one))]
+    fields: dict[int, str] = {}
+    for field, value in values.items():
+        scales = {field: 1, "step_time_ms": 1000} if field == "step_time_s" else {field: 1}
+        same = [
+            (one, name)
+            for name, scale in scales.items()
+            for one in found
+            if one.start not in fields and _is_same(one.value / scale, value)
+        ]
+        if same:
+            one, name = max(same, key=lambda pair: _has_name(pair[0], field))
+            fields[one.start] = name
+    cells: list[Cell] = []
     for one in numbers(example):
-        end = one.start + len(one.text) + len(one.scale)
-        is_share = example.startswith("%", end)
-        name = "" if is_share else next((name for name, value in wanted.items() if _is_same(one.value, value)), "")
-        if not name and _is_same(one.value / 1000, wanted.get("step_time_s")):
-            wanted["step_time_s"], name = None, "step_time_ms"
-        wanted[name] = None
-        yield one.start, end, name
+        cells.append(Cell(one.start, _end(one), fields.get(one.start, "")))
         if one.total is not None:
-            at = example.index(one.total, end)
-            yield at, at + len(one.total), totals.get(name, "")
+            at = example.index(one.total, _end(one))
+            cells.append(Cell(at, at + len(one.total), TOTALS.get(cells[-1].field, "")))
+    return cells
 
 
-def _is_same(value: float, other: float | None) -> bool:
-    return other is not None and (math.isclose(value, other, rel_tol=1e-9) or (math.isnan(value) and math.isnan(other)))
+def _end(number: Number) -> int:
+    return number.start + len(number.text) + len(number.scale)
+
+
+def _has_name(number: Number, field: str) -> bool:
+    name = number.name
+    if field in ("step", "batch"):
+        return names.counter(name) is not None
+    if field in ("epoch", "loss"):
+        return names.is_epoch(name) if field == "epoch" else names.loss(name) is not None
+    return names.metric(name) == field or (names.speed(name, number.unit) or ("",))[0] == field
+
+
+def _is_same(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=1e-9) or (math.isnan(value) and math.isnan(other))

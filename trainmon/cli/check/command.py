@@ -114,7 +114,8 @@ def print_fix(fix: str) -> None:
     from trainmon.cli.terminal import plain
     from trainmon.lib import clean
 
-    click.echo(plain(f"    → {clean(fix)}"), color=_colour())
+    for number, line in enumerate(fix.splitlines()):
+        click.echo(plain(f"    {' ' if number else '→'} {clean(line)}"), color=_colour())
 
 
 def progress(done: int, hosts: Sequence[str]) -> None:

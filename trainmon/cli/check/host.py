@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.quota.command import QuotaQuery, run_query
+from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.probe import ProbeOutput, run_probe
 from trainmon.cli.check.rows import FileTest, Row, check_files
 from trainmon.cli.check.slurm import SlurmCheck, check_slurm
@@ -46,6 +47,7 @@ class HostCheck(NamedTuple):
     python: str
     spec: Spec | None
     """None: only Slurm is checked there."""
+    logs: LogChecks
     files: tuple[FileTest, ...] = ()
     slurm: SlurmCheck | None = None
     ssh_config: Path | None = None
@@ -162,7 +164,7 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
         text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
         yield Row("note", host, "clock", text)
     yield from _gpus(host, output)
-    yield from _files(host, spec, output)
+    yield from _files(check, spec, output)
 
 
 def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
@@ -183,8 +185,9 @@ def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
         yield Row("ok", host, "GPUs", f"{count} × {name}")
 
 
-def _files(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     """Disks, logs and switches, as the probe reports them."""
+    host = check.host
     for path in spec.disks:
         disk = output.disks.get(path)
         if disk is None or disk.state == "hung":
@@ -210,6 +213,7 @@ def _files(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("bad", host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config")
         else:
             yield Row("ok", host, log.pattern, f"followed: {chunk.path}")
+            yield check.logs.check(host, log.id, chunk)
     for path in spec.switches:
         switch = output.switches.get(path)
         if switch is None or switch.error or switch.exists is None:

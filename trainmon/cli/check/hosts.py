@@ -18,10 +18,11 @@ from collectors.discovery import watch_plan
 from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
 from trainmon.cli.check.host import HostCheck, check_host
+from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.rows import FileTest, Row, files_of
 from trainmon.cli.check.slurm import SlurmCheck
 from trainmon.cli.terminal import ask_on_terminal
-from trainmon.config import ClusterSettings, Settings, run_specs
+from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.lib import Seconds
 from trainmon.model import Spec
 from trainmon.transport.event_loop import EventLoop
@@ -41,8 +42,9 @@ Task = tuple[HostCheck, Callable[[], Shell], bool]
 def check_hosts(
     settings: Settings, *, is_person_there: bool, progress: Progress, ssh_config: Path | None = None
 ) -> Iterator[list[Row]]:
-    """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on."""
-    loop = EventLoop()
+    """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
+    those of the log formats of the config."""
+    loop, logs = EventLoop(), LogChecks(log_formats(settings), {})
     loop.start()
     opened: list[Connections] = []
     try:
@@ -50,7 +52,7 @@ def check_hosts(
             connections = Connections(loop, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
             opened.append(connections)
             slurm = _slurm_check(settings, cluster)
-            check = ClusterCheck(settings, cluster, connections, loop, ssh_config)
+            check = ClusterCheck(settings, cluster, connections, loop, ssh_config, logs)
             rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
             if cluster.nodes is None and slurm is not None and slurm.nodes:
@@ -60,6 +62,7 @@ def check_hosts(
         for connections in opened:
             connections.close()
         loop.stop()
+    yield from filter(None, [[*logs.check_formats()]])
 
 
 class ClusterCheck(NamedTuple):
@@ -70,6 +73,7 @@ class ClusterCheck(NamedTuple):
     connections: Connections
     loop: EventLoop
     ssh_config: Path | None
+    logs: LogChecks
 
     def tasks(self, slurm: SlurmCheck | None) -> Iterator[Task]:
         """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
@@ -96,7 +100,7 @@ class ClusterCheck(NamedTuple):
         python = sys.executable if is_here else self.cluster.python
         disks = [disk for disk in self.settings.disks if spec and disk.path in spec.disks]
         quotas = tuple(query for disk in disks if (query := quota_query(disk, self.cluster)) is not None)
-        check = HostCheck(host, self.cluster.name, python, spec, files, slurm, self.ssh_config, quotas)
+        check = HostCheck(host, self.cluster.name, python, spec, self.logs, files, slurm, self.ssh_config, quotas)
         connect = partial(LocalShell, self.loop, host=host) if is_here else partial(self.connections.dial, host)
         return check, connect, is_here
 

@@ -24,6 +24,11 @@ def test_a_template_has_names_in_place_of_numbers_and_nothing_that_differs_from_
     assert template(line) == expected
 
 
+def test_of_equal_numbers_the_one_with_the_name_is_taken() -> None:
+    assert template("epoch 1 | step 1 | loss 1.0") == "step {step} | loss {loss}"
+    assert template("10:00:01 [rank 3] >> step 3 loss 3") == "step {step} loss {loss}"
+
+
 def test_prose_has_no_template() -> None:
     assert template("resuming from the checkpoint of yesterday") is None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,15 @@ from tests.lab.sshd import Sshd, keygen
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.check.hosts import check_hosts
 from trainmon.cli.check.rows import Row
-from trainmon.config import ClusterSettings, ConnectSettings, DiskSettings, QuotaSettings, RunSettings, Settings
+from trainmon.config import (
+    ClusterSettings,
+    ConnectSettings,
+    DiskSettings,
+    LogFormatSettings,
+    QuotaSettings,
+    RunSettings,
+    Settings,
+)
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 
@@ -115,6 +124,52 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
 
 
+# ---- what is read in the logs ---------------------------------------------------------------------------------------
+
+KNOWN = "".join(f"iter {n}: loss 3.{99 - n}, time 31{n}.5ms\n" for n in range(10, 40))
+NAMELESS = "".join(f"10:00:{n} >> {n}0 done, nll 2.{99 - n}\n" for n in range(10, 40))
+
+
+def logs(tmp_path: Path, texts: dict[str, str], *formats: LogFormatSettings) -> dict[str, Row]:
+    """The rows about logs and formats, on this machine."""
+    for name, text in texts.items():
+        (tmp_path / f"{name}.out").write_text(text)
+    runs = tuple(RunSettings(name=name, log=f"{tmp_path}/{name}.out") for name in texts)
+    found = [row for rows in look(Settings(runs=runs, log_formats=formats)) for row in rows]
+    return {row.what: row for row in found if row.what.startswith("log of ") or row.subject == "log_format"}
+
+
+def test_the_last_step_of_a_log_is_reported_with_its_format(tmp_path: Path) -> None:
+    mine = LogFormatSettings(name="mine", template="{step} done, nll {loss}")
+    rows = logs(tmp_path, {"known": KNOWN, "own": NAMELESS, "new": ""}, mine)
+    learned = 'learned: "iter {step}: loss {loss}, time {step_time_ms}ms"'
+    assert rows["log of known"][0::3] == ("ok", f"step 39, format {learned}")
+    assert rows["log of own"][0::3] == ("ok", "step 390, format mine")
+    assert rows["log of new"][0::3] == ("note", "empty so far: its format is not known yet")
+    assert rows["mine"][0::3] == ("ok", "matches lines of own")
+
+
+def test_a_log_without_a_step_comes_with_a_block_that_reads_it(tmp_path: Path) -> None:
+    row = logs(tmp_path, {"own": NAMELESS})["log of own"]
+    assert row[0::3] == ("bad", "no step in its last 30 lines")
+    assert row.fix.startswith("if training has begun, add this to the config; `trainmon-tui log-format own` shows")
+    block = tomllib.loads(row.fix.partition("\n")[2])["log_format"][0]
+    assert block == {"name": "own", "template": "{step} done, nll {loss}"}
+    assert logs(tmp_path, {"own": NAMELESS}, LogFormatSettings(**block))["log of own"].mark == "ok"
+    starting = logs(tmp_path, {"own": "importing torch\n"})["log of own"]
+    assert starting.text == "no step in its last 1 line"
+    assert "with a step line of the log as its template" in starting.fix
+
+
+def test_a_log_format_that_matches_nothing_comes_with_one_that_does(tmp_path: Path) -> None:
+    old = LogFormatSettings(name="old", template="it {step}: l {loss}")
+    row = logs(tmp_path, {"known": KNOWN, "own": NAMELESS}, old)["old"]
+    assert row[0::3] == ("bad", "matches no line of 2 logs")
+    assert row.fix.splitlines()[0] == "remove it or correct it; for the log of own:"
+    assert 'template = "{step} done, nll {loss}"' in row.fix
+    assert logs(tmp_path, {"new": ""}, old)["old"][0::3] == ("note", "not tested: no log has lines to read")
+
+
 # ---- the answer on the terminal -------------------------------------------------------------------------------------
 
 
@@ -125,6 +180,19 @@ def test_all_mistakes_of_a_config_are_listed(tmp_path: Path) -> None:
     first, second = done.stdout.splitlines()
     assert first == '✗ config       c.toml: unknown setting "readonly"; did you mean "read_only"?'
     assert second == '✗ config       c.toml: [[run]] #1 (a): unknown setting "logg"; did you mean "log"?'
+
+
+def test_a_block_for_the_config_stands_below_its_row(tmp_path: Path) -> None:
+    (tmp_path / "own.out").write_text(NAMELESS)
+    (tmp_path / "c.toml").write_text(f'[[run]]\nname = "own"\nlog = "{tmp_path}/own.out"\n')
+    done = trainmon("check", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
+    assert done.returncode == 3
+    at = done.stdout.index("    → if training has begun")
+    assert done.stdout[at:].splitlines()[1:4] == [
+        "      [[log_format]]",
+        '      name = "own"',
+        '      template = "{step} done, nll {loss}"',
+    ]
 
 
 def test_a_missing_config_says_what_writes_one(tmp_path: Path) -> None:
