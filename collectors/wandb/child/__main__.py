@@ -102,6 +102,7 @@ class SdkServer:
         self._queue: queue.SimpleQueue[AnyRequest] = queue.SimpleQueue()
         self._pending: PendingRequest | None = None
         self._lock = threading.Lock()
+        self._ending = threading.RLock()
         self._core_pid: int | None = None
         self._sdk: Sdk | None = None
 
@@ -195,7 +196,11 @@ class SdkServer:
         self.end(0)
 
     def end(self, status: int) -> NoReturn:
-        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK."""
+        """Kill wandb-core and remove the directory. Python's normal exit would wait for the SDK.
+
+        The first thread that ends the child decides the status: the other one may fail because the directory is gone.
+        """
+        self._ending.acquire()
         if self._core_pid is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._core_pid, signal.SIGKILL)
