@@ -224,19 +224,19 @@ class Dashboard(App[None], inherit_bindings=False):
         return self.is_running and self.post_message(ChannelNotification(title, text, severity, new))
 
     def on_channel_notification(self, event: ChannelNotification) -> None:
-        if self.alert_actions.is_news(event.new):
+        if self.alert_actions.should_show(event.new):
             self.notify(event.text, title=event.title, severity=event.level, timeout=20.0, markup=False)
             if event.level == "error":
                 self.bell()
 
     # ---- navigation ----
 
-    def place_of(self, screen: Screen[Any]) -> str:
+    def context_of(self, screen: Screen[Any]) -> str:
         """The name of this screen in the key table."""
-        return screen.foot.place if isinstance(screen, StateScreen) else getattr(screen, "PLACE", "help")
+        return screen.foot.context if isinstance(screen, StateScreen) else getattr(screen, "CONTEXT", "help")
 
     def action_palette(self) -> None:
-        offered = commands(self.place_of(self.screen), self.shown, self.theme_names())
+        offered = commands(self.context_of(self.screen), self.shown, self.theme_names())
         self.push_screen(CommandPalette(offered), self.run_command)
 
     def run_command(self, command: Command | None) -> None:
@@ -293,7 +293,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self.notify("polling all sources", timeout=2, markup=False)
 
     def action_help(self) -> None:
-        self.push_screen(Help(self.place_of(self.screen)))
+        self.push_screen(Help(self.context_of(self.screen)))
 
     def action_how_to_quit(self) -> None:
         self.notify("q quits. Training continues.", timeout=3, markup=False)

@@ -28,7 +28,7 @@ class Backend(Protocol):
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """Answer a Prompt by its id; None declines it."""
 
-    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Make the Plan of an action within 10 s, and call reply with it on another thread. Nothing is done yet. What
         prevents the action becomes a Refusal in the Plan."""
 

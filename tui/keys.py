@@ -134,7 +134,7 @@ KEYS: tuple[Key, ...] = (
 _ROWS = ("app", "main", "back", "pane", "rows", "list", "moves", "alerts")
 _READ = ("app", "back", "pane", "moves", "alerts")
 
-PLACES: dict[str, tuple[str, ...]] = {
+CONTEXTS: dict[str, tuple[str, ...]] = {
     "runs": (*_ROWS, "runs", "marks", "act-any", "act"),
     "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
     "disk": (*_ROWS, "disk"),
@@ -204,7 +204,7 @@ def _apart(names: str) -> list[str]:
 
 def active_keys(place: str) -> tuple[Key, ...]:
     """The keys that do something in a place. Enter only counts where a row can be opened."""
-    keys = (key for key in KEYS if key.scope in PLACES[place])
+    keys = (key for key in KEYS if key.scope in CONTEXTS[place])
     return tuple(key for key in keys if key.id != "lines.choose" or place in OPENS)
 
 
@@ -220,14 +220,14 @@ def footer(place: str) -> tuple[Key, ...]:
 
 def footer_acts(place: str) -> tuple[Key, ...]:
     """The keys that act, for the footer of a place. They follow a bar, so that nobody takes them for views."""
-    return tuple(key for key in KEYS if key.short and key.scope in PLACES[place] and key.scope in ACTS)
+    return tuple(key for key in KEYS if key.short and key.scope in CONTEXTS[place] and key.scope in ACTS)
 
 
 def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
     """A sentence for each key with two meanings in one place. A key that only closes may share another's key."""
     keys = tuple(keys)
     found: dict[str, None] = {}
-    for place, scopes in PLACES.items():
+    for place, scopes in CONTEXTS.items():
         seen: dict[str, Key] = {}
         for key in keys:
             if key.scope not in scopes:

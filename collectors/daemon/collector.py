@@ -112,7 +112,7 @@ class DaemonCollector(PollingThread):
     def start(self) -> None:
         self._report(phase="connecting")
         self._submit(
-            LeadershipChanged(Leadership(holder="daemon", where=self.host, words=f"{self.host} has not answered yet"))
+            LeadershipChanged(Leadership(holder="daemon", where=self.host, problem=f"{self.host} has not answered yet"))
         )
         super().start()
 
@@ -237,18 +237,18 @@ class DaemonCollector(PollingThread):
             self.is_active = True
             self._poll_done()  # a caller that waits in answers() must not notify any more
             self._on_active(status)
-        self._report(phase="up", seen_at=now, error=None, hint=None)
+        self._report(phase="up", answered_at=now, error=None, hint=None)
         duty = status.duty
         at = status.at if duty.last_tick_at is None else duty.last_tick_at
-        self._report_leader(at, duty.words, duty.started_at)
+        self._report_leader(at, duty.problem, duty.started_at)
         self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
     def _unwatched(self, status: Status) -> None:
         """The host answers, but no daemon watches there, or it hangs."""
-        words = status.duty.words or "no daemon runs there"
+        words = status.duty.problem or "no daemon runs there"
         if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
             self._last_active = min(self._last_active, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
-        self._report(phase="up", seen_at=self._clock.now(), error=f"{self.host}: {words}",
+        self._report(phase="up", answered_at=self._clock.now(), error=f"{self.host}: {words}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
         self._silent(words, SILENT_PERIODS)
 
@@ -265,14 +265,16 @@ class DaemonCollector(PollingThread):
         silent = self._clock.monotonic() - self._last_active
         if self.is_active is None and self._is_shown and silent >= self._every:
             self._is_shown = False
-            self._submit(LeadershipChanged(Leadership(where=self.host, words=clean(f"{self.host}: {self._why}", 300))))
+            self._submit(
+                LeadershipChanged(Leadership(where=self.host, problem=clean(f"{self.host}: {self._why}", 300)))
+            )
         if self.is_active is not False and silent >= self._silence_limit:
             self.is_active = False
             self._on_silent(self._why)
 
     def _report_leader(self, at: Instant, words: str | None, since: Instant | None = None) -> None:
         words = clean(words, 300) if words is not None else None
-        self._submit(LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, words=words, since=since)))
+        self._submit(LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, problem=words, since=since)))
 
     # ---- requests to it ------------------------------------------------------------------------------------------
 

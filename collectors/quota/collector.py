@@ -155,7 +155,7 @@ class QuotaPoller(PollingThread):
             name=self._name(key),
             kind="files",
             cluster=self.query.cluster,
-            seen_at=now if phase == "up" else None,
+            answered_at=now if phase == "up" else None,
             period=self.query.every,
             phase=phase,
             retry_at=None if pause is None else now + pause,

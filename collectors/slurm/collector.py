@@ -64,7 +64,7 @@ class Poller(PollingThread):
 
     def poll_soon(self) -> None:
         """Poll more often for a while: an action or a loss changes the queue."""
-        self._request(lambda: self._rate_limit.hurry(self._clock.monotonic()))
+        self._request(lambda: self._rate_limit.poll_often(self._clock.monotonic()))
 
     def refresh(self) -> None:
         """Poll everything now, at most every 5 s: a person requested it."""
@@ -123,7 +123,7 @@ class Poller(PollingThread):
             self._refresh_nodes, self._has_answered = False, True
             now = self._clock.monotonic()
             if changed:
-                self._rate_limit.hurry(now)
+                self._rate_limit.poll_often(now)
             self._rate_limit.answered(now, took, has_jobs=self._queue.has_jobs)
             self._report("up")
 
@@ -151,7 +151,7 @@ class Poller(PollingThread):
             name=f"slurm:{self.watched.cluster}",
             kind="slurm",
             cluster=self.watched.cluster,
-            seen_at=now if phase == "up" else None,
+            answered_at=now if phase == "up" else None,
             period=self._rate_limit.interval,
             phase=phase,
             retry_at=now + self._rate_limit.interval if phase == "retrying" else None,

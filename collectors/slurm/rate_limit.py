@@ -10,7 +10,7 @@ from trainmon.lib import Seconds
 
 MIN_INTERVAL: Seconds = 15.0
 """Between two polls while jobs change."""
-HURRY_FOR: Seconds = 60.0
+FREQUENT_FOR: Seconds = 60.0
 """How long polls are frequent after an action or a job's change of state."""
 MIN_REFRESH: Seconds = 5.0
 """Between two polls that a person requests."""
@@ -29,7 +29,7 @@ class RateLimit:
     def __init__(self, every: Seconds) -> None:
         self.interval = self._every = max(MIN_INTERVAL, every)
         """The current time between two polls."""
-        self._due = self._began = self._hurried_until = float("-inf")
+        self._due = self._began = self._frequent_until = float("-inf")
         self._factor = 1
 
     def due_in(self, now: Seconds) -> Seconds:
@@ -58,9 +58,9 @@ class RateLimit:
         """The host is not connected: no request was sent."""
         self._due = now + RETRY_UNREACHED
 
-    def hurry(self, now: Seconds) -> None:
+    def poll_often(self, now: Seconds) -> None:
         """An action was run, or a job has changed."""
-        self._hurried_until = now + HURRY_FOR
+        self._frequent_until = now + FREQUENT_FOR
         self._due = min(self._due, max(now, self._began + MIN_INTERVAL))
 
     def refresh(self, now: Seconds) -> None:
@@ -68,7 +68,7 @@ class RateLimit:
         self._due = min(self._due, max(now, self._began + MIN_REFRESH))
 
     def _next(self, now: Seconds, interval: Seconds) -> None:
-        if now < self._hurried_until:
+        if now < self._frequent_until:
             interval = MIN_INTERVAL
         self._factor = min(self._factor, int(MAX_INTERVAL))
         self.interval = min(max(MAX_INTERVAL, interval), interval * self._factor)

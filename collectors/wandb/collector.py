@@ -257,7 +257,7 @@ class WandbCollector(PollingThread):
             name=f"wandb:{run.name}",
             kind="wandb",
             cluster=run.cluster,
-            seen_at=now if phase == "up" else None,
+            answered_at=now if phase == "up" else None,
             period=self._every,
             phase=phase,
             retry_at=now + (wait or self._every) if phase == "retrying" else None,

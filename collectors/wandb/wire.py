@@ -23,7 +23,7 @@ LONGEST_LINE = 32 << 20
 """The maximum size of an answer in bytes: 20 runs with 300 metrics and settings each are 2 MB, 12 curves of 10,000
 points are 4 MB."""
 
-WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """What W&B writes where JSON has no number."""
 
 FailureKind = Literal["key", "unauthorized", "forbidden", "absent", "busy", "server", "unreachable", "slow", "sdk"]
@@ -228,7 +228,7 @@ def decode_answer(line: bytes) -> AnyAnswer:
     """
     answer = ANSWERS.decode(line)
     if isinstance(answer, RunList):
-        return _converted(answer, lambda value: WORDS.get(value, value) if isinstance(value, str) else value)
+        return _converted(answer, lambda value: NON_FINITE.get(value, value) if isinstance(value, str) else value)
     return answer
 
 

@@ -32,7 +32,7 @@ def a_moment_later(state: State, chance: random.Random) -> State:
             for gpu in node.gpus
         )
         nodes[name] = replace(node, gpus=gpus, gpus_at=state.at + 2.0)
-    sources = {name: replace(source, seen_at=state.at + 2.0) for name, source in state.sources.items()}
+    sources = {name: replace(source, answered_at=state.at + 2.0) for name, source in state.sources.items()}
     return replace(state, at=state.at + 2.0, nodes=nodes, sources=sources)
 
 

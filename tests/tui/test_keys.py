@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tui.keys import (
     ACTS,
+    CONTEXTS,
     FOOTER_AT_MOST,
     KEYS,
-    PLACES,
     Key,
     active_keys,
     bindings,
@@ -60,7 +60,7 @@ def test_where_a_key_acts_it_is_a_capital_and_x_lists_them_all() -> None:
 
 def test_nothing_acts_in_a_log_where_capital_n_searches() -> None:
     for place in ("log", "log-screen", "disk", "help"):
-        assert not set(PLACES[place]) & set(ACTS), place
+        assert not set(CONTEXTS[place]) & set(ACTS), place
 
 
 def test_escape_and_the_keys_of_multiplexers_never_act() -> None:
@@ -71,11 +71,11 @@ def test_escape_and_the_keys_of_multiplexers_never_act() -> None:
 
 
 def test_no_place_has_more_than_nine_keys_in_its_footer_and_help_is_always_there() -> None:
-    for place in PLACES:
+    for place in CONTEXTS:
         shown = footer(place)
 
         assert len(shown) <= FOOTER_AT_MOST, place
-        assert "app" not in PLACES[place] or "app.help" in {key.id for key in shown}, place
+        assert "app" not in CONTEXTS[place] or "app.help" in {key.id for key in shown}, place
 
 
 def test_a_narrow_footer_keeps_help_commands_and_quit() -> None:
@@ -114,7 +114,7 @@ def test_a_click_on_the_footer_finds_the_key_that_is_written_there() -> None:
 
 
 def test_the_footer_keeps_what_acts_apart_from_what_looks() -> None:
-    for place in PLACES:
+    for place in CONTEXTS:
         assert not set(footer(place)) & set(footer_acts(place)), place
 
     assert [key.cap for key in footer_acts("runs")] == ["x", "S", "K", "R", "C"]

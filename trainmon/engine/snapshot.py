@@ -92,7 +92,7 @@ def _watched(state: State) -> list[Source]:
 
 
 def _answers(source: Source) -> bool:
-    return source.seen_at is not None and source.health != "down"
+    return source.answered_at is not None and source.health != "down"
 
 
 def _age(at: Instant | None, now: Instant) -> float | None:
@@ -101,13 +101,13 @@ def _age(at: Instant | None, now: Instant) -> float | None:
 
 def _source(source: Source, now: Instant) -> dict[str, Any]:
     fields = _fields(source, "name", "kind", "cluster", "health", "error", "hint")
-    return fields | {"age_s": _age(source.seen_at, now)}
+    return fields | {"age_s": _age(source.answered_at, now)}
 
 
 def _node(node: Node, source: Source | None, now: Instant) -> dict[str, Any]:
     return plain(node, "gpus_at", "host_at") | {
         "health": "down" if source is None else source.health,
-        "age_s": None if source is None else _age(source.seen_at, now),
+        "age_s": None if source is None else _age(source.answered_at, now),
         "clock_skew_s": None if node.clock_skew_s is None else round(node.clock_skew_s, 3),
     }
 
@@ -267,7 +267,7 @@ class LeaderStatus(msgspec.Struct, frozen=True):
     host: str | None = None
     started_at: Instant | None = None
     last_tick_at: Instant | None = None
-    words: str | None = None
+    problem: str | None = msgspec.field(default=None, name="words")
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ class HistoryLine(NamedTuple):
     at: Instant
     alert_id: str
     what: str
-    words: str
+    text: str
 
 
 def replace_statement(table: str, columns: Iterable[str]) -> str:
@@ -70,18 +70,18 @@ def write_changes(connection: sqlite3.Connection, changes: AlertChanges) -> None
 def add_history(connection: sqlite3.Connection, lines: Iterable[HistoryLine]) -> None:
     connection.executemany(
         "INSERT INTO alert_history (at, alert_id, what, words) VALUES (?, ?, ?, ?)",
-        ((line.at, line.alert_id, line.what, storable(line.words)) for line in lines),
+        ((line.at, line.alert_id, line.what, storable(line.text)) for line in lines),
     )
 
 
-def add_request(connection: sqlite3.Connection, order: AlertRequest) -> int:
+def add_request(connection: sqlite3.Connection, request: AlertRequest) -> int:
     """Write a request for the leader and return its number. The leader carries out every number above the last one. So
     numbers also grow in a new ledger, when the old one was removed or replaced by a copy."""
     (last,) = connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'orders'").fetchone()
-    number = max((last or 0) + 1, int(order.at * 1000))
+    number = max((last or 0) + 1, int(request.at * 1000))
     connection.execute(
         replace_statement("orders", ("number", *REQUEST_COLUMNS, "order")),
-        [number, *fields(order, REQUEST_COLUMNS), as_json(order)],
+        [number, *fields(request, REQUEST_COLUMNS), as_json(request)],
     )
     return number
 

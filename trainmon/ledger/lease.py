@@ -259,7 +259,7 @@ class SourceNote(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     health: str
-    seen_at: Instant | None = None
+    answered_at: Instant | None = msgspec.field(default=None, name="seen_at")
     error: str | None = None
 
 
@@ -284,7 +284,7 @@ class LeaderNote(msgspec.Struct, frozen=True, kw_only=True):
     last_tick_at: Instant | None = None
     """When it last evaluated all rules."""
     written_at: Instant
-    words: str | None = None
+    problem: str | None = msgspec.field(default=None, name="words")
     """One sentence about what is wrong with it."""
     sources: tuple[SourceNote, ...] = ()
     channels: tuple[Channel, ...] = ()

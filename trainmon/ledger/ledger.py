@@ -70,7 +70,7 @@ class Ledger:
         on_trouble: Callable[[str | None], None],
         clock: Clock | None = None,
         *,
-        recalled: Callable[[list[Record]], None] | None = None,
+        on_open_actions: Callable[[list[Record]], None] | None = None,
         keep: Seconds = KEEP,
         is_network: bool = False,
         patience: Seconds = PATIENCE,
@@ -79,7 +79,7 @@ class Ledger:
         self.file = directory / NAME
         self._on_trouble = on_trouble
         self._clock = clock or SystemClock()
-        self._recalled = recalled
+        self._on_open_actions = on_open_actions
         self._keep_for = keep
         self.is_network = is_network
         self._patience = patience
@@ -187,9 +187,9 @@ class Ledger:
         try:
             if work.writes or identity(self.file) is not None:
                 connection = self._open()
-                if self._recalled is not None:
-                    self._recalled(read_open(connection, OPEN_AT_MOST))
-                    self._recalled = None
+                if self._on_open_actions is not None:
+                    self._on_open_actions(read_open(connection, OPEN_AT_MOST))
+                    self._on_open_actions = None
                 self._write(connection, work)
                 now = self._clock.now()
                 if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back

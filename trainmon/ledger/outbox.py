@@ -44,7 +44,7 @@ class Mark(NamedTuple):
     attempts: int
     next_at: Instant
     sent_at: Instant | None = None
-    words: str | None = None
+    answer: str | None = None
     notice: Notice | None = None
     """Written if the ledger has no such notification: it was removed or replaced by a copy."""
 
@@ -90,7 +90,7 @@ def write_marks(connection: sqlite3.Connection, marks: Iterable[Mark]) -> None:
     )
     for mark in marks:
         values = (
-            mark.state, mark.attempts, mark.next_at, mark.sent_at, mark.words and storable(mark.words), mark.at,
+            mark.state, mark.attempts, mark.next_at, mark.sent_at, mark.answer and storable(mark.answer), mark.at,
             mark.key, mark.channel,
         )  # fmt: skip
         if connection.execute(query, values).rowcount == 0 and mark.notice is not None:

@@ -77,7 +77,7 @@ def alert_history(directory: Path, since: Instant, limit: int) -> list[HistoryLi
     return query_ledger(directory, lambda connection: read_history(connection, since, limit), [])
 
 
-def submit_request(directory: Path, order: AlertRequest) -> int:
+def submit_request(directory: Path, request: AlertRequest) -> int:
     """Write a request for the leader and return its number. The leader has carried it out when
     `alerts_now(…).stored.requests_until` reaches that number.
 
@@ -88,7 +88,7 @@ def submit_request(directory: Path, order: AlertRequest) -> int:
         connection = open_to_write(file, is_network=None)
         try:
             connection.execute("BEGIN IMMEDIATE")
-            number = add_request(connection, order)
+            number = add_request(connection, request)
             connection.execute("COMMIT")
             return number
         finally:
@@ -157,5 +157,5 @@ def delivery(notification: Notification) -> Delivery:
         kind=notification.notice.kind,
         state="sending" if notification.state == "leased" else "retrying" if is_retry else notification.state,
         at=notification.sent_at if notification.sent_at is not None else notification.made_at,
-        words=notification.words,
+        answer=notification.answer,
     )

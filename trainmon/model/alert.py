@@ -77,7 +77,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     or delivered by another channel."""
     at: Instant
     """When that state began; for `sent`, when the channel accepted it."""
-    words: str | None = None
+    answer: str | None = msgspec.field(default=None, name="words")
     """The answer of the channel, or the error."""
 
 

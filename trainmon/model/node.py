@@ -23,7 +23,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     kind: SourceKind
     cluster: str
     health: Health = "late"
-    seen_at: Instant | None = None
+    answered_at: Instant | None = None
     """When it last sent data, by our clock."""
     period: Seconds = 2.0
     phase: Literal["waiting", "connecting", "prompting", "up", "retrying", "held", "off"] = "waiting"

@@ -56,7 +56,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     next_at: Instant = 0.0
     made_at: Instant
     sent_at: Instant | None = None
-    words: str | None = None
+    answer: str | None = msgspec.field(default=None, name="words")
     delivered_by: tuple[str, ...] = ()
     """The channels that have delivered it because this one was down."""
 
@@ -77,7 +77,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     """The minimum severity that it receives."""
     state: Literal["ok", "retrying", "broken", "unknown"] = "unknown"
     """unknown: nothing was sent through it yet."""
-    words: str | None = None
+    problem: str | None = msgspec.field(default=None, name="words")
     """The last error, in a sentence."""
     sent_at: Instant | None = None
     since: Instant | None = None
@@ -122,7 +122,7 @@ class Leadership(msgspec.Struct, frozen=True, kw_only=True):
     """The sender in words: `here`, `bastion`, `pid 4711`."""
     at: Instant | None = None
     """When it last evaluated the rules."""
-    words: str | None = None
+    problem: str | None = msgspec.field(default=None, name="words")
     """Its problem, in a sentence."""
     since: Instant | None = None
 

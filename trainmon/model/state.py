@@ -220,7 +220,7 @@ class AlertsRestored(msgspec.Struct, frozen=True):
 class AlertRequested(msgspec.Struct, frozen=True):
     """A person's request about alerts. `number` is its number in the ledger, if it came through the ledger."""
 
-    order: AlertRequest
+    request: AlertRequest
     number: int | None = None
 
 

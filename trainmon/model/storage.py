@@ -13,7 +13,7 @@ from trainmon.model.probe_wire import DiskSample
 class Allowance(msgspec.Struct, frozen=True, kw_only=True):
     """The quota of one user, group, project or fileset on a filesystem, and its use. A null limit means no limit."""
 
-    whose: str
+    owner: str = msgspec.field(name="whose")
     """`user me`, `group lab`, `fileset scratch`."""
     filesystem: str | None = None
     """The name that the command prints, if any: a mount point, a device, a name."""

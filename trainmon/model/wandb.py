@@ -103,7 +103,7 @@ class Beat(msgspec.Struct, frozen=True):
 
     at: Instant
     """Its time by the server's clock."""
-    seen_at: Instant
+    observed_at: Instant
     """When we first observed it, by our clock."""
     moved: bool = False
     """Whether we also observed an earlier one."""

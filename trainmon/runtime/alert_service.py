@@ -88,7 +88,7 @@ def evaluator(settings: Settings, clock: Clock) -> AlertManager:
     return AlertManager(enabled_rules(settings), routing(settings, clock.now()), None, clock=clock, runs_once=True)
 
 
-def recall(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
+def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
     """Submit the alerts and channels that the ledger holds."""
     try:
         found = alerts_now(directory, now)

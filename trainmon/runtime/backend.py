@@ -77,13 +77,13 @@ class DashboardBackend:
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
         """There are no prompts."""
 
-    def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
+    def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan of an action needs, and call `reply` with the plan; see Executor."""
         if self._executor is not None:
-            self._executor.prepare(ask, reply)
+            self._executor.prepare(request, reply)
             return
-        refusals = tuple(Refusal(subject=name, why="this monitor performs no actions") for name in ask.subjects)
-        reply(Plan(request=ask, refusals=refusals))
+        refusals = tuple(Refusal(subject=name, why="this monitor performs no actions") for name in request.subjects)
+        reply(Plan(request=request, refusals=refusals))
 
     def act(self, actions: Sequence[Action]) -> None:
         """Run the actions of a plan."""

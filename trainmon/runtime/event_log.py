@@ -130,7 +130,7 @@ def _all_changes(before: State, after: State) -> Iterator[LogEvent]:
         yield from _alert_changes(was, alert)
     for name, known, channel in _changed(before.channels, after.channels):
         if known is None or known.state != channel.state:
-            fields = {"type": channel.type, "target": channel.target, "state": channel.state, "words": channel.words}
+            fields = {"type": channel.type, "target": channel.target, "state": channel.state, "words": channel.problem}
             yield _event("channel", is_bad=channel.state in ("retrying", "broken"), channel=name, **fields)
 
 
@@ -156,5 +156,5 @@ def _alert_changes(was: Alert | None, alert: Alert) -> Iterator[LogEvent]:
         yield _event("acknowledged", **about, by=alert.acknowledged_by)
     for delivery in alert.delivery:
         if was is not None and delivery not in was.delivery:  # an earlier program logged what came before our start
-            fields = {"channel": delivery.channel, "kind": delivery.kind, "words": delivery.words}
+            fields = {"channel": delivery.channel, "kind": delivery.kind, "words": delivery.answer}
             yield _event(delivery.state, is_bad=delivery.state in ("retrying", "dead"), alert=alert.id, **fields)

@@ -17,7 +17,14 @@ from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
 from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
 from trainmon.model import ActionChanged, AlertRequest, Event, LedgerTrouble, Record, RunsChanged
-from trainmon.runtime.alert_service import AlertService, Program, Sources, connection_settings, evaluator, recall
+from trainmon.runtime.alert_service import (
+    AlertService,
+    Program,
+    Sources,
+    connection_settings,
+    evaluator,
+    submit_stored_alerts,
+)
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.login_prompts import Prompts
 from trainmon.runtime.standby import Standby
@@ -100,7 +107,7 @@ class Monitor(DashboardBackend):
             if not self._starts_late:
                 self.alert_service.start()
         elif self._records:
-            recall(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())
+            submit_stored_alerts(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()
 
@@ -203,7 +210,7 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
     return Ledger(
         found.path,
         lambda words: submit(LedgerTrouble(words)),
-        recalled=recalled,
+        on_open_actions=recalled,
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,
     )

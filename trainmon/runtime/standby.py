@@ -113,7 +113,7 @@ class Standby(AlertService):
             log.warning("%s does not notify (%s): this program does", self.daemon.host, why)
             self._why = f"{self.daemon.host} does not notify: {why}"
             self._submit(
-                LeadershipChanged(Leadership(holder="us", where="here", words=self._why, since=self._clock.now()))
+                LeadershipChanged(Leadership(holder="us", where="here", problem=self._why, since=self._clock.now()))
             )
             self._stop_remainder(0.0)
             self._is_open = True
@@ -155,9 +155,9 @@ class Standby(AlertService):
             if (
                 isinstance(event, LeadershipChanged)
                 and event.leadership.holder == "us"
-                and event.leadership.words is None
+                and event.leadership.problem is None
             ):
-                event = LeadershipChanged(replace(event.leadership, words=self._why))
+                event = LeadershipChanged(replace(event.leadership, problem=self._why))
             submit(event)
 
         return super()._make_service([Fenced(one, self.daemon) for one in made], submit_current)

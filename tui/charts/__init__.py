@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
-from tui.charts.grid import ChartGrid, layout, places
+from tui.charts.grid import ChartGrid, chart_cells, layout
 from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, picture, side_by_side, stretches
 from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, state_spans, trouble, why_nothing
 from tui.charts.view import View
@@ -21,6 +21,7 @@ __all__ = [
     "Charts",
     "Limits",
     "View",
+    "chart_cells",
     "head",
     "heartbeat",
     "layout",
@@ -28,7 +29,6 @@ __all__ = [
     "notes",
     "number",
     "picture",
-    "places",
     "rows",
     "side_by_side",
     "state_spans",

@@ -97,7 +97,7 @@ class Copy:
             self._smoothed[weight] = Smoothed(weight)
         return self._smoothed[weight].follow(self.values)
 
-    def place_of(self, step: float) -> int:
+    def index_of(self, step: float) -> int:
         """The index of the last point at or before this step; without any, 0."""
         return max(0, bisect_right(self.steps, step) - 1)
 

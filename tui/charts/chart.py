@@ -22,8 +22,8 @@ from tui.charts.axes import (
 )
 from tui.charts.cache import NOTHING, Copies, Copy, Read
 from tui.charts.downsample import Column, Columns, Frame
-from tui.charts.grid import ChartCell, places
-from tui.charts.render import Chart, CurveLine, Look, frame_of, picture, signs
+from tui.charts.grid import ChartCell, chart_cells
+from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, picture, signs
 from tui.charts.sparkline import side_by_side
 from tui.charts.values import change, reading, title
 from tui.charts.view import View, reach, window
@@ -167,7 +167,7 @@ class Charts:
             return []
         lines: list[tuple[Span, ...]] = []
         left = iter(keys)
-        for row in places(width, height, len(keys)):
+        for row in chart_cells(width, height, len(keys)):
             pictures = [self._picture(key, view, x, place, plain=plain) for place, key in zip(row, left, strict=False)]
             lines += side_by_side(pictures)
         return lines
@@ -192,7 +192,7 @@ class Charts:
     def _curves(self, key: str, view: View, frame: Frame) -> list[CurveLine]:
         """The curves of a metric: the oldest attempt first, the current one last."""
         current, *earlier = self._shown(view)
-        wanted: list[tuple[str, Look, float, str]] = [
+        wanted: list[tuple[str, CurveRole, float, str]] = [
             (path, "before", view.weight, letter) for path, letter in zip(earlier, BEFORE, strict=False)
         ][::-1]
         wanted += [(current, "raw", 0.0, "")] if view.weight else []

@@ -41,7 +41,7 @@ class Frame(NamedTuple):
     high: float
     columns: int
 
-    def place(self, x: float) -> int:
+    def column_of(self, x: float) -> int:
         """The column of an x within the frame."""
         share = (x - self.low) / (self.high - self.low)
         return min(self.columns - 1, max(0, int(share * self.columns)))
@@ -122,7 +122,7 @@ class Columns:
             self._frame, self._done, self._columns = (frame, along), 0, [None] * frame.columns
         self._blocks.follow(ys)
         if self._done < len(xs):
-            first = max(0, frame.place(xs[self._done]) - 1) if self._done else 0  # rounding may put it into either
+            first = max(0, frame.column_of(xs[self._done]) - 1) if self._done else 0  # rounding may put it into either
             self._make(xs, ys, frame, first)
             self._done = len(xs)
         return self._columns

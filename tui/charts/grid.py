@@ -48,7 +48,7 @@ def layout(width: int, height: int) -> ChartGrid:
     return ChartGrid("none", 0, width, height)
 
 
-def places(width: int, height: int, count: int) -> list[list[ChartCell]]:
+def chart_cells(width: int, height: int, count: int) -> list[list[ChartCell]]:
     """Rows of at most `count` charts. With several columns, the first chart takes a whole row."""
     if count <= 0 or height < 3 or width <= LABEL_WIDTH + 4:
         return []

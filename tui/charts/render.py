@@ -18,9 +18,9 @@ from tui.charts.downsample import DOWN, NAN, UP, Column, Frame, braille, in_asci
 from tui.charts.sparkline import plot
 from tui.style import Span
 
-Look = Literal["now", "raw", "before"]
+CurveRole = Literal["now", "raw", "before"]
 
-STYLES: dict[Look, str] = {"now": "accent", "raw": "accent dim", "before": "dim"}
+STYLES: dict[CurveRole, str] = {"now": "accent", "raw": "accent dim", "before": "dim"}
 AXES = "dim"
 
 AXIS = LABEL_WIDTH + 1
@@ -54,7 +54,7 @@ class CurveLine(NamedTuple):
     """A curve to draw: its columns and its style."""
 
     columns: Sequence[Column | None]
-    look: Look
+    role: CurveRole
     letter: str = ""
     """The letter of an earlier attempt."""
 
@@ -101,14 +101,14 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
     to_dot = chart.height(max(1, rows * sign.dots_up))
     for curve in chart.curves:
         for row, column, char in dots(curve, to_dot, plain=plain):
-            canvas.put(rows - 1 - row, column, char, STYLES[curve.look])
+            canvas.put(rows - 1 - row, column, char, STYLES[curve.role])
     for mark in (*letter_marks(chart, rows, sign), *restart_marks(chart, rows, sign)):
         canvas.put_beside(*mark)
     for mark in odd_marks(chart, rows, sign):
         canvas.put(*mark)
     for at in chart.saves:
         if at in chart.frame:
-            canvas.put(rows, chart.frame.place(at) // sign.dots_across, sign.save, "ok")
+            canvas.put(rows, chart.frame.column_of(at) // sign.dots_across, sign.save, "ok")
     return [chart.title, *canvas.lines()]
 
 
@@ -137,7 +137,7 @@ def drawn(width: int, height: int, x_ticks: tuple[Tick, ...], y_ticks: tuple[Tic
 def dots(curve: CurveLine, height: Callable[[float], int], *, plain: bool) -> Iterator[tuple[int, int, str]]:
     """The cells of a curve: row from the bottom, column, character."""
     found = ranges(curve.columns, height)
-    return in_ascii(found, {"now": "*", "raw": ".", "before": curve.letter}[curve.look]) if plain else braille(found)
+    return in_ascii(found, {"now": "*", "raw": ".", "before": curve.letter}[curve.role]) if plain else braille(found)
 
 
 # ---- marks over the curves ----------------------------------------------------------------------------------------
@@ -149,14 +149,14 @@ Mark = tuple[int, int, str, str]
 def restart_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     for at in chart.restarts:
         if at in chart.frame:
-            column = chart.frame.place(at) // sign.dots_across
+            column = chart.frame.column_of(at) // sign.dots_across
             yield from ((row, column, sign.restart, AXES) for row in range(rows))
 
 
 def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     """Marks for nan and infinities; on a log axis also for values that are not above zero."""
     for curve in chart.curves:
-        style = "crit dim" if curve.look == "before" else "crit"
+        style = "crit dim" if curve.role == "before" else "crit"
         for place, column in enumerate(curve.columns):
             if column is None or not (column.odd or chart.log):
                 continue

@@ -40,7 +40,7 @@ def change(copy: Copy) -> Change | None:
     if len(copy) < 2:
         return None
     last = copy.steps[-1]
-    before = copy.place_of(last - CHANGE_STEPS)
+    before = copy.index_of(last - CHANGE_STEPS)
     steps, by = int(last - copy.steps[before]), copy.values[-1] - copy.values[before]
     return Change(by, steps) if math.isfinite(by) and steps > 0 else None
 

@@ -52,7 +52,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     def __init__(
         self,
-        ask: ActionRequest,
+        request: ActionRequest,
         backend: Backend,
         clock: Clock,
         *,
@@ -61,9 +61,9 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         hung: bool = False,
     ) -> None:
         super().__init__()
-        self.ask = ask
+        self.request = request
         self.plan: Plan | None = None
-        self.about = clean(about or ", ".join(ask.subjects))
+        self.about = clean(about or ", ".join(request.subjects))
         self.host = clean(host)
         self.hung = hung
         self.body = TextView()
@@ -72,8 +72,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
             setattr(self, f"action_{move}", getattr(self.body, f"action_{move}"))
         self.choices = KeyedLines()
         self.title_line = text("", "question")
-        self.count = text_field(str(ask.count), restrict="[0-9]{0,4}", id="count")
-        self.why = text_field(ask.why, placeholder=WHY, id="why", max_length=200)
+        self.count = text_field(str(request.count), restrict="[0-9]{0,4}", id="count")
+        self.why = text_field(request.why, placeholder=WHY, id="why", max_length=200)
         self.because = Static("", id="because", markup=False)
         self.typed = text_field(placeholder="the job id", id="typed")
         self.fields = {
@@ -81,7 +81,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
             for label, field in (("how many", self.count), ("why", self.why), ("confirm", self.typed))
         }
         self.close_button = TriggerButton("Close", id="close")
-        self.act_button = TriggerButton(BUTTONS[ask.verb], id="act", disabled=True)
+        self.act_button = TriggerButton(BUTTONS[request.verb], id="act", disabled=True)
         self.instead_button = TriggerButton("Cancel the job instead", id="instead")
         self.hint = text("", "hint")
         self._backend = backend
@@ -101,16 +101,16 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     def on_mount(self) -> None:
         self.instead_button.display = self.hung
-        self.set_focus(self.count if self.ask.verb == "queue" else self.close_button)
-        self.request_plan(self.ask)
+        self.set_focus(self.count if self.request.verb == "queue" else self.close_button)
+        self.request_plan(self.request)
         self.set_interval(1.0, self.tick)
         self.watch(self.body, "scroll_y", self._show_hint, init=False)
 
     # ---- requesting ----
 
-    def request_plan(self, ask: ActionRequest) -> None:
+    def request_plan(self, request: ActionRequest) -> None:
         """Request the plan; the answers to earlier requests are ignored."""
-        self.ask, self.plan = ask, None
+        self.request, self.plan = request, None
         self._request_number = number = self._request_number + 1
         self._requested_at = self._clock.monotonic()
         self.draw()
@@ -119,7 +119,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
             """On any thread."""
             self.post_message(self.Answered(plan, number))
 
-        self._backend.prepare(ask, reply)
+        self._backend.prepare(request, reply)
 
     def on_plan_screen_answered(self, event: Answered) -> None:
         if event.number == self._request_number and not self._is_over:
@@ -137,11 +137,11 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     def edited_request(self) -> ActionRequest:
         """The request with the values of the fields."""
-        return replace(self.ask, why=self.why.value.strip(), count=max(1, int(self.count.value or 1)))
+        return replace(self.request, why=self.why.value.strip(), count=max(1, int(self.count.value or 1)))
 
     def on_input_blurred(self, event: Input.Blurred) -> None:
         """When a field loses focus, request the plan again: the dialog always shows what will be done."""
-        if not self._is_over and self.edited_request() != self.ask:
+        if not self._is_over and self.edited_request() != self.request:
             self.request_plan(self.edited_request())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -158,7 +158,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         if self.plan is not None and self.plan.choices:
             self.set_focus(self.close_button)
-            self.request_plan(replace(self.ask, switch=event.key))
+            self.request_plan(replace(self.request, switch=event.key))
 
     # ---- closing ----
 
@@ -166,8 +166,8 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         if event.button is self.close_button:
             self.end(None)
         elif event.button is self.instead_button:
-            self.end(replace(self.ask, verb="cancel"))
-        elif self.edited_request() != self.ask:
+            self.end(replace(self.request, verb="cancel"))
+        elif self.edited_request() != self.request:
             self.request_plan(self.edited_request())
         elif self.may_act:
             self.end(self.plan)
@@ -196,7 +196,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         plan, choices = self.plan, self.plan.choices if self.plan else ()
         self._show_title()
         can_act = plan is None or bool(plan.actions)
-        self.fields[self.count].display = self.ask.verb == "queue" and can_act
+        self.fields[self.count].display = self.request.verb == "queue" and can_act
         self.fields[self.why].display = can_act and not choices
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
@@ -210,7 +210,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         plan, age = self.plan, self._clock.monotonic() - self._answered_at
         summary = plan_summary(plan) if plan and not plan.choices else ""
         summary += f"   read {duration(age)} ago" if plan and age >= OLD else ""
-        self.title_line.update(f"{TITLES[self.ask.verb]}: {self.about}   {summary}".rstrip())
+        self.title_line.update(f"{TITLES[self.request.verb]}: {self.about}   {summary}".rstrip())
 
     def _fill(self) -> None:
         """Fill the rows once the widths are known. The list gets the height that the fields leave."""
@@ -231,7 +231,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     def _update_buttons(self) -> None:
         """Enable the action button when there is something to do and the required text is typed."""
         plan = self.plan
-        self.act_button.set_label(button_text(self.ask.verb, len(plan.actions) if plan else 0))
+        self.act_button.set_label(button_text(self.request.verb, len(plan.actions) if plan else 0))
         self.act_button.display = plan is None or bool(plan.actions)
         if self.act_button.has_focus and not self.may_act:
             self.set_focus(self.close_button)

@@ -51,11 +51,11 @@ class AlertsPane(Pane):
             evaluated = state.evaluated_at is not None
             text = "No alert is firing." if evaluated else "The rules have not been evaluated yet."
             sender_lines = textwrap.wrap(sender_sentence(state), max(16, width))
-            self.say((text, "ok" if evaluated else "dim"), *((line, "dim") for line in sender_lines))
+            self.show_message((text, "ok" if evaluated else "dim"), *((line, "dim") for line in sender_lines))
 
     def footnote(self, state: State) -> tuple[str, str]:
         """The selected alert in full, or a channel that is broken."""
-        return alert_story(state, self.selected)
+        return alert_sentence(state, self.selected)
 
     # ---- the subjects of keys ----
 
@@ -83,11 +83,11 @@ class AlertsPane(Pane):
         return None if self.selected is None else self.selected.removeprefix(SILENCE)
 
 
-def alert_story(state: State, key: str | None) -> tuple[str, str]:
+def alert_sentence(state: State, key: str | None) -> tuple[str, str]:
     """A sentence about a row, and its style. A broken channel comes first."""
     failing = broken_channels(state.channels.values())
     if failing:
-        name, kind, why = failing[0].name, failing[0].type, failing[0].words or "it delivers nothing"
+        name, kind, why = failing[0].name, failing[0].type, failing[0].problem or "it delivers nothing"
         return clean(f"channel {name} ({kind}) is broken: {why}"), "crit"
     silence = state.silences.get((key or "").removeprefix(SILENCE))
     if silence is not None:

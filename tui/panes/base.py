@@ -176,9 +176,9 @@ class Pane(Vertical):
         """Show sentences, each with its style, in place of the heads and the rows."""
         self.head()
         self.caption(caption)
-        self.say(*sentences)
+        self.show_message(*sentences)
 
-    def say(self, *sentences: tuple[str, str]) -> None:
+    def show_message(self, *sentences: tuple[str, str]) -> None:
         """Show sentences in place of the rows."""
         texts = [(Span(shorten(text, self.width), style),) for text, style in sentences]
         self.lines.set_rows([Row(f"{SENTENCE}{n}", spans) for n, spans in enumerate(texts)])
@@ -188,7 +188,7 @@ class Pane(Vertical):
         if rows:
             self.lines.set_rows(rows)
         else:
-            self.say((f"No {noun} matches “{self.filter}”. Esc shows all.", "dim"))
+            self.show_message((f"No {noun} matches “{self.filter}”. Esc shows all.", "dim"))
 
     def show(self, state: State) -> None:
         """Take a new State, and draw it if the pane is visible."""
@@ -206,7 +206,7 @@ class Pane(Vertical):
                 log.exception("pane %s failed", self.NAME)
             self.head()
             self.caption(right=f"failed {max(0, int(state.at - self.failed_at))}s ago")
-            self.say(
+            self.show_message(
                 (
                     "This pane cannot be drawn. The program tries again at each update. The other panes still work.",
                     "warn",

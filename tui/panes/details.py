@@ -136,7 +136,9 @@ class RunPane(LinkedPane):
         run = state.runs.get(self.run or "")
         self.caption(clean(run.name) if run is not None else "")
         if run is None:
-            self.say(("No run is selected." if self.run is None else f"{clean(self.run)} is no longer watched.", "dim"))
+            self.show_message(
+                ("No run is selected." if self.run is None else f"{clean(self.run)} is no longer watched.", "dim")
+            )
             return
         one = None if run.wandb is None or not self.follow else run.wandb.current
         if self._settings[:2] != (one, width):

@@ -59,7 +59,9 @@ class DiskPane(Pane):
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         shown = self._selected()
-        return None if shown is None else (disk_story(shown, state.at), "crit" if shown.disk.state != "ok" else "dim")
+        return (
+            None if shown is None else (disk_sentence(shown, state.at), "crit" if shown.disk.state != "ok" else "dim")
+        )
 
 
 def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
     return tuple(f"{where}:{shown.disk.path}" for where in (*shown.hosts, shown.disk.cluster))
 
 
-def disk_story(shown: ShownDisk, now: Instant) -> str:
+def disk_sentence(shown: ShownDisk, now: Instant) -> str:
     """One sentence about a disk: mount, hosts, size, quota, forecast."""
     disk, ends = shown.disk, shown.full_at or shown.disk.full_at
     if disk.state != "ok":
@@ -79,17 +81,17 @@ def disk_story(shown: ShownDisk, now: Instant) -> str:
         f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free",
         f"{size(disk.usable_free_bytes)} of the usable share left" if shown.usable else "",
         f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free" if has_inodes else "",
-        "" if disk.quota is None else quota_story(disk.quota, now),
+        "" if disk.quota is None else quota_sentence(disk.quota, now),
         "" if ends is None else f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}",
         f"read {age(now - disk.at)} ago",
     )
     return clean("; ".join(part for part in parts if part))
 
 
-def quota_story(quota: Quota, now: Instant) -> str:
+def quota_sentence(quota: Quota, now: Instant) -> str:
     """The limits and the usage of a quota."""
     limits = [
-        f"{one.whose} {size(one.used_bytes)} of {size(one.hard_bytes)}" + (" (inexact)" if one.is_inexact else "")
+        f"{one.owner} {size(one.used_bytes)} of {size(one.hard_bytes)}" + (" (inexact)" if one.is_inexact else "")
         for one in quota.allowances
         if one.hard_bytes is not None
     ]

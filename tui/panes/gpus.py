@@ -11,7 +11,7 @@ from trainmon.lib import Instant, clean, counted
 from trainmon.model import State
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style import UNKNOWN, source_words
+from tui.style import UNKNOWN, source_text
 from tui.views import Kind
 from tui.views.alerts import alert_marks, with_mark
 from tui.views.nodes import (
@@ -69,7 +69,7 @@ class GpusPane(Pane):
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected node in full: its line may be cut."""
-        return None if self.selected is None else node_story(state, self.selected, state.at)
+        return None if self.selected is None else node_sentence(state, self.selected, state.at)
 
 
 def grid_caption(state: State, ranks: list[int]) -> str:
@@ -86,11 +86,11 @@ def grid_caption(state: State, ranks: list[int]) -> str:
     return "  ".join([sizes, *(f"{counts[rank]} {text}" for rank, text in problems if counts[rank])])
 
 
-def node_story(state: State, name: str, now: Instant) -> tuple[str, str]:
+def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
     """A sentence about one node, and its style."""
     node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
     if source is not None and source.health != "ok":
-        text, style = source_words(source, now)
+        text, style = source_text(source, now)
         return clean(f"{name}: {text}" + (f"; {source.hint}" if source.hint else "")), style or "dim"
     if node is None:
         return "", "dim"

@@ -108,13 +108,13 @@ def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]
     is_kept = space > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
     space -= aligned_width([sender]) if is_kept else 0
     runs = verdicts(state.runs.values(), space)
-    sources = source_words(state, space - aligned_width(runs), AGED)
-    if aligned_width(sources) < aligned_width(source_words(state, width, AGED)):
+    sources = sources_text(state, space - aligned_width(runs), AGED)
+    if aligned_width(sources) < aligned_width(sources_text(state, width, AGED)):
         runs = [span for span in runs if span.style in TROUBLED] or runs
-        sources = source_words(state, space - aligned_width(runs), AGED)
+        sources = sources_text(state, space - aligned_width(runs), AGED)
     space -= aligned_width((*runs, *sources))
     last = [sender] if is_kept or aligned_width([sender]) <= space else []
-    counted = source_words(state, width - aligned_width((*left, *runs, *sources, *last)), COUNTED)
+    counted = sources_text(state, width - aligned_width((*left, *runs, *sources, *last)), COUNTED)
     right = (*runs, *sources, *counted, *last)
     space = width - aligned_width((*left, *right))
     names = " ".join(sorted({clean(source.cluster) for source in state.sources.values()} - {""}))
@@ -148,7 +148,7 @@ def verdicts(runs: Iterable[Run], width: int) -> list[Span]:
     return spans
 
 
-def source_words(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
+def sources_text(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
     """`  ssh 63/64 gpu-008 42s  slurm 5s  wandb 10s`, as much as fits: how many hosts answer and the one that is silent
     longest; the ages of the queue and of W&B's oldest answer; how many of the other sources answer."""
     spans: list[Span] = []
@@ -170,11 +170,11 @@ def source_words(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNT
 def longest_silent(sources: list[Source], now: Instant) -> str:
     """The source that has not answered for the longest time; one that never answered comes first."""
     silent = [source for source in sources if source.health != "ok"]
-    worst = min(silent, key=lambda source: source.seen_at or 0.0, default=None)
+    worst = min(silent, key=lambda source: source.answered_at or 0.0, default=None)
     return "" if worst is None else f" {clean(worst.name).partition(':')[2]} {last_answer(worst, now)}"
 
 
-def slurm_words(sources: list[Source], now: Instant) -> str:
+def slurm_text(sources: list[Source], now: Instant) -> str:
     """`  slurm 5s`, or `  slurm late 95s`; of several clusters each by its name."""
     several, by_cluster = len(sources) > 1, sorted(sources, key=lambda source: source.cluster)
     names = (f"{clean(source.cluster)} " if several else "" for source in by_cluster)
@@ -183,21 +183,21 @@ def slurm_words(sources: list[Source], now: Instant) -> str:
     )
 
 
-def wandb_words(sources: list[Source], now: Instant) -> str:
+def wandb_text(sources: list[Source], now: Instant) -> str:
     """`  wandb 10s`: the age of the oldest answer about a run; of several runs, how many are answered and the worst."""
     well = sum(source.health == "ok" for source in sources)
     if len(sources) > 1 and well < len(sources):
         return f"  wandb {well}/{len(sources)}{longest_silent(sources, now)}"
-    return f"  wandb {health_and_age(min(sources, key=lambda source: source.seen_at or 0.0), now)}"
+    return f"  wandb {health_and_age(min(sources, key=lambda source: source.answered_at or 0.0), now)}"
 
 
-AGE_TEXTS = {"slurm": slurm_words, "wandb": wandb_words}
+AGE_TEXTS = {"slurm": slurm_text, "wandb": wandb_text}
 """Kinds of source that are shown by their age."""
 
 
 def health_and_age(source: Source, now: Instant) -> str:
     """`5s`, `late 95s`, `never`."""
-    health = "" if source.health == "ok" or source.seen_at is None else f"{source.health} "
+    health = "" if source.health == "ok" or source.answered_at is None else f"{source.health} "
     return health + last_answer(source, now)
 
 
@@ -207,9 +207,9 @@ STEP: Seconds = 5.0
 
 def last_answer(source: Source, now: Instant) -> str:
     """The age of its last answer, or what is done about a source that never answered."""
-    if source.seen_at is None:
+    if source.answered_at is None:
         return source.phase if source.phase in ("connecting", "prompting") else "never"
-    seconds = max(0.0, now - source.seen_at)
+    seconds = max(0.0, now - source.answered_at)
     return age(seconds - seconds % STEP if source.kind in AGE_TEXTS and seconds < 60 else seconds)
 
 

@@ -69,7 +69,7 @@ class LogPane(Pane):
         self.view.display, self.lines.display = problem is None, problem is not None
         if log is None or problem is not None:
             self.caption(clean(self.run or ""))
-            self.say((problem or "", "dim"))
+            self.show_message((problem or "", "dim"))
         else:
             self.view.set_lines(log.lines, log.first, log.partial)
             self._draw_frame(log, state)
@@ -117,7 +117,7 @@ def view_status(view: LogView, log: Log, now: Instant) -> str:
 
 def notes(view: LogView, log: Log) -> str:
     """The bottom of the frame: an error, dropped lines, the search, the position."""
-    below = max(0, view.text.end - view.place.line - view.size.height)
+    below = max(0, view.text.end - view.position.line - view.size.height)
     parts = (
         clean(log.error or ""),
         f"+{log.dropped:,} lines dropped: the log grew too fast" if log.dropped else "",

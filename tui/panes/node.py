@@ -45,7 +45,9 @@ class GpuTable(NodePane):
         self.head(*gpu_head(width))
         self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
         if not node.gpus:
-            self.say((f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim"))
+            self.show_message(
+                (f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim")
+            )
 
     def selected_gpu(self) -> Gpu | None:
         """The GPU under the cursor."""
@@ -109,9 +111,9 @@ class PlotPane(NodePane):
             self.gpu = index
             self.again()
 
-    def say(self, *sentences: tuple[str, str]) -> None:
+    def show_message(self, *sentences: tuple[str, str]) -> None:
         self.body.display, self.lines.display, self._drawn = False, True, None
-        super().say(*sentences)
+        super().show_message(*sentences)
 
     def draw(self, state: State, width: int) -> None:
         height, node = self.body.size.height, state.nodes.get(self.node)

@@ -14,7 +14,7 @@ from trainmon.model import Job, Source, State
 from trainmon.slurm import reasons
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style import Span, calm_age, since, source_words
+from tui.style import Span, calm_age, since, source_text
 from tui.views import Subject
 from tui.views.jobs import (
     CLUSTER,
@@ -107,7 +107,7 @@ class QueuePane(Pane):
     def footnote(self, state: State) -> tuple[str, str] | None:
         """The selected row in full: its line may be cut."""
         key = self.selected or next((CLUSTER + name for name in clusters(state)), None)
-        return None if key is None else queue_story(state, key)
+        return None if key is None else queue_sentence(state, key)
 
 
 def watched(state: State) -> list[Source]:
@@ -138,7 +138,9 @@ def without_slurm(state: State) -> tuple[tuple[str, str], ...]:
 
 def queue_summary(entries: list[QueueEntry], state: State) -> str:
     """`spares 1 of 2!  3 running  2 waiting`: problems first."""
-    silent = [source.seen_at for source in watched(state) if source.health != "ok" and source.seen_at is not None]
+    silent = [
+        source.answered_at for source in watched(state) if source.health != "ok" and source.answered_at is not None
+    ]
     lost = sum(node.lost_gpus or 0 for node in state.scheduler_nodes.values())
     counts: Counter[str] = Counter()
     for entry in entries:
@@ -157,8 +159,8 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
     """Why there is no job to show."""
     found: list[Span] = []
     for source in watched(state):
-        if source.seen_at is None:
-            text, style = source_words(source, state.at)
+        if source.answered_at is None:
+            text, style = source_text(source, state.at)
             found.append(Span(clean(f"The queue of {source.cluster} has not been read yet: {text}"), style))
             found += [Span(clean(source.hint), "dim")] if source.hint else []
     if not found and query:
@@ -172,24 +174,24 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
     return [Row(f"{SENTENCE}{index}", (span,)) for index, span in enumerate(found)]
 
 
-def queue_story(state: State, key: str) -> tuple[str, str]:
+def queue_sentence(state: State, key: str) -> tuple[str, str]:
     """A sentence about a row, and its style. While a scheduler does not answer, it says why."""
     silent = [source for source in watched(state) if source.health == "down"]
     if silent:
-        text, style = source_words(silent[0], state.at)
+        text, style = source_text(silent[0], state.at)
         return clean(f"Slurm of {silent[0].cluster}: {text}"), style
     if key.startswith(CLUSTER):
-        return cluster_story(state, key.removeprefix(CLUSTER)), "dim"
+        return cluster_sentence(state, key.removeprefix(CLUSTER)), "dim"
     job, node = state.jobs.get(key), state.scheduler_nodes.get(key.removeprefix(NODE))
     if job is not None:
-        return job_story(job, state.at), status_text(job, state.at).style or "dim"
+        return job_sentence(job, state.at), status_text(job, state.at).style or "dim"
     if node is None or not key.startswith(NODE):
         return "", "dim"
     text = ", ".join(part for part in (node_state(node), node_reason(node, state.at)) if part)
     return clean(f"{node.name}: {text}"), node_style(node) or "dim"
 
 
-def job_story(job: Job, now: Instant) -> str:
+def job_sentence(job: Job, now: Instant) -> str:
     """`88 llm-7b of ana: waits for the end of 87; submitted 3h ago`"""
     text, seconds = status_text(job, now).text, seconds_left(job, now)
     if job.state == "RUNNING" and not is_missing(job):
@@ -205,7 +207,7 @@ def job_story(job: Job, now: Instant) -> str:
     return clean("; ".join(part for part in parts if part))
 
 
-def cluster_story(state: State, name: str) -> str:
+def cluster_sentence(state: State, name: str) -> str:
     """The host and the user of a cluster's queries, and what they may do."""
     cluster = state.clusters.get(name)
     if cluster is None:

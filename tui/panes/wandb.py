@@ -20,11 +20,11 @@ from tui.charts import (
     Charts,
     Limits,
     View,
+    chart_cells,
     head,
     layout,
     legend,
     notes,
-    places,
     rows,
     state_spans,
     trouble,
@@ -152,13 +152,13 @@ class WandbPane(Pane):
         self.body.set_lines([(Span(" " * GUTTER), *line) for line in (*over, *self._pictures)])
         self._draw_frame(run, run.wandb)
 
-    def say(self, *sentences: tuple[str, str]) -> None:
+    def show_message(self, *sentences: tuple[str, str]) -> None:
         """Sentences take the place of charts and table."""
         self._drawn = ()
         self._arrange(ChartGrid("below", 0, 0, 0))
         self.body.display = False
         width = max(8, self.width - 3)
-        super().say(*((line, style) for text, style in sentences for line in textwrap.wrap(text, width)))
+        super().show_message(*((line, style) for text, style in sentences for line in textwrap.wrap(text, width)))
 
     def _arrange(self, shape: ChartGrid) -> None:
         """Put the table beside the charts, below them, or away."""
@@ -201,7 +201,7 @@ class WandbPane(Pane):
     def _pages(self, keys: tuple[str, ...]) -> tuple[list[tuple[str, ...]], int]:
         """The metrics in sets that fit, and the number of the set that has the value under the cursor."""
         shape = self._shape
-        fit = 1 if self.alone else sum(map(len, places(shape.width, shape.height, len(keys)))) or 1
+        fit = 1 if self.alone else sum(map(len, chart_cells(shape.width, shape.height, len(keys)))) or 1
         pages = [keys[start : start + fit] for start in range(0, len(keys), fit)]
         return pages, next((number for number, page in enumerate(pages) if self.lines.cursor_key in page), 0)
 
@@ -223,7 +223,7 @@ class WandbPane(Pane):
 
     # ---- keys ----
 
-    def _look(self, view: View) -> None:
+    def _change_view(self, view: View) -> None:
         self.view = view
         self.again()
 
@@ -233,22 +233,22 @@ class WandbPane(Pane):
         self.again()
 
     def action_log(self) -> None:
-        self._look(self.view._replace(log=not self.view.log))
+        self._change_view(self.view._replace(log=not self.view.log))
 
     def action_axis(self) -> None:
-        self._look(self.charts.on_other_axis(self.view))
+        self._change_view(self.charts.on_other_axis(self.view))
 
     def action_range(self) -> None:
-        self._look(self.view.other_span())
+        self._change_view(self.view.other_span())
 
     def action_smooth(self) -> None:
-        self._look(self.view.smoother())
+        self._change_view(self.view.smoother())
 
     def action_compare(self) -> None:
-        self._look(self.view._replace(compare=not self.view.compare))
+        self._change_view(self.view._replace(compare=not self.view.compare))
 
     def action_whole(self) -> None:
-        self._look(self.view.whole()._replace(span="all"))
+        self._change_view(self.view.whole()._replace(span="all"))
 
     def action_zoom_in(self) -> None:
         self._in_window(self.view.closer)
@@ -262,7 +262,7 @@ class WandbPane(Pane):
     def _in_window(self, change: Callable[[Limits, Limits], View]) -> None:
         data, shown = self.charts.extent(self.view), self.charts.x
         if data is not None and shown is not None:
-            self._look(change(shown, data))
+            self._change_view(change(shown, data))
 
 
 def table_width(shape: ChartGrid) -> int:

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from trainmon.lib import scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
-from tui.keys import ACTS, PLACES, active_keys, bindings
+from tui.keys import ACTS, CONTEXTS, active_keys, bindings
 from tui.modals import Find, Once, Pick
 from tui.panes import HeaderLine, Pane
 from tui.services.actions import ActionService
@@ -35,13 +35,13 @@ class DashboardApp(Protocol):
 
     def open(self, link: Link) -> None: ...
 
-    def place_of(self, screen: Screen[Any]) -> str: ...
+    def context_of(self, screen: Screen[Any]) -> str: ...
 
 
 class StateScreen(Once[None]):
     """A screen that gets each State, and the last one when it is opened."""
 
-    PLACE: ClassVar[str] = ""
+    CONTEXT: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", *ACTS)]
     header: HeaderLine
     foot: Footer
@@ -66,9 +66,9 @@ class StateScreen(Once[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Disable keys that the place does not list: logs and disks have no actions, charts have no rows to filter."""
-        place = self.dashboard.place_of(self)
+        place = self.dashboard.context_of(self)
         if action in {"act", "menu"}:
-            return not set(ACTS).isdisjoint(PLACES[place])
+            return not set(ACTS).isdisjoint(CONTEXTS[place])
         if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
             return any(key.action == f"screen.{action}" for key in active_keys(place))
         return super().check_action(action, parameters)

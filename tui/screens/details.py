@@ -39,7 +39,7 @@ class LinkedScreen(StateScreen):
         yield from (self.header, self.pane, self.foot)
 
     def on_mount(self) -> None:
-        self.foot.at(self.PLACE)
+        self.foot.at(self.CONTEXT)
         self.pane.focus_body()
 
     def show(self, state: State) -> None:
@@ -61,7 +61,7 @@ class LinkedScreen(StateScreen):
 class LogScreen(PaneScreen):
     """The same pane as on the main screen, with all the room; Esc goes back."""
 
-    PLACE = "log-screen"
+    CONTEXT = "log-screen"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log-screen")]
 
     def __init__(self, run: str) -> None:
@@ -75,7 +75,7 @@ class LogScreen(PaneScreen):
         yield from (self.header, self.log_pane, self.find, self.foot)
 
     def on_mount(self) -> None:
-        self.foot.at(self.PLACE)
+        self.foot.at(self.CONTEXT)
         self.log_pane.view.focus()
 
     def show(self, state: State) -> None:
@@ -92,7 +92,7 @@ class LogScreen(PaneScreen):
 class WandbScreen(LinkedScreen):
     """The same pane as on the main screen, with all the room; Esc goes back."""
 
-    PLACE = "wandb-screen"
+    CONTEXT = "wandb-screen"
 
     def __init__(self, run: str, backend: Backend) -> None:
         pane = WandbPane(backend, id="wandb-full")
@@ -103,7 +103,7 @@ class WandbScreen(LinkedScreen):
 class AlertScreen(LinkedScreen):
     """`a` acknowledges it, `m` silences it; Esc goes back."""
 
-    PLACE = "alert"
+    CONTEXT = "alert"
 
     def __init__(self, alert: str) -> None:
         super().__init__(Link("alert", alert), AlertPane(alert, id="alert-full"))
@@ -112,7 +112,7 @@ class AlertScreen(LinkedScreen):
 class JobScreen(LinkedScreen):
     """Requests the job's details from the scheduler when it opens; Esc goes back."""
 
-    PLACE = "job"
+    CONTEXT = "job"
 
     def __init__(self, job: str) -> None:
         super().__init__(Link("job", job), JobPane(job, id="job-full"))
@@ -124,7 +124,7 @@ class JobScreen(LinkedScreen):
 class RunScreen(LinkedScreen):
     """The detail pane with all the room; Esc goes back."""
 
-    PLACE = "run"
+    CONTEXT = "run"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("samples")]
 
     def __init__(self, run: str) -> None:
@@ -136,7 +136,7 @@ class RunScreen(LinkedScreen):
         super().show(state)
         run = state.runs.get(self.about.name)
         place = "run" if run is None or run.spec.wandb is None else "run-wandb"
-        if self.foot.place != place:
+        if self.foot.context != place:
             self.foot.at(place)
 
     # ---- its samples ----
@@ -174,7 +174,7 @@ FRAME = 3
 class NodeScreen(LinkedScreen):
     """The table, the plots if there is room, and facts with links to the node's jobs; Esc goes back."""
 
-    PLACE = "node"
+    CONTEXT = "node"
 
     def __init__(self, node: str) -> None:
         self.table = GpuTable(node, id="node-gpus")

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from tui.keys import ACTS, KEYS, PLACES, Key, active_keys, bindings
+from tui.keys import ACTS, CONTEXTS, KEYS, Key, active_keys, bindings
 from tui.modals import Dialog
 from tui.style import Span
 from tui.widgets import Row, TextView
@@ -37,7 +37,7 @@ class Help(Dialog[None]):
 
     def __init__(self, place: str) -> None:
         super().__init__()
-        self.place = place
+        self.context = place
         self.lines = TextView()
 
     def compose(self) -> ComposeResult:
@@ -47,7 +47,7 @@ class Help(Dialog[None]):
             yield Static("Esc closes", classes="hint", markup=False)
 
     def on_mount(self) -> None:
-        self.lines.set_rows(help_rows(self.place))
+        self.lines.set_rows(help_rows(self.context))
         self.lines.focus()
 
     def action_back(self) -> None:
@@ -56,7 +56,7 @@ class Help(Dialog[None]):
 
 def help_rows(place: str) -> list[Row]:
     """The keys of this place, what acts on its rows, then those of everywhere and of other places, then the signs."""
-    here, acts = set(PLACES[place]), set(ACTS)
+    here, acts = set(CONTEXTS[place]), set(ACTS)
     own = [key for key in active_keys(place) if key.scope in here - COMMON - acts]
     acting = [key for key in KEYS if key.scope in here & acts]
     common = [key for key in KEYS if key.scope in here & COMMON]

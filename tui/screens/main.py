@@ -31,7 +31,7 @@ from tui.panes import (
 )
 from tui.screens.base import PaneScreen
 from tui.screens.details import LogScreen
-from tui.style import NAMES, Chosen, Shape, is_tiny, places, shape, what_is_hidden
+from tui.style import NAMES, Chosen, Shape, is_tiny, pane_regions, shape, what_is_hidden
 from tui.widgets import KeyedLines, Link
 
 
@@ -48,7 +48,7 @@ class PaneLayout(Layout):
         parent.pre_layout(self)
         return [
             WidgetPlacement(Region(*place), NULL_OFFSET, NULL_SPACING, self.panes[number])
-            for number, place in places(self.columns, size.width, size.height).items()
+            for number, place in pane_regions(self.columns, size.width, size.height).items()
             if self.panes[number] in children
         ]
 
@@ -75,7 +75,7 @@ class PaneBody(Widget):
 class MainScreen(PaneScreen):
     """Runs, GPUs, disks, alerts, the queue, and of the selected run its log and its W&B charts."""
 
-    PLACE = "runs"
+    CONTEXT = "runs"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("main")]
 
     def __init__(self, backend: Backend) -> None:
@@ -137,7 +137,7 @@ class MainScreen(PaneScreen):
         width, height = self.app.size
         new = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         hidden = what_is_hidden(new.hidden, width) if is_tiny(width, height) else ""
-        self.foot.at(self.place, "zoomed; z restores" if self.zoomed else hidden)
+        self.foot.at(self.context, "zoomed; z restores" if self.zoomed else hidden)
         if new != self.shape:
             self.shape = new
             with self.app.batch_update():
@@ -150,7 +150,7 @@ class MainScreen(PaneScreen):
                 self.fit()
 
     @property
-    def place(self) -> str:
+    def context(self) -> str:
         """The name of the focused pane in the key table."""
         if self.current == "7":
             # among the nodes of the queue other keys act

@@ -63,11 +63,11 @@ class ActionService(DashboardService):
         else:
             self.open(request, acted)
 
-    def open(self, ask: ActionRequest, acted: Callable[[], None] = lambda: None) -> None:
+    def open(self, request: ActionRequest, acted: Callable[[], None] = lambda: None) -> None:
         """Show the plan of a request, and do what the person decides."""
         state = self._state or State()
-        about, host, hung = subjects_text(ask, state), hosts_text(ask, state), is_hung(ask, state)
-        screen = PlanScreen(ask, self._backend, self._clock, about=about, host=host, hung=hung)
+        about, host, hung = subjects_text(request, state), hosts_text(request, state), is_hung(request, state)
+        screen = PlanScreen(request, self._backend, self._clock, about=about, host=host, hung=hung)
 
         def decided(answer: Plan | ActionRequest | None) -> None:
             if isinstance(answer, ActionRequest):

@@ -47,7 +47,7 @@ class AlertActionService(DashboardService):
         if new.bell:
             self._app.bell()
 
-    def is_news(self, alerts: Sequence[str]) -> bool:
+    def should_show(self, alerts: Sequence[str]) -> bool:
         """Whether to show a channel's notification that these alerts are critical. False if all were shown before."""
         shown = self._shown.intersection(alerts)
         self._shown -= shown

@@ -25,11 +25,11 @@ from tui.style.format import (
     since,
     size,
     slowing,
-    source_words,
+    source_text,
     temperature,
     whole,
 )
-from tui.style.layout import NAMES, Chosen, Shape, is_tiny, places, shape, what_is_hidden
+from tui.style.layout import NAMES, Chosen, Shape, is_tiny, pane_regions, shape, what_is_hidden
 from tui.style.symbols import (
     CRIT,
     CURSOR,
@@ -84,15 +84,15 @@ __all__ = [
     "is_tiny",
     "mib",
     "pad",
+    "pane_regions",
     "percent",
-    "places",
     "real",
     "shape",
     "short",
     "since",
     "size",
     "slowing",
-    "source_words",
+    "source_text",
     "temperature",
     "wants_ascii",
     "what_is_hidden",

@@ -205,19 +205,19 @@ def temperature(gpu: Gpu) -> Span:
 # ---- sources and disks ---------------------------------------------------------------------------------------------
 
 
-def source_words(source: Source, now: Instant) -> Span:
+def source_text(source: Source, now: Instant) -> Span:
     """The status of a source that does not answer: its error or what it waits for, and since when."""
     error = None if source.error is None else source.error.removeprefix(source.name.partition(":")[2] + ": ")
     if source.phase == "held":
         return Span("login needed: press L" + (f" ({error})" if error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
-    seen = "" if source.seen_at is None else f" {calm_age(now - source.seen_at)}"
+    seen = "" if source.answered_at is None else f" {calm_age(now - source.answered_at)}"
     if error is not None:
         return Span(f"silent{seen}: {error}" if seen else error, "crit")
     if source.health == "off":
         return Span("not watched", "dim")
-    if source.phase in ("waiting", "connecting", "retrying") and source.seen_at is None:
+    if source.phase in ("waiting", "connecting", "retrying") and source.answered_at is None:
         return Span("waiting to connect" if source.phase == "waiting" else source.phase, "dim")
     return Span(f"{'reconnecting' if source.phase in ('connecting', 'retrying') else 'late'}{seen}", "dim")
 

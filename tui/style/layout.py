@@ -91,7 +91,7 @@ def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
 # ---- where each pane stands ----------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
+class PaneRegion(NamedTuple):
     """The position (cells from the left and the top) and size of a pane."""
 
     x: int
@@ -107,12 +107,12 @@ HIGH = frozenset({"2", "4", "6", "7"})
 """Panes that get half as many lines again as the others."""
 
 
-def places(columns: tuple[tuple[str, ...], ...], width: int, height: int) -> dict[str, Place]:
+def pane_regions(columns: tuple[tuple[str, ...], ...], width: int, height: int) -> dict[str, PaneRegion]:
     """The position of every pane: columns side by side, the panes of a column below each other."""
-    found: dict[str, Place] = {}
+    found: dict[str, PaneRegion] = {}
     for column, (left, right) in zip(columns, cuts(width, WIDTHS[len(columns)]), strict=True):
         for pane, (top, bottom) in zip(column, cuts(height, heights(column, len(columns))), strict=True):
-            found[pane] = Place(left, top, right - left, bottom - top)
+            found[pane] = PaneRegion(left, top, right - left, bottom - top)
     return found
 
 

@@ -144,9 +144,9 @@ def sender_toasts(was: Leadership, now: Leadership) -> Iterator[Toast]:
     """A change of the sender, or a request that failed."""
     if was.holder == "daemon" and now.holder == "us":
         why = clean(f"{was.where} no longer sends notifications; this program sends them now", 200)
-        yield Toast("alerts", f"{why}. {clean(now.words or '', 200)}".removesuffix(". "), "warning")
+        yield Toast("alerts", f"{why}. {clean(now.problem or '', 200)}".removesuffix(". "), "warning")
     elif was.holder == "us" and now.holder == "daemon":
         text = f"{now.where} sends notifications again; {ONLY_SHOWS}"
         yield Toast("alerts", clean(text, 200))
-    elif now.words and now.words != was.words:
-        yield Toast("alerts", clean(now.words, 400), "warning")
+    elif now.problem and now.problem != was.problem:
+        yield Toast("alerts", clean(now.problem, 400), "warning")

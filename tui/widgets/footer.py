@@ -25,13 +25,13 @@ class Footer(Heading):
 
     def __init__(self) -> None:
         super().__init__(id="foot")
-        self.place = "runs"
+        self.context = "runs"
         self.sentence = ""
         self.read_only = False
 
     def at(self, place: str, sentence: str = "") -> None:
         """Show the keys of this place."""
-        self.place, self.sentence = place, sentence
+        self.context, self.sentence = place, sentence
         self.again()
 
     def grey(self, *, read_only: bool) -> None:
@@ -42,7 +42,7 @@ class Footer(Heading):
 
     def keys(self) -> tuple[Key, ...]:
         """The keys that it shows now."""
-        return chosen(self.place, self.size.width - GUTTER, self.sentence)
+        return chosen(self.context, self.size.width - GUTTER, self.sentence)
 
     def placed(self) -> list[tuple[Key, int]]:
         """The shown keys, each with its first column."""

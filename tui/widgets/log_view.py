@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from trainmon.lib import clean
 from tui.keys import bindings
-from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_place, find, marks, moved, shown
+from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_position, find, marks, moved, shown
 from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
 
 WHEEL_ROWS = 3
@@ -44,7 +44,7 @@ class LogView(Widget, can_focus=True):
         self.text = Text((), 0)
         self.partial: int | None = None
         """The number of the unfinished last line, drawn dim."""
-        self.place = LogPosition(0)
+        self.position = LogPosition(0)
         self.following = True
         self.wrapping = False
         self.left = 0
@@ -69,7 +69,7 @@ class LogView(Widget, can_focus=True):
 
     def restart(self) -> None:
         """Start another log at its end."""
-        self.text, self.place, self.following, self.left, self.hit = Text((), 0), LogPosition(0), True, 0, None
+        self.text, self.position, self.following, self.left, self.hit = Text((), 0), LogPosition(0), True, 0, None
 
     def redraw(self) -> None:
         """Compute the visible rows, and repaint those that changed."""
@@ -77,10 +77,10 @@ class LogView(Widget, can_focus=True):
         if view.width <= 0 or view.height <= 0:
             return
         if self.following:
-            self.place = end_place(self.text, view)
-        elif self.place.line < self.text.first:
-            self.place = LogPosition(self.text.first)
-        self._rows = shown(self.text, self.place, view)
+            self.position = end_position(self.text, view)
+        elif self.position.line < self.text.first:
+            self.position = LogPosition(self.text.first)
+        self._rows = shown(self.text, self.position, view)
         drawn = [(clean(row.text), row.line == self.partial, row.line == self.hit) for row in self._rows]
         old, self._drawn = self._drawn, drawn
         for y in range(max(len(old), len(drawn))):
@@ -114,13 +114,13 @@ class LogView(Widget, can_focus=True):
     # ---- keys ----
 
     def _go(self, place: LogPosition, *, down: bool) -> None:
-        self.place, at_end = clamped(self.text, place, self.view)
+        self.position, at_end = clamped(self.text, place, self.view)
         self.following = at_end and down
         self.redraw()
         self.post_message(self.Changed())
 
     def scroll_rows(self, by: int) -> None:
-        self._go(moved(self.text, self.place, by, self.view), down=by > 0)
+        self._go(moved(self.text, self.position, by, self.view), down=by > 0)
 
     def action_cursor_down(self) -> None:
         self.scroll_rows(1)
@@ -148,7 +148,7 @@ class LogView(Widget, can_focus=True):
     def action_wrap(self) -> None:
         self.wrapping = not self.wrapping
         self.left = 0
-        self._go(LogPosition(self.place.line), down=self.following)
+        self._go(LogPosition(self.position.line), down=self.following)
 
     def action_sideways(self, step: int) -> None:
         if not self.wrapping:

@@ -130,7 +130,7 @@ def shown(text: Text, place: LogPosition, view: View) -> list[LogRow]:
     return rows[: view.height]
 
 
-def end_place(text: Text, view: View) -> LogPosition:
+def end_position(text: Text, view: View) -> LogPosition:
     """The position that puts the last row of the log at the bottom of the screen."""
     return moved(text, LogPosition(text.end), -view.height, view)
 
@@ -156,7 +156,7 @@ def moved(text: Text, place: LogPosition, by: int, view: View) -> LogPosition:
 
 def clamped(text: Text, place: LogPosition, view: View) -> tuple[LogPosition, bool]:
     """The position, at most the end, and whether the end is visible (then the view follows)."""
-    end = end_place(text, view)
+    end = end_position(text, view)
     return (end, True) if place >= end else (LogPosition(max(place.line, text.first), place.part), False)
 
 

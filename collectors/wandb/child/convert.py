@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.wandb.wire import WORDS, ReadMetadata, RunMetadata
+from collectors.wandb.wire import NON_FINITE, ReadMetadata, RunMetadata
 from trainmon.analysis.wandb import metric_names
 from trainmon.lib import MASK, Instant, clean, is_secret, scrub
 from trainmon.model import Points, WandbRun, WandbSpec
@@ -54,7 +54,13 @@ def instant(text: object) -> Instant | None:
 def number(value: object) -> float | None:
     """A number of the server, which writes nan and infinity as words; None for anything else."""
     try:
-        return float(value) if isinstance(value, int | float) else WORDS.get(value) if isinstance(value, str) else None
+        return (
+            float(value)
+            if isinstance(value, int | float)
+            else NON_FINITE.get(value)
+            if isinstance(value, str)
+            else None
+        )
     except OverflowError:
         return math.inf if value > 0 else -math.inf  # type: ignore[operator]  # only an int overflows
 

@@ -169,7 +169,7 @@ def test_a_daemon_that_cannot_be_reached_stays_leader_for_a_minute_and_then_we_n
     stage.bastion.down = UNREACHABLE
     stage.play(58)
     assert stage.leaders == [(0.0, "bastion")]
-    assert (stage.duty.holder, stage.duty.words) == ("daemon", "no answer in 10 s")
+    assert (stage.duty.holder, stage.duty.problem) == ("daemon", "no answer in 10 s")
 
     stage.play(10)
     assert [who for _, who in stage.leaders] == ["bastion", "us: no answer in 10 s"]
@@ -229,7 +229,7 @@ def test_a_first_answer_is_waited_for_one_period_and_then_our_own_alerts_are_sho
     stage.bastion.down = UNREACHABLE
     stage.play(12)
 
-    assert (stage.duty.holder, stage.duty.words) == ("nobody", "bastion: no answer in 10 s")
+    assert (stage.duty.holder, stage.duty.problem) == ("nobody", "bastion: no answer in 10 s")
     assert stage.leaders == []
 
 
@@ -313,8 +313,8 @@ def test_a_request_that_did_not_reach_it_is_reported() -> None:
     stage.watch.send(order())
     stage.play(1)
 
-    assert "ack did not reach bastion" in (stage.duty.words or "")
-    assert "no open alert" in (stage.duty.words or "")
+    assert "ack did not reach bastion" in (stage.duty.problem or "")
+    assert "no open alert" in (stage.duty.problem or "")
 
 
 def test_a_request_after_we_took_over_is_carried_out_here() -> None:
@@ -324,7 +324,7 @@ def test_a_request_after_we_took_over_is_carried_out_here() -> None:
     stage.watch.send(order())
     stage.play(1)
 
-    assert stage.last(AlertRequested).order == order()
+    assert stage.last(AlertRequested).request == order()
 
 
 def test_each_request_is_the_same_sub_command_there() -> None:

@@ -95,7 +95,7 @@ def message() -> Message:
 
 
 def test_the_demos_channels_accept_messages_and_send_nothing() -> None:
-    assert channels()[0].send(message(), 0.0).words == TEXT
+    assert channels()[0].send(message(), 0.0).answer == TEXT
 
 
 def test_its_mail_server_is_busy_now_and_then_and_takes_the_same_message_later() -> None:
@@ -103,7 +103,7 @@ def test_its_mail_server_is_busy_now_and_then_and_takes_the_same_message_later()
     came = []
     for _ in range(BUSY_EVERY):
         try:
-            came.append(mail.send(message(), 0.0).words)
+            came.append(mail.send(message(), 0.0).answer)
         except Retry as busy:
             came.append(busy.message)
     assert came == [TEXT, "451 the demo's mail server is busy: try again later", TEXT, TEXT]

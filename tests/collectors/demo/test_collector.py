@@ -254,5 +254,5 @@ def test_a_quota_is_queried_as_on_a_real_cluster(stage: Stage) -> None:
     stage.play(70.0)
     seen = [event.quota for _, event in stage.events if isinstance(event, QuotaRead)]
     assert [(quota.path, quota.host, quota.source) for quota in seen] == [("/fsx", READER, f"quota:{CLUSTER}:/fsx")] * 2
-    assert seen[0].allowances[0].whose == "user me"
+    assert seen[0].allowances[0].owner == "user me"
     assert 0 < (seen[0].left_bytes or 0) < 80 * 10**12

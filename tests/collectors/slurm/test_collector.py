@@ -215,7 +215,7 @@ def test_the_first_poll_reports_the_jobs_the_cluster_and_the_nodes() -> None:
     assert (polled.cluster.me, polled.cluster.may_operate, polled.cluster.accounting) == ("ana", True, True)
     assert polled.cluster.slurm == "23.02.7"
     assert polled.source.phase == "up"
-    assert polled.source.seen_at == polled.clock.now()
+    assert polled.source.answered_at == polled.clock.now()
     nodes = next(event.nodes for event in polled.events if isinstance(event, SchedulerNodesListed))
     assert [node.name for node in nodes] == ["gpu-1"]
 
@@ -284,7 +284,7 @@ def test_silence_is_never_an_empty_queue(silence: Completed | TrainmonError) -> 
     assert polled.source.phase == "retrying"
     assert polled.source.error
     assert polled.source.retry_at is not None
-    assert polled.source.seen_at is None  # the State keeps when it last answered
+    assert polled.source.answered_at is None  # the State keeps when it last answered
     del polled.slurm.trouble["squeue"]
     polled.look()
     assert polled.looks == 1

@@ -34,7 +34,7 @@ def test_a_period_below_the_floor_is_the_floor() -> None:
 def test_for_a_minute_after_an_action_it_looks_every_15_s() -> None:
     pace = RateLimit(30)
     looked(pace, 0)
-    pace.hurry(5)
+    pace.poll_often(5)
     assert pace.due_in(5) == 10  # 15 s after the last look
     due = looked(pace, 15)
     times = [15.0]
@@ -48,7 +48,7 @@ def test_for_a_minute_after_an_action_it_looks_every_15_s() -> None:
 def test_an_action_long_after_the_last_look_is_followed_at_once() -> None:
     pace = RateLimit(120)
     looked(pace, 0)
-    pace.hurry(50)
+    pace.poll_often(50)
     assert pace.due_in(50) == 0
 
 
@@ -101,7 +101,7 @@ def test_a_long_outage_ends_nothing() -> None:
 def test_with_no_jobs_it_looks_every_5_min_and_an_action_wakes_it() -> None:
     pace = RateLimit(30)
     assert looked(pace, 0, has_jobs=False) == 300
-    pace.hurry(100)
+    pace.poll_often(100)
     assert pace.due_in(100) == 0
     assert looked(pace, 100, has_jobs=False) == 115
 

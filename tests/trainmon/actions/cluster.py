@@ -71,7 +71,7 @@ CLUSTER = Cluster(name="prod", login="login", me="ana", may_operate=False)
 def source(name: str, **fields: Any) -> Source:
     kind = "slurm" if name.startswith("slurm") else "node"
     period = 30.0 if kind == "slurm" else 2.0
-    return Source(**{"name": name, "kind": kind, "cluster": "prod", "health": "ok", "seen_at": NOW, "phase": "up",
+    return Source(**{"name": name, "kind": kind, "cluster": "prod", "health": "ok", "answered_at": NOW, "phase": "up",
                      "period": period} | fields)  # fmt: skip
 
 

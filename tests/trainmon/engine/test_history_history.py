@@ -110,7 +110,7 @@ def test_a_disk_is_known_for_a_week_and_its_last_day_by_the_minute() -> None:
 
 def test_what_a_quota_leaves_is_history_too() -> None:
     history = History()
-    mine = Allowance(whose="user me", used_bytes=4, hard_bytes=10)
+    mine = Allowance(owner="user me", used_bytes=4, hard_bytes=10)
     quota = Quota(cluster="c", host="n1", path="/fsx", at=90.0, allowances=(mine,))
     history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=100.0, free_bytes=7, quota=quota))
     assert history.series("n1:/fsx", "quota_left_bytes", 60, 100.0).values == (6.0,)

@@ -63,7 +63,7 @@ def test_where_nothing_can_be_seen_that_goes_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "health", "seen_at"),
+    ("name", "health", "answered_at"),
     [
         ("node:n1", "down", None),
         ("node:n1", "down", 1.0),
@@ -73,9 +73,9 @@ def test_where_nothing_can_be_seen_that_goes_before() -> None:
     ],
 )
 def test_what_does_not_answer_is_a_warning_and_exit_3_and_what_is_critical_goes_before(
-    name: str, health: Health, seen_at: float | None
+    name: str, health: Health, answered_at: float | None
 ) -> None:
-    silent = Source(name=name, kind="node", cluster="prod", health=health, seen_at=seen_at)
+    silent = Source(name=name, kind="node", cluster="prod", health=health, answered_at=answered_at)
 
     def with_silent(*alerts: Alert) -> State:
         known = with_alerts(*alerts)
@@ -90,7 +90,7 @@ def test_what_does_not_answer_is_a_warning_and_exit_3_and_what_is_critical_goes_
 
 def test_a_source_that_has_answered_once_need_not_speak_again_within_one_look() -> None:
     known = with_alerts()
-    late = Source(name="wandb:llm", kind="wandb", cluster="prod", health="late", seen_at=1.0)
+    late = Source(name="wandb:llm", kind="wandb", cluster="prod", health="late", answered_at=1.0)
     state = msgspec.structs.replace(known, sources={**known.sources, late.name: late})
     assert (verdict(state), exit_status(state)) == ("well", 0)
 
@@ -131,7 +131,7 @@ def test_another_machines_status_becomes_the_same_values_but_for_the_secret() ->
 
 
 def test_a_delivery_keeps_its_words() -> None:
-    found = alert_status([alert(delivery=(sent("mail", "dead", words="550 no such user"),))], (), ())
+    found = alert_status([alert(delivery=(sent("mail", "dead", answer="550 no such user"),))], (), ())
 
     assert found["alerts"][0]["delivery"][0]["words"] == "550 no such user"
 

@@ -49,7 +49,7 @@ JOB = Job(
 )  # fmt: skip
 STATE = State(
     at=NOW,
-    sources={"slurm:prod": Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=NOW)},
+    sources={"slurm:prod": Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", answered_at=NOW)},
     clusters={"prod": Cluster(name="prod", login="login1", spares=2)},
     scheduler_nodes={"n3": SchedulerNode(name="n3", cluster="prod", state="IDLE")},
     jobs={"prod/88_3": JOB, "prod/70": Job(cluster="prod", id="70", number=70, state="FAILED", gone_at=NOW - 60)},

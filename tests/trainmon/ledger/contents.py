@@ -41,7 +41,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "actions that are watched": [one.action.id for one in watched],
         "texts": [text for one in actions for text in action_texts(directory, one.action.id)],
         "alerts": now.stored.alerts,
-        "history": [line._asdict() for line in alert_history(directory, 0.0, MANY)],
+        "history": [{**line._asdict(), "words": line.text} for line in alert_history(directory, 0.0, MANY)],
         "silences": now.stored.silences,
         "orders": [{"number": number, "order": order} for number, order in orders],
         "orders until": now.stored.requests_until,

@@ -228,10 +228,10 @@ def test_a_request_to_a_ledger_that_cannot_be_written_is_an_error_in_words(tmp_p
 
 def test_others_see_alerts_with_what_became_of_their_notifications(tmp_path: Path, ledger: sqlite3.Connection) -> None:
     write(ledger, alerts=(alert(id="a"),), notices=(fire("a", "phone", "mail", "pager"),))
-    marks = (mark("a", "sent", sent_at=NOW + 1, words="200"), mark("a", "waiting", "mail", words="no route to host"))
+    marks = (mark("a", "sent", sent_at=NOW + 1, answer="200"), mark("a", "waiting", "mail", answer="no route to host"))
     transaction(marks=marks, history=(HistoryLine(NOW, "a", "fired", "it began"),)).write(ledger, NOW)
     found = alerts_now(tmp_path, NOW + 5)
-    delivery = {one.channel: (one.state, one.at, one.words) for one in found.stored.alerts[0].delivery}
+    delivery = {one.channel: (one.state, one.at, one.answer) for one in found.stored.alerts[0].delivery}
     assert delivery == {
         "phone": ("sent", NOW + 1, "200"),
         "mail": ("retrying", NOW, "no route to host"),

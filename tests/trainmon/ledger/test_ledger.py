@@ -133,7 +133,7 @@ def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
     recalled: queue.Queue[list[Record]] = queue.Queue()
     (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
     (tmp_path / "ledger.sqlite").mkdir()
-    with opened(tmp_path, recalled=recalled.put) as (ledger, troubles):
+    with opened(tmp_path, on_open_actions=recalled.put) as (ledger, troubles):
         assert troubles.get(timeout=40) is not None
         (tmp_path / "ledger.sqlite").rmdir()
         (tmp_path / "away").rename(tmp_path / "ledger.sqlite")

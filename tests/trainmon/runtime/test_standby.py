@@ -126,7 +126,7 @@ def test_its_notification_service_starts_once_the_daemon_was_silent_for_long_and
         assert parts.engine.state.leadership.holder != "us"
 
         until(lambda: parts.engine.state.leadership.holder == "us", "this program tells", 40.0)
-        assert parts.engine.state.leadership.words == "bastion does not notify: no route to host"
+        assert parts.engine.state.leadership.problem == "bastion does not notify: no route to host"
         until(lambda: alerts_now(ledger_of(), NOW).leader is not None, "the ledger says so, too")
 
         write("INSERT INTO outbox (key, channel, state, attempts, made_at, next_at, changed_at) "

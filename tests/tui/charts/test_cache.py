@@ -142,7 +142,7 @@ def test_values_and_times_are_found_by_step() -> None:
     copy = Copy()
     copy.take(Curve(2, 0, array("d", [10.0, 20.0, 30.0]), array("d", [1.0, 2.0, 3.0]), array("d", [0.1, 0.2, 0.3])))
 
-    assert [copy.place_of(step) for step in (9.0, 20.0, 25.0, 99.0)] == [0, 1, 1, 2]
+    assert [copy.index_of(step) for step in (9.0, 20.0, 25.0, 99.0)] == [0, 1, 1, 2]
     assert copy.step_at(1.5) == 20.0
     assert copy.step_at(4.0) is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tui.charts.grid import GAP, layout, places
+from tui.charts.grid import GAP, chart_cells, layout
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_the_table_is_beside_below_or_away(size: tuple[int, int], table: str) ->
 @pytest.mark.parametrize("size", [(56, 10), (76, 12), (80, 30), (150, 24), (160, 56), (40, 5)])
 def test_the_charts_fill_the_height_and_do_not_overlap(size: tuple[int, int], count: int) -> None:
     width, height = size
-    rows = places(width, height, count)
+    rows = chart_cells(width, height, count)
 
     assert sum(row[0].height for row in rows) == height
     assert 1 <= sum(map(len, rows)) <= count
@@ -33,16 +33,16 @@ def test_the_charts_fill_the_height_and_do_not_overlap(size: tuple[int, int], co
 
 
 def test_the_first_chart_is_the_widest_and_the_tallest() -> None:
-    first, *others = places(160, 56, 7)
+    first, *others = chart_cells(160, 56, 7)
     assert [place.width for place in first] == [160]
     assert all(place.height < first[0].height for row in others for place in row)
 
 
 def test_charts_in_one_column_are_of_one_width() -> None:
-    rows = places(160, 56, 6)
+    rows = chart_cells(160, 56, 6)
     assert len({row[0].width for row in rows[1:]}) == 1
 
 
 @pytest.mark.parametrize("size", [(10, 20), (80, 2), (0, 0)])
 def test_where_nothing_fits_there_is_nothing(size: tuple[int, int]) -> None:
-    assert places(*size, 4) == []
+    assert chart_cells(*size, 4) == []

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 
 from tui.charts.axes import Limits
 from tui.charts.downsample import Columns, braille, ranges
-from tui.charts.render import Chart, CurveLine, Look, frame_of, one_a_line, picture
+from tui.charts.render import Chart, CurveLine, CurveRole, frame_of, one_a_line, picture
 from tui.style import Span, ascii_text
 
 WIDTH, HEIGHT = 28, 8
 
 
-def line(values: Mapping[float, float], width: int, look: Look = "now", letter: str = "", *, plain: bool) -> CurveLine:
+def line(
+    values: Mapping[float, float], width: int, look: CurveRole = "now", letter: str = "", *, plain: bool
+) -> CurveLine:
     xs, ys = array("d", values), array("d", values.values())
     return CurveLine(Columns().of(xs, ys, frame_of(Limits(0.0, 20.0), width, plain=plain), 1), look, letter)
 

@@ -22,7 +22,7 @@ def state(**facts: object) -> State:
     """Runs with switches, and a Slurm that answers."""
     made = plans.with_jobs()
     spec = replace(made.runs["llm-70b"].spec, kill_switch="/fsx/kill", save_switch="/fsx/save")
-    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=NOW - 4.0)
+    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", answered_at=NOW - 4.0)
     return replace(
         made, runs={**made.runs, "llm-70b": replace(made.runs["llm-70b"], spec=spec)},
         sources={**made.sources, slurm.name: slurm}, **facts,

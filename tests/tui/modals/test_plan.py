@@ -239,7 +239,7 @@ async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
         await settled(pilot)
 
         assert isinstance(app.screen, PlanScreen)
-        assert app.screen.ask.verb == "cancel"
+        assert app.screen.request.verb == "cancel"
         assert backend.asked[-1] == ("prepare", "cancel", ("llm-7b-a",))
 
 

@@ -19,7 +19,7 @@ from tests.tui.states.alerts import (
 from tests.tui.states.states import NOW
 from trainmon.lib import cell_width
 from trainmon.model import Alert, Leadership, State
-from tui.panes.alerts import alert_story
+from tui.panes.alerts import alert_sentence
 from tui.panes.header import alert_strip as strip
 from tui.panes.header import header, sender_flag
 from tui.views.alerts import (
@@ -189,7 +189,7 @@ def test_the_header_names_the_leader_and_shows_that_its_loop_runs() -> None:
 
 def test_one_whose_loop_stands_still_is_not_well() -> None:
     assert sender_text(Leadership(holder="us", where="here", at=NOW - 75.0), NOW) == ("here silent 1m", "crit")
-    assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW, words="outbox waits"), NOW) == (
+    assert sender_text(Leadership(holder="daemon", where="bastion", at=NOW, problem="outbox waits"), NOW) == (
         "bastion 0s !",
         "warn",
     )
@@ -199,7 +199,7 @@ def test_a_broken_channel_is_named_in_the_header_and_under_the_pane() -> None:
     state = told_elsewhere()
 
     assert sender_flag(state).text == "  alerts: phone broken"
-    assert alert_story(state, "aaaa0001") == (
+    assert alert_sentence(state, "aaaa0001") == (
         "channel phone (ntfy) is broken: 403: the topic is reserved",
         "crit",
     )

@@ -9,7 +9,7 @@ from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
-from tui.panes.disk import DiskPane, disk_story
+from tui.panes.disk import DiskPane, disk_sentence
 from tui.views.disks import disk_head, disk_layout, disk_row, disk_rows, ordered_disks, shown_disks
 from tui.views.table import RowCache
 
@@ -100,7 +100,7 @@ def test_a_network_filesystem_that_many_see_is_one_line() -> None:
     shown = ordered_disks(state(disks=(*many, *local)), "name")
     assert [each.name for each in shown] == ["/scratch", "n0:/tmp", "n1:/tmp"]
     assert len(shown[0].hosts) == 64
-    assert "mounted on 64 hosts" in disk_story(shown[0], NOW)
+    assert "mounted on 64 hosts" in disk_sentence(shown[0], NOW)
     assert shown[0].disk.at == NOW
 
 
@@ -175,7 +175,7 @@ async def test_with_no_disk_it_says_how_to_name_one() -> None:
 
 def quota(used: float, **facts: object) -> Quota:
     """Of 10 TB, asked a minute ago."""
-    mine = Allowance(whose="user me", used_bytes=int(used * TIB), hard_bytes=int(10 * TIB), **facts)  # type: ignore[arg-type]
+    mine = Allowance(owner="user me", used_bytes=int(used * TIB), hard_bytes=int(10 * TIB), **facts)  # type: ignore[arg-type]
     return Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60, allowances=(mine,))
 
 
@@ -185,22 +185,22 @@ def test_a_quota_that_is_nearly_used_is_shown_in_the_line_and_always_in_the_fram
     assert next(shown.name for shown in ordered_disks(state(disks=(found, disk("/home"))), "severity")) == "login:/fsx"
     assert "quota" not in one(disk("/fsx", quota=quota(5.0)), 100)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=quota(5.0, bytes_grace="6d23h")),)))
-    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, read 1m ago" in disk_story(shown, NOW)
+    assert "quota: user me 5.0T of 10T, soft limit: 6d23h, read 1m ago" in disk_sentence(shown, NOW)
 
 
 def test_no_quota_is_shown_as_none() -> None:
     none = Quota(cluster="prod", host="login", path="/fsx", at=NOW - 60)
     (shown,) = shown_disks(state(disks=(disk("/fsx", quota=none),)))
-    assert "quota: none is set, read 1m ago" in disk_story(shown, NOW)
+    assert "quota: none is set, read 1m ago" in disk_sentence(shown, NOW)
 
 
 def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:
     end = NOW + 5 * 3600
     told = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
     (local,) = shown_disks(state(disks=(disk("/data", full_at=end, forecast=told),)))
-    assert "full in 5h, deletions seem to have stopped" in disk_story(local, NOW)
+    assert "full in 5h, deletions seem to have stopped" in disk_sentence(local, NOW)
     (shared,) = shown_disks(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
-    assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in disk_story(shared, NOW)
+    assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in disk_sentence(shared, NOW)
     assert shared.full_at is None  # no time in the line without its doubt
     assert (local.full_at, disk_row(local, disk_layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (
         end,

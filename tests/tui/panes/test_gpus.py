@@ -13,7 +13,7 @@ from tests.tui.still import StillBackend
 from trainmon.lib import natural_key
 from trainmon.model import Node, Source, State
 from tui.app import Dashboard
-from tui.panes.gpus import GpusPane, grid_caption, node_story
+from tui.panes.gpus import GpusPane, grid_caption, node_sentence
 from tui.style import Span
 from tui.views.nodes import METRICS, Grid, Metric, node_summary
 from tui.widgets import GUTTER, Row
@@ -111,13 +111,13 @@ def test_the_mean_of_a_node_cut_by_mig_does_not_apply() -> None:
 
 
 def test_a_late_node_is_dim_and_says_how_old_it_is() -> None:
-    found = rows(state(node("n"), sources=(source("n", health="late", seen_at=NOW - 9),)))[0]
+    found = rows(state(node("n"), sources=(source("n", health="late", answered_at=NOW - 9),)))[0]
     assert found.text.rstrip().endswith("late 9s")
     assert {span.style for span in found.spans if span.text.strip()} == {"dim"}
 
 
 def test_a_late_age_moves_though_the_node_does_not() -> None:
-    grid, found = Grid(), state(node("n"), sources=(source("n", health="late", seen_at=NOW - 9),))
+    grid, found = Grid(), state(node("n"), sources=(source("n", health="late", answered_at=NOW - 9),))
     assert "late 9s" in grid.rows(found, TEMPERATURE, 110)[0].text
     assert "late 10s" in grid.rows(replace(found, at=NOW + 2), TEMPERATURE, 110)[0].text
 
@@ -125,7 +125,7 @@ def test_a_late_age_moves_though_the_node_does_not() -> None:
 @pytest.mark.parametrize(
     ("facts", "says"),
     [
-        ({"phase": "retrying", "error": "no answer in 10 s", "seen_at": NOW - 42},
+        ({"phase": "retrying", "error": "no answer in 10 s", "answered_at": NOW - 42},
          "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  silent 40s: no answer in 10 s"),
         ({"phase": "held", "error": None}, "✗ n      ?   ?   ?   ?   ?   ?   ?   ?  login needed: press L"),
     ],
@@ -135,12 +135,14 @@ def test_a_node_that_is_down_says_why_and_shows_no_old_number(facts: dict[str, o
 
 
 def test_a_long_error_takes_the_place_of_the_cells_when_narrow() -> None:
-    words = line(node("n"), source("n", health="down", error="Permission denied (publickey)", seen_at=None), width=46)
+    words = line(
+        node("n"), source("n", health="down", error="Permission denied (publickey)", answered_at=None), width=46
+    )
     assert words == "✗ n     ?  Permission denied (publickey)"
 
 
 def test_a_node_that_never_answered_has_a_line() -> None:
-    found = state(sources=(source("n1", health="late", phase="connecting", seen_at=None),))
+    found = state(sources=(source("n1", health="late", phase="connecting", answered_at=None),))
     assert rows(found)[0].text.split() == ["n1", "?", "connecting"]
 
 
@@ -207,7 +209,7 @@ def test_a_wide_name_keeps_the_columns() -> None:
 
 
 def test_an_error_text_is_made_safe() -> None:
-    evil = source("n", health="down", error="bad\x1b]0;title\x07 \x1b[31mred\n", seen_at=None)
+    evil = source("n", health="down", error="bad\x1b]0;title\x07 \x1b[31mred\n", answered_at=None)
     text = line(node("n"), evil)
     assert text.isprintable()
     assert text.endswith("bad red")
@@ -225,9 +227,9 @@ def test_the_frame_counts_what_is_in_trouble() -> None:
 
 def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
     found = worlds.rough(2)
-    assert node_story(found, "node08", NOW) == ("node08: silent 40s: no answer in 10 s; try: ssh node08", "crit")
-    assert node_story(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
-    assert node_story(found, "node20", NOW) == ("", "dim")
+    assert node_sentence(found, "node08", NOW) == ("node08: silent 40s: no answer in 10 s; try: ssh node08", "crit")
+    assert node_sentence(found, "node03", NOW) == ("node03: LOST gpu2  XID 79 6m  gpu2: GPU is lost", "crit")
+    assert node_sentence(found, "node20", NOW) == ("", "dim")
 
 
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:

@@ -7,7 +7,7 @@ import msgspec
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Channel, Leadership, Source
-from tui.panes.header import alert_strip, clock, facts, flags, header, source_words
+from tui.panes.header import alert_strip, clock, facts, flags, header, sources_text
 
 
 def text(width: int) -> str:
@@ -55,9 +55,9 @@ def test_the_time_is_utc_and_says_so() -> None:
 
 
 def test_the_source_that_was_silent_longest_is_named_with_its_age() -> None:
-    late = {"node:gpu-001": source(1), "node:gpu-002": source(2, health="late", seen_at=NOW - 42.0)}
+    late = {"node:gpu-001": source(1), "node:gpu-002": source(2, health="late", answered_at=NOW - 42.0)}
 
-    spans = source_words(msgspec.structs.replace(empty(), sources=late), 80)
+    spans = sources_text(msgspec.structs.replace(empty(), sources=late), 80)
 
     assert [span.text for span in spans] == ["  ssh 1/2 gpu-002 42s"]
 
@@ -65,29 +65,29 @@ def test_the_source_that_was_silent_longest_is_named_with_its_age() -> None:
 def test_a_source_that_is_off_is_no_fault() -> None:
     off = {"node:gpu-001": source(1, health="off"), "node:gpu-002": source(2)}
 
-    assert source_words(msgspec.structs.replace(empty(), sources=off), 80)[0].text == "  ssh 1/1"
+    assert sources_text(msgspec.structs.replace(empty(), sources=off), 80)[0].text == "  ssh 1/1"
 
 
 def told(*sources: Source, room: int = 80) -> tuple[str, str]:
-    spans = source_words(state(sources={source.name: source for source in sources}), room)
+    spans = sources_text(state(sources={source.name: source for source in sources}), room)
     return "".join(span.text for span in spans), spans[-1].style
 
 
 def test_the_age_of_the_queue_is_shown_in_steps_of_five_seconds() -> None:
     assert told(source(1), slurm()) == ("  ssh 1/1  slurm 0s", "")
-    assert told(slurm(seen_at=NOW - 29.0)) == ("  slurm 25s", "")
-    assert told(slurm(seen_at=NOW - 130.0)) == ("  slurm 2m", "")
+    assert told(slurm(answered_at=NOW - 29.0)) == ("  slurm 25s", "")
+    assert told(slurm(answered_at=NOW - 130.0)) == ("  slurm 2m", "")
 
 
 def test_a_scheduler_that_does_not_answer_is_shown_as_late_or_down() -> None:
-    assert told(slurm(seen_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
-    assert told(slurm(seen_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
-    assert told(slurm(seen_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
-    assert told(slurm(seen_at=None, health="down")) == ("  slurm never", "warn")
+    assert told(slurm(answered_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
+    assert told(slurm(answered_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
+    assert told(slurm(answered_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
+    assert told(slurm(answered_at=None, health="down")) == ("  slurm never", "warn")
 
 
 def test_several_clusters_are_shown_by_name_and_counted_where_there_is_no_room() -> None:
-    both = slurm(seen_at=NOW - 9.0), slurm(name="slurm:lab", cluster="lab", seen_at=NOW - 200.0, health="down")
+    both = slurm(answered_at=NOW - 9.0), slurm(name="slurm:lab", cluster="lab", answered_at=NOW - 200.0, health="down")
 
     assert told(*both) == ("  slurm lab down 3m, prod 5s", "warn")
     assert told(*both, room=12) == ("  slurm 1/2", "warn")
@@ -104,17 +104,17 @@ def wandb(name: str = "video-2b", **more: object) -> Source:
 
 
 def test_of_wandb_the_age_of_the_oldest_answer_is_shown() -> None:
-    assert told(source(1), wandb(seen_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
-    assert told(wandb(seen_at=NOW - 14.0), wandb("sft", seen_at=NOW - 50.0)) == ("  wandb 50s", "")
+    assert told(source(1), wandb(answered_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
+    assert told(wandb(answered_at=NOW - 14.0), wandb("sft", answered_at=NOW - 50.0)) == ("  wandb 50s", "")
 
 
 def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
-    lost = wandb("sft", seen_at=NOW - 310.0, health="down")
+    lost = wandb("sft", answered_at=NOW - 310.0, health="down")
 
     assert told(lost) == ("  wandb down 5m", "warn")
     assert told(wandb(), lost) == ("  wandb 1/2 sft 5m", "warn")
     assert told(wandb(), lost, room=14) == ("  wandb 1/2", "warn")
-    assert told(wandb(seen_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
+    assert told(wandb(answered_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
 
 
 def test_a_ledger_that_fails_is_shown_on_every_screen_and_in_full_on_the_first() -> None:
@@ -136,9 +136,9 @@ def test_demo_read_only_paused_and_a_silent_engine_are_shown_in_words() -> None:
 def test_the_clusters_name_does_not_come_and_go_with_the_age_of_the_queue() -> None:
     for width in range(20, 60):
         shown = {
-            "".join(span.text for span in header(state(sources={"slurm:prod": slurm(seen_at=NOW - ago)}), width, ()))
+            "".join(span.text for span in header(state(sources={"slurm:prod": slurm(answered_at=at)}), width, ()))
             .count("  prod")
-            for ago in (0.0, 5.0, 10.0, 55.0)
+            for at in (NOW, NOW - 5.0, NOW - 10.0, NOW - 55.0)
         }  # fmt: skip
         assert len(shown) == 1, width
 

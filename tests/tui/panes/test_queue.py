@@ -16,7 +16,7 @@ from tests.tui.states.states import NOW, calm, cluster, job, queue_jobs, queued,
 from trainmon.lib import cell_width
 from trainmon.model import Job, State
 from tui.app import Dashboard
-from tui.panes.queue import job_story, queue_story, queue_summary, sentences
+from tui.panes.queue import job_sentence, queue_sentence, queue_summary, sentences
 from tui.views.jobs import (
     CLUSTER,
     ENDED_SHOWN,
@@ -230,7 +230,7 @@ def test_text_from_slurm_cannot_reach_the_terminal() -> None:
     nasty = job("1", "PENDING", name="\x1b[31mred\x07", user="\x9b2J", reason="\x1b]0;title\x07x", partition="\x1b[0m")
 
     assert line(nasty).isprintable()
-    assert job_story(nasty, NOW).isprintable()
+    assert job_sentence(nasty, NOW).isprintable()
 
 
 # ---- nodes ---------------------------------------------------------------------------------------------------------
@@ -316,7 +316,7 @@ def test_an_empty_queue_says_whose_it_is() -> None:
 
 def test_a_queue_that_was_never_read_says_why() -> None:
     error = "Unable to contact slurm controller"
-    down = slurm(health="down", seen_at=None, phase="retrying", error=error, hint="is slurmctld up?")
+    down = slurm(health="down", answered_at=None, phase="retrying", error=error, hint="is slurmctld up?")
     unread = msgspec.structs.replace(queued(), jobs={}, sources={"slurm:prod": down})
 
     assert said(unread) == [f"The queue of prod has not been read yet: {error}", "is slurmctld up?"]
@@ -345,7 +345,7 @@ def test_the_caption_says_what_the_rows_below_may_hide() -> None:
 
 def test_the_story_of_a_row() -> None:
     def of(key: str) -> str:
-        return queue_story(queued(), key)[0]
+        return queue_sentence(queued(), key)[0]
 
     assert of("prod/418190") == ("418190 llm-70b of me: runs on gpu-[001-004]; 21h00m left of 24h00m; restart 1")
     assert of("prod/418302") == "418302 eval of me: waits for the end of 418190; submitted 4h ago"
@@ -492,7 +492,7 @@ async def test_without_slurm_it_says_how_to_name_one() -> None:
 
 async def test_a_slurm_that_was_looked_for_and_is_not_there_says_where() -> None:
     error = "there is no squeue on login1"
-    absent = slurm(health="off", phase="off", seen_at=None, error=error, hint="name the login host in [[cluster]]")
+    absent = slurm(health="off", phase="off", answered_at=None, error=error, hint="name the login host in [[cluster]]")
     state = msgspec.structs.replace(calm(), sources={**calm().sources, absent.name: absent})
     async with showing(state, (80, 24)) as (app, _pilot, _backend):
         text = text_of(app)

@@ -115,7 +115,7 @@ def test_a_step_is_overdue_by_the_runs_own_cadence_or_by_the_config() -> None:
 
 def test_numbers_from_a_silent_host_are_dim() -> None:
     state = calm()
-    late = msgspec.structs.replace(state, sources={"node:gpu-001": source(1, health="late", seen_at=NOW - 30.0)})
+    late = msgspec.structs.replace(state, sources={"node:gpu-001": source(1, health="late", answered_at=NOW - 30.0)})
 
     spans = run_row(late.runs["llm-70b"], late, run_layout(77, late.runs.values(), late)).spans
 

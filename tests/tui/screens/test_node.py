@@ -127,8 +127,8 @@ def test_troubles_skew_and_the_scheduler_are_shown() -> None:
 
 
 def test_a_source_that_is_down_says_what_to_do() -> None:
-    down = source("n", health="down", phase="retrying", error="no answer in 10 s", hint="try: ssh n", seen_at=NOW - 42,
-                  retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
+    down = source("n", health="down", phase="retrying", error="no answer in 10 s", hint="try: ssh n",
+                  answered_at=NOW - 42, retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
     assert told(None, down) == [
         "connection    silent 40s: no answer in 10 s",
         "what to do    try: ssh n",

@@ -36,7 +36,7 @@ async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings()
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         said: list[str] = []
-        sending = threading.Thread(target=lambda: said.append(channel.send(message(), 10).words))
+        sending = threading.Thread(target=lambda: said.append(channel.send(message(), 10).answer))
         sending.start()
         screen = ""
         while "CODE RED video-2b" not in screen:

@@ -34,7 +34,7 @@ ALERTS: tuple[Alert, ...] = (
         rule="run-hung", run="llm-7b-a", since=NOW - 660.0, fired_at=NOW - 640.0, sources=("node:gpu-001",),
         evidence=("14:02:19 step 81204 loss 2.113", "gpu-001: 8 GPUs at 100 % and 97 W"),
         advice="look at the stack of rank 0 with py-spy; S saves, C cancels the job",
-        delivery=(sent(ago=630.0), sent("mail", "retrying", 100.0, words="421 try again later")),
+        delivery=(sent(ago=630.0), sent("mail", "retrying", 100.0, answer="421 try again later")),
     ),
     alert(
         "aaaa0002", "gpu-hot", "gpu:gpu-003/5", node="gpu-003", since=NOW - 372.0, sources=("node:gpu-003",),
@@ -97,7 +97,7 @@ def with_alerts(*alerts: Alert, base: State | None = None, **facts: Any) -> Stat
 
 def alarmed() -> State:
     """A cluster in trouble, and all that may become of an alert."""
-    mail = channel("mail", type="apprise", state="retrying", words="421 try again later", since=NOW - 100.0)
+    mail = channel("mail", type="apprise", state="retrying", problem="421 try again later", since=NOW - 100.0)
     return with_alerts(
         *ALERTS, base=troubled(), silences={one.id: one for one in SILENCES},
         channels={"phone": channel(), "mail": mail},
@@ -111,7 +111,7 @@ def at_ease() -> State:
 
 def told_elsewhere() -> State:
     """The daemon on another machine tells; its channel is broken."""
-    broken = channel(state="broken", words="403: the topic is reserved", since=NOW - 600.0)
+    broken = channel(state="broken", problem="403: the topic is reserved", since=NOW - 600.0)
     daemon = Leadership(holder="daemon", where="bastion", at=NOW - 9.0)
     return with_alerts(*ALERTS[:3], base=troubled(), channels={"phone": broken}, leadership=daemon)
 

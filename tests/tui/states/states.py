@@ -57,7 +57,7 @@ def node(number: int, *gpus: Gpu) -> Node:
 
 def source(number: int, **more: object) -> Source:
     plain: dict[str, object] = {
-        "name": f"node:gpu-{number:03}", "kind": "node", "cluster": "prod", "health": "ok", "seen_at": NOW - 1.0,
+        "name": f"node:gpu-{number:03}", "kind": "node", "cluster": "prod", "health": "ok", "answered_at": NOW - 1.0,
         "phase": "up",
     }  # fmt: skip
     return msgspec.convert({**plain, **more}, Source)
@@ -155,8 +155,8 @@ def cluster(**more: object) -> Cluster:
 
 def slurm(**more: object) -> Source:
     plain: dict[str, object] = {
-        "name": "slurm:prod", "kind": "slurm", "cluster": "prod", "health": "ok", "seen_at": NOW - 4.0, "phase": "up",
-        "period": 30.0,
+        "name": "slurm:prod", "kind": "slurm", "cluster": "prod", "health": "ok", "answered_at": NOW - 4.0,
+        "phase": "up", "period": 30.0,
     }  # fmt: skip
     return msgspec.convert({**plain, **more}, Source)
 
@@ -220,9 +220,9 @@ def troubled() -> State:
     nodes = {**well.nodes, hot.name: hot, lost.name: lost}
     sources = {
         **well.sources,
-        "node:gpu-005": source(5, health="down", seen_at=NOW - 42.0, phase="retrying", error="no answer in 10 s"),
+        "node:gpu-005": source(5, health="down", answered_at=NOW - 42.0, phase="retrying", error="no answer in 10 s"),
         "node:gpu-006": source(
-            6, health="down", seen_at=None, phase="held", error="a person must log in", hint="press L"
+            6, health="down", answered_at=None, phase="held", error="a person must log in", hint="press L"
         ),
     }
     stuck = run(
@@ -326,7 +326,7 @@ def queued() -> State:
 def slurm_down() -> State:
     """The same, three minutes after the controller stopped to answer."""
     error = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-    down = slurm(health="down", seen_at=NOW - 190.0, phase="retrying", error=error)
+    down = slurm(health="down", answered_at=NOW - 190.0, phase="retrying", error=error)
     return msgspec.structs.replace(queued(), sources={**queued().sources, down.name: down})
 
 

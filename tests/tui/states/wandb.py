@@ -71,7 +71,7 @@ def spike() -> State:
 def down() -> State:
     """Its server has not answered for five minutes."""
     source = Source(
-        name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="down", phase="retrying", seen_at=NOW - 310.0,
+        name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="down", phase="retrying", answered_at=NOW - 310.0,
         error="W&B asks to wait: too many requests (429)", hint="tried again in 2m; raise [wandb] every",
     )  # fmt: skip
     found = wandb(polled_at=NOW - 310.0)

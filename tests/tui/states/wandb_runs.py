@@ -56,7 +56,7 @@ def watched(points: int = 1, **more: object) -> State:
         for step in range(12_000, 0, -2_000)
     )
     checkpoints = Checkpoints(path="/ckpt", host="login1", listed_at=NOW, list=saved)
-    source = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="ok", seen_at=NOW - 20.0)
+    source = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="ok", answered_at=NOW - 20.0)
     shown = run(NAME, spec=spec, wandb=replace(found, **more), checkpoints=checkpoints)
     return state(runs=(shown,), sources={source.name: source})
 

@@ -42,7 +42,7 @@ def node(name: str, gpus: int = 8, changed: dict[int, dict[str, Any]] | None = N
 
 
 def source(name: str, **facts: Any) -> Source:
-    usual = {"health": "ok", "phase": "up", "seen_at": NOW - 1}
+    usual = {"health": "ok", "phase": "up", "answered_at": NOW - 1}
     return Source(name=f"node:{name}", kind="node", cluster="prod", **(usual | facts))
 
 
@@ -81,11 +81,11 @@ def rough(calm_nodes: int = 10) -> State:
         node("node18", changed={i: {"temperature_margin_c": 4, "temperature_c": 83} for i in (1, 2)}),
     ]  # fmt: skip
     sources = (
-        source("node15", health="late", seen_at=NOW - 9),
-        source("node08", health="down", phase="retrying", error="no answer in 10 s", seen_at=NOW - 42,
+        source("node15", health="late", answered_at=NOW - 9),
+        source("node08", health="down", phase="retrying", error="no answer in 10 s", answered_at=NOW - 42,
                hint="try: ssh node08"),
         source("node16", health="down", phase="held", error="Permission denied (publickey,keyboard-interactive)"),
-        source("node19", health="late", phase="connecting", seen_at=None),
+        source("node19", health="late", phase="connecting", answered_at=None),
     )  # fmt: skip
     return state(*nodes, sources=sources, disks=disks())
 

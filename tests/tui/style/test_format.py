@@ -121,19 +121,19 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ({"phase": "held", "health": "down", "error": "key refused"}, "login needed: press L (key refused)"),
         ({"phase": "prompting"}, "waits for your answer"),
         (
-            {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "seen_at": 58.0},
+            {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "answered_at": 58.0},
             "silent 40s: no answer in 10 s",
         ),
         ({"phase": "retrying", "health": "down", "error": "no route to host"}, "no route to host"),
         ({"phase": "connecting"}, "connecting"),
-        ({"phase": "up", "health": "late", "seen_at": 91.0}, "late 9s"),
-        ({"phase": "connecting", "seen_at": 91.0}, "reconnecting 9s"),
+        ({"phase": "up", "health": "late", "answered_at": 91.0}, "late 9s"),
+        ({"phase": "connecting", "answered_at": 91.0}, "reconnecting 9s"),
         ({"phase": "off", "health": "off"}, "not watched"),
     ],
 )
 def test_a_source_that_is_silent_says_why(source: dict[str, object], words: str) -> None:
     made = Source(name="node:a", kind="node", cluster="c", **source)  # type: ignore[arg-type]
-    assert fmt.source_words(made, 100.0).text == words
+    assert fmt.source_text(made, 100.0).text == words
 
 
 def test_shares_of_a_disk_are_unknown_without_its_numbers() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.style.layout import NAMES, Chosen, places, shape, what_is_hidden
+from tui.style.layout import NAMES, Chosen, pane_regions, shape, what_is_hidden
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_the_panes_fill_the_body_and_none_is_over_another(
     width: int, height: int, number: str, queue: bool, charts: bool
 ) -> None:
     found = shape(width, height, Chosen().go_to(number), queue=queue, charts=charts)
-    stand = places(found.columns, width, height)
+    stand = pane_regions(found.columns, width, height)
 
     assert set(stand) == set(found.panes)
     assert number in stand
@@ -101,7 +101,7 @@ def test_the_panes_fill_the_body_and_none_is_over_another(
 
 
 def test_runs_and_what_is_under_them_share_the_column_as_they_ever_did() -> None:
-    stand = places((("1", "4"), ("2", "3"), ("run",)), 200, 56)
+    stand = pane_regions((("1", "4"), ("2", "3"), ("run",)), 200, 56)
 
     assert stand["1"] == (0, 0, 78, 22)
     assert stand["4"] == (0, 22, 78, 34)

@@ -71,7 +71,7 @@ def test_a_new_leader_is_shown() -> None:
 
 def test_a_request_that_did_not_get_through_is_shown() -> None:
     duty = Leadership(holder="daemon", where="bastion", at=NOW)
-    failed = msgspec.structs.replace(duty, words="the acknowledgement did not reach bastion: no answer in 10 s")
+    failed = msgspec.structs.replace(duty, problem="the acknowledgement did not reach bastion: no answer in 10 s")
 
     said = alert_toasts(with_alerts(leadership=duty), with_alerts(leadership=failed))
 

@@ -19,7 +19,7 @@ from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
 from trainmon.model import State
 from tui.app import Dashboard
-from tui.keys import ACTS, KEYS, PLACES, footer, footer_acts
+from tui.keys import ACTS, CONTEXTS, KEYS, footer, footer_acts
 from tui.screens import TITLES
 from tui.style import NAMES
 from tui.views.palette import ALSO, PANES, UNNAMED, VERBS, Command, commands, find_commands, names_of
@@ -65,7 +65,7 @@ PANE_OF = {
 """What fingers type that know k9s, btop, nvitop and Slurm."""
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", CONTEXTS)
 async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: Dashboard, place: str) -> None:
     offered = offered_by(app, place)
 
@@ -75,7 +75,7 @@ async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: D
         assert first(title, offered).kind == "pane", title
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", CONTEXTS)
 async def test_every_word_of_the_footer_is_found(app: Dashboard, place: str) -> None:
     offered = offered_by(app, place)
     panes = {name for command in offered if command.kind == "pane" for name in command.names}

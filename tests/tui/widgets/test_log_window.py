@@ -12,7 +12,7 @@ from tui.widgets.log_window import (
     View,
     clamped,
     cut,
-    end_place,
+    end_position,
     find,
     marks,
     moved,
@@ -27,13 +27,13 @@ LOG = Text(tuple(f"line {number}" for number in range(100, 120)), 100)
 def test_the_end_of_the_log_is_on_the_last_row() -> None:
     view = View(20, 5)
 
-    rows = shown(LOG, end_place(LOG, view), view)
+    rows = shown(LOG, end_position(LOG, view), view)
 
     assert [row.text for row in rows] == [f"line {number}" for number in range(115, 120)]
 
 
 def test_a_log_shorter_than_the_screen_starts_at_its_top() -> None:
-    assert end_place(LOG, View(20, 50)) == LogPosition(100, 0)
+    assert end_position(LOG, View(20, 50)) == LogPosition(100, 0)
 
 
 def test_the_view_stays_on_its_line_while_old_lines_go() -> None:
@@ -90,7 +90,7 @@ def test_parts_lose_nothing_and_never_exceed_the_width(text: str, width: int) ->
 def test_no_move_leaves_the_log(lines: list[str], by: int, wrap: bool) -> None:
     text, view = Text(tuple(lines), 7), View(9, 4, wrap)
 
-    place = moved(text, end_place(text, view), by, view)
+    place = moved(text, end_position(text, view), by, view)
 
     assert text.first <= place.line < text.end
     assert 0 <= place.part < rows_of(text[place.line], view)

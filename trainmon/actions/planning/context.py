@@ -252,7 +252,7 @@ class PlanContext:
             raise self.refused(f"no Slurm is known for {self.cluster}")
         if job is None:
             raise self.refused(f"no job of {self.name} is known", "look at the queue (pane 7)")
-        if source.health == "down" or source.seen_at is None:
+        if source.health == "down" or source.answered_at is None:
             raise self.refused(source.error or "Slurm has not answered yet", NO_ANSWER_HINT)
         if job.gone_at is not None:
             raise self.refused(f"job {job.id} is no longer in the queue (since {self.ago(job.gone_at)})")

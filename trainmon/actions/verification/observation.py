@@ -71,14 +71,18 @@ class Observation:
         """Whether the host that reads the files has reported at least two periods after the action."""
         reader = self.action.host if self.run is None or self.run.log is None else self.run.log.host
         source = self.state.sources.get(f"node:{reader}")
-        return source is not None and source.seen_at is not None and source.seen_at > self.since + 2 * source.period
+        return (
+            source is not None
+            and source.answered_at is not None
+            and source.answered_at > self.since + 2 * source.period
+        )
 
     def polls(self) -> float:
         """The minimum number of polls of the queue since the action."""
         source = self.state.sources.get(f"slurm:{self.action.cluster}")
-        if source is None or source.seen_at is None or source.seen_at <= self.since:
+        if source is None or source.answered_at is None or source.answered_at <= self.since:
             return 0
-        return 1 + (source.seen_at - self.since) // source.period
+        return 1 + (source.answered_at - self.since) // source.period
 
     def milestone(self, name: str, at: Instant | None, missed: str | None = None) -> Milestone:
         """The milestone as it is now. An observed one does not change; a missed one keeps its text."""

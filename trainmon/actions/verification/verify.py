@@ -70,7 +70,7 @@ def _resolve(observed: Observation) -> Record:
         number = effects.submitted_job(observed) if record.made is None else record.made
         return replace(record, status="done", outcome=outcome, done_at=record.done_at or begun, made=number)
     source, started_at = observed.state.sources.get(f"slurm:{observed.action.cluster}"), observed.state.started_at
-    was_polled = source is not None and source.seen_at is not None and source.seen_at > started_at
+    was_polled = source is not None and source.answered_at is not None and source.answered_at > started_at
     # One poll of the queue is enough: no later poll shows more.
     is_final = observed.now - begun >= RESULT_TIMEOUT and observed.action.verb in QUEUE_VERBS and was_polled
     if not is_final and observed.now - max(begun, started_at) < RESULT_TIMEOUT:

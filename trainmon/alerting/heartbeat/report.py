@@ -136,7 +136,7 @@ def _silent_sources(state: State, now: Instant) -> Iterator[str]:
     """The sources that do not answer: their data is old."""
     unseen = [source for source in state.sources.values() if source.health in ("late", "down")]
     for source in unseen[:ALERTS]:
-        age = f" for {ago(now - source.seen_at)}" if source.seen_at is not None else ""
+        age = f" for {ago(now - source.answered_at)}" if source.answered_at is not None else ""
         yield f"not seen{age}: {clean(source.name, 80)}" + (f" ({clean(source.error, 120)})" if source.error else "")
     if unseen[ALERTS:]:
         yield f"and {counted(len(unseen) - ALERTS, 'source')} more"

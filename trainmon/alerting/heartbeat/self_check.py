@@ -9,7 +9,7 @@ from trainmon.model import State
 EVALUATED_WITHIN: Seconds = 60.0
 """The rules are evaluated once a second."""
 
-SEEN_WITHIN: Seconds = 120.0
+SILENT_AFTER: Seconds = 120.0
 """After a start or a lost network, the first source answers within this time."""
 
 SENT_WITHIN: Seconds = 900.0
@@ -30,9 +30,9 @@ def unwell(state: State, now: Instant) -> str | None:
 
 def _silent(state: State, now: Instant) -> str | None:
     wanted = [source for source in state.sources.values() if source.health != "off"]
-    seen = (source.seen_at for source in wanted if source.seen_at is not None)
+    seen = (source.answered_at for source in wanted if source.answered_at is not None)
     since = max((state.started_at, state.clock_jumped_at or 0.0, *seen))
-    if not wanted or any(source.health == "ok" for source in wanted) or now - since <= SEEN_WITHIN:
+    if not wanted or any(source.health == "ok" for source in wanted) or now - since <= SILENT_AFTER:
         return None
     return f"none of {len(wanted)} sources has answered for {ago(now - since)}"
 
@@ -40,7 +40,7 @@ def _silent(state: State, now: Instant) -> str | None:
 def _not_notifying(state: State, now: Instant) -> str | None:
     channels = state.channels.values()
     if state.leadership.holder != "us":
-        is_new = now - state.started_at <= SEEN_WITHIN
+        is_new = now - state.started_at <= SILENT_AFTER
         return None if is_new else "this program does not notify people: another one does"
     if channels and all(channel.state == "broken" for channel in channels):
         return "every channel refuses its notifications"

@@ -47,7 +47,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class Sent(msgspec.Struct, frozen=True):
     """The channel accepted the message. `words`: its response, such as an ID; never a secret."""
 
-    words: str = ""
+    answer: str = ""
 
 
 class Retry(TrainmonError):

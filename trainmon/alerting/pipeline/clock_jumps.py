@@ -93,7 +93,9 @@ def may_resolve(state: State, sources: Collection[str], now: Instant) -> bool:
 def _have_answered(state: State, names: Collection[str], since: Instant) -> bool:
     """A source that `not_in_the_future` moved was last seen exactly at `since`, which does not count."""
     sources = (state.sources.get(name) for name in names)
-    return all(source is not None and source.seen_at is not None and source.seen_at > since for source in sources)
+    return all(
+        source is not None and source.answered_at is not None and source.answered_at > since for source in sources
+    )
 
 
 def not_in_the_future(state: State, now: Instant) -> State:
@@ -106,7 +108,7 @@ def not_in_the_future(state: State, now: Instant) -> State:
 
     return replace(
         state,
-        sources={name: clamped(source, "seen_at") for name, source in state.sources.items()},
+        sources={name: clamped(source, "answered_at") for name, source in state.sources.items()},
         nodes={name: clamped(node, "gpus_at", "host_at", "greeted_at") for name, node in state.nodes.items()},
         disks={name: clamped(disk, "at") for name, disk in state.disks.items()},
         runs={

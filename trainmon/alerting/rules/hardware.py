@@ -166,4 +166,4 @@ def lasted(since: Instant, state: State, now: Instant) -> Seconds:
 def has_slurm(state: State, cluster: str) -> bool:
     """Whether Slurm reports the nodes of a cluster."""
     source = state.sources.get(f"slurm:{cluster}")
-    return source is not None and source.seen_at is not None
+    return source is not None and source.answered_at is not None

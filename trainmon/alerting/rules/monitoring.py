@@ -42,7 +42,7 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
                     evidence=(clean(source.stderr),) if source.stderr else (),
                     advice=source.hint or "trainmon-tui check shows what is wrong with it",
                     cluster=source.cluster,
-                    since=source.seen_at,
+                    since=source.answered_at,
                     by_age=True,
                 )
 
@@ -132,7 +132,11 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
     health = "late"
 
     def problem(self, source: Source, now: Instant) -> str:
-        last = "it has never answered" if source.seen_at is None else f"last answer {ago(now - source.seen_at)} ago"
+        last = (
+            "it has never answered"
+            if source.answered_at is None
+            else f"last answer {ago(now - source.answered_at)} ago"
+        )
         return f"is late: {last}"
 
 
@@ -176,7 +180,7 @@ class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
                 subject=f"{CHANNEL}{channel.name}",
                 severity="critical" if is_last else "warning",
                 summary=f"the channel {channel.name} ({channel.type}) {how}: "
-                f"{clean(channel.words or 'no reason is known')}{waiting}"
+                f"{clean(channel.problem or 'no reason is known')}{waiting}"
                 + ("; no other channel works" if is_last else ""),
                 advice="fix it, then test it: trainmon-tui check --notify",
                 since=channel.since,
@@ -207,7 +211,7 @@ class OutboxOld(MonitorRule, frozen=True, kw_only=True):
                     severity="warning",
                     summary=f"{counted(channel.waiting, 'message')} for {channel.name} not sent,"
                     f" the oldest for {ago(now - channel.oldest_at)}",
-                    evidence=(clean(channel.words),) if channel.words else (),
+                    evidence=(clean(channel.problem),) if channel.problem else (),
                     advice="trainmon-tui status shows what waits; trainmon-tui check --notify tries each channel",
                     since=channel.oldest_at,
                     by_age=True,
@@ -288,7 +292,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
                     subject="self",
                     severity="warning",
                     summary=f"nobody acknowledged the test notification of {ago(now - sent_at)} ago",
-                    evidence=tuple(f"{one.channel}: {one.state} {one.words or ''}".rstrip() for one in alert.delivery),
+                    evidence=tuple(f"{one.channel}: {one.state} {one.answer or ''}".rstrip() for one in alert.delivery),
                     advice=f"see whether it arrived, then acknowledge it: trainmon-tui ack {alert.id}",
                     since=sent_at,
                     by_age=True,
@@ -312,7 +316,7 @@ def _is_unanswered(alert: Alert) -> bool:
 
 
 def _last_answer(sources: Iterable[Source]) -> Instant | None:
-    return max((source.seen_at for source in sources if source.seen_at is not None), default=None)
+    return max((source.answered_at for source in sources if source.answered_at is not None), default=None)
 
 
 def _errors(sources: Sequence[Source]) -> tuple[str, ...]:

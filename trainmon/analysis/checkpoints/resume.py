@@ -26,7 +26,7 @@ class Resumption(NamedTuple):
 
     name: str | None = None
     pointer: str | None = None
-    says: str = ""
+    text: str = ""
     """The text of the pointer, if it names no checkpoint."""
 
 
@@ -125,7 +125,7 @@ def _called(one: Checkpoint) -> str:
 
 def _pointer(taken: Resumption, known: Mapping[str, Checkpoint], is_moving: bool, unclear: int) -> str | None:
     if taken.pointer and taken.name is None:
-        return f"{taken.pointer} says “{taken.says}”, which names no checkpoint" if taken.says else (
+        return f"{taken.pointer} says “{taken.text}”, which names no checkpoint" if taken.text else (
             f"{taken.pointer} is empty")  # fmt: skip
     whole = [one for one in known.values() if one.is_whole]
     if taken.name is None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from msgspec.structs import replace
 
 from trainmon.analysis.disks.capacity import lies_on
-from trainmon.analysis.disks.quota_tables import AWAY, NUMBER, UNITS, WHOSE, QuotaQuery, lustre, quota
+from trainmon.analysis.disks.quota_tables import AWAY, NUMBER, QUOTA_TITLE, UNITS, QuotaQuery, lustre, quota
 from trainmon.lib import Instant, TrainmonError, clean, scrub
 from trainmon.model import Allowance
 
@@ -48,7 +48,7 @@ def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), lim
     if len(found) > MOST:
         raise Unread(f"it lists more than {MOST} quotas", hint="name one user or group in the command")
     found = _numbered(found)
-    if not found and not says_none(parser, text):
+    if not found and not reports_no_quota(parser, text):
         raise Unread("its output cannot be parsed", hint=f"the parser is {parser}: does it match the command?")
     complaint = next((line.strip() for line in text.splitlines() if AWAY.search(line)), None)
     if complaint is None and any(one.is_inexact for one in found):
@@ -60,15 +60,15 @@ def _numbered(found: list[Allowance]) -> list[Allowance]:
     """Number the allowances of one user on one filesystem (several filesets or pools), because each may be full."""
     seen: Counter[tuple[str, str | None]] = Counter()
     for i, one in enumerate(found):
-        number = seen[one.whose, one.filesystem] = seen[one.whose, one.filesystem] + 1
-        found[i] = one if number == 1 else replace(one, whose=f"{one.whose} #{number}")
+        number = seen[one.owner, one.filesystem] = seen[one.owner, one.filesystem] + 1
+        found[i] = one if number == 1 else replace(one, owner=f"{one.owner} #{number}")
     return found
 
 
-def says_none(parser: Parser, text: str) -> bool:
+def reports_no_quota(parser: Parser, text: str) -> bool:
     """Whether the answer is that there is no quota."""
     if parser == "quota":
-        return any(found[4] for line in text.splitlines() if (found := WHOSE.match(line.strip())))
+        return any(found[4] for line in text.splitlines() if (found := QUOTA_TITLE.match(line.strip())))
     return parser == "gpfs" and ":HEADER:" in text
 
 
@@ -109,7 +109,7 @@ def _gpfs_row(row: dict[str, str]) -> Allowance:
     within = f" in fileset {fileset}" if fileset not in ("", "root") and kind != "FILESET" else ""
     doubt = _whole(row.get("blockInDoubt")) or 0
     return Allowance(
-        whose=clean(f"{KINDS.get(kind, kind.lower())} {row.get('name') or row.get('id') or '?'}{within}"),
+        owner=clean(f"{KINDS.get(kind, kind.lower())} {row.get('name') or row.get('id') or '?'}{within}"),
         filesystem=clean(row.get("filesystemName", "")) or None,
         used_bytes=_kib((_whole(row.get("blockUsage")) or 0) + doubt),
         soft_bytes=_kib(_whole(row.get("blockQuota"))) or None,
@@ -151,7 +151,7 @@ def _beegfs(text: str, query: QuotaQuery) -> Iterator[Allowance]:
         if used is None or files is None:
             continue
         yield Allowance(
-            whose=clean(f"{kind} {fields[0] or fields[1]}{pool}"),
+            owner=clean(f"{kind} {fields[0] or fields[1]}{pool}"),
             used_bytes=used,
             hard_bytes=_size(fields[3]) or None,
             used_inodes=files,
@@ -183,7 +183,7 @@ def _du(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     size, path = sums[-1]
     used = _size(size[1] + size[2]) if size[2] else round(float(size[1]) * _unit_of_du(query.argv))
     denied = "Permission denied" in text or "cannot " in text
-    yield Allowance(whose=clean(path), filesystem=None, used_bytes=used, hard_bytes=query.limit, is_inexact=denied)
+    yield Allowance(owner=clean(path), filesystem=None, used_bytes=used, hard_bytes=query.limit, is_inexact=denied)
 
 
 def _unit_of_du(argv: Sequence[str]) -> int:

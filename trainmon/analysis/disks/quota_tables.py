@@ -12,7 +12,7 @@ from trainmon.model import Allowance
 UNITS = "KMGTPE"
 NUMBER = re.compile(r"\[?([0-9]{1,20}(?:\.[0-9]{1,9})?)([KMGTPE]?)(?:i?B)?\]?(\*?)\]?", re.IGNORECASE)
 """At most 20 digits, as 2**64 has: a longer one is no number of bytes or files, and float or int may refuse it."""
-WHOSE = re.compile(r"Disk quotas for (\w+) (\S+)(?: \((\w+) \d+\))?:?\s*(none|no limited resources used)?")
+QUOTA_TITLE = re.compile(r"Disk quotas for (\w+) (\S+)(?: \((\w+) \d+\))?:?\s*(none|no limited resources used)?")
 KINDS = {"usr": "user", "grp": "group", "prj": "project"}
 AWAY = re.compile(r"some errors happened|may be not working|is inaccurate|quotactl error|^du: ", re.IGNORECASE)
 COLUMNS = 9
@@ -39,15 +39,15 @@ class Cell(NamedTuple):
 
 def lustre(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`lfs quota`: kbytes; a long path wraps to the next line."""
-    return _tables(text, _whose(query.argv, (("-u", "user"), ("-g", "group"), ("-p", "project"))), query.now)
+    return _tables(text, _owner(query.argv, (("-u", "user"), ("-g", "group"), ("-p", "project"))), query.now)
 
 
 def quota(text: str, query: QuotaQuery) -> Iterator[Allowance]:
     """`quota -w -p`: blocks of 1 KiB. Without -p a grace is left out where none runs, with it it is a time."""
-    return _tables(text, _whose(query.argv, (("-u", "user"), ("-g", "group"))), query.now)
+    return _tables(text, _owner(query.argv, (("-u", "user"), ("-g", "group"))), query.now)
 
 
-def _whose(argv: Sequence[str], options: Sequence[tuple[str, str]]) -> str:
+def _owner(argv: Sequence[str], options: Sequence[tuple[str, str]]) -> str:
     """Whose quota the command asks for, as its options say it: a quiet one does not repeat it."""
     for option, kind in options:
         if option in argv[:-1] and not argv[argv.index(option) + 1].startswith(("-", "/")):
@@ -58,7 +58,7 @@ def _whose(argv: Sequence[str], options: Sequence[tuple[str, str]]) -> str:
 def _tables(text: str, whose: str, now: Instant) -> Iterator[Allowance]:
     waiting: list[str] = []
     for line in text.splitlines():
-        title = WHOSE.search(line)
+        title = QUOTA_TITLE.search(line)
         if title is not None:
             whose, waiting = f"{KINDS.get(title[1], title[1])} {title[2].rstrip(':')}", []
             continue
@@ -91,7 +91,7 @@ def _row(words: Sequence[str], whose: str, now: Instant) -> Allowance | None:
     if space is None or files is None:
         return None
     return Allowance(
-        whose=clean(whose),
+        owner=clean(whose),
         filesystem=clean(words[0]),
         used_bytes=space[0].value * 1024,
         soft_bytes=space[1].value * 1024 or None,

@@ -91,7 +91,7 @@ def queue_of(run: Run, context: RunContext) -> Queue | None:
 
 def does_answer(run: Run, context: RunContext) -> bool:
     source = context.sources.get(f"slurm:{run.spec.cluster}")
-    return source is not None and source.seen_at is not None and source.health not in ("off", "down")
+    return source is not None and source.answered_at is not None and source.health not in ("off", "down")
 
 
 def by_our_clock(job: Job, skew: Seconds) -> Job:
@@ -147,8 +147,8 @@ def where(progress: Progress) -> str:
 def missing_job(run: Run, context: RunContext, now: Instant) -> str:
     """What its scheduler says where it lists no job of it, or says nothing."""
     source = context.sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.seen_at is None or source.health == "off":
+    if source is None or source.answered_at is None or source.health == "off":
         return ""
     if source.health == "down":
-        return f"; Slurm has not answered for {duration(now - source.seen_at)}" if run.jobs or run.spec.job else ""
+        return f"; Slurm has not answered for {duration(now - source.answered_at)}" if run.jobs or run.spec.job else ""
     return "" if run.jobs else f"; Slurm lists no job {run.spec.job or run.name}"

@@ -189,6 +189,6 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
 def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:
     """Whether a job of the run runs now; None where its scheduler does not say."""
     source = sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.health in ("off", "down") or source.seen_at is None or not run.jobs:
+    if source is None or source.health in ("off", "down") or source.answered_at is None or not run.jobs:
         return None
     return present([jobs[key] for key in run.jobs if key in jobs]) is not None

@@ -111,7 +111,7 @@ def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
     return None if is_over else trouble
 
 
-def in_words(value: float) -> str:
+def non_finite_text(value: float) -> str:
     """A loss that is not finite: `NaN` or `infinite`."""
     return "NaN" if math.isnan(value) else "infinite"
 
@@ -121,7 +121,7 @@ def describe(trouble: LossTrouble | None) -> str:
     if trouble is None:
         return ""
     if trouble.state == "nan":
-        return f"{trouble.key} has been {in_words(trouble.value)} since step {trouble.step:,.0f}"
+        return f"{trouble.key} has been {non_finite_text(trouble.value)} since step {trouble.step:,.0f}"
     usual = "" if trouble.low is None else f", usually {trouble.low:.3g} to {trouble.high:.3g}"
     return f"spike: {trouble.value:.3g} at step {trouble.step:,.0f}{usual}" + (
         ", and back since" if trouble.after else ""

@@ -26,7 +26,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
-from trainmon.analysis.runs.loss import in_words
+from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.analysis.runs.no_steps import (
     is_unread,
     last_line_at,
@@ -94,7 +94,7 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
     progress, job = run.progress, queue.present if queue is not None else None
     reached = f"reached step {progress.step:,} of {target(run):,}"
     if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"{reached}, but the loss is {in_words(progress.loss)}")
+        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(progress.loss)}")
     past = 0.0 if progress.at is None else now - progress.at
     if job is not None and past > AFTERGLOW:
         reached += f"; job {job.id} still runs {duration(past)} after the last step"
@@ -153,7 +153,7 @@ def _is_up(job: Job, now: Instant) -> str:
 def _diverged(progress: Progress, now: Instant) -> Judgement | None:
     """Steps advance without learning: the loss is NaN, or every step is skipped."""
     if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"the loss is {in_words(progress.loss)} at {where(progress)}")
+        return Judgement("diverged", f"the loss is {non_finite_text(progress.loss)} at {where(progress)}")
     skipping = 0.0 if progress.skipping_since is None else now - progress.skipping_since
     if skipping <= max(SKIPS_FOR, PATIENCE * (progress.cadence_s or 0.0)):
         return None
@@ -224,7 +224,7 @@ def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
     source = context.sources.get(f"wandb:{run.name}" if log.host == WANDB else f"node:{log.host}")
     if source is not None and source.health in ("late", "down"):
-        seen = "" if source.seen_at is None else f" for {duration(now - source.seen_at)}"
+        seen = "" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
         host = "W&B" if log.host == WANDB else log.host
         return Judgement("unknown", f"{host}, which has its log, has not answered{seen}")
     return None if log.error is None else Judgement("unknown", log.error)

@@ -39,15 +39,15 @@ AVERAGED = ("utilization_pct", "power_w", "sm_clock_mhz", "temperature_c")
 UNITS = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", COUNTED))
 
 
-def advance(known: Throughput, progress: Progress, nodes: int, *, anew: bool) -> Throughput:
-    """Take in a step. `anew`: it is the first step of an attempt, or the first after a long silence."""
+def advance(known: Throughput, progress: Progress, nodes: int, *, reset: bool) -> Throughput:
+    """Take in a step. `reset`: it is the first step of an attempt, or the first after a long silence."""
     at = progress.at
     if at is None or at == known.read_at:
         return known
     measure, value = _rate(known, progress, at)
     if measure != known.measure or nodes != known.nodes:
         known = Throughput(measure=measure, nodes=nodes, warm_at=at + WARM_UP, printed_at=at)
-    if anew or at < (known.read_at or at):  # or the clock was set back
+    if reset or at < (known.read_at or at):  # or the clock was set back
         known = replace(known, warm_at=at + WARM_UP, since=None, readings=(), recent=(), closed_at=None)
     known = replace(known, read_at=at, printed_at=known.printed_at if value is None else at)
     if at < (known.warm_at or 0.0) or progress.doing != "train":

@@ -33,9 +33,9 @@ def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
     source = sources.get(f"wandb:{run.name}")
     if run.spec.wandb is None or is_answering(run, sources):
         return ""
-    if source is None or source.seen_at is None:
+    if source is None or source.answered_at is None:
         return "W&B has not answered yet"
-    return f"W&B has not answered for {duration(now - source.seen_at)}"
+    return f"W&B has not answered for {duration(now - source.answered_at)}"
 
 
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:

@@ -53,7 +53,7 @@ def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: In
         phase = "active" if len(active) == 1 else "several"
     elif last is not None:
         was_ended = before.phase == "ended" and before.attempts[:1] == (last.id,)
-        is_new = last.id in beats and at - beats[last.id].seen_at < MOVES_WITHIN
+        is_new = last.id in beats and at - beats[last.id].observed_at < MOVES_WITHIN
         is_late = at - gone_since > spec.restart_grace and not is_new
         is_over = stopped or was_ended or last.state == "finished"
         phase = "ended" if is_over else "overdue" if is_late else "waiting"
@@ -71,7 +71,7 @@ def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: In
 
 def age(beat: Beat, now: Instant) -> Seconds:
     """The age of a heartbeat. If no newer one has arrived, it may be older than our first poll."""
-    seen = now - beat.seen_at
+    seen = now - beat.observed_at
     return max(0.0, seen if beat.moved else max(seen, now - beat.at))
 
 
@@ -81,7 +81,7 @@ def silent_for(wandb: Wandb, run: WandbRun, now: Instant) -> Seconds | None:
     if run.heartbeat_at is None:
         return None
     beat = wandb.beats.get(run.id)
-    if beat is not None and beat.moved and abs(beat.seen_at - beat.at) > MOVES_WITHIN:
+    if beat is not None and beat.moved and abs(beat.observed_at - beat.at) > MOVES_WITHIN:
         return age(beat, now)
     return max(0.0, now - run.heartbeat_at)
 

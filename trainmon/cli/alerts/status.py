@@ -102,7 +102,7 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
             "host": note.holder.host if note is not None else None,
             "started_at": note.started_at if note is not None else None,
             "last_tick_at": note.last_tick_at if note is not None else None,
-            "words": stale(found, now) or (note.words if note is not None else None),
+            "words": stale(found, now) or (note.problem if note is not None else None),
         },
         "sources": [msgspec.to_builtins(source) for source in note.sources] if note is not None else [],
         "outbox": {name: getattr(found.outbox, name) for name in ("waiting", "oldest_at", "dead")},
@@ -128,14 +128,14 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
         since = f"running since {_clock(note.started_at)}" if found.leader.is_held else "ended"
         program = f"{note.program or 'trainmon-tui'} (pid {note.holder.pid} on {note.holder.host})"
         yield clean(f"{program}, {since}; {checked}")
-    trouble = stale(found, now) or (note.words if note is not None else None)
+    trouble = stale(found, now) or (note.problem if note is not None else None)
     if trouble:
         yield f"! {clean(trouble)}"
     if note is not None:
         yield clean(f"sources: {_sources(note.sources)}")
     for channel in found.channels:
         sent = f", sent {_clock(channel.sent_at)}" if channel.sent_at is not None else ""
-        why = f": {channel.words}" if channel.words and channel.state != "ok" else ""
+        why = f": {channel.problem}" if channel.problem and channel.state != "ok" else ""
         state = "nothing sent yet" if channel.state == "unknown" else channel.state
         yield clean(f"channel {channel.name} ({channel.type}) {state}{sent}{why}")
     outbox = found.outbox
@@ -157,7 +157,7 @@ def _sources(sources: Sequence[SourceNote]) -> str:
     wrong = [source for source in sources if source.health in ("late", "down")]
     named = "; ".join(
         f"{source.name} {source.health}: "
-        + (source.error or ("silent" if source.seen_at is not None else "no answer yet"))
+        + (source.error or ("silent" if source.answered_at is not None else "no answer yet"))
         for source in wrong[:5]
     )
     more = f"; and {len(wrong) - 5} more" if len(wrong) > 5 else ""

@@ -94,7 +94,7 @@ def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:
             yield Row("bad", "channel", health.name, f"{about}: {wrong}", FIX_CHANNEL)
             return
         if test:
-            answer = sender.send(render([test_notice(health.name, time.time())], time.time()), TIMEOUT).words
+            answer = sender.send(render([test_notice(health.name, time.time())], time.time()), TIMEOUT).answer
             about += f": accepted the test{f' ({answer})' if answer else ''}"
         yield Row("ok", "channel", health.name, about)
     except TrainmonError as error:
@@ -172,13 +172,13 @@ def query(settings: Settings, host: str, connect: Callable[[], Shell], clock: Cl
     finally:
         collector.stop()
     if not is_watched:
-        yield Row("bad", "daemon", host, status.duty.words or NO_DAEMON, START)
+        yield Row("bad", "daemon", host, status.duty.problem or NO_DAEMON, START)
         return
     last = status.duty.last_tick_at
     checked = "" if last is None else f", last check {duration(max(0.0, status.at - last))} ago"
     channels = counted(len(status.channels), "channel") if status.channels else "no channel"
     yield Row("ok", "daemon", host, f"pid {status.duty.pid} sends notifications to {channels}{checked}")
-    if status.duty.words:
-        yield Row("note", "daemon", host, status.duty.words)
+    if status.duty.problem:
+        yield Row("note", "daemon", host, status.duty.problem)
     if not status.channels:
         yield Row("note", "daemon", host, "it has no notification channel", "add [[notify]] to the config there")

@@ -249,7 +249,7 @@ def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iter
         for one in quota.allowances:
             used = "?" if one.used_bytes is None else size(one.used_bytes)
             text = (
-                f"{one.whose}: {used} used, {'no limit' if one.hard_bytes is None else f'limit {size(one.hard_bytes)}'}"
+                f"{one.owner}: {used} used, {'no limit' if one.hard_bytes is None else f'limit {size(one.hard_bytes)}'}"
             )
             if one.used_inodes is not None:
                 files = "no limit" if one.hard_inodes is None else f"limit {one.hard_inodes:,}"

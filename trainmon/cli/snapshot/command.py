@@ -140,7 +140,7 @@ def has_answered(state: State, source: Source) -> bool:
     if source.kind in ("slurm", "wandb", "files"):
         cluster = state.clusters.get(source.cluster) if source.kind == "slurm" else None
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
-        return source.seen_at is not None or (login is not None and login.health == "down")
+        return source.answered_at is not None or (login is not None and login.health == "down")
     node = state.nodes.get(source.name.removeprefix("node:"))
     return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)
 

@@ -145,14 +145,14 @@ def _host(state: State, source: Source) -> Row:
         f"{mib(sum(used))} / {mib(sum(total))}" if used and total else unknown,
         "?" if node.load1 is None else f"{node.load1:.1f}",
         percent(node.memory_used_mib, node.memory_total_mib),
-        since(source.seen_at, state.at),
+        since(source.answered_at, state.at),
         "; ".join(text for text in troubles if text) or (node.note or ""),
     )
 
 
 def _scheduler(source: Source, now: Instant) -> Row:
     trouble = "; ".join(text for text in (source.error, source.hint) if text)
-    return source.name.removeprefix("slurm:"), source.health, since(source.seen_at, now), trouble
+    return source.name.removeprefix("slurm:"), source.health, since(source.answered_at, now), trouble
 
 
 def _job(job: Job, now: Instant) -> Row:

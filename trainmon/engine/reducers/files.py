@@ -38,7 +38,7 @@ RESTARTED = {
 
 def read(batch: EventBatch, event: NodeReading) -> None:
     """Apply a reading about files. Other readings are ignored."""
-    reading = _seen_by_a_stand_in(batch, event) if event.is_stand_in else event.reading
+    reading = _stand_in_reading(batch, event) if event.is_stand_in else event.reading
     match reading:
         case Hello():
             for name, run in batch.current("runs").items():
@@ -57,7 +57,7 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
 
 
-def _seen_by_a_stand_in(batch: EventBatch, event: NodeReading) -> AnyReading | None:
+def _stand_in_reading(batch: EventBatch, event: NodeReading) -> AnyReading | None:
     """The usable part of the reading of a stand-in host. A file that it does not find or may not read is left out,
     because the first host may see it."""
     match event.reading:
@@ -134,7 +134,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
     log = run.log or Log(host=event.node)
     grown = tuple(cleaned(line) for line in chunk.lines)
     if log.resync or log.host != event.node or _is_repeated(log, chunk):
-        grown = unseen(log.lines, grown)
+        grown = new_lines(log.lines, grown)
     mark = () if chunk.restarted is None or log.at is None else (RESTARTED[chunk.restarted],)
     lines = (*log.lines, *mark, *grown)
     if len(grown) < len(chunk.lines):  # repeated steps are no progress
@@ -175,7 +175,7 @@ def _is_repeated(log: Log, chunk: LogChunk) -> bool:
     return sum(len(line) + 1 for line in chunk.lines) > chunk.size - log.size + len(log.partial or "")
 
 
-def unseen(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+def new_lines(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     """The new lines after the last two old ones: a new reader starts with the end of the file."""
     last = old[-2:]
     for end in range(len(new), 0, -1):

@@ -74,7 +74,7 @@ def join(batch: EventBatch) -> None:
     known = {
         source.cluster
         for source in batch.current("sources").values()
-        if source.kind == "slurm" and source.seen_at is not None
+        if source.kind == "slurm" and source.answered_at is not None
     }
     for name, run in batch.current("runs").items():
         own = jobs_of(run.spec, jobs.values())

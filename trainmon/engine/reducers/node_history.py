@@ -40,7 +40,7 @@ SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOW}
 SLOWING_MASK = sum(SLOWING)
 """Throttle reasons that are neither chosen by the owner nor the normal power limit."""
 
-BOOTED_ANEW = 60.0
+REBOOT_MARGIN = 60.0
 """A boot time that is later by at least this many seconds is a reboot. A clock that drifts moves the boot time by
 less."""
 
@@ -127,7 +127,7 @@ def _booted(history: NodeHistory, boot_time: float | None, node: Node) -> NodeHi
     booted = boot_time - (node.clock_skew_s or 0.0)
     if history.booted_at is None or history.boot_time is None:
         return replace(history, booted_at=booted, boot_time=boot_time)
-    if booted <= history.booted_at + BOOTED_ANEW or boot_time <= history.boot_time + BOOTED_ANEW:
+    if booted <= history.booted_at + REBOOT_MARGIN or boot_time <= history.boot_time + REBOOT_MARGIN:
         return replace(history, boot_time=boot_time)
     return replace(
         history, booted_at=booted, boot_time=boot_time, rebooted_at=booted, floors=(), margins={}, slowed={}, emptied={}

@@ -92,7 +92,7 @@ def _reading(batch: EventBatch, event: NodeReading) -> None:
     sources = batch.writable("sources")
     name = f"node:{event.node}"
     source = sources.get(name) or Source(name=name, kind="node", cluster=event.cluster)
-    sources[name] = replace(source, seen_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
+    sources[name] = replace(source, answered_at=event.received_at, phase="up", error=None, hint=None, retry_at=None)
     known = batch.writable("nodes")
     old = known.get(event.node)
     node = throughput.sampled(nodes.read(old, event), event)
@@ -107,8 +107,8 @@ def _source(batch: EventBatch, source: Source) -> None:
     """The collector reports the phase and the error. The State knows when it last received data."""
     sources = batch.writable("sources")
     old = sources.get(source.name)
-    if old is not None and source.seen_at is None:
-        source = replace(source, seen_at=old.seen_at)
+    if old is not None and source.answered_at is None:
+        source = replace(source, answered_at=old.answered_at)
     sources[source.name] = source
 
 
@@ -161,6 +161,6 @@ def _health(source: Source, now: Instant) -> Health:
         return "off"
     if source.phase == "held" or source.error is not None:
         return "down"
-    age = None if source.seen_at is None or source.phase != "up" else now - source.seen_at
+    age = None if source.answered_at is None or source.phase != "up" else now - source.answered_at
     # A negative age: the clock was set back, and the age is unknown.
     return "ok" if age is not None and -AHEAD <= age <= LATE_AFTER * source.period else "late"

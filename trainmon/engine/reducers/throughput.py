@@ -61,7 +61,7 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     scales = (None if is_anew else memory.scale_peak, loss_scale(run))
     new = replace(
         memory,
-        throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), anew=is_anew),
+        throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), reset=is_anew),
         step=progress.step,
         at=at,
         cadence_s=progress.cadence_s,

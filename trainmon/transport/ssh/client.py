@@ -17,7 +17,7 @@ from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError,
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import AskUser, Completed, Sink, collect
 from trainmon.transport.ssh.auth.keys import KeyRing
-from trainmon.transport.ssh.auth.login import Asker, Login, PromptBusy
+from trainmon.transport.ssh.auth.login import Login, PromptBusy, Prompter
 from trainmon.transport.ssh.channel import SshStream
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import (
@@ -100,7 +100,7 @@ class Dialer:
         config_file: Path | None = None,
     ) -> None:
         self._loop = loop
-        self._asker = Asker(ask)
+        self._prompter = Prompter(ask)
         self._slots = threading.Semaphore(at_once)
         self._timeout = timeout
         self._config_file = config_file
@@ -190,7 +190,7 @@ class Dialer:
                     with self._slots:
                         return self._connect(route, via, since)
                 except PromptBusy as busy:
-                    turn.enter_context(self._asker.lock)
+                    turn.enter_context(self._prompter.lock)
                     if busy.is_shared:
                         turn.close()
         raise HostUnreachable(route[-1].name, f"{route[-1].name}: closed")
@@ -210,7 +210,7 @@ class Dialer:
             with self._lock:
                 self._opening.add(sock)
             connection = handshake(sock, settings, timeout, accept_command(settings, route[:-1], self._config_file))
-            login = Login(connection, settings, self._key_ring, self._asker, self._slots, since, timeout)
+            login = Login(connection, settings, self._key_ring, self._prompter, self._slots, since, timeout)
             login.run()
             return Lease(settings, connection, via, login.prompted)
         except BaseException as error:

@@ -146,7 +146,7 @@ def notifications(alert: Alert, state: State, width: int) -> Iterator[Line]:
     deliveries = worst_delivery_first(alert)
     for index, one in enumerate(deliveries):
         merged = " with others in one message" if one.state == "merged" else ""
-        answer = f": {one.words}" if one.words else ""
+        answer = f": {one.answer}" if one.answer else ""
         text = f"{delivered(one, state.at).text}{merged}, {KINDS.get(one.kind, one.kind)}{answer}"
         yield from wrapped_fact("" if index else "notified", safe(text), width, DELIVERY[one.state][1])
     if not deliveries:

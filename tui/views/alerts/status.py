@@ -145,9 +145,9 @@ def sender_text(leader: Leadership, now: Instant) -> Span:
     if passed >= STUCK_AFTER:
         return Span(f"{name} silent {calm_age(passed)}", "crit")
     if is_here:
-        return Span("sent here!", "warn") if leader.words else Span("sent here")
+        return Span("sent here!", "warn") if leader.problem else Span("sent here")
     age = "" if leader.at is None else f" {calm_age(passed - passed % 5)}"
-    return Span(f"{name}{age} {'!' if leader.words else 'ok'}", "warn" if leader.words else "")
+    return Span(f"{name}{age} {'!' if leader.problem else 'ok'}", "warn" if leader.problem else "")
 
 
 def sender(state: State) -> Span:
@@ -176,7 +176,7 @@ def sender_sentence(state: State) -> str:
         "other": f"Another program on this machine ({leader.where}) sends notifications{by}",
         "daemon": f"The daemon on {leader.where} sends notifications{by}; {ONLY_SHOWS}",
     }[leader.holder]
-    return clean(text + (f". {leader.words}" if leader.words else ""), 400)
+    return clean(text + (f". {leader.problem}" if leader.problem else ""), 400)
 
 
 # ---- silences ------------------------------------------------------------------------------------------------------

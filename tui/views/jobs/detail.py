@@ -31,7 +31,7 @@ def job_lines(key: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield (Span(f"{symbol} {clean(word)}", f"{style} bold"),)
     source = state.sources.get(f"slurm:{job.cluster}")
     if source is not None and source.health in ("late", "down"):
-        text = f"Slurm has not answered for {since(source.seen_at, now)}; this is old data: {source.error or ''}"
+        text = f"Slurm has not answered for {since(source.answered_at, now)}; this is old data: {source.error or ''}"
         yield from sentence(safe(text).rstrip(": "), width, "warn")
     yield from sentence(status_text(job, now).text or "runs", width)
     yield ()
@@ -72,7 +72,9 @@ def node_health(name: str, state: State) -> Line:
     if source.health == "off":
         return (Span("  off", "dim"),)
     if node is None or source.health != "ok":
-        answered = "never answered" if source.seen_at is None else f"last answer {since(source.seen_at, state.at)} ago"
+        answered = (
+            "never answered" if source.answered_at is None else f"last answer {since(source.answered_at, state.at)} ago"
+        )
         return (Span(f"  {answered}", "warn"),)
     hot = max((gpu.temperature_c for gpu in node.gpus if gpu.temperature_c is not None), default=None)
     lost = sum(gpu.state != "ok" for gpu in node.gpus)

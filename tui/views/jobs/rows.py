@@ -103,7 +103,7 @@ def left_cell(entry: QueueEntry, now: Instant) -> Span:
     return value(NOT_APPLICABLE + " ") if seconds is None else warned(whole(seconds), "crit" if entry.short else "")
 
 
-ROOMY = 84
+WIDE = 84
 """From this width on, times have columns of their own. Below it, the time left stands before the reason."""
 
 USER_WIDTH = 10
@@ -129,7 +129,7 @@ COLUMNS: tuple[Column[QueueEntry, Instant], ...] = (
     Column(
         "TIME", 8, lambda entry, now: value(NOT_APPLICABLE if (s := elapsed(entry.job, now)) is None else whole(s)), 92
     ),
-    Column("LEFT ", 8, left_cell, ROOMY),
+    Column("LEFT ", 8, left_cell, WIDE),
     RESTARTS,
 )  # fmt: skip
 
@@ -147,7 +147,7 @@ def queue_layout(width: int, entries: Sequence[QueueEntry]) -> QueueTable:
         and (column is not USER or len(users) > 1)
         and (column is not PARTITION or len(partitions) > 1)
     )
-    narrow = width < ROOMY
+    narrow = width < WIDE
     ids = min(max((cell_width(entry.id(narrow=narrow)) for entry in entries), default=2), 16 if narrow else 26) + 1
     names = max((cell_width(clean(entry.job.name)) for entry in entries), default=4) + 2
     space = Table(width, 2, columns, ids).rest
@@ -162,7 +162,7 @@ def queue_head(table: QueueTable) -> tuple[Span, ...]:
 
 def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
     """One job's line. It is dim when its scheduler does not answer."""
-    job, symbol, narrow = entry.job, job_sign(entry.job), table.width < ROOMY
+    job, symbol, narrow = entry.job, job_sign(entry.job), table.width < WIDE
     plain = "dim" if entry.stale or job.stage == "ended" else ""
     reason, seconds = status_text(job, now), seconds_left(job, now)
     parts = [f"{whole(seconds)} left{'!' if entry.short else ''}"] if seconds is not None and narrow else []

@@ -21,7 +21,7 @@ from tui.style import (
     real,
     since,
     slowing,
-    source_words,
+    source_text,
 )
 from tui.views.facts import LABEL, fact, linked_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
@@ -156,7 +156,7 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
     if source.health == "ok":
         yield fact("connection", f"{source.phase}, data every {source.period:g} s", width)
     else:
-        problem = source_words(source, now)
+        problem = source_text(source, now)
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
         yield from optional_fact("what to do", source.hint, width)
         if source.retry_at is not None and source.retry_at > now:

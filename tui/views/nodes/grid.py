@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
 from trainmon.model import Gpu, Node, Source, State
-from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_words
+from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_text
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
 from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, NodeSummary, node_summary
 from tui.widgets import Row
@@ -208,7 +208,7 @@ class Grid:
         node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
         why = NOTHING
         if source is not None and source.health != "ok":
-            why = source_words(source, state.at)
+            why = source_text(source, state.at)
             why = why._replace(text=clean(why.text, 400))
         key = (node, None if source is None else source.health, why, metric, shape)
         kept = self._views.get(name)

@@ -46,7 +46,7 @@ KILL_ACTION = only(planned("kill"))
 def seen(after: float, run: Run = RUN, jobs: tuple[Job, ...] = (RUNNING, WAITING), **fields: Any) -> State:
     """The State some seconds after the act, with every source heard just now."""
     at = NOW + after
-    sources = {name: source(name, seen_at=at) for name in ("slurm:prod", "node:login")}
+    sources = {name: source(name, answered_at=at) for name in ("slurm:prod", "node:login")}
     return state(*jobs, run=run, **{"at": at, "sources": sources} | fields)
 
 
@@ -194,7 +194,7 @@ def test_a_hung_run_does_not_exit_and_c_is_offered() -> None:
 
 def test_without_slurm_the_exit_is_observed_by_the_gpus() -> None:
     bare = replace(KILL_ACTION, job=None)
-    alone = {"node:login": source("node:login", seen_at=NOW + 200)}
+    alone = {"node:login": source("node:login", answered_at=NOW + 200)}
     there = with_switch(KILL, exists=True, armed_at=NOW)
     busy = {name: replace(node(name), gpus_at=NOW + 200) for name in ("n1", "n2")}
     left = {name: replace(node(name, processes=0), gpus_at=NOW + 200) for name in ("n1", "n2")}
@@ -271,7 +271,10 @@ def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:
 
 
 def test_while_slurm_is_silent_nothing_is_concluded() -> None:
-    silent = {"slurm:prod": source("slurm:prod", seen_at=NOW - 5, health="down"), "node:login": source("node:login")}
+    silent = {
+        "slurm:prod": source("slurm:prod", answered_at=NOW - 5, health="down"),
+        "node:login": source("node:login"),
+    }
     for action in (REQUEUE, only(planned("hold")), only(planned("cancel", "prod/88_[]"))):
         record = after(done(action), 300, jobs=(RUNNING,), sources=silent)
         assert all(mark.at is None and mark.missed is None for mark in record.marks)

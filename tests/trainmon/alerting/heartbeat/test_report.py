@@ -118,7 +118,7 @@ def test_many_of_anything_are_counted_and_not_listed() -> None:
 
 
 def test_what_is_not_seen_is_reported() -> None:
-    unseen = source("node:gpu-002", "down", seen_at=NOW - 300, error="no answer in 10 s")
+    unseen = source("node:gpu-002", "down", answered_at=NOW - 300, error="no answer in 10 s")
     _, lines = compose(state(run(), nodes=(node("gpu-001"),), unseen=(unseen,)), NOW, ())
     assert lines[-1] == "not seen for 5m: node:gpu-002 (no answer in 10 s)"
 

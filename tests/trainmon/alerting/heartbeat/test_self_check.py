@@ -11,13 +11,13 @@ from trainmon.alerting.heartbeat.self_check import unwell
 from trainmon.model import Channel, Leadership, Source, State
 
 NOW = 1_750_000_000.0
-NODE = Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)
+NODE = Source(name="node:n1", kind="node", cluster="prod", health="ok", answered_at=NOW)
 PHONE = Channel(name="phone", type="ntfy", state="ok")
 WELL = State(
     at=NOW, started_at=NOW - 9_000, evaluated_at=NOW - 1, sources={"node:n1": NODE}, channels={"phone": PHONE},
     leadership=Leadership(holder="us"),
 )  # fmt: skip
-SILENT = {"node:n1": replace(NODE, health="down", seen_at=NOW - 400)}
+SILENT = {"node:n1": replace(NODE, health="down", answered_at=NOW - 400)}
 
 
 def test_a_healthy_loop_is_well() -> None:

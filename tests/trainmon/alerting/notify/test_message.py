@@ -24,8 +24,8 @@ mute: trainmon-tui mute run:video-2b --for 1h (m in pane 5)"""
 
 def test_a_message_says_what_since_when_by_what_what_was_tried_and_what_to_do() -> None:
     tried = (
-        Delivery(channel="phone", kind="fire", state="sent", at=NOW - 1_000, words="id 7"),
-        Delivery(channel="mail", kind="fire", state="dead", at=NOW - 1_000, words="550 no such user"),
+        Delivery(channel="phone", kind="fire", state="sent", at=NOW - 1_000, answer="id 7"),
+        Delivery(channel="mail", kind="fire", state="dead", at=NOW - 1_000, answer="550 no such user"),
     )
     told = message(notice(alert(delivery=tried)))
     assert told.title == "CODE RED video-2b: run-dead"

@@ -37,8 +37,8 @@ def found(*sources: str, **more: Any) -> Finding:
     return Finding(rule="gpu-hot", subject="gpu:n1/3", severity="warning", summary="hot", sources=sources, **more)
 
 
-SILENT = Source(name="node:n1", kind="node", cluster="prod", seen_at=NOW - 5)
-SPOKE = Source(name="node:n2", kind="node", cluster="prod", seen_at=NOW + 1)
+SILENT = Source(name="node:n1", kind="node", cluster="prod", answered_at=NOW - 5)
+SPOKE = Source(name="node:n2", kind="node", cluster="prod", answered_at=NOW + 1)
 WOKEN = State(sources={"node:n1": SILENT, "node:n2": SPOKE}, clock_jumped_at=NOW)
 
 
@@ -65,7 +65,9 @@ def test_what_is_not_found_after_a_wake_means_something_once_its_sources_have_sp
 
 
 def test_the_time_of_a_clock_that_was_set_back_is_no_word_of_a_source() -> None:
-    woken = not_in_the_future(State(sources={"node:n1": replace(SILENT, seen_at=NOW + 900)}, clock_jumped_at=NOW), NOW)
+    woken = not_in_the_future(
+        State(sources={"node:n1": replace(SILENT, answered_at=NOW + 900)}, clock_jumped_at=NOW), NOW
+    )
     assert not is_believed(woken, found("node:n1"), NOW + 5)
 
 
@@ -73,12 +75,12 @@ def test_what_is_dated_ahead_after_the_clock_was_set_back_happened_now() -> None
     late = NOW + 3_600
     run = Run(spec=RunSpec(name="llm", cluster="prod"), progress=Progress(step=5, at=late), log=Log(host="n1", at=late))
     state = State(
-        sources={"node:n1": Source(name="node:n1", kind="node", cluster="prod", seen_at=late)},
+        sources={"node:n1": Source(name="node:n1", kind="node", cluster="prod", answered_at=late)},
         nodes={"n1": Node(name="n1", cluster="prod", gpus_at=late, host_at=NOW - 9)},
         runs={"llm": run},
     )
     mended = not_in_the_future(state, NOW)
-    assert mended.sources["node:n1"].seen_at == NOW
+    assert mended.sources["node:n1"].answered_at == NOW
     assert (mended.nodes["n1"].gpus_at, mended.nodes["n1"].host_at) == (NOW, NOW - 9)
     assert mended.runs["llm"].progress.at == NOW
     assert mended.runs["llm"].log is not None

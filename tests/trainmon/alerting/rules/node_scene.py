@@ -109,7 +109,7 @@ class Scene:
 
     def runs(self, *jobs: Job) -> Scene:
         """A run that trains on both nodes, with a step just now; its job is in the queue unless others are given."""
-        source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", seen_at=self.now, period=1e6)
+        source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=self.now, period=1e6)
         told = SchedulerNodesListed("prod", self.now, tuple(slurm(name) for name in self.nodes))
         self.reduce(SourceChanged(source), RunsChanged((SPEC,)), JobsListed("prod", self.now, jobs or (job(),)), told)
         return self.steps()
@@ -123,7 +123,7 @@ class Scene:
 
     def scheduler(self, *nodes: SchedulerNode, spares: int = 0) -> Scene:
         """What Slurm says of nodes now."""
-        source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", seen_at=self.now, period=1e6)
+        source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=self.now, period=1e6)
         cluster = Cluster(name="prod", login="login", spares=spares)
         return self.reduce(
             SourceChanged(source), ClustersChanged((cluster,)), SchedulerNodesListed("prod", self.now, nodes)

@@ -255,7 +255,7 @@ class Story:
     def fail(self, name: str, error: str) -> Self:
         """This source says what is wrong with it."""
         self.silent.discard(name)
-        self.sources[name] = replace(self.sources[name], error=error, phase="retrying", seen_at=None)
+        self.sources[name] = replace(self.sources[name], error=error, phase="retrying", answered_at=None)
         return self
 
     def leave_the_config(self, name: str) -> Self:
@@ -300,7 +300,7 @@ class Story:
         for name, source in self.sources.items():
             if name not in self.silent:
                 seen = None if source.error is not None else self.clock.wall
-                events.append(SourceChanged(replace(source, seen_at=seen)))
+                events.append(SourceChanged(replace(source, answered_at=seen)))
         events += self._pending
         self._pending = []
         self.engine.step(events, self.clock.wall)

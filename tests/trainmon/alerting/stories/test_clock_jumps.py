@@ -103,7 +103,7 @@ def test_what_this_program_knows_of_itself_waits_for_nobody(jump: Jump) -> None:
     with Story(LedgerStuck(for_=0.0), ChannelFailing(), phone(), mail()) as story:
         story.hear(ChannelsChanged((PHONE, MAIL))).at(60)
         jump(story)
-        broken = replace(PHONE, state="broken", words="401 unauthorized", since=story.clock.wall - 5, waiting=2)
+        broken = replace(PHONE, state="broken", problem="401 unauthorized", since=story.clock.wall - 5, waiting=2)
         story.hear(LedgerTrouble("the disk is full"), ChannelsChanged((broken, MAIL))).at(story.elapsed + 3)
         story.expect("fire", "self", on=["mail"])
         story.expect("fire", "channel:phone", on=["mail"])
@@ -112,7 +112,7 @@ def test_what_this_program_knows_of_itself_waits_for_nobody(jump: Jump) -> None:
 
 def test_messages_that_a_sleep_made_old_have_a_minute_to_be_sent() -> None:
     with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
-        late = replace(PHONE, state="retrying", words="no route", since=story.clock.wall, oldest_at=story.clock.wall)
+        late = replace(PHONE, state="retrying", problem="no route", since=story.clock.wall, oldest_at=story.clock.wall)
         story.hear(ChannelsChanged((replace(late, waiting=1), MAIL))).at(60).sleep(7_200.0)
         story.at(110).expect_nothing_else()
         story.hear(ChannelsChanged((PHONE, MAIL))).at(900)

@@ -72,7 +72,7 @@ def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:
 def test_a_channel_that_refuses_is_reported_by_the_others_at_once() -> None:
     with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
         story.hear(ChannelsChanged((PHONE, MAIL))).at(10)
-        broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10, waiting=2)
+        broken = replace(PHONE, state="broken", problem="401 unauthorized", since=BEGIN + 10, waiting=2)
         story.hear(ChannelsChanged((broken,))).at(12)
         notice = story.expect("fire", "channel:phone", on=["mail"])
         assert notice.alerts[0].summary == "the channel phone (ntfy) refuses: 401 unauthorized; 2 messages waiting"
@@ -81,7 +81,7 @@ def test_a_channel_that_refuses_is_reported_by_the_others_at_once() -> None:
 
 def test_a_channel_that_is_tried_again_is_reported_after_five_minutes_and_its_outbox_is_not_reported_too() -> None:
     with Story(ChannelFailing(), OutboxOld(), phone(), mail()) as story:
-        late = replace(PHONE, state="retrying", words="no route", since=BEGIN + 10, waiting=1, oldest_at=BEGIN + 10)
+        late = replace(PHONE, state="retrying", problem="no route", since=BEGIN + 10, waiting=1, oldest_at=BEGIN + 10)
         story.hear(ChannelsChanged((late, MAIL))).at(300).expect_nothing_else()
         story.at(312).expect("fire", "channel:phone", on=["mail"])
         story.at(2_000, tick=10)
@@ -92,7 +92,7 @@ def test_a_channel_that_is_tried_again_is_reported_after_five_minutes_and_its_ou
 def test_that_messages_are_overdue_is_reported_at_once_by_every_other_channel(later: float) -> None:
     pager = Route(channel="pager", severity="critical", rules=("run-dead",), after=later)
     with Story(ChannelFailing(), rule("run-dead"), phone(), mail(), pager) as story:
-        late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
+        late = replace(PHONE, state="retrying", problem="503", since=BEGIN + 10, overdue=1)
         story.hear(ChannelsChanged((late, MAIL))).at(57).expect("fire", "channel:phone", on=["mail", "pager"])
         story.hear(ChannelsChanged((PHONE,))).at(200).expect("resolve", "channel:phone", on=["mail", "pager"])
 
@@ -100,7 +100,7 @@ def test_that_messages_are_overdue_is_reported_at_once_by_every_other_channel(la
 def test_with_a_fallback_it_is_reported_that_a_channel_fails_and_others_as_usual() -> None:
     pager = Route(channel="pager", severity="critical")
     with Story(ChannelFailing(), OutboxOld(), phone(), pager, mail(fallback=True)) as story:
-        broken = replace(PHONE, state="broken", words="401 unauthorized", since=BEGIN + 10)
+        broken = replace(PHONE, state="broken", problem="401 unauthorized", since=BEGIN + 10)
         story.hear(ChannelsChanged((broken, MAIL))).at(12).expect("fire", "channel:phone", on=["mail"])
         story.hear(ChannelsChanged((PHONE, replace(MAIL, oldest_at=BEGIN - 900)))).at(200)
         story.expect("fire", "channel:mail", on=["phone", "pager"])
@@ -109,14 +109,14 @@ def test_with_a_fallback_it_is_reported_that_a_channel_fails_and_others_as_usual
 
 def test_an_only_channel_is_not_reported_at_once_that_it_is_late() -> None:
     with Story(ChannelFailing(), phone()) as story:
-        late = replace(PHONE, state="retrying", words="503", since=BEGIN + 10, overdue=1)
+        late = replace(PHONE, state="retrying", problem="503", since=BEGIN + 10, overdue=1)
         story.hear(ChannelsChanged((late,))).at(300).expect_nothing_else()
         story.at(312).expect("fire", "channel:phone", on=["phone"])
 
 
 def test_when_no_channel_works_that_is_code_red_on_all_of_them() -> None:
     with Story(ChannelFailing(), phone(), mail()) as story:
-        broken = (replace(PHONE, state="broken", words="gone"), replace(MAIL, state="broken", words="gone"))
+        broken = (replace(PHONE, state="broken", problem="gone"), replace(MAIL, state="broken", problem="gone"))
         story.hear(ChannelsChanged(broken)).at(10)
         story.expect("fire", "channel:phone", on=["phone", "mail"])
         story.expect("fire", "channel:mail", on=["phone", "mail"])

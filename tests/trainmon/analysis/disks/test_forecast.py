@@ -216,7 +216,7 @@ def test_of_the_disk_and_its_quota_what_ends_first_counts() -> None:
         at = minute * 60.0
         quota = Quota(
             cluster="c", host="n", path="/d", at=at,
-            allowances=(Allowance(whose="user me", used_bytes=minute * 10**9, hard_bytes=10**12),),
+            allowances=(Allowance(owner="user me", used_bytes=minute * 10**9, hard_bytes=10**12),),
         )  # fmt: skip
         disk = Disk(
             host="n", cluster="c", path="/d", at=at, total_bytes=10**15, free_bytes=5 * 10**14,

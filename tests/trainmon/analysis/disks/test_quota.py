@@ -91,7 +91,7 @@ def only(parser: Parser, text: str, *argv: str, limit: int | None = None) -> All
 
 def test_a_path_that_lustre_wraps_is_joined_with_its_numbers() -> None:
     one = only("lustre", LUSTRE)
-    assert (one.whose, one.filesystem) == ("user normandf", "/home/mila/n/normandf")
+    assert (one.owner, one.filesystem) == ("user normandf", "/home/mila/n/normandf")
     assert (one.used_bytes, one.soft_bytes, one.hard_bytes) == (95747836 * KIB, None, 104857600 * KIB)
     assert (one.used_inodes, one.hard_inodes, one.left_inodes) == (908722, 1048576, 139854)
     assert (one.bytes_grace, one.is_inexact) == (None, False)
@@ -99,13 +99,13 @@ def test_a_path_that_lustre_wraps_is_joined_with_its_numbers() -> None:
 
 def test_the_quiet_form_says_whose_it_is_by_the_command() -> None:
     quiet = "\n".join(LUSTRE.splitlines()[2:4])
-    assert only("lustre", quiet, "lfs", "quota", "-q", "-u", "me", "/home").whose == "user me"
-    assert only("lustre", quiet, "lfs", "quota", "-q", "-p", "42", "/home").whose == "project 42"
+    assert only("lustre", quiet, "lfs", "quota", "-q", "-u", "me", "/home").owner == "user me"
+    assert only("lustre", quiet, "lfs", "quota", "-q", "-p", "42", "/home").owner == "project 42"
 
 
 def test_a_soft_limit_with_a_running_grace() -> None:
     one = only("lustre", LUSTRE_OVER)
-    assert (one.whose, one.used_bytes, one.bytes_grace) == ("group lab", 5242880 * KIB, "6d23h59m")
+    assert (one.owner, one.used_bytes, one.bytes_grace) == ("group lab", 5242880 * KIB, "6d23h59m")
     assert (one.hard_inodes, one.inodes_grace) == (None, None)
 
 
@@ -126,10 +126,10 @@ def test_what_single_servers_hold_is_no_quota() -> None:
 
 def test_gpfs_is_read_by_its_header() -> None:
     mine, lab = parse("gpfs", GPFS, NOW).allowances
-    assert (mine.whose, mine.filesystem) == ("user me", "gpfs01")
+    assert (mine.owner, mine.filesystem) == ("user me", "gpfs01")
     assert (mine.used_bytes, mine.soft_bytes, mine.hard_bytes) == (2 * GIB, 10 * GIB, 12 * GIB)
     assert (mine.used_inodes, mine.hard_inodes, mine.bytes_grace) == (4000, 500000, None)
-    assert (lab.whose, lab.bytes_grace, lab.used_bytes) == ("fileset lab:one", "6 days", 11 * GIB + 1024 * KIB)
+    assert (lab.owner, lab.bytes_grace, lab.used_bytes) == ("fileset lab:one", "6 days", 11 * GIB + 1024 * KIB)
 
 
 def test_columns_of_gpfs_in_another_order_are_the_same() -> None:
@@ -147,7 +147,7 @@ def test_a_header_alone_says_that_there_is_no_quota() -> None:
 
 def test_beegfs_is_read_by_position() -> None:
     other, mine = parse("beegfs", BEEGFS_CSV, NOW, ("beegfs-ctl", "--getquota", "--uid", "me")).allowances
-    assert (other.whose, other.used_bytes, other.hard_bytes, other.hard_inodes) == (
+    assert (other.owner, other.used_bytes, other.hard_bytes, other.hard_inodes) == (
         "user nunal",
         2791507521536,
         None,
@@ -158,7 +158,7 @@ def test_beegfs_is_read_by_position() -> None:
 
 def test_the_form_for_people_is_read_as_well() -> None:
     one = only("beegfs", BEEGFS, "beegfs-ctl", "--getquota", "--gid", "x")
-    assert (one.whose, one.hard_bytes, one.used_inodes) == ("group normandf", 5 * 1024 * GIB, 687792)
+    assert (one.owner, one.hard_bytes, one.used_inodes) == ("group normandf", 5 * 1024 * GIB, 687792)
     assert one.used_bytes == round(76.61 * GIB)
 
 
@@ -168,10 +168,10 @@ def test_each_pool_and_each_fileset_is_an_allowance_of_its_own() -> None:
         "Quota information for storage pool Fast (ID: 2):\nnormandf|1471600598||  99.00 GiB|  100.00 GiB||  5|unlimited"
     )
     both = parse("beegfs", BEEGFS + fast, NOW).allowances
-    assert [one.whose for one in both] == ["user normandf", "user normandf in pool Fast"]
+    assert [one.owner for one in both] == ["user normandf", "user normandf in pool Fast"]
     head, mine = GPFS.splitlines()[:2]
     rows = "\n".join((head, mine, mine.replace("off:::", "off::scratch:"), mine.replace("off:::", "off::root:")))
-    assert [one.whose for one in parse("gpfs", rows, NOW).allowances] == [
+    assert [one.owner for one in parse("gpfs", rows, NOW).allowances] == [
         "user me", "user me in fileset scratch", "user me #2",
     ]  # fmt: skip
 
@@ -222,7 +222,7 @@ def test_no_quota_at_all_is_an_answer() -> None:
 )
 def test_du_in_its_units_against_the_limit_of_the_config(argv: tuple[str, ...], word: str, size: int) -> None:
     one = only("du", f"{word}\t/fsx/me\n", *argv, "/fsx/me", limit=10**13)
-    assert (one.whose, one.used_bytes, one.left_bytes) == ("/fsx/me", size, 10**13 - size)
+    assert (one.owner, one.used_bytes, one.left_bytes) == ("/fsx/me", size, 10**13 - size)
 
 
 def test_du_that_may_not_look_everywhere_says_so() -> None:
@@ -254,7 +254,7 @@ def test_whatever_comes_is_read_or_refused(parser: Parser, words: list[str], spa
         answer = parse(parser, space.join(words), NOW, ("x", "-u", "me"))
     except Unread:
         return
-    assert all(one.whose for one in answer.allowances)
+    assert all(one.owner for one in answer.allowances)
 
 
 @pytest.mark.parametrize("number", ["12B", "[12", "12*", "[12B]*", "9" * 400, "9" * 5000, "1." + "9" * 5000])
@@ -287,15 +287,15 @@ def test_control_characters_and_secrets_of_an_answer_are_not_kept() -> None:
         "Some errors", "token=ghp_0123456789012345678901234567890123456 Some errors"
     )
     answer = parse("lustre", text, NOW)
-    assert answer.allowances[0].whose == "user me"
+    assert answer.allowances[0].owner == "user me"
     assert "ghp_" not in (answer.trouble or "")
 
 
 def test_of_several_limits_the_tightest_is_what_is_left() -> None:
     allowances = (
-        Allowance(whose="user me", used_bytes=10, hard_bytes=100, used_inodes=5),
-        Allowance(whose="group lab", used_bytes=90, hard_bytes=120, used_inodes=5, hard_inodes=5),
-        Allowance(whose="group all", used_bytes=500),
+        Allowance(owner="user me", used_bytes=10, hard_bytes=100, used_inodes=5),
+        Allowance(owner="group lab", used_bytes=90, hard_bytes=120, used_inodes=5, hard_inodes=5),
+        Allowance(owner="group all", used_bytes=500),
     )
     quota = Quota(cluster="c", host="h", path="/fsx", at=NOW, allowances=allowances)
     assert (quota.left_bytes, quota.left_inodes) == (30, 0)

@@ -30,7 +30,7 @@ from trainmon.model import (
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out", target_step=20_000, stall_after=900, nodes=("n1",))
 PROGRESS = Progress(step=12_880, loss=1.87, at=NOW - 6, cadence_s=4.0, step_time_s=4.0)
-SLURM = {"slurm:prod": Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=NOW)}
+SLURM = {"slurm:prod": Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", answered_at=NOW)}
 
 
 def run(*jobs: str, progress: Progress = PROGRESS, **changes: Any) -> Run:
@@ -198,7 +198,7 @@ def test_a_checkpoint_that_is_written_is_a_save_even_when_the_log_says_nothing()
 def test_empty_gpus_and_no_step_are_dead_without_a_scheduler() -> None:
     gpus = tuple(Gpu(index=i, utilization_pct=0, memory_used_mib=4) for i in range(8))
     nodes = {"n1": Node(name="n1", cluster="prod", gpus=gpus)}
-    sources = {"node:n1": Source(name="node:n1", kind="node", cluster="prod", health="ok", seen_at=NOW)}
+    sources = {"node:n1": Source(name="node:n1", kind="node", cluster="prod", health="ok", answered_at=NOW)}
     silent = run(progress=replace(PROGRESS, at=NOW - 3600))
     assert judge(silent, RunContext(nodes, sources), NOW).verdict == "dead"
     held = replace(gpus[0], processes=(Process(pid=7),))

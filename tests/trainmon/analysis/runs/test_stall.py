@@ -18,7 +18,7 @@ SPEC = RunSpec(
 )
 PROGRESS = Progress(step=12_880, loss=1.87, at=NOW - 6, cadence_s=4.0, step_time_s=4.0)
 SILENT = replace(PROGRESS, at=NOW - 3600)
-SLURM = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=NOW)
+SLURM = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", answered_at=NOW)
 ARMED = Switch(path="/k", exists=True, armed_at=NOW - 1800, by="ann")
 
 
@@ -153,7 +153,7 @@ def test_no_job_in_a_queue_that_answers_and_no_step_is_dead() -> None:
 
 
 def test_a_silent_scheduler_makes_nobody_dead_whose_job_may_wait() -> None:
-    down = replace(SLURM, health="down", seen_at=NOW - 1200)
+    down = replace(SLURM, health="down", answered_at=NOW - 1200)
     verdict, why = judged(run(job()), job(), slurm=down, nodes=EMPTY)
     assert verdict == "unknown"
     assert why.endswith("no process holds memory on its GPUs; Slurm has not answered for 20m")

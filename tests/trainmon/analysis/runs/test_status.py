@@ -96,7 +96,7 @@ def test_an_epoch_that_grows_is_progress_where_no_step_is_printed() -> None:
 
 
 def test_what_cannot_be_seen_is_unknown_and_never_dead() -> None:
-    down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", seen_at=NOW - 42)}
+    down = {"node:login": Source(name="node:login", kind="node", cluster="prod", health="down", answered_at=NOW - 42)}
     assert judge(silent(60), RunContext({}, down), NOW) == (
         "unknown",
         "login, which has its log, has not answered for 42s",

@@ -22,12 +22,12 @@ def run(
 ) -> Throughput:
     """So many minutes with a step every ten seconds."""
     for second in range(0, minutes * 60, 10):
-        known = throughput.advance(known, progress(start + second, tokens, **changes), nodes, anew=False)
+        known = throughput.advance(known, progress(start + second, tokens, **changes), nodes, reset=False)
     return known
 
 
 def test_the_first_minutes_of_an_attempt_count_for_nothing() -> None:
-    first = throughput.advance(Throughput(), progress(NOW), 2, anew=True)
+    first = throughput.advance(Throughput(), progress(NOW), 2, reset=True)
     slow = run(first, 5, 10.0, start=NOW + 10)
     assert slow.recent == ()
     warm = run(slow, 30, 1_000.0, start=NOW + 310)
@@ -37,7 +37,7 @@ def test_the_first_minutes_of_an_attempt_count_for_nothing() -> None:
 
 def learnt(tokens: float | None = 1_000.0, **changes: Any) -> Throughput:
     return run(
-        throughput.advance(Throughput(), progress(NOW, tokens, **changes), 2, anew=True),
+        throughput.advance(Throughput(), progress(NOW, tokens, **changes), 2, reset=True),
         40,
         tokens,
         start=NOW,
@@ -106,7 +106,7 @@ def test_a_gpu_that_is_lost_has_no_mean() -> None:
 
 
 def test_a_measure_that_is_no_longer_logged_gives_way_to_counted_steps() -> None:
-    at_its_end = throughput.advance(Throughput(), progress(NOW), 2, anew=True)
+    at_its_end = throughput.advance(Throughput(), progress(NOW), 2, reset=True)
     known = run(at_its_end, 60, 1_000.0, start=NOW + 10, printed=("loss",))
     assert (known.measure, known.usual_rate) == ("steps/s", 1.0)
 
@@ -115,5 +115,5 @@ def test_lines_that_take_turns_do_not_change_the_measure() -> None:
     known = learnt()
     for second in range(0, 600, 10):
         said = ("tokens_per_s",) if second % 20 else ("step_time_s",)
-        known = throughput.advance(known, progress(NOW + 2_400 + second, printed=said, step_time_s=4.0), 2, anew=False)
+        known = throughput.advance(known, progress(NOW + 2_400 + second, printed=said, step_time_s=4.0), 2, reset=False)
     assert (known.measure, known.usual_rate) == ("tokens/s", 1_000.0)

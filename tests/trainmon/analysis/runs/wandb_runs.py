@@ -43,7 +43,7 @@ def bare(wandb: Wandb | None, spec: RunSpec = BARE, **more: Any) -> Run:
 
 
 def source(health: Any = "ok", ago: float = 5) -> Source:
-    return Source(name="wandb:llm", kind="wandb", cluster="prod", health=health, period=60, seen_at=NOW - ago)
+    return Source(name="wandb:llm", kind="wandb", cluster="prod", health=health, period=60, answered_at=NOW - ago)
 
 
 def heard(nodes: Mapping[str, Node] | None = None) -> RunContext:
@@ -52,5 +52,5 @@ def heard(nodes: Mapping[str, Node] | None = None) -> RunContext:
 
 def with_job(state: str = "RUNNING", started: float = NOW - 60, **more: Any) -> RunContext:
     job = Job(cluster="prod", id="88", number=88, name="llm", state=state, started_at=started, **more)
-    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=NOW)
+    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", answered_at=NOW)
     return RunContext({}, {"wandb:llm": source(), "slurm:prod": slurm}, {"prod/88": job})

@@ -25,7 +25,7 @@ JOBS = (
 def state(**changes: Any) -> State:
     """Cluster prod: run video-2b with job 88, the array 91 of no run, nodes gpu-001 and gpu-002."""
     run = Run(spec=RunSpec(name="video-2b", cluster="prod", kill_switch="/fsx/kill"), jobs=("prod/88",))
-    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", seen_at=9.0)
+    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", health="ok", answered_at=9.0)
     whole = State(
         at=10.0,
         sources={"slurm:prod": slurm},

@@ -103,12 +103,12 @@ def test_a_queue_has_answered_with_its_first_poll_or_when_its_host_cannot_be_rea
     clusters = {"c": Cluster(name="c", login="login1")}
     assert not has_answered(State(clusters=clusters), source)
     assert has_answered(State(clusters=clusters, sources={"node:login1": login}), source)
-    assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", seen_at=1.0))
+    assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", answered_at=1.0))
     assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
 
 
 def test_files_are_read_once_each_host_that_answers_has_reported_its_own() -> None:
-    up = Source(name="node:n1", kind="node", cluster="c", phase="up", health="ok", seen_at=1.0)
+    up = Source(name="node:n1", kind="node", cluster="c", phase="up", health="ok", answered_at=1.0)
     run = Run(spec=RunSpec(name="r", cluster="c", log="/logs/r.out"))
     node = Node(name="n1", cluster="c", probe="nvml")
     state = State(nodes={"n1": node}, sources={"node:n1": up}, runs={"r": run})
@@ -134,7 +134,7 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
     state = State(
         at=100.0,
         sources={
-            "node:n1": Source(name="node:n1", kind="node", cluster="c", health="ok", seen_at=99.0),
+            "node:n1": Source(name="node:n1", kind="node", cluster="c", health="ok", answered_at=99.0),
             "node:n2": down,
         },
         nodes={"n1": node},
@@ -162,7 +162,7 @@ def test_what_strangers_wrote_is_printed_harmlessly() -> None:
 def test_wandb_has_answered_with_its_first_list_or_its_failure() -> None:
     source = Source(name="wandb:llm", kind="wandb", cluster="c", period=60.0)
     assert not has_answered(State(), source)
-    assert has_answered(State(), replace(source, seen_at=1.0, phase="up"))
+    assert has_answered(State(), replace(source, answered_at=1.0, phase="up"))
     assert has_answered(State(), replace(source, phase="retrying"))
 
 
@@ -180,7 +180,7 @@ def test_this_machine_counts_where_something_of_it_is_requested() -> None:
     state = State(
         sources={
             f"node:{local_hostname()}": Source(
-                name=f"node:{local_hostname()}", kind="node", cluster="local", health="ok", seen_at=1.0
+                name=f"node:{local_hostname()}", kind="node", cluster="local", health="ok", answered_at=1.0
             ),
             "wandb:r": Source(name="wandb:r", kind="wandb", cluster="local", health="down"),
         }
@@ -198,9 +198,9 @@ def test_a_host_that_is_requested_is_not_hidden_by_what_is_watched_beside_it() -
     asked = requested_sources(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
     assert asked == {"node:n1"}
     down = Source(name="node:n1", kind="node", cluster="local", health="down")
-    login = Source(name="node:login1", kind="node", cluster="local", health="ok", seen_at=1.0)
-    queue = Source(name="slurm:local", kind="slurm", cluster="local", health="ok", seen_at=1.0)
+    login = Source(name="node:login1", kind="node", cluster="local", health="ok", answered_at=1.0)
+    queue = Source(name="slurm:local", kind="slurm", cluster="local", health="ok", answered_at=1.0)
     state = State(sources={source.name: source for source in (down, login, queue)})
     assert (verdict(state, asked), exit_status(state, asked)) == ("blind", 3)
-    seen = State(sources={**state.sources, "node:n1": replace(down, health="ok", seen_at=1.0)})
+    seen = State(sources={**state.sources, "node:n1": replace(down, health="ok", answered_at=1.0)})
     assert (verdict(seen, asked), exit_status(seen, asked)) == ("well", 0)

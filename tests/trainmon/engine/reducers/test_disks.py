@@ -10,7 +10,7 @@ from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, snapshot
 from trainmon.model import Allowance, Quota, QuotaRead, SourceRemoved
 
-MINE = Allowance(whose="user me", used_bytes=9 * TB, hard_bytes=10 * TB, used_inodes=5, hard_inodes=7)
+MINE = Allowance(owner="user me", used_bytes=9 * TB, hard_bytes=10 * TB, used_inodes=5, hard_inodes=7)
 
 
 def test_what_the_config_says_of_a_path_is_known_to_its_disks() -> None:

@@ -105,7 +105,7 @@ def test_the_same_paths_of_another_cluster_are_other_files() -> None:
 
 def test_what_a_run_without_a_job_saves_is_not_torn_by_the_end_of_its_last_job() -> None:
     spec = replace(RUN, checkpoints="/ckpt")
-    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", seen_at=1000.0, period=30.0)
+    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=1000.0, period=30.0)
     failed = Job(
         cluster="prod", id="88", number=88, name="llm", user="ana", state="FAILED", started_at=100.0, ends_at=500.0
     )

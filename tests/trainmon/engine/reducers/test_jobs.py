@@ -25,7 +25,7 @@ from trainmon.model import (
 
 NOW = 100_000.0
 SPEC = RunSpec(name="llm", cluster="prod", log="/fsx/llm.out")
-SLURM = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", seen_at=NOW, period=30)
+SLURM = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=NOW, period=30)
 
 
 def job(number: int = 88, **changes: Any) -> Job:

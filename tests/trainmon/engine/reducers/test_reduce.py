@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trainmon.engine.reducers.files import unseen
+from trainmon.engine.reducers.files import new_lines
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     AnyReading,
@@ -68,7 +68,7 @@ def test_a_source_that_says_nothing_for_three_periods_is_late_and_keeps_its_numb
 def test_a_lost_connection_is_down_with_its_sentence_and_a_word_from_the_node_ends_it() -> None:
     gone = Source(name="node:n1", kind="node", cluster="prod", phase="retrying", error="no answer in 10 s")
     state = folded(said(Hello(1, 1000.0, "n1")), SourceChanged(gone))
-    assert (state.sources["node:n1"].health, state.sources["node:n1"].seen_at) == ("down", 1000.0)
+    assert (state.sources["node:n1"].health, state.sources["node:n1"].answered_at) == ("down", 1000.0)
     state = folded(said(Hello(1, 1001.0, "n1"), at=1001.0), state=state, now=1001.0)
     assert (state.sources["node:n1"].health, state.sources["node:n1"].error) == ("ok", None)
 
@@ -215,11 +215,11 @@ def test_a_reader_that_starts_anew_repeats_no_line() -> None:
 
 
 def test_unseen_lines_are_those_after_the_last_two_known() -> None:
-    assert unseen(("a", "b"), ("a", "b", "c")) == ("c",)
-    assert unseen(("a", "b"), ("b", "c")) == ("c",)
-    assert unseen(("a", "b"), ("x", "y")) == ("x", "y")
-    assert unseen((), ("x",)) == ("x",)
-    assert unseen(("a",), ("a",)) == ()
+    assert new_lines(("a", "b"), ("a", "b", "c")) == ("c",)
+    assert new_lines(("a", "b"), ("b", "c")) == ("c",)
+    assert new_lines(("a", "b"), ("x", "y")) == ("x", "y")
+    assert new_lines((), ("x",)) == ("x",)
+    assert new_lines(("a",), ("a",)) == ()
 
 
 def test_a_restarted_log_says_so_between_its_lines() -> None:

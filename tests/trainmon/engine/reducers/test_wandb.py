@@ -100,13 +100,13 @@ def test_time_turns_waiting_into_overdue_and_an_old_heartbeat_into_none() -> Non
 
 
 def test_while_w_and_b_does_not_answer_us_nothing_follows_from_it() -> None:
-    source = Source(name="wandb:llm", kind="wandb", cluster="prod", period=60, phase="up", seen_at=T)
+    source = Source(name="wandb:llm", kind="wandb", cluster="prod", period=60, phase="up", answered_at=T)
     state = folded(SourceChanged(source), seen(wrun()))
     lost = SourceChanged(replace(source, phase="retrying", error="no connection"))
     state = folded(lost, state=state, now=T + 60)
     state = folded(state=state, now=T + 86_400)
     assert (told(state).phase, told(state).active) == ("active", ("a",))
-    state = folded(SourceChanged(replace(source, seen_at=T + 86_460)), state=state, now=T + 86_460)
+    state = folded(SourceChanged(replace(source, answered_at=T + 86_460)), state=state, now=T + 86_460)
     assert told(state).phase == "waiting"
     beats = seen(wrun(at=T + 86_455), at=T + 86_461)
     assert told(folded(beats, state=state, now=T + 86_461)).phase == "active"

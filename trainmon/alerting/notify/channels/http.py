@@ -50,7 +50,7 @@ class Http:
     def __init__(self, name: str, clock: Clock | None = None) -> None:
         self._name = name
         self._clock = clock or SystemClock()
-        self._box: DeadlineRunner[Reply] = DeadlineRunner(f"http-{name}")
+        self._deadline_runner: DeadlineRunner[Reply] = DeadlineRunner(f"http-{name}")
 
     def request(
         self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str], timeout: Seconds
@@ -62,7 +62,7 @@ class Http:
             Broken: there can be no response, such as for a certificate that is not trusted.
         """
         try:
-            return self._box.call(lambda: self._request(method, url, body, headers, timeout), timeout)
+            return self._deadline_runner.call(lambda: self._request(method, url, body, headers, timeout), timeout)
         except DeadlineExceeded:
             raise Retry(f"no answer within {timeout:.0f} s") from None
         except (HTTPError, OSError, ValueError) as error:

@@ -81,12 +81,12 @@ class Dispatcher:
         worker = self._workers.get(notification.channel)
         return worker is not None and worker.knows(notification.notice.key)
 
-    def recall(self, channels: Iterable[Channel]) -> None:
+    def restore_health(self, channels: Iterable[Channel]) -> None:
         """Take over the health of channels that the previous program wrote."""
         for channel in channels:
             worker = self._workers.get(channel.name)
             if worker is not None and worker.health.type == channel.type:
-                worker.recall(channel)
+                worker.restore_health(channel)
 
     def retry_now(self) -> None:
         """Retry everything now."""
@@ -103,7 +103,7 @@ class Dispatcher:
         old, known = self._workers, self.health
         self._routes = routes
         self._workers = self._make(senders)
-        self.recall(known)
+        self.restore_health(known)
         self.start()
         for worker in old.values():
             worker.stop()
@@ -118,7 +118,7 @@ class Dispatcher:
                 others = [one for one in self._stand_ins(name, notification) if not self._workers[one].is_last]
                 if others:
                     worker.passed_on(notification.notice.key)
-                    because = f"{name} could not deliver it: {worker.health.words or 'it does not answer'}"
+                    because = f"{name} could not deliver it: {worker.health.problem or 'it does not answer'}"
                     self._journal.add_stand_ins(StandIn(notification.notice, other, because) for other in others)
 
     def _is_needless(self, notification: Notification) -> bool:

@@ -76,7 +76,7 @@ class LeaderState:
         """Whether we may have lost the lease: what was found is kept, and nothing new is sent."""
 
     @property
-    def words(self) -> str | None:
+    def problem(self) -> str | None:
         """What is wrong with this program, in a sentence."""
         return "; ".join(reason for reason in (self.trouble, self._reason) if reason) or None
 
@@ -89,9 +89,11 @@ class LeaderState:
             started_at=self._started_at,
             last_tick_at=(state.evaluated_at or state.at) if state is not None else None,
             written_at=self._clock.now(),
-            words=self.words,
+            problem=self.problem,
             sources=tuple(
-                SourceNote(name=one.name, kind=one.kind, health=one.health, seen_at=one.seen_at, error=one.error)
+                SourceNote(
+                    name=one.name, kind=one.kind, health=one.health, answered_at=one.answered_at, error=one.error
+                )
                 for one in (state.sources.values() if state is not None else ())
             ),
             channels=self._dispatcher.health,
@@ -103,7 +105,7 @@ class LeaderState:
         return self.state is not None and self._leadership.at is None
 
     @property
-    def is_news(self) -> bool:
+    def has_source_changes(self) -> bool:
         """Whether the health of a source differs from the last note."""
         return self._sources() != self._noted
 
@@ -118,7 +120,9 @@ class LeaderState:
         note, self._noted = self.note(), self._sources()
         self._journal.write_note(note)
         self._report(
-            Leadership(holder="us", where="here", at=note.last_tick_at, words=self.words, since=self._leadership.since)
+            Leadership(
+                holder="us", where="here", at=note.last_tick_at, problem=self.problem, since=self._leadership.since
+            )
         )
 
     def deliver(self, notifications: Iterable[Notification]) -> None:
@@ -137,9 +141,9 @@ class LeaderState:
         self._journal.discard()
         self.is_leading = True
         self._submit(AlertsRestored(remembered.stored if remembered is not None else StoredAlerts()))
-        self._report(Leadership(holder="us", where="here", at=None, words=self.words, since=self._clock.now()))
+        self._report(Leadership(holder="us", where="here", at=None, problem=self.problem, since=self._clock.now()))
         if remembered is not None:
-            self._dispatcher.recall(remembered.channels)
+            self._dispatcher.restore_health(remembered.channels)
             self.deliver(remembered.notifications)
         self.write_note()
 
@@ -153,7 +157,7 @@ class LeaderState:
         """This program was stopped: another may have led meanwhile. Nothing new is sent before `resume`."""
         self._is_paused = True
         words = "this program was stopped: it checks whether another one notified meanwhile"
-        self._report(Leadership(words=words, since=self._leadership.since))
+        self._report(Leadership(problem=words, since=self._leadership.since))
 
     def resume(self, remembered: AlertsNow | None) -> None:
         """This program still leads. `remembered` is None if the ledger did not answer."""
@@ -179,7 +183,7 @@ class LeaderState:
         if self.is_leading:
             self.is_leading = self._is_paused = False
             self._dispatcher.clear()
-            self._report(Leadership(words="another program leads now"))
+            self._report(Leadership(problem="another program leads now"))
 
     def stand_by(self, holder: Holder) -> None:
         """Another program leads."""
@@ -196,7 +200,7 @@ class LeaderState:
             evaluated_at = note.last_tick_at or at
         self._submit(AlertsReported(now.stored.alerts, now.stored.silences, now.channels, evaluated_at))
 
-    def deliver_strays(self, notifications: list[Notification]) -> None:
+    def deliver_unassigned(self, notifications: list[Notification]) -> None:
         """Deliver those that have waited in the ledger for a while and have no worker."""
         strays = [notification for notification in notifications if not self._dispatcher.knows(notification)]
         if strays:
@@ -215,12 +219,12 @@ class LeaderState:
         leadership = Leadership(holder="other", where=f"pid {holder.pid}{there}" if holder.pid else "another program")
         if note is None:
             return leadership
-        at, words = note.last_tick_at, note.words
+        at, words = note.last_tick_at, note.problem
         if now - note.written_at > QUIET:
             words = f"it has written nothing to the ledger for {ago(now - note.written_at)}"
         elif at is not None and now - at > QUIET:
             words = f"it has not evaluated its rules for {ago(now - at)}"
-        return replace(leadership, at=at, words=words, since=note.started_at)
+        return replace(leadership, at=at, problem=words, since=note.started_at)
 
     def _report(self, leadership: Leadership) -> None:
         if leadership != self._leadership:

@@ -45,7 +45,7 @@ FALLBACK_AFTER = 0.6
 """After this part of FLUSH, the fallback sends what other channels could not."""
 NOTE_EVERY: Seconds = 10.0
 """How often the leader writes its note."""
-NEWS_EVERY: Seconds = 2.0
+SOURCE_NOTE_EVERY: Seconds = 2.0
 """The same at most, when something changed."""
 CHANNELS_EVERY: Seconds = 1.0
 JUMP: Seconds = 30.0
@@ -80,7 +80,7 @@ class NotificationService:
         self._is_woken = self._is_over = False
         self._reload: tuple[Sequence[Sender], tuple[Route, ...]] | None = None
         self._next_note: Seconds = 0.0
-        self._next_news: Seconds = 0.0
+        self._next_source_note: Seconds = 0.0
         self._next_channels: Seconds = 0.0
         self._channels: dict[str, Channel] = {}
         self._offset = clock.now() - clock.monotonic()
@@ -221,9 +221,9 @@ class NotificationService:
                 if changed := tuple(one for one in self._dispatcher.health if self._channels.get(one.name) != one):
                     self._channels |= {health.name: health for health in changed}
                     self._submit(ChannelsChanged(changed))
-            is_news = mono >= self._next_news and self._leader.is_news
+            is_news = mono >= self._next_source_note and self._leader.has_source_changes
             if mono >= self._next_note or self._leader.has_begun or is_news:
-                self._next_note, self._next_news = mono + NOTE_EVERY, mono + NEWS_EVERY
+                self._next_note, self._next_source_note = mono + NOTE_EVERY, mono + SOURCE_NOTE_EVERY
                 self._leader.write_note()
 
     def _report_stuck_ledger(self, mono: Seconds) -> None:

@@ -89,7 +89,7 @@ class Transmitter:
         began = context.clock.monotonic()
         timeout, self._timeout = self._timeout, context.timeout
         try:
-            return self._sender.send(message, timeout).words
+            return self._sender.send(message, timeout).answer
         except (Retry, Broken):
             if context.clock.monotonic() - began >= 0.9 * timeout:
                 self._timeout = min(2 * timeout, max(context.timeout, LONGEST_TIMEOUT))

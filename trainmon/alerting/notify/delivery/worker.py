@@ -120,10 +120,10 @@ class ChannelWorker:
             self._queue.retry_now(self._clock.monotonic())
             self._changed.notify()
 
-    def recall(self, known: Channel) -> None:
+    def restore_health(self, known: Channel) -> None:
         """Take over the health that the previous program wrote."""
         with self._changed:
-            names = ("state", "words", "sent_at", "since", "sent", "failed")
+            names = ("state", "problem", "sent_at", "since", "sent", "failed")
             self._health = replace(self._health, **{name: getattr(known, name) for name in names})
 
     @property
@@ -135,7 +135,7 @@ class ChannelWorker:
         if hung <= STRANGE_AFTER:
             return health
         since = health.since or self._clock.now() - hung
-        return replace(health, state="retrying", words=f"sending a message has taken {ago(hung)} so far", since=since)
+        return replace(health, state="retrying", problem=f"sending a message has taken {ago(hung)} so far", since=since)
 
     def finish(self) -> None:
         """Send what can be sent, and end."""
@@ -223,7 +223,7 @@ class ChannelWorker:
             self._remember(batch.notifications)
             self._sending_since = None
             self._health = replace(
-                self._health, state="ok", words=None, since=None, sent_at=now, sent=self._health.sent + 1
+                self._health, state="ok", problem=None, since=None, sent_at=now, sent=self._health.sent + 1
             )
         first, *others = batch.notifications
         written = self._write([first], "sent", response or None)
@@ -249,7 +249,7 @@ class ChannelWorker:
         self._health = replace(
             self._health,
             state=state,
-            words=reason,
+            problem=reason,
             since=self._health.since or self._clock.now(),
             failed=self._health.failed + 1,
         )
@@ -280,7 +280,7 @@ class ChannelWorker:
         shown = "retrying" if state == "waiting" else "sending" if state == "leased" else state
         for kind, ids in alerts.items():
             if ids:
-                delivery = Delivery(channel=self.name, kind=kind, state=shown, at=now, words=words)
+                delivery = Delivery(channel=self.name, kind=kind, state=shown, at=now, answer=words)
                 self._context.submit(Delivered(tuple(sorted(ids)), delivery))
         return self._context.journal.mark(
             Mark(

@@ -59,7 +59,7 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             return why
         if quota.trouble is not None:
             return f"the quota of {quota.path} is not exact: {quota.trouble}"
-        is_listed = any(f" {one.whose} " in f"{alert.subject} " for one in quota.allowances)
+        is_listed = any(f" {one.owner} " in f"{alert.subject} " for one in quota.allowances)
         is_gone = quota.allowances and not is_listed
         return f"the quota command of {quota.path} no longer reports it" if is_gone else None
 
@@ -73,8 +73,8 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
             has_enough = not what and (one.left_bytes is None or one.left_bytes >= enough)
             if used is not None and limit and used >= self.warn * limit and not has_enough:
                 yield self._finding(
-                    where, quota, f" {one.whose}{what}", "critical" if used >= self.critical * limit else "warning",
-                    f"the quota of {one.whose} on {quota.path} is {100.0 * used / limit:.1f}% used: {text}{left}",
+                    where, quota, f" {one.owner}{what}", "critical" if used >= self.critical * limit else "warning",
+                    f"the quota of {one.owner} on {quota.path} is {100.0 * used / limit:.1f}% used: {text}{left}",
                     "delete what is no longer needed, or ask for a larger quota; key 3 shows the disks", now,
                 )  # fmt: skip
 
@@ -87,8 +87,8 @@ class QuotaUsed(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 is_over = grace == EXPIRED
                 fails = "writes fail now: its grace period is over" if is_over else f"writes fail in {grace}"
                 yield self._finding(
-                    where, quota, f" {one.whose} {what} grace", "critical" if is_over else "warning",
-                    f"{one.whose} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
+                    where, quota, f" {one.owner} {what} grace", "critical" if is_over else "warning",
+                    f"{one.owner} uses {used} of {quota.path}, more than the soft limit of {soft} ({what}): {fails}",
                     "delete files until the use is below the soft limit", now,
                 )  # fmt: skip
 
@@ -111,4 +111,4 @@ def _line(one: Allowance) -> str:
     limits = f"soft {size(one.soft_bytes)}, " if one.soft_bytes else ""
     hard = f"hard {size(one.hard_bytes)}" if one.hard_bytes else "no hard limit"
     files = "" if one.used_inodes is None else f"; {one.used_inodes:,} files of {one.hard_inodes or 'no limit'}"
-    return f"{one.whose}: {size(one.used_bytes or 0)} used, {limits}{hard}{files}"
+    return f"{one.owner}: {size(one.used_bytes or 0)} used, {limits}{hard}{files}"

@@ -44,7 +44,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         for source in state.sources.values():
             if source.health in ("ok", "off") or source.kind != "node":
                 continue
-            quiet = None if source.seen_at is None else lasted(source.seen_at, state, now)
+            quiet = None if source.answered_at is None else lasted(source.answered_at, state, now)
             node = source.name.removeprefix("node:")
             is_late = source.health != "late" or (quiet is not None and quiet > self.silent)
             if is_late and (runs.is_used(node) or not is_planned(state.scheduler_nodes.get(node))):
@@ -56,7 +56,11 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         needs_login, run = source.phase == "held", runs.runs.get(node)
         problem = "needs an interactive login (2FA)" if needs_login else "does not answer"
         error = source.error or "it sends nothing, although its connection is open"
-        since = "it has never answered" if source.seen_at is None else f"last answer {ago(now - source.seen_at)} ago"
+        since = (
+            "it has never answered"
+            if source.answered_at is None
+            else f"last answer {ago(now - source.answered_at)} ago"
+        )
         steps = _still_trains(run, source, now)
         return Finding(
             rule=self.name,
@@ -68,7 +72,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             cluster=source.cluster,
             run=None if run is None else run.name,
             node=node,
-            since=source.seen_at,
+            since=source.answered_at,
             fires_at_once=quiet is not None and quiet >= self.for_,
             by_age=True,
         )
@@ -86,7 +90,7 @@ def _still_trains(run: Run | None, source: Source, now: Instant) -> str:
     """A text if the run of the node still makes steps: then only the connection is broken. A log on a shared disk may
     be late by half a minute."""
     at = None if run is None else run.progress.at
-    if run is None or at is None or source.seen_at is None or at - source.seen_at < LATE_LOG:
+    if run is None or at is None or source.answered_at is None or at - source.answered_at < LATE_LOG:
         return ""
     is_recent = now - at <= max(60.0, 3 * (run.progress.cadence_s or 0.0))
     return f"; {run.name} still trains, its last step was {ago(now - at)} ago" if is_recent else ""

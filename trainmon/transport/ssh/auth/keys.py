@@ -176,14 +176,14 @@ class KeyRing:
             self._keys[cache_key] = unlock(file, None)
         return self._keys.get(cache_key)
 
-    def unlock(self, file: KeyFile, ask: Callable[[bool], str | None], since: Seconds) -> PKey | None:
-        """Unlock it with ask(again), at most three times. All current dials (started at `since`) share the answer:
-        one declined prompt is not repeated for 63 other hosts.
+    def unlock(self, file: KeyFile, ask: Callable[[bool], str | None], dial_started_at: Seconds) -> PKey | None:
+        """Unlock it with ask(again), at most three times. All current dials share the answer: one declined prompt is
+        not repeated for 63 other hosts.
         """
         with self._path_locks.setdefault(file.path, threading.Lock()):
             if (key := self.ready(file)) is not None:
                 return key
-            if self._declined_at.get(file.path, 0.0) < since:
+            if self._declined_at.get(file.path, 0.0) < dial_started_at:
                 for attempt in range(3):
                     passphrase = ask(attempt > 0)
                     if passphrase is None:

@@ -55,7 +55,7 @@ class PromptBusy(Exception):
         """Whether the answer for the other host is likely to work here too: the passphrase of a key."""
 
 
-class Asker:
+class Prompter:
     """Prompts for a person, one host at a time."""
 
     def __init__(self, ask: AskUser | None) -> None:
@@ -67,7 +67,7 @@ class Asker:
         return self._ask is not None
 
     @contextlib.contextmanager
-    def turn(self, *, is_shared: bool = False) -> Iterator[None]:
+    def exclusive(self, *, is_shared: bool = False) -> Iterator[None]:
         """Hold the prompt.
 
         Raises:
@@ -101,18 +101,18 @@ class Login:
         connection: Connection,
         settings: HostSettings,
         key_ring: KeyRing,
-        asker: Asker,
+        prompter: Prompter,
         slots: threading.Semaphore,
-        since: Seconds,
+        dial_started_at: Seconds,
         timeout: Seconds,
     ) -> None:
         self._connection = connection
         self._settings = settings
         self._host = settings.name
         self._key_ring = key_ring
-        self._asker = asker if not settings.batch else Asker(None)
+        self._prompter = prompter if not settings.batch else Prompter(None)
         self._slots = slots
-        self._dial_started_at = since
+        self._dial_started_at = dial_started_at
         self._timeout = timeout
         self._auth = UserAuth(connection, settings.user)
         self._methods: tuple[str, ...] | None = None
@@ -136,7 +136,7 @@ class Login:
                 while True:
                     if waiting and self._is_allowed("publickey"):
                         logged_in = self._try_key(waiting.pop(0))
-                    elif self._needs and self._asker:
+                    elif self._needs and self._prompter:
                         raise self._refusal()  # a declined passphrase ends the login
                     elif self._methods is None:
                         logged_in = self._handle(self._auth.none(self._timeout))  # the reply lists the allowed methods
@@ -209,11 +209,11 @@ class Login:
         def ask(again: bool) -> str | None:
             title = f"Passphrase for {file.path}"
             note = "Wrong passphrase." if again else "Asked once for all hosts that use this key."
-            answers = self._asker(self._host, title, note, ((f"{title}: ", False),))
+            answers = self._prompter(self._host, title, note, ((f"{title}: ", False),))
             return answers[0] if answers else None
 
-        if self._asker:
-            with released(self._slots), self._asker.turn(is_shared=True):
+        if self._prompter:
+            with released(self._slots), self._prompter.exclusive(is_shared=True):
                 key = self._key_ring.unlock(file, ask, self._dial_started_at)
         if key is None:
             self._needs.append(f"a passphrase for {file.path}")
@@ -223,12 +223,12 @@ class Login:
 
     def _try_interactive(self) -> bool:
         self._done.add("keyboard-interactive")
-        if not self._asker:
+        if not self._prompter:
             self._needs.append("keyboard-interactive (a password or a second factor)")
             return False
         prompted = False
         # Hold the prompt before the method starts: a push must not expire behind another host's prompt.
-        with released(self._slots), self._asker.turn():
+        with released(self._slots), self._prompter.exclusive():
             self.prompted = True  # from here on the server may send a push, with or without a question
             reply = self._auth.interactive(ANSWER_TIMEOUT)
             for _ in range(MAX_ROUNDS):
@@ -249,11 +249,11 @@ class Login:
 
     def _try_password(self) -> bool:
         self._done.add("password")
-        if not self._asker:
+        if not self._prompter:
             self._needs.append("a password")
             return False
         question = f"{self._settings.user}@{self._settings.hostname}'s password: "
-        with released(self._slots), self._asker.turn():
+        with released(self._slots), self._prompter.exclusive():
             password = self._ask("Password", "", (question, False), what="a password")[0]
             self.prompted = True
             reply = self._auth.password(password, ANSWER_TIMEOUT)
@@ -267,7 +267,7 @@ class Login:
         return logged_in
 
     def _ask(self, title: str, instructions: str, *fields: tuple[str, bool], what: str = "") -> tuple[str, ...]:
-        answers = self._asker(self._host, title, instructions, fields)
+        answers = self._prompter(self._host, title, instructions, fields)
         if answers is None:
             message = f"{self._host} asked for {clean(what or fields[0][0], 100).rstrip(': ')}; no answer was given"
             raise LoginNeeded(self._host, message, hint="log in again")
@@ -278,7 +278,7 @@ class Login:
     def _refusal(self) -> HostUnreachable:
         if self._needs:
             need = f"{self._host} needs {' or '.join(dict.fromkeys(self._needs))}"
-            if self._asker:
+            if self._prompter:
                 return LoginNeeded(self._host, f"{need}; no answer was given", hint="log in again")
             return LoginNeeded(self._host, f"{need}, and nobody can be asked", hint=HEADLESS_HINT)
         tried = ", ".join(clean(label, 80) for label in self._tried) or "no key (none was found)"

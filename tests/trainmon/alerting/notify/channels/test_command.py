@@ -132,7 +132,7 @@ def test_the_desktop_gets_title_and_text_and_no_markup(tmp_path: Path) -> None:
 
 def test_without_a_desktop_the_dashboard_shows_it_and_rings() -> None:
     shown: list[tuple[object, ...]] = []
-    assert desktop(None, shown).send(message(), 10).words == "in the dashboard: there is no notify-send here"
+    assert desktop(None, shown).send(message(), 10).answer == "in the dashboard: there is no notify-send here"
     assert shown == [(message().title, message().body, "critical", (alert().id,))]
     shown.clear()
     desktop(None, shown).send(message(notice(), notice(kind="resolve")), 10)

@@ -89,7 +89,7 @@ def test_a_server_that_trickles_is_left_in_time() -> None:
 
 
 def until_all_ended(http: Http) -> None:
-    for thread in http._box._abandoned:
+    for thread in http._deadline_runner._abandoned:
         thread.join(10)
 
 

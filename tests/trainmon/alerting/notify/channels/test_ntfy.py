@@ -32,7 +32,7 @@ def ntfy(server: NtfyServer, **settings: Any) -> Ntfy:
 def test_a_message_arrives_with_its_priority_and_an_acknowledge_button(server: NtfyServer) -> None:
     sent = ntfy(server, reply_topic=REPLY).send(message(), 10)
     (told,) = server.of(TOPIC)
-    assert sent.words == told.id
+    assert sent.answer == told.id
     assert (told.title, told.priority, told.tags) == ("CODE RED video-2b: run-dead", 5, ("rotating_light",))
     assert told.message == message().body
     (button,) = told.actions
@@ -111,7 +111,7 @@ def test_a_picture_that_is_refused_costs_only_itself() -> None:
         file = Attachment(name="curve.png", media_type="image/png", data=b"x" * 200)
         sent = ntfy(server).send(with_files(file), 10)
         assert len(server.of(TOPIC)) == 1
-        assert sent.words.endswith(
+        assert sent.answer.endswith(
             "curve.png was not sent: 413 request entity too large: "
             "attachment too large, or bandwidth limit reached (41301)"
         )
@@ -119,7 +119,7 @@ def test_a_picture_that_is_refused_costs_only_itself() -> None:
 
 def test_a_picture_that_nobody_could_draw_is_left_out(server: NtfyServer) -> None:
     file = Attachment(name="curve.png", media_type="image/png", draw=lambda _: b"")
-    assert ntfy(server).send(with_files(file), 10).words.endswith("; there is no curve.png")
+    assert ntfy(server).send(with_files(file), 10).answer.endswith("; there is no curve.png")
     assert len(server.messages) == 1
 
 
@@ -217,7 +217,7 @@ def test_a_call_that_is_refused_does_not_cost_the_message(server: NtfyServer) ->
     server.script(error(40035))
     sent = ntfy(server, call="yes").send(message(), 10)
     assert [told.call for told in server.messages] == [""]
-    assert "the phone call failed: invalid request: anonymous phone calls are not allowed (40035)" in sent.words
+    assert "the phone call failed: invalid request: anonymous phone calls are not allowed (40035)" in sent.answer
 
 
 def test_whether_answers_can_be_read_is_known_without_sending() -> None:

@@ -44,7 +44,7 @@ def reading(phone: Ntfy, memory: Memory) -> Iterator[list[AlertRequest]]:
 
     def submit(event: Event) -> None:
         assert isinstance(event, AlertRequested)
-        got.append(event.order)
+        got.append(event.request)
 
     replies = Replies(phone, memory, submit)
     replies.start()

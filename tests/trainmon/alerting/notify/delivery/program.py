@@ -55,7 +55,7 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
 
     def submit(event: Event) -> None:
         if isinstance(event, LeadershipChanged):
-            print(event.leadership.holder, event.leadership.where, event.leadership.words or "", sep="|", flush=True)
+            print(event.leadership.holder, event.leadership.where, event.leadership.problem or "", sep="|", flush=True)
 
     service = NotificationService(ledger, (Lines(file),), submit, patience=patience, program="alerts-only", lease=lease)
     ledger.start()

@@ -108,7 +108,7 @@ class Scene:
 
     @property
     def deliveries(self) -> list[tuple[str, str, str | None]]:
-        return [(one.delivery.channel, one.delivery.state, one.delivery.words) for one in self.of(Delivered)]
+        return [(one.delivery.channel, one.delivery.state, one.delivery.answer) for one in self.of(Delivered)]
 
     def enqueue(self, *notices: Notice, **facts: Any) -> None:
         now = self.clock.now()

@@ -149,7 +149,7 @@ def test_an_orderly_end_leaves_leadership_to_the_other(tmp_path: Path, is_networ
 def test_requests_of_a_standby_reach_the_leader(tmp_path: Path) -> None:
     with opened(tmp_path, Phone()) as first, standing_by(tmp_path, Phone()) as second:
         second.service.request(ACK)
-        until(lambda: [event.order for event in first.of(AlertRequested)] == [ACK])
+        until(lambda: [event.request for event in first.of(AlertRequested)] == [ACK])
         one = first.of(AlertRequested)[0].number
         mute = replace(ACK, verb="unmute", alert="s1")
         assert submit_request(tmp_path, mute) == one + 1
@@ -216,8 +216,8 @@ def test_a_leader_whose_loop_hangs_is_reported(tmp_path: Path) -> None:
                 duties: list[LeadershipChanged] = second.of(LeadershipChanged)
                 return duties[-1].leadership
 
-            until(lambda: duty().words is not None)
-            assert duty().words == "it has written nothing to the ledger for 3m"
+            until(lambda: duty().problem is not None)
+            assert duty().problem == "it has written nothing to the ledger for 3m"
 
 
 def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:
@@ -256,7 +256,7 @@ def test_a_child_of_the_holder_does_not_keep_the_lock(tmp_path: Path) -> None:
 def test_a_lock_that_cannot_be_taken_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / LOCK).mkdir()
     with opened(tmp_path, Phone()) as scene:
-        assert scene.of(LeadershipChanged)[0].leadership.words == f"the ledger {tmp_path / LOCK}: is a directory"
+        assert scene.of(LeadershipChanged)[0].leadership.problem == f"the ledger {tmp_path / LOCK}: is a directory"
 
 
 def test_the_readers_of_a_lock_do_not_take_it(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_sender_that_never_comes_back_is_reported(tmp_path: Path) -> None:
         clock.passed = 180.0
         until(
             lambda: (
-                [one.words for one in scene.of(ChannelsChanged)[-1].channels]
+                [one.problem for one in scene.of(ChannelsChanged)[-1].channels]
                 == ["sending a message has taken 3m so far"]
             )
         )

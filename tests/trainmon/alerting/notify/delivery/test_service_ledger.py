@@ -140,7 +140,7 @@ def test_a_damaged_ledger_is_reported_kept_and_stops_nothing(tmp_path: Path) -> 
     phone = Phone()
     with opened(tmp_path, phone, patience=PATIENCE) as scene:
         words = f"the ledger {file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
-        assert scene.of(LeadershipChanged)[0].leadership.words == words
+        assert scene.of(LeadershipChanged)[0].leadership.problem == words
         assert scene.troubles == [words]
         scene.enqueue(fire())
         until(lambda: fires(phone) == ["a-fire"])

@@ -99,7 +99,7 @@ class Scene:
             source="quota:prod:/fsx",
         )  # fmt: skip
         source = Source(
-            name="quota:prod:/fsx", kind="files", cluster="prod", seen_at=self.now, period=600.0, phase="up"
+            name="quota:prod:/fsx", kind="files", cluster="prod", answered_at=self.now, period=600.0, phase="up"
         )
         return self.say(QuotaRead(quota), SourceChanged(source))
 

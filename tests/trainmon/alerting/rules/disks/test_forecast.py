@@ -161,7 +161,7 @@ def test_what_is_being_written_needs_only_the_rest_of_its_room() -> None:
 
 
 def test_the_quota_and_the_usable_share_bound_the_room() -> None:
-    scene = room(20 * TB).allowed(Allowance(whose="user me", used_bytes=9 * TB, hard_bytes=19 * TB // 2))
+    scene = room(20 * TB).allowed(Allowance(owner="user me", used_bytes=9 * TB, hard_bytes=19 * TB // 2))
     assert "has 466G of its quota left: the next checkpoint" in scene.only(FIT).summary
     assert room(20 * TB).settled(usable=0.8).tell("login1", sample(free_bytes=205 * TB // 10)).only(FIT).severity == (
         "critical"

@@ -16,7 +16,7 @@ QUOTA = QuotaUsed()
 def mine(used: float, hard: float | None = 10.0, **more: Any) -> Allowance:
     """Of user me, in TB."""
     return Allowance(
-        whose="user me", used_bytes=round(used * TB), hard_bytes=None if hard is None else round(hard * TB), **more
+        owner="user me", used_bytes=round(used * TB), hard_bytes=None if hard is None else round(hard * TB), **more
     )
 
 
@@ -27,7 +27,7 @@ def test_a_quota_that_is_nearly_used(used: float, severity: str | None) -> None:
 
 
 def test_what_is_reported_of_a_quota() -> None:
-    scene = Scene().allowed(mine(9.1), Allowance(whose="group lab", used_bytes=TB, used_inodes=7)).after(60.0)
+    scene = Scene().allowed(mine(9.1), Allowance(owner="group lab", used_bytes=TB, used_inodes=7)).after(60.0)
     finding = scene.only(QUOTA)
     assert finding.subject == "disk:prod:/fsx user me"
     assert finding.summary == "the quota of user me on /fsx is 91.0% used: 8.3T of 9.1T, 838G left; read 1m ago"
@@ -83,7 +83,7 @@ def test_what_is_not_answered_or_not_exact_resolves_nothing() -> None:
     assert (
         QUOTA.why_unknown(away.state, alert_of(finding), away.now) == "the quota of /fsx is not exact: a server is away"
     )
-    other = Scene().allowed(Allowance(whose="group lab", used_bytes=TB))
+    other = Scene().allowed(Allowance(owner="group lab", used_bytes=TB))
     assert other.why_unknown(QUOTA, finding) == "the quota command of /fsx no longer reports it"
     assert Scene().allowed(mine(4.0)).why_unknown(QUOTA, finding) is None
 

@@ -51,7 +51,7 @@ KINDS = {"slurm": "slurm", "wandb": "wandb", "node": "node"}
 
 def source(name: str, **changes: Any) -> Source:
     kind: Any = KINDS[name.partition(":")[0]]
-    return Source(**{"name": name, "kind": kind, "cluster": "prod", "health": "ok", "seen_at": NOW} | changes)
+    return Source(**{"name": name, "kind": kind, "cluster": "prod", "health": "ok", "answered_at": NOW} | changes)
 
 
 def job(number: int = 88, **changes: Any) -> Job:

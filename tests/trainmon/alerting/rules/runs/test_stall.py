@@ -185,7 +185,7 @@ def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_s
     crashed = "torch.OutOfMemoryError: CUDA out of memory."
     alone = replace(SPEC, job=None, nodes=())
     seen = after(watched(alone), [lines(NOW + 5, "loading", crashed)], NOW + 5)
-    seen = reduce(seen, [SourceChanged(source(READER, phase="up", seen_at=NOW + 1_200))], NOW + 1_200)
+    seen = reduce(seen, [SourceChanged(source(READER, phase="up", answered_at=NOW + 1_200))], NOW + 1_200)
     assert seen.runs["llm"].verdict == "idle"
     finding = found(RunStalled(), seen, NOW + 1_200)
     assert finding is not None

@@ -55,7 +55,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """The result. `words` holds no part of the address."""
 
     outcome: Outcome
-    words: str = ""
+    text: str = ""
     service: str = ""
     """Apprise's name of it: `Slack`."""
     recipients: int = 1
@@ -107,7 +107,7 @@ def answer(request: Request) -> Answer:
     asset = apprise.AppriseAsset(storage_mode=apprise.PersistentStoreMode.MEMORY, async_mode=False)
     service: Any = apprise.Apprise.instantiate(request.url, asset=asset)
     if service is None:
-        return Answer(outcome="broken", words=_unknown(request.url))
+        return Answer(outcome="broken", text=_unknown(request.url))
     name = clean(str(service.service_name or ""), 40)
     if request.body is None:
         return Answer(outcome="sent", service=name, recipients=len(service))
@@ -126,7 +126,7 @@ def answer(request: Request) -> Answer:
         outcome, words = _judge(capture.lines)
     if is_sent:
         return Answer(outcome="sent", service=name)
-    return Answer(outcome=outcome, words=masked(words, request.url), service=name)
+    return Answer(outcome=outcome, text=masked(words, request.url), service=name)
 
 
 def message_id(key: str, domain: str) -> str:

@@ -77,7 +77,7 @@ class Apprise:
             answer = self._run(_request(message, self._url, [], timeout), timeout)
         if answer.outcome == "sent":
             return Sent()
-        raise Retry(answer.words) if answer.outcome == "retry" else Broken(answer.words)
+        raise Retry(answer.text) if answer.outcome == "retry" else Broken(answer.text)
 
     def check(self, timeout: Seconds) -> str | None:
         """Why this address cannot work, as far as a check without a message can find; None when it can."""
@@ -95,7 +95,7 @@ class Apprise:
         if answer.recipients > 1:
             note = "; ".join(filter(None, (self._note, SEVERAL.format(answer.recipients))))
             self.health = replace(self.health, note=note)
-        return None if answer.outcome == "sent" else answer.words
+        return None if answer.outcome == "sent" else answer.text
 
     def _run(self, request: Request, timeout: Seconds) -> Answer:
         try:
