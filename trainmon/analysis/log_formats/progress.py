@@ -81,7 +81,8 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
     before, step = progress.step, line.step
     intervals: tuple[Seconds, ...]
     assert step is not None
-    if before == step and name == progress.format:
+    is_other_epoch = line.epoch is not None and progress.epoch is not None and line.epoch != progress.epoch
+    if before == step and name == progress.format and not is_other_epoch:
         return _filled(progress, line)
     values = _values(line)
     # Megatron leaves the loss out of a line that only skips. DeepSpeed counts skips from the start.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainmon.analysis.log_formats import LEARNED, advance, read_line
+from trainmon.analysis.log_formats import LEARNED, advance, parse_line, read_line
 from trainmon.model import LogShape, Progress
 
 CAPTURED = Path(__file__).parents[3] / "captured" / "steps"
@@ -45,6 +45,35 @@ def test_a_log_is_read_as_its_label_says(log: dict[str, Any]) -> None:
         answers = [expect.get(field), *expect.get(f"{name}_ok", ())]
         is_free = answers == [None] and field in ("learning_rate", "grad_norm")
         assert is_free or any(is_same(getattr(progress, field), one) for one in answers), f"{field}: not in {answers}"
+
+
+PREFIXES = (
+    "0: ", "[default0]:", "[rank3]: ", "[RANK 3] ", "(RayTrainWorker pid=1234, ip=10.0.0.1) ", "[1,0]<stdout>:",
+    "\x1b[36m(TaskRunner pid=1)\x1b[0m ", "2024-01-01 10:00:00,123 - __main__ - INFO - ", "node-1: ", "worker-0  | ",
+    "[2024-01-01 10:00:00] [INFO] [trainer.py:123:train] [Rank 0] ", "gpu07.cluster.local: ", "INFO:root:",
+    "2024-01-01 10:00:00.123 | INFO     | __main__:train:123 - ", "[10:00:00] INFO     ", "2024-01-01T10:00:00.000Z ",
+    "I0101 10:00:00.123456 140 train.py:22] ", "Jan 01 10:00:00 node17 python[1234]: ", "1704103200.123 ",
+    "[INFO|trainer.py:2140] 2024-01-01 10:00:00,123 >> ", "2024-01-01 10:00:00 INFO train:123 ",
+    "\x1b[2m2024-01-01 10:00:00\x1b[0m [\x1b[32minfo\x1b[0m] ", "[NeMo I 2024-01-01 10:00:00 nemo_logging:393] ",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_learned_log_is_read_the_same_behind_a_prefix(prefix: str) -> None:
+    for log in LOGS:
+        plain, _ = read(log["lines"])
+        if plain.format != LEARNED or any(parse_line(line) is not None for line in log["lines"]):
+            continue
+        found, _ = read(f"{prefix}{line}" if line.strip() else line for line in log["lines"])
+        assert (found.step, found.target_step) == (plain.step, plain.target_step), log["id"]
+        assert is_same(found.loss, plain.loss), log["id"]
+
+
+def test_no_prefix_makes_a_step_of_a_log_that_has_none() -> None:
+    for log in LOGS:
+        if log.get("negative") and read(log["lines"])[0].step is None:
+            for prefix in PREFIXES:
+                assert read(f"{prefix}{line}" for line in log["lines"])[0].step is None, (log["id"], prefix)
 
 
 def test_a_counter_without_a_name_needs_two_similar_lines_and_growth() -> None:

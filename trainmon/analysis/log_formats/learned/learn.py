@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from trainmon.analysis.log_formats.learned import names, tables
 from trainmon.analysis.log_formats.learned.line import Line, read
 from trainmon.analysis.log_formats.learned.numbers import LONGEST, words
+from trainmon.analysis.log_formats.learned.prefix import without_prefix
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.model import LogShape
 
@@ -19,9 +20,25 @@ LONGEST_TEXT = 6_000
 LONGEST_EXAMPLE = 500
 CANDIDATES = 4
 OTHERS = 20
-"""Steps by another counter in a row after which that one counts: the trainer was replaced."""
+"""Steps by another counter in a row after which that one counts: the trainer was replaced. Fewer where the first had
+counted fewer."""
 
-SIGNS = ("loss", "step", "iter", "epoch", "batch", "update", "%|", "xent", "cost", "nll", " l_", "up. ")
+SIGNS = (
+    "loss",
+    "step",
+    "iter",
+    "epoch",
+    "batch",
+    "update",
+    "%|",
+    "xent",
+    "cost",
+    "nll",
+    " l_",
+    "up. ",
+    "rmse",
+    "learn:",
+)
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
 PAIR = re.compile(
@@ -36,9 +53,10 @@ Learned = tuple[LogShape, StepLine | None]
 def learn(shape: LogShape, line: str) -> Learned:
     """Take in a line that is free of escape sequences: the shape after it, and the step that it completes."""
     line = line[:LONGEST]
-    bare = line.strip()
-    if not shape.block and not shape.columns and not _may_be_of_a_step(bare):
+    if not shape.block and not shape.columns and not _may_be_of_a_step(line):
         return shape, None
+    line = without_prefix(line)
+    bare = line.strip()
     if shape.block == "dict":
         return _in_dict(shape, bare)
     pair = tables.box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in tables.BORDERS else None
@@ -70,11 +88,11 @@ def learn_from_bar(shape: LogShape, line: str) -> Learned:
     return _taken(shape, found, line) if found is not None and found.is_bar else (shape, None)
 
 
-def _may_be_of_a_step(bare: str) -> bool:
-    lowered = bare.lower()
+def _may_be_of_a_step(line: str) -> bool:
+    lowered = line.lower()
     if any(sign in lowered for sign in SIGNS):
         return True
-    return bare[:1] in tables.BORDERS or ("{" in bare and "}" not in bare)
+    return any(border in line for border in tables.BORDERS) or ("{" in line and "}" not in line)
 
 
 def _closed(shape: LogShape) -> LogShape:
@@ -95,7 +113,7 @@ def _in_dict(shape: LogShape, bare: str) -> Learned:
 
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     """A line after a header that has the step: its values, until something else begins."""
-    is_more = CONTINUED.match(line) is not None or PAIR.match(line) is not None
+    is_more = CONTINUED.match(line) is not None or PAIR.match(line) is not None or _has_only_a_loss(found)
     is_new = found is not None and (not is_more or (found.counts and found.loss is not None))
     if is_new or shape.block_lines >= LONGEST_BLOCK:
         return _alone(_closed(shape), line, found)
@@ -112,15 +130,20 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     return _taken(replace(shape, text=text), read(text), text)
 
 
+def _has_only_a_loss(found: Line | None) -> bool:
+    return found is not None and found.loss is not None and not found.counts and not found.is_bar
+
+
 def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
     if found is None:
         return _closed(shape), None
     if found.loss is None and not found.is_bar:
+        header = replace(
+            shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
+        )
         if found.counts:
-            return replace(
-                shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
-            ), None
-        return (shape if found.epoch is None else replace(shape, epoch=(found.epoch, found.epochs))), None
+            return header, None
+        return (shape if found.epoch is None else replace(header, epoch=(found.epoch, found.epochs))), None
     return _taken(shape, found, line)
 
 
@@ -129,7 +152,7 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if found is None or not found.counts or (found.loss is None and not found.is_bar):
         return shape, None
     shape, step, target = _over_the_epochs(shape, found)
-    if shape.counter and found.counter != shape.counter and shape.others < OTHERS:
+    if shape.counter and found.counter != shape.counter and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     if found.counter != shape.counter and not found.is_named:
         before = dict(shape.candidates).get(found.counter)
@@ -148,15 +171,17 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
 def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int | None]:
     """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
     epoch, batch, batches = found.epoch, found.batch, found.batches
-    if found.counter == "n/total" and epoch is None and shape.epoch is not None:  # Keras: `Epoch 2/5`, then `100/1875`
-        epoch, batch, batches = shape.epoch[0], found.step, found.target
+    if found.counter in ("n/total", "bar") and epoch is None and shape.epoch is not None:
+        epoch = shape.epoch[0]
+        if found.counter == "n/total":  # Keras: `Epoch 2/5`, then `100/1875`
+            batch, batches = found.step, found.target
     if epoch is None:
         return shape, found.step or 0, found.target
     first = 0 if epoch == 0 else shape.first_epoch if shape.first_epoch is not None else int(epoch == 1)
     shape = replace(shape, first_epoch=first)
     if batch is None:
         step = found.step or 0
-        if found.target and shape.last is not None and epoch == shape.last[0] + 1 and step < shape.last[1]:
+        if found.target and shape.last is not None and epoch == shape.last[0] + 1 and step <= shape.last[1]:
             shape = replace(shape, restarts=True)
         shape = replace(shape, last=(epoch, step))
         if not shape.restarts:

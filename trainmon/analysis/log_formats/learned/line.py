@@ -42,9 +42,11 @@ PAIR = re.compile(
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
 UNNAMED = re.compile(
     r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?\s?\][\s:|,-]{1,4}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}[|:,\t]\s{0,4}(?=[a-zA-Z])"
+    r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,4}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`."""
+MEASURED = re.compile(r"\w[\w./]{0,60}\s?[:=]\s{0,4}(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)")
+"""A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
 OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
     "step epoch loop set phase on split mode result results dataloader loss"
 )
@@ -203,5 +205,5 @@ def _is_of_something_else(description: str) -> bool:
 
 def _is_of_an_evaluation(head: str) -> bool:
     """Whether a field before the numbers says so: `[Eval] step: 100`, `Test: [10/98]`."""
-    fields = [set(words(part)) for part in DIVIDER.split(head)[-4:]]
+    fields = [set(words(part)) for part in DIVIDER.split(MEASURED.sub(",", head))[-4:]]
     return any(field and field <= OF_AN_EVALUATION and not names.NOT_TRAINING.isdisjoint(field) for field in fields)

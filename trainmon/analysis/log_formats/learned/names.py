@@ -20,10 +20,11 @@ NOT_TRAINING = vocabulary(
 """Words of numbers that are of an evaluation, or of the best one."""
 
 COUNTERS = {
-    "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "update": 1, "updates": 1,
-    "up": 1, "step": 2, "steps": 2, "step i": 2, "steps taken": 2, "iter": 3, "iters": 3, "iteration": 3,
-    "iterations": 3, "itr": 3, "it": 3, "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5,
-    "microstep": 5, "batch idx": 5, "timesteps": 6, "timestep": 6, "#": 6,
+    "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "nupdates": 0,
+    "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
+    "iter": 3, "iters": 3, "iteration": 3, "iterations": 3, "itr": 3, "it": 3,
+    "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
+    "timesteps": 6, "timestep": 6, "#": 6,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3
@@ -36,6 +37,8 @@ BESIDE_A_COUNTER = vocabulary(
     "timer rank performed after for local gradient grad i result results metrics"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
+BEHIND_A_COUNTER = vocabulary("train training num number no idx index i")
+"""Words that may stand behind a counter's name: `Iter(train)`, `batch_idx`."""
 EPOCHS = frozenset(("epoch", "epochs", "ep"))
 NOT_THE_EPOCH = vocabulary("per max ppo total num end of")
 
@@ -50,8 +53,12 @@ NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
     "delta min max previous prev"
 )
-OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce logloss mse cost objf")
+OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
 """Names of losses that do not contain the word."""
+ERRORS = vocabulary("rmse mae error err")
+"""What is a loss where the name says that it is training's."""
+OF_A_GAN = vocabulary("gan real fake a b")
+"""Words behind G or D: CycleGAN's losses are called G_GAN, D_real, D_A."""
 
 
 @lru_cache(4096)
@@ -59,8 +66,10 @@ def counter(name: Name) -> int | None:
     """The rank of the counter that has this name; None for what is no counter of training."""
     if not name or not NOT_TRAINING.isdisjoint(name):
         return None
-    if len(name) > 1 and name[-1] in ("train", "training"):  # Iter(train)
+    if len(name) > 1 and name[-1] in BEHIND_A_COUNTER:
         return counter(name[:-1])
+    if len(name) > 2 and name[-2:] == ("max", "steps"):  # global_step/max_steps
+        return counter(name[:-2])
     for length in (2, 1):
         rank = COUNTERS.get(" ".join(name[-length:]))
         if rank is not None:
@@ -77,8 +86,8 @@ def is_target(name: Name) -> bool:
 @lru_cache(4096)
 def is_epoch(name: Name) -> bool:
     """Whether it is the number of the epoch."""
-    if name[-2:] in (("epoch", "num"), ("epoch", "number"), ("epoch", "train"), ("epoch", "training")):
-        name = name[:-1]
+    if len(name) > 1 and name[-1] in BEHIND_A_COUNTER:
+        return is_epoch(name[:-1])
     return name[-1:] != () and name[-1] in EPOCHS and (NOT_TRAINING | NOT_THE_EPOCH).isdisjoint(name)
 
 
@@ -90,8 +99,10 @@ def loss(name: Name) -> int | None:
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
         is_other = name[-1:] and (name[-1] in OTHER_LOSSES or name[-2:] == ("cross", "entropy"))
+        is_error = name[-1:] and name[-1] in ERRORS and not {"train", "training"}.isdisjoint(name)
         is_basicsr = len(name) == 2 and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
-        return LIKE_A_LOSS if is_other or is_basicsr else None
+        is_of_a_gan = len(name) == 2 and name[0] in ("g", "d") and name[1] in OF_A_GAN
+        return LIKE_A_LOSS if is_other or is_error or is_basicsr or is_of_a_gan else None
     rest = [other for other in name if other != word]
     if word == "totalloss" or not {"total", "overall"}.isdisjoint(rest):
         return TOTAL_LOSS
@@ -102,7 +113,7 @@ def loss(name: Name) -> int | None:
 
 LEARNING_RATE = re.compile(r"\blrs?\b|\blrate\b|\blearning ?rate|^l r$")
 NOT_LEARNING_RATE = vocabulary("scheduler mult multiplier time decay lrm")
-GRAD_NORM = re.compile(r"\bgrad(?:ient)?s? norm|^g ?(?:rad)?norm\b|^norm$|\bgradnorm")
+GRAD_NORM = re.compile(r"\bgrad(?:ient)?s? norm|\bg ?(?:rad)?norm\b|^norm$|\bgradnorm|^grdn$")
 
 
 @lru_cache(4096)

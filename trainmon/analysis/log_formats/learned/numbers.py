@@ -30,8 +30,11 @@ AFTER = re.compile(
     r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?)(?!\w|\.\d))?"
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
     r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
+    r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss)(?=\s*(?:[,;|)]|$)))?"  # darknet: 0.689 avg loss
 )
-DIVIDER = re.compile(r"[|,;{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)")
+DIVIDER = re.compile(
+    r"[|,;{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|\b[A-Z]{4,8}:[\w.]{1,60}:"  # INFO:root:
+)
 """What stands between two fields. A name does not reach across it."""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 WORD = re.compile(r"[a-z]+|#")
@@ -60,8 +63,9 @@ class Number(NamedTuple):
 
     @property
     def as_count(self) -> int | None:
-        """Its value as that of a counter, which may be printed as `4.000` or `1,200`; None for any other number."""
-        return None if self.scale else whole(self.text)
+        """Its value as that of a counter, perhaps printed as `4.000`, `1,200` or `31K`; None for any other number."""
+        count = whole(self.text)
+        return count if count is None or not self.scale else round(count * SCALES[self.scale])
 
     @property
     def total_count(self) -> int | None:
@@ -95,7 +99,7 @@ def numbers(line: str) -> list[Number]:
         assert after is not None  # each of its parts is optional
         name_from = after.end()
         value = (token["number"], token["scale"] or "", after["total"], (after["unit"] or "").lower())
-        found.append(Number(words(label), *value, token.start(), after.end()))
+        found.append(Number(words(after["behind"] or label), *value, token.start(), after.end()))
         if len(found) == MOST_NUMBERS:
             break
     return found
