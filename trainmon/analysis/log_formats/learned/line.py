@@ -52,6 +52,9 @@ OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
 )
 
 
+PREPOSITIONS = names.vocabulary("at after for in")
+
+
 class Line(NamedTuple):
     """What one line says. It has a step, or an epoch's batch, or neither."""
 
@@ -77,7 +80,7 @@ class Line(NamedTuple):
 
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
-    found = numbers(text)
+    found = _turned(numbers(text))
     bar = (BAR.search(text) if "%" in text else None) or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
     if not found or (bar is not None and _is_of_something_else(_description(text, bar))):
         return None
@@ -105,6 +108,18 @@ def read(text: str) -> Line | None:
     if not line.counts and bar is not None:
         line = _with_bar(line, bar, _description(text, bar))
     return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+
+
+def _turned(found: list[Number]) -> list[Number]:
+    """`training loss at step 100: 0.5`: the second number is the loss, the first one counts."""
+    for at, one in enumerate(found[:-1]):
+        between = next((n for n, word in enumerate(one.name) if word in PREPOSITIONS), 0)
+        if between and found[at + 1].name in ((), ("is",), ("was",)) and names.loss(one.name[:between]) is not None:
+            found[at : at + 2] = (
+                one._replace(name=one.name[between + 1 :]),
+                found[at + 1]._replace(name=one.name[:between]),
+            )
+    return found
 
 
 def _metrics(found: list[Number]) -> tuple[tuple[str, float], ...]:

@@ -74,6 +74,8 @@ class Number(NamedTuple):
 
 def whole(text: str | None) -> int | None:
     """Read a whole number of at most 15 digits; None for anything else."""
+    if text and "e+" in text:  # 1.11e+04
+        text = f"{float(text):f}"
     bare, _, rest = (text or "").replace(",", "").replace("_", "").lstrip("+").partition(".")
     return int(bare) if bare.isdecimal() and len(bare) <= 15 and not rest.strip("0") else None
 

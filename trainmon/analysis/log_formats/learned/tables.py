@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from trainmon.analysis.log_formats.learned import names
 from trainmon.analysis.log_formats.learned.numbers import words
@@ -25,7 +25,7 @@ def heading(line: str) -> tuple[str, ...]:
     """The columns of a table whose heading this line is; empty for any other line."""
     if len(line) > LONGEST_HEADING or "loss" not in line.lower():
         return ()
-    for cells in (_cells(line), line.split()):
+    for cells in _splits(line):
         if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
             continue
         if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line):
@@ -38,11 +38,13 @@ def heading(line: str) -> tuple[str, ...]:
 
 def row(columns: Sequence[str], line: str) -> str | None:
     """The row as `name: value` pairs with what follows it, a progress bar for example; None for what is no row."""
-    cells = _cells(line)
-    cells = cells if len(cells) >= len(columns) else line.split()
+    return next((pairs for cells in _splits(line) if (pairs := _pairs(columns, cells, line)) is not None), None)
+
+
+def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | None:
     if len(cells) < len(columns) or not cells[0]:
         return None
-    values = [cell.rstrip(":") for cell in cells[: len(columns)]]
+    values = [cell.rstrip(":]").lstrip("[").partition(",")[0] for cell in cells[: len(columns)]]
     for column, value in zip(columns, values, strict=True):
         name = words(column)
         if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12})?", value):
@@ -63,7 +65,12 @@ def _is_counter(name: tuple[str, ...]) -> bool:
     return names.counter(name) is not None or names.is_epoch(name) or name == ("e",)
 
 
-def _cells(line: str) -> list[str]:
+def _splits(line: str) -> Iterator[list[str]]:
+    """The cells of a line: between borders, commas, wide gaps, blanks."""
     if BORDER.search(line):
-        return [cell.strip() for cell in BORDER.split(line.strip().strip("|│┃"))]
-    return [cell.strip() for cell in (line.split(",") if line.count(",") >= 2 else GAP.split(line.strip()))]
+        yield [cell.strip() for cell in BORDER.split(line.strip().strip("|│┃"))]
+    else:
+        if line.count(",") >= 2:
+            yield [cell.strip() for cell in line.split(",")]
+        yield GAP.split(line.strip())
+    yield line.split()
