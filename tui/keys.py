@@ -1,7 +1,7 @@
 """All keys, in one table. The footer, the help, docs/keys.md, the palette and the dispatch read it.
 
 A key that acts on a run, a job or a node is a capital letter. It opens a plan and never acts by itself. A key belongs
-to a scope, and a place (a pane, a screen or a dialog) has several scopes. In one place, a key has one meaning (see
+to a scope, and a context (a pane, a screen or a dialog) has several scopes. In one context, a key has one meaning (see
 `clashes`).
 """
 
@@ -154,7 +154,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
 }
-"""The active scopes of each place."""
+"""The active scopes of each context."""
 
 EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 """Keys that work in every dialog and input: a person must be able to leave a login prompt."""
@@ -164,10 +164,10 @@ FOOTER_AT_MOST = 9
 OPENS = frozenset(
     {"runs", "gpus", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu"}
 )
-"""Places where Enter opens something. A disk has no screen of its own."""
+"""Contexts where Enter opens something. A disk has no screen of its own."""
 
 ALERTED = frozenset({"alerts", "alert"})
-"""Places whose footer shows the keys of alerts. Elsewhere the alert strip shows them, while it shows an alert."""
+"""Contexts whose footer shows the keys of alerts. Elsewhere the alert strip shows them, while it shows an alert."""
 
 NARROW = (
     "app.help",
@@ -202,32 +202,32 @@ def _apart(names: str) -> list[str]:
     return [*([plain] if plain else []), *(name for name in names.split(",") if name in EVERYWHERE)]
 
 
-def active_keys(place: str) -> tuple[Key, ...]:
-    """The keys that do something in a place. Enter only counts where a row can be opened."""
-    keys = (key for key in KEYS if key.scope in CONTEXTS[place])
-    return tuple(key for key in keys if key.id != "lines.choose" or place in OPENS)
+def active_keys(context: str) -> tuple[Key, ...]:
+    """The keys that do something in a context. Enter only counts where a row can be opened."""
+    keys = (key for key in KEYS if key.scope in CONTEXTS[context])
+    return tuple(key for key in keys if key.id != "lines.choose" or context in OPENS)
 
 
-def footer(place: str) -> tuple[Key, ...]:
+def footer(context: str) -> tuple[Key, ...]:
     """At most nine keys that show, in the table's order; help, commands and quit always."""
-    shown = [key for key in active_keys(place) if key.short and key.scope not in ACTS]
-    shown = [key for key in shown if key.scope != "alerts" or place in ALERTED]
+    shown = [key for key in active_keys(context) if key.short and key.scope not in ACTS]
+    shown = [key for key in shown if key.scope != "alerts" or context in ALERTED]
     while len(shown) > FOOTER_AT_MOST:
         droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
         shown.remove(droppable[-1])
     return tuple(shown)
 
 
-def footer_acts(place: str) -> tuple[Key, ...]:
-    """The keys that act, for the footer of a place. They follow a bar, so that nobody takes them for views."""
-    return tuple(key for key in KEYS if key.short and key.scope in CONTEXTS[place] and key.scope in ACTS)
+def footer_acts(context: str) -> tuple[Key, ...]:
+    """The keys that act, for the footer of a context. They follow a bar, so that nobody takes them for views."""
+    return tuple(key for key in KEYS if key.short and key.scope in CONTEXTS[context] and key.scope in ACTS)
 
 
 def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
-    """A sentence for each key with two meanings in one place. A key that only closes may share another's key."""
+    """A sentence for each key with two meanings in one context. A key that only closes may share another's key."""
     keys = tuple(keys)
     found: dict[str, None] = {}
-    for place, scopes in CONTEXTS.items():
+    for context, scopes in CONTEXTS.items():
         seen: dict[str, Key] = {}
         for key in keys:
             if key.scope not in scopes:
@@ -235,7 +235,7 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
             for name in key.keys.split(","):
                 other = seen.setdefault(name, key)
                 if other is not key and "screen.back" not in {key.action, other.action}:
-                    found[f"in {place}, {name} is both {other.id} and {key.id}"] = None
+                    found[f"in {context}, {name} is both {other.id} and {key.id}"] = None
     return list(found)
 
 

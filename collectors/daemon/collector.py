@@ -238,19 +238,19 @@ class DaemonCollector(PollingThread):
             self._poll_done()  # a caller that waits in answers() must not notify any more
             self._on_active(status)
         self._report(phase="up", answered_at=now, error=None, hint=None)
-        duty = status.duty
-        at = status.at if duty.last_tick_at is None else duty.last_tick_at
-        self._report_leader(at, duty.problem, duty.started_at)
+        leader = status.duty
+        at = status.at if leader.last_tick_at is None else leader.last_tick_at
+        self._report_leader(at, leader.problem, leader.started_at)
         self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
     def _unwatched(self, status: Status) -> None:
         """The host answers, but no daemon watches there, or it hangs."""
-        words = status.duty.problem or "no daemon runs there"
+        problem = status.duty.problem or "no daemon runs there"
         if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
             self._last_active = min(self._last_active, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
-        self._report(phase="up", answered_at=self._clock.now(), error=f"{self.host}: {words}",
+        self._report(phase="up", answered_at=self._clock.now(), error=f"{self.host}: {problem}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
-        self._silent(words, SILENT_PERIODS)
+        self._silent(problem, SILENT_PERIODS)
 
     def _silent(self, why: str, periods: int) -> None:
         """The daemon does not notify: wait, then let this machine notify."""
@@ -272,9 +272,11 @@ class DaemonCollector(PollingThread):
             self.is_active = False
             self._on_silent(self._why)
 
-    def _report_leader(self, at: Instant, words: str | None, since: Instant | None = None) -> None:
-        words = clean(words, 300) if words is not None else None
-        self._submit(LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, problem=words, since=since)))
+    def _report_leader(self, at: Instant, problem: str | None, since: Instant | None = None) -> None:
+        problem = clean(problem, 300) if problem is not None else None
+        self._submit(
+            LeadershipChanged(Leadership(holder="daemon", where=self.host, at=at, problem=problem, since=since))
+        )
 
     # ---- requests to it ------------------------------------------------------------------------------------------
 

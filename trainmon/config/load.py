@@ -177,8 +177,8 @@ def find_file(environ: Mapping[str, str], cwd: Path, user: int) -> Path | None:
         return Path(named).expanduser()
     here = cwd / FILE_NAME
     if os.path.lexists(here):
-        if distrust := why_not_trusted(here, user):
-            why, fix = distrust
+        if problem := why_not_trusted(here, user):
+            why, fix = problem
             sentence = f"{FILE_NAME}: not read, because {why}, and a config may contain commands"
             raise ConfigError([sentence], hint=f"{fix}; or, if you trust the file, add --config {FILE_NAME}")
         return Path(FILE_NAME)

@@ -56,6 +56,7 @@ from trainmon.model.node import (
 from trainmon.model.notification import AlertChanges, Channel, Leadership, Notice, NoticeKind, Notification, Route
 from trainmon.model.probe_wire import (
     DECODER,
+    PROBES_WITHOUT_GPUS,
     THROTTLE,
     AnyReading,
     Bye,
@@ -157,6 +158,7 @@ __all__ = [
     "MARGINS",
     "ME",
     "MINUTES",
+    "PROBES_WITHOUT_GPUS",
     "RECENT_LOSSES",
     "RECENT_MINUTES",
     "RUNS_AT_MOST",

@@ -15,6 +15,9 @@ VERSION = 1
 Probe = Literal["nvml", "nvidia-smi", "sh", "none"]
 """How the GPUs of a node are read: by NVML, by nvidia-smi, by the POSIX-sh fallback, or not at all."""
 
+PROBES_WITHOUT_GPUS: tuple[Probe, ...] = ("none", "sh")
+"""Probes that report no GPUs. Without Python they report no logs and switches, either."""
+
 
 class Reading(msgspec.Struct, frozen=True, tag_field="k", gc=False):
     """One line of a probe, at the node's own time `t` (Unix seconds)."""

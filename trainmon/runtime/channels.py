@@ -73,7 +73,7 @@ def senders(
                     read.problems.append(f'"url": {refusal}')
             except Retry as error:  # the machine is too busy now: the first message will show it
                 log.warning("apprise cannot check %s now: %s", sender.health.name, error.message)
-        problems += [f"[[notify]] #{number} ({quoted(entry.label)[1:-1]}): {words}" for words in read.problems]
+        problems += [f"[[notify]] #{number} ({quoted(entry.label)[1:-1]}): {problem}" for problem in read.problems]
         if not read.problems:
             made.append(sender)
     if problems:

@@ -144,10 +144,10 @@ def _alert_changes(was: Alert | None, alert: Alert) -> Iterator[LogEvent]:
     about = {"alert": alert.id, "rule": alert.rule, "subject": alert.subject, "severity": alert.severity}
     is_past = was is None and alert.phase == "resolved"  # it had ended before this program began
     if was is None or was.phase != alert.phase:
-        words = alert.ended if alert.phase == "resolved" else alert.summary
+        text = alert.ended if alert.phase == "resolved" else alert.summary
         if not is_past:
             is_bad = alert.phase == "firing" and alert.severity != "info"
-            yield _event(alert.phase, is_bad=is_bad, **about, summary=words)
+            yield _event(alert.phase, is_bad=is_bad, **about, summary=text)
     elif was.severity != alert.severity:
         yield _event("severity", is_bad=True, **about, summary=alert.summary)
     if was is not None and alert.data != was.data:

@@ -144,9 +144,9 @@ class Monitor(DashboardBackend):
         self._settings = settings
         return True
 
-    def trouble(self, words: str | None) -> None:
+    def trouble(self, problem: str | None) -> None:
         if self.alert_service is not None:
-            self.alert_service.notifications.report_trouble(words)
+            self.alert_service.notifications.report_trouble(problem)
 
     def is_about_to_notify(self, within: Seconds) -> bool:
         """Whether an alert waits for others of its group, and for no longer than that."""
@@ -203,14 +203,14 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
     if found.warning is not None:
         log.warning("%s", found.warning)
 
-    def recalled(records: list[Record]) -> None:
+    def submit_actions(records: list[Record]) -> None:
         for record in records:
             submit(ActionChanged(record))
 
     return Ledger(
         found.path,
-        lambda words: submit(LedgerTrouble(words)),
-        on_open_actions=recalled,
+        lambda problem: submit(LedgerTrouble(problem)),
+        on_open_actions=submit_actions,
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,
     )

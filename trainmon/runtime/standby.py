@@ -127,8 +127,8 @@ class Standby(AlertService):
                 self._is_open = False
                 super().stop(0.0)
                 self._create_service()
-            now, words = self._clock.now(), f"{self.daemon.host} notifies"
-            answer = self._ledger.transact(lambda kept: stop_waiting(kept, now, status, words), lambda: None)
+            now, reason = self._clock.now(), f"{self.daemon.host} notifies"
+            answer = self._ledger.transact(lambda kept: stop_waiting(kept, now, status, reason), lambda: None)
             if not answer.done.wait(PATIENCE):
                 log.warning("waiting notifications could not be stopped: the ledger does not answer")
             elif answer.found:  # what happened while nobody watched there; this service gets nothing new
@@ -185,7 +185,7 @@ OF_OUR_VIEW = frozenset({"node-unreachable", "cluster-unreachable", "monitor-bli
 """Rules about what this machine can reach: once the daemon watches again, they do not matter."""
 
 
-def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, words: str) -> int:
+def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, reason: str) -> int:
     """Stop what the daemon sends itself; return how many notifications only this machine can send."""
     still = {one.id for one in read_stored_alerts(connection, now).alerts if one.is_open}
     left = [
@@ -196,7 +196,7 @@ def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, w
     connection.execute(
         "UPDATE outbox SET state = 'stopped', words = ?, changed_at = ? "
         "WHERE state IN ('waiting', 'leased', 'dead') AND id NOT IN (SELECT value FROM json_each(?))",
-        (storable(words), now, str(left)),
+        (storable(reason), now, str(left)),
     )
     return len(left)
 

@@ -95,7 +95,7 @@ def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_WI
     while _number(limits, step) > max(2, most):
         step = nice_step(step * 1.5)
     first = math.ceil(limits.low / step - 1e-9)
-    values = [(first + place) * step for place in range(_number(limits, step))]
+    values = [(first + number) * step for number in range(_number(limits, step))]
     largest = max(abs(limits.low), abs(limits.high))
     return [(value, label(value, step, largest, cells)) for value in values]
 
@@ -164,7 +164,7 @@ def clock_ticks(limits: Limits, most: int) -> list[Tick]:
     span = limits.high - limits.low
     step = next((step for step in CLOCK_STEPS if limits.high // step + limits.low // -step < most), span)
     first = math.ceil(limits.low / step) * step
-    return [(at, clock(at, step)) for at in (first + place * step for place in range(most)) if at <= limits.high]
+    return [(at, clock(at, step)) for at in (first + number * step for number in range(most)) if at <= limits.high]
 
 
 def clock(at: float, step: float) -> str:

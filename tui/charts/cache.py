@@ -70,9 +70,9 @@ class Copy:
     def _sort(self) -> None:
         """Sort by step: steps go back when a trainer resumes an older checkpoint within one W&B run."""
         steps = self.steps
-        order = sorted((place for place in range(len(steps)) if -FAR <= steps[place] <= FAR), key=steps.__getitem__)
+        order = sorted((index for index in range(len(steps)) if -FAR <= steps[index] <= FAR), key=steps.__getitem__)
         for column in (self.steps, self.times, self.values):
-            column[:] = array("d", [column[place] for place in order])
+            column[:] = array("d", [column[index] for index in order])
         self.version += 1
         self._smoothed.clear()
 
@@ -103,13 +103,13 @@ class Copy:
 
     def step_at(self, at: float) -> float | None:
         """The first step at or after this time."""
-        place = bisect_left(self.times, at)
-        return self.steps[place] if place < len(self.steps) else None
+        index = bisect_left(self.times, at)
+        return self.steps[index] if index < len(self.steps) else None
 
     def time_at(self, step: float) -> float | None:
         """The time of the first step at or after this one."""
-        place = bisect_left(self.steps, step)
-        return self.times[place] if place < len(self.steps) else None
+        index = bisect_left(self.steps, step)
+        return self.times[index] if index < len(self.steps) else None
 
 
 class Smoothed:

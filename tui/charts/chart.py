@@ -168,12 +168,12 @@ class Charts:
         lines: list[tuple[Span, ...]] = []
         left = iter(keys)
         for row in chart_cells(width, height, len(keys)):
-            pictures = [self._picture(key, view, x, place, plain=plain) for place, key in zip(row, left, strict=False)]
+            pictures = [self._picture(key, view, x, cell, plain=plain) for cell, key in zip(row, left, strict=False)]
             lines += side_by_side(pictures)
         return lines
 
-    def _picture(self, key: str, view: View, x: Limits, place: ChartCell, *, plain: bool) -> list[tuple[Span, ...]]:
-        frame = frame_of(x, place.width, plain=plain)
+    def _picture(self, key: str, view: View, x: Limits, cell: ChartCell, *, plain: bool) -> list[tuple[Span, ...]]:
+        frame = frame_of(x, cell.width, plain=plain)
         curves = tuple(self._curves(key, view, frame))
         copy = self.current(key)
         y, log = self._limits(key, view, curves)
@@ -183,11 +183,11 @@ class Charts:
             note = "nothing in this window" if known else "nothing was logged under this name"
         restarts, saves = self.marks().along(by_time=view.by_time)
         chart = Chart(
-            title=title(key, reading(copy), change(copy), note, place.width), frame=frame, y=y, log=log, curves=curves,
-            x_ticks=x_ticks(x, place.width, by_time=view.by_time),
-            y_ticks=ticks(y, max(2, place.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,
+            title=title(key, reading(copy), change(copy), note, cell.width), frame=frame, y=y, log=log, curves=curves,
+            x_ticks=x_ticks(x, cell.width, by_time=view.by_time),
+            y_ticks=ticks(y, max(2, cell.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,
         )  # fmt: skip
-        return picture(chart, place.width, place.height, plain=plain, labelled=place.labelled)
+        return picture(chart, cell.width, cell.height, plain=plain, labelled=cell.labelled)
 
     def _curves(self, key: str, view: View, frame: Frame) -> list[CurveLine]:
         """The curves of a metric: the oldest attempt first, the current one last."""
@@ -197,12 +197,12 @@ class Charts:
         ][::-1]
         wanted += [(current, "raw", 0.0, "")] if view.weight else []
         lines = []
-        for path, look, weight, letter in (*wanted, (current, "now", view.weight, "")):
+        for path, role, weight, letter in (*wanted, (current, "now", view.weight, "")):
             copy = self.copies.known(path, key)
             columns = self._columns.setdefault((path, key, weight), Columns())
             xs, ys = copy.xs(by_time=view.by_time), copy.ys(weight)
             made = columns.of(xs, ys, frame, (id(copy), copy.version), along=view.by_time)
-            lines.append(CurveLine(made, look, letter))
+            lines.append(CurveLine(made, role, letter))
         return [line for line in lines if any(line.columns)]
 
     def _limits(self, key: str, view: View, curves: Sequence[CurveLine]) -> tuple[Limits, bool]:

@@ -130,13 +130,13 @@ class Columns:
     def _make(self, xs: array[float], ys: array[float], frame: Frame, first: int) -> None:
         low, width = frame.low, (frame.high - frame.low) / frame.columns
         start, end = bisect_left(xs, low + first * width), bisect_right(xs, frame.high)
-        for place in range(first, frame.columns):
+        for index in range(first, frame.columns):
             if start >= end:
                 return
-            is_last = place == frame.columns - 1
-            stop = end if is_last else min(end, bisect_left(xs, low + (place + 1) * width, start))
+            is_last = index == frame.columns - 1
+            stop = end if is_last else min(end, bisect_left(xs, low + (index + 1) * width, start))
             if stop > start:
-                self._columns[place] = self._blocks.column(ys, start, stop)
+                self._columns[index] = self._blocks.column(ys, start, stop)
             start = stop
 
 
@@ -151,7 +151,7 @@ def ranges(columns: Sequence[Column | None], height: Callable[[float], int]) -> 
     made: list[Range | None] = [None] * len(columns)
     before: int | None = None
     last = 0
-    for place, column in enumerate(columns):
+    for index, column in enumerate(columns):
         if column is None:
             continue
         if not column.is_drawn:
@@ -160,21 +160,21 @@ def ranges(columns: Sequence[Column | None], height: Callable[[float], int]) -> 
         low, high = height(column.low), height(column.high)
         if before is not None:
             near = low if last < low else high if last > high else last
-            for between in range(before + 1, place):
-                at = last + round((near - last) * (between - before) / (place - before))
+            for between in range(before + 1, index):
+                at = last + round((near - last) * (between - before) / (index - before))
                 made[between] = (at, at)
-        made[place], before, last = (low, high), place, height(column.last)
+        made[index], before, last = (low, high), index, height(column.last)
     # Close the gap between neighbours in the middle.
-    for place in range(1, len(made)):
-        left, right = made[place - 1], made[place]
+    for index in range(1, len(made)):
+        left, right = made[index - 1], made[index]
         if left is None or right is None:
             continue
         if left[1] + 1 < right[0]:
             middle = (left[1] + right[0]) // 2
-            made[place - 1], made[place] = (left[0], middle), (middle + 1, right[1])
+            made[index - 1], made[index] = (left[0], middle), (middle + 1, right[1])
         elif right[1] + 1 < left[0]:
             middle = (right[1] + left[0]) // 2
-            made[place - 1], made[place] = (middle + 1, left[1]), (right[0], middle)
+            made[index - 1], made[index] = (middle + 1, left[1]), (right[0], middle)
     return made
 
 
@@ -187,10 +187,10 @@ MASKS = tuple(tuple(tuple(sum(bits[low : high + 1]) for high in range(4)) for lo
 def braille(found: Sequence[Range | None]) -> Iterator[tuple[int, int, str]]:
     """The cells with dots: row from the bottom, column, character."""
     cells: dict[tuple[int, int], int] = {}
-    for place, dots in enumerate(found):
+    for index, dots in enumerate(found):
         if dots is None:
             continue
-        across, side = divmod(place, 2)
+        across, side = divmod(index, 2)
         masks = MASKS[side]
         low, high = dots
         for row in range(low // 4, high // 4 + 1):

@@ -157,10 +157,10 @@ def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
     """Marks for nan and infinities; on a log axis also for values that are not above zero."""
     for curve in chart.curves:
         style = "crit dim" if curve.role == "before" else "crit"
-        for place, column in enumerate(curve.columns):
+        for index, column in enumerate(curve.columns):
             if column is None or not (column.odd or chart.log):
                 continue
-            at = place // sign.dots_across
+            at = index // sign.dots_across
             if column.odd & DOWN:
                 yield rows - 1, at, sign.down, style
             elif chart.log and column.low <= 0:

@@ -41,17 +41,17 @@ def stretches(series: Series, now: Instant, count: int, span: float = HOUR) -> l
     sums: dict[int, tuple[float, int]] = {}
     for offset, value in zip(series.offsets, series.values, strict=True):
         if -offset <= span and not math.isnan(value):
-            place = math.floor((now + offset) / slice_s) - last
-            total, number = sums.get(place, (0.0, 0))
-            sums[place] = (total + value, number + 1)
+            index = math.floor((now + offset) / slice_s) - last
+            total, number = sums.get(index, (0.0, 0))
+            sums[index] = (total + value, number + 1)
     found: list[list[Point]] = []
     before = None
-    for place in sorted(sums):
-        if before is None or place - before > 2:
+    for index in sorted(sums):
+        if before is None or index - before > 2:
             found.append([])
-        total, number = sums[place]
-        found[-1].append((place * slice_s / 60.0, total / number))
-        before = place
+        total, number = sums[index]
+        found[-1].append((index * slice_s / 60.0, total / number))
+        before = index
     return found
 
 

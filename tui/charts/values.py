@@ -76,10 +76,10 @@ def title(key: str, value: float | None, found: Change | None, note: str, width:
     latest = "" if value is None else number(value)
     moved = "" if found is None or found.by == 0 else f"  {signed(found)} in {found.steps} steps"
     name = shorten(clean(key), max(8, width - cell_width(latest) - 3))
-    room = max(0, width - cell_width(name) - 2 - cell_width(latest))
+    left = max(0, width - cell_width(name) - 2 - cell_width(latest))
     rest = f"  {note}" if note else moved
-    rest = rest if cell_width(rest) <= room else ""
-    rest += " " * (room - cell_width(rest))
+    rest = rest if cell_width(rest) <= left else ""
+    rest += " " * (left - cell_width(rest))
     return (
         Span(name, "bold"),
         Span("  "),
@@ -135,16 +135,16 @@ PHASES: Mapping[GroupPhase, tuple[str, str]] = {
 
 def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) -> tuple[Span, ...]:
     """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much as fits."""
-    symbol, look = PHASES[wandb.phase]
-    look = "dim" if stale else look
-    spans = [Span(f"{symbol} ", look)]
-    room = width - 2
+    symbol, style = PHASES[wandb.phase]
+    style = "dim" if stale else style
+    spans = [Span(f"{symbol} ", style)]
+    left = width - 2
     run = wandb.current
     parts = (
         ()
         if run is None
         else (
-            Span(run.state, look),
+            Span(run.state, style),
             heartbeat(wandb, run, now),
             Span("" if run.step is None else f"step {count(run.step)}"),
             Span(f"on {run.host}" if run.host else "", "dim"),
@@ -156,11 +156,11 @@ def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) 
         if not span.text:
             continue
         gap = "  " if len(spans) > 1 else ""
-        text = shorten(gap + clean(span.text), room)
-        if cell_width(gap + span.text) > room and len(spans) > 1 and room < 16:
+        text = shorten(gap + clean(span.text), left)
+        if cell_width(gap + span.text) > left and len(spans) > 1 and left < 16:
             break
         spans.append(Span(text, span.style))
-        room -= cell_width(text)
+        left -= cell_width(text)
     return tuple(spans)
 
 
@@ -190,13 +190,13 @@ def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: in
     if problem is not None:
         problems.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
     if wandb.phase in WARNING_PHASES and wandb.why:
-        symbol, look = PHASES[wandb.phase]
+        symbol, style = PHASES[wandb.phase]
         since = "" if wandb.since is None else f", for {calm_age(max(0.0, now - wandb.since))}"
-        problems.append((f"{symbol} {clean(wandb.why)}{since}", look))
+        problems.append((f"{symbol} {clean(wandb.why)}{since}", style))
     if wandb.loss_why:
-        symbol, look = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
-        problems.append((f"{symbol} {clean(wandb.loss_why)}", look))
-    return [line for text, look in problems for line in beginning(text, width, look)]
+        symbol, style = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
+        problems.append((f"{symbol} {clean(wandb.loss_why)}", style))
+    return [line for text, style in problems for line in beginning(text, width, style)]
 
 
 def beginning(text: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:

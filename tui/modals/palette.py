@@ -84,7 +84,7 @@ class CommandPalette(Dialog[Command | None]):
             self.listed = tuple(command for command in self.commands if command.is_everyday)
             sentence = ASK
         width = self.lines.row_width
-        rows = [row(str(place), command, width) for place, command in enumerate(self.listed)]
+        rows = [row(str(index), command, width) for index, command in enumerate(self.listed)]
         if sentence:
             rows.insert(0, Row(SENTENCE, (Span(f" {shorten(sentence, width - 1)}", "dim"),)))
         self.lines.styles.height = max(1, min(len(rows), self.app.size.height - BESIDE))

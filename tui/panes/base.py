@@ -284,5 +284,5 @@ def title_spans(number: str, name: str, left: str, right: str, width: int) -> tu
 
 def foot_spans(text: str, style: str, width: int) -> tuple[Span, ...]:
     """The bottom of a frame, exactly `width` cells."""
-    words = f" {shorten(text, width - 6)} " if text and width > 12 else ""
-    return (Span("╰─", "rule"), Span(words, style), Span("─" * max(0, width - 4 - cell_width(words)) + "─╯", "rule"))
+    title = f" {shorten(text, width - 6)} " if text and width > 12 else ""
+    return (Span("╰─", "rule"), Span(title, style), Span("─" * max(0, width - 4 - cell_width(title)) + "─╯", "rule"))

@@ -147,7 +147,7 @@ def queue_summary(entries: list[QueueEntry], state: State) -> str:
         counts[entry.job.stage] += entry.job.elements if entry.job.gone_at is None else 0
     has_jobs = counts["running"] or counts["waiting"]
     parts = [
-        *(f"slurm silent {calm_age(state.at - seen_at)}" for seen_at in silent),
+        *(f"slurm silent {calm_age(state.at - answered_at)}" for answered_at in silent),
         f"{counted(lost, 'GPU')} lost!" if lost else "",
         *(f"spares {spare.idle_healthy} of {spare.wanted}!" for spare in spares(state) if spare.are_missing),
         f"{counts['running']} running  {counts['waiting']} waiting" if has_jobs else "",
@@ -169,8 +169,8 @@ def sentences(state: State, view: str, query: str) -> list[Row]:
         found = [Span("You have no job. Press v for the jobs of the other watched users.", "dim")]
     elif not found:
         users = sorted({user for cluster in state.clusters.values() for user in cluster.queue_users})
-        whose = f"of {', '.join(map(clean, users))}" if users else "of yours"
-        found = [Span(f"No job {whose} is running or waiting.", "dim")]
+        owner = f"of {', '.join(map(clean, users))}" if users else "of yours"
+        found = [Span(f"No job {owner} is running or waiting.", "dim")]
     return [Row(f"{SENTENCE}{index}", (span,)) for index, span in enumerate(found)]
 
 

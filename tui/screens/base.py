@@ -62,15 +62,15 @@ class StateScreen(Once[None]):
     def action_back(self) -> None:
         self.dismiss()
 
-    # ---- keys that are for some places only ----
+    # ---- keys that are for some contexts only ----
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable keys that the place does not list: logs and disks have no actions, charts have no rows to filter."""
-        place = self.dashboard.context_of(self)
+        """Disable keys that the context does not list: logs and disks have no actions, charts no rows to filter."""
+        context = self.dashboard.context_of(self)
         if action in {"act", "menu"}:
-            return not set(ACTS).isdisjoint(CONTEXTS[place])
+            return not set(ACTS).isdisjoint(CONTEXTS[context])
         if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
-            return any(key.action == f"screen.{action}" for key in active_keys(place))
+            return any(key.action == f"screen.{action}" for key in active_keys(context))
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:

@@ -135,9 +135,9 @@ class RunScreen(LinkedScreen):
     def show(self, state: State) -> None:
         super().show(state)
         run = state.runs.get(self.about.name)
-        place = "run" if run is None or run.spec.wandb is None else "run-wandb"
-        if self.foot.context != place:
-            self.foot.at(place)
+        context = "run" if run is None or run.spec.wandb is None else "run-wandb"
+        if self.foot.context != context:
+            self.foot.at(context)
 
     # ---- its samples ----
 

@@ -1,4 +1,4 @@
-"""Help: every key from the table, those of this place first. It scrolls."""
+"""Help: every key from the table, those of this context first. It scrolls."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class Help(Dialog[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "help")]
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, context: str) -> None:
         super().__init__()
-        self.context = place
+        self.context = context
         self.lines = TextView()
 
     def compose(self) -> ComposeResult:
@@ -54,16 +54,16 @@ class Help(Dialog[None]):
         self.dismiss()
 
 
-def help_rows(place: str) -> list[Row]:
-    """The keys of this place, what acts on its rows, then those of everywhere and of other places, then the signs."""
-    here, acts = set(CONTEXTS[place]), set(ACTS)
-    own = [key for key in active_keys(place) if key.scope in here - COMMON - acts]
+def help_rows(context: str) -> list[Row]:
+    """The keys of this context, what acts on its rows, the keys of everywhere and of other contexts, then the signs."""
+    here, acts = set(CONTEXTS[context]), set(ACTS)
+    own = [key for key in active_keys(context) if key.scope in here - COMMON - acts]
     acting = [key for key in KEYS if key.scope in here & acts]
     common = [key for key in KEYS if key.scope in here & COMMON]
     other = [key for key in KEYS if key.scope not in here]
     spans: list[tuple[Span, ...]] = []
     sections = (
-        (TITLES[place], own),
+        (TITLES[context], own),
         (ACTING, acting),
         ("On this screen", common),
         ("In other panes", other),

@@ -47,8 +47,8 @@ class PaneLayout(Layout):
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         parent.pre_layout(self)
         return [
-            WidgetPlacement(Region(*place), NULL_OFFSET, NULL_SPACING, self.panes[number])
-            for number, place in pane_regions(self.columns, size.width, size.height).items()
+            WidgetPlacement(Region(*region), NULL_OFFSET, NULL_SPACING, self.panes[number])
+            for number, region in pane_regions(self.columns, size.width, size.height).items()
             if self.panes[number] in children
         ]
 

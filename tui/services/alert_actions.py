@@ -102,10 +102,10 @@ class AlertActionService(DashboardService):
         found, state = self._alerts(names), self._state
         found = found or ([] if alone else self._worst())
         if not found or state is None:
-            words = (
+            text = (
                 "put the cursor on an alert or a silence" if alone else "no alert is firing; press 5 for the silences"
             )
-            self._notify(Toast("mute", words, "warning"))
+            self._notify(Toast("mute", text, "warning"))
             return
         muting = [one for one in silences(state) if any(matches(one, alert) for alert in found)]
         if not muting or not any(is_muted(one, state.at) for one in found):

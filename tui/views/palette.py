@@ -125,11 +125,11 @@ def rank(query: str, starts: Sequence[re.Pattern[str]], command: Command) -> int
 # ---- the commands ----
 
 
-def commands(place: str, state: State | None, themes: Sequence[str]) -> list[Command]:
-    """All commands of a place. Those that open a plan come last."""
+def commands(context: str, state: State | None, themes: Sequence[str]) -> list[Command]:
+    """All commands of a context. Those that open a plan come last."""
     keys = [
         Command("act" if key.scope in ACTS else "key", key.text, names_of(key), key.keys.split(",")[0], key.cap)
-        for key in active_keys(place)
+        for key in active_keys(context)
         if key.group != "move" and key.id not in UNNAMED
     ]
     return [

@@ -21,7 +21,7 @@ SHARE = 0.36
 
 
 class Footer(Heading):
-    """The keys of a place, with a sentence before them when there is one."""
+    """The keys of a context, with a sentence before them when there is one."""
 
     def __init__(self) -> None:
         super().__init__(id="foot")
@@ -29,9 +29,9 @@ class Footer(Heading):
         self.sentence = ""
         self.read_only = False
 
-    def at(self, place: str, sentence: str = "") -> None:
-        """Show the keys of this place."""
-        self.context, self.sentence = place, sentence
+    def at(self, context: str, sentence: str = "") -> None:
+        """Show the keys of this context."""
+        self.context, self.sentence = context, sentence
         self.again()
 
     def grey(self, *, read_only: bool) -> None:
@@ -68,14 +68,14 @@ def keys_width(keys: Sequence[Key]) -> int:
     return sum(map(key_width, keys)) + len(GAP) * max(0, len(keys) - 1)
 
 
-def chosen(place: str, width: int, sentence: str = "") -> tuple[Key, ...]:
-    """The keys of a place that fit: action keys up to their share of the width, view keys in the rest."""
+def chosen(context: str, width: int, sentence: str = "") -> tuple[Key, ...]:
+    """The keys of a context that fit: action keys up to their share of the width, view keys in the rest."""
     available = width - (cell_width(sentence) + len(GAP) if sentence else 0)
-    acts = list(footer_acts(place))
+    acts = list(footer_acts(context))
     while acts and keys_width(acts) > available * SHARE:
         acts.pop()
     left = available - (keys_width(acts) + len(BAR) if acts else 0)
-    return (*fitting(footer(place), left), *acts)
+    return (*fitting(footer(context), left), *acts)
 
 
 def fitting(keys: tuple[Key, ...], width: int) -> tuple[Key, ...]:
@@ -91,8 +91,8 @@ def foot_spans(keys: tuple[Key, ...], sentence: str = "", *, read_only: bool = F
     """Each key in the accent colour with its label. Action keys follow a bar, and are dim when read-only."""
     spans = [Span(sentence, "warn")] if sentence else []
     for key, lead in with_separators(keys, sentence):
-        look = "dim" if read_only and key.scope in ACTS else "accent bold"
-        spans += [Span(lead, "dim"), Span(key.cap, look), Span(f" {key.short}", "dim")]
+        style = "dim" if read_only and key.scope in ACTS else "accent bold"
+        spans += [Span(lead, "dim"), Span(key.cap, style), Span(f" {key.short}", "dim")]
     return tuple(spans)
 
 

@@ -113,8 +113,8 @@ class LogView(Widget, can_focus=True):
 
     # ---- keys ----
 
-    def _go(self, place: LogPosition, *, down: bool) -> None:
-        self.position, at_end = clamped(self.text, place, self.view)
+    def _go(self, position: LogPosition, *, down: bool) -> None:
+        self.position, at_end = clamped(self.text, position, self.view)
         self.following = at_end and down
         self.redraw()
         self.post_message(self.Changed())

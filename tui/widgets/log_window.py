@@ -117,13 +117,13 @@ def window(text: str, view: View) -> str:
     return cut(text, max(0, at + view.left), view.width)
 
 
-def shown(text: Text, place: LogPosition, view: View) -> list[LogRow]:
+def shown(text: Text, position: LogPosition, view: View) -> list[LogRow]:
     """The rows from a position on, at most one screen."""
     rows: list[LogRow] = []
-    for number in range(max(place.line, text.first), text.end):
+    for number in range(max(position.line, text.first), text.end):
         line = text[number]
         pieces = parts(line, view.width) if view.wrap else [window(line, view)]
-        start = place.part if number == place.line else 0
+        start = position.part if number == position.line else 0
         rows.extend(LogRow(number, part, pieces[part]) for part in range(start, len(pieces)))
         if len(rows) >= view.height:
             break
@@ -135,9 +135,9 @@ def end_position(text: Text, view: View) -> LogPosition:
     return moved(text, LogPosition(text.end), -view.height, view)
 
 
-def moved(text: Text, place: LogPosition, by: int, view: View) -> LogPosition:
+def moved(text: Text, position: LogPosition, by: int, view: View) -> LogPosition:
     """The position `by` rows further down (or up), kept inside the log."""
-    line, part = (place.line, place.part) if place.line >= text.first else (text.first, 0)
+    line, part = (position.line, position.part) if position.line >= text.first else (text.first, 0)
     if by < 0:
         part += by
         while part < 0 and line > text.first:
@@ -154,10 +154,10 @@ def moved(text: Text, place: LogPosition, by: int, view: View) -> LogPosition:
     return LogPosition(max(text.first, text.end - 1))
 
 
-def clamped(text: Text, place: LogPosition, view: View) -> tuple[LogPosition, bool]:
+def clamped(text: Text, position: LogPosition, view: View) -> tuple[LogPosition, bool]:
     """The position, at most the end, and whether the end is visible (then the view follows)."""
     end = end_position(text, view)
-    return (end, True) if place >= end else (LogPosition(max(place.line, text.first), place.part), False)
+    return (end, True) if position >= end else (LogPosition(max(position.line, text.first), position.part), False)
 
 
 def find(text: Text, needle: str, start: int, step: int) -> int | None:

@@ -118,9 +118,9 @@ def _gpus(state: State) -> Iterator[str]:
     seen = [node for node in nodes if is_answering(state.sources.get(f"node:{node.name}"))]
     healthy = sum(gpu.state == "ok" for node in seen for gpu in node.gpus)
     silent = len(nodes) - len(seen)
-    unseen = f", {counted(silent, 'node')} not seen" if silent else ""
+    note = f", {counted(silent, 'node')} not seen" if silent else ""
     if expected:
-        yield f"GPUs: {healthy:,} of {expected:,} healthy on {counted(len(nodes), 'node')}{unseen}"
+        yield f"GPUs: {healthy:,} of {expected:,} healthy on {counted(len(nodes), 'node')}{note}"
 
 
 def _alerts(firing: Sequence[Alert], now: Instant) -> Iterator[str]:
@@ -134,12 +134,12 @@ def _alerts(firing: Sequence[Alert], now: Instant) -> Iterator[str]:
 
 def _silent_sources(state: State, now: Instant) -> Iterator[str]:
     """The sources that do not answer: their data is old."""
-    unseen = [source for source in state.sources.values() if source.health in ("late", "down")]
-    for source in unseen[:ALERTS]:
+    silent = [source for source in state.sources.values() if source.health in ("late", "down")]
+    for source in silent[:ALERTS]:
         age = f" for {ago(now - source.answered_at)}" if source.answered_at is not None else ""
         yield f"not seen{age}: {clean(source.name, 80)}" + (f" ({clean(source.error, 120)})" if source.error else "")
-    if unseen[ALERTS:]:
-        yield f"and {counted(len(unseen) - ALERTS, 'source')} more"
+    if silent[ALERTS:]:
+        yield f"and {counted(len(silent) - ALERTS, 'source')} more"
 
 
 def size(number: float) -> str:

@@ -30,8 +30,8 @@ def unwell(state: State, now: Instant) -> str | None:
 
 def _silent(state: State, now: Instant) -> str | None:
     wanted = [source for source in state.sources.values() if source.health != "off"]
-    seen = (source.answered_at for source in wanted if source.answered_at is not None)
-    since = max((state.started_at, state.clock_jumped_at or 0.0, *seen))
+    answered = (source.answered_at for source in wanted if source.answered_at is not None)
+    since = max((state.started_at, state.clock_jumped_at or 0.0, *answered))
     if not wanted or any(source.health == "ok" for source in wanted) or now - since <= SILENT_AFTER:
         return None
     return f"none of {len(wanted)} sources has answered for {ago(now - since)}"

@@ -114,8 +114,8 @@ class DeadMansSwitch:
             return  # checked again: after a sleep this thread may wake before the engine
         now = self._clock.monotonic()
         if self._reported_at is not None:
-            age, is_news = now - self._reported_at, (why is None) != (self._reported is None)
-            if age < self._every and not (is_news and age >= NOT_SOONER):
+            age, has_changed = now - self._reported_at, (why is None) != (self._reported is None)
+            if age < self._every and not (has_changed and age >= NOT_SOONER):
                 return
         self._reported, self._reported_at = why, now
         self._send("" if why is None else "fail", why or "all is well")

@@ -207,9 +207,9 @@ def _block(entry: Entry, last: Entry | None, detail: Detail, now: Instant) -> st
         lines += [f"  | {shorten(printable(line), detail.width)}" for line in alert.evidence[-detail.evidence :]]
     sent = []
     for one in alert.delivery:
-        words = f" ({printable(one.answer)})" if one.answer and one.state != "sent" else ""
+        answer = f" ({printable(one.answer)})" if one.answer and one.state != "sent" else ""
         if one.state not in ("waiting", "sending", "stopped"):
-            sent.append(f"{printable(one.channel)} {one.state} {moment(one.at)}{words}")
+            sent.append(f"{printable(one.channel)} {one.state} {moment(one.at)}{answer}")
     lines += [f"sent before: {'; '.join(sent)}"] if sent else []
     if not entry.is_over:
         if alert.advice and (like is None or like.alert.advice != alert.advice):

@@ -78,16 +78,20 @@ def apply_jump(state: State, jump: Jump, now: Instant) -> State:
 def is_believed(state: State, finding: Finding, now: Instant) -> bool:
     """Whether a finding rests on data from after the last jump, or began after it. A finding by age alone waits until
     every source had time to answer."""
-    woke = state.clock_jumped_at
-    if woke is None or now - woke >= SETTLING or (finding.since is not None and finding.since > woke):
+    jumped_at = state.clock_jumped_at
+    if jumped_at is None or now - jumped_at >= SETTLING or (finding.since is not None and finding.since > jumped_at):
         return True
-    return not finding.by_age and _have_answered(state, finding.sources, woke)
+    return not finding.by_age and _have_answered(state, finding.sources, jumped_at)
 
 
 def may_resolve(state: State, sources: Collection[str], now: Instant) -> bool:
     """Whether a missing finding means anything: all sources of the alert have answered since the last jump."""
-    woke = state.clock_jumped_at
-    return woke is None or now - woke >= SETTLING or (bool(sources) and _have_answered(state, sources, woke))
+    jumped_at = state.clock_jumped_at
+    return (
+        jumped_at is None
+        or now - jumped_at >= SETTLING
+        or (bool(sources) and _have_answered(state, sources, jumped_at))
+    )
 
 
 def _have_answered(state: State, names: Collection[str], since: Instant) -> bool:

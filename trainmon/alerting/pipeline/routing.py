@@ -154,8 +154,8 @@ def notified(due: DueAlert, now: Instant) -> Alert:
             return replace(alert, repeats=alert.repeats + 1)
         case "escalate":
             escalated = alert.escalated + len(due.channels)
-            is_news = alert.notified_as is None or is_worse(alert.severity, alert.notified_as)
-            return replace(alert, escalated=escalated, notified_as=alert.severity if is_news else alert.notified_as)
+            is_worst = alert.notified_as is None or is_worse(alert.severity, alert.notified_as)
+            return replace(alert, escalated=escalated, notified_as=alert.severity if is_worst else alert.notified_as)
         case "flapping" | "acknowledged":
             return alert
     return replace(alert, notified_as=alert.severity)

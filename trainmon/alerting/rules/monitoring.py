@@ -71,8 +71,8 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
         wanted = [source for source in state.sources.values() if source.health != "off"]
         if not wanted or any(source.health == "ok" or source.phase == "prompting" for source in wanted):
             return  # in the phase "prompting", somebody is logging in
-        seen_at = _last_answer(wanted)
-        last = "none has answered yet" if seen_at is None else f"the last answer came {ago(now - seen_at)} ago"
+        answered_at = _last_answer(wanted)
+        last = "none has answered yet" if answered_at is None else f"the last answer came {ago(now - answered_at)} ago"
         yield Finding(
             rule=self.name,
             subject="self",
@@ -80,7 +80,7 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
             summary=f"no data: none of {counted(len(wanted), 'source')} answers; {last}",
             evidence=_errors(wanted),
             advice="check the network, VPN and SSH keys of this machine: trainmon-tui check",
-            since=seen_at,
+            since=answered_at,
             by_age=True,
         )
 
@@ -105,8 +105,8 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
             silent = [source for source in nodes if source.health != "ok"]
             if len(silent) < 2 or len(silent) <= self.share * len(nodes):
                 continue
-            seen_at = _last_answer(silent)
-            last = "" if seen_at is None else f", the last answer came {ago(now - seen_at)} ago"
+            answered_at = _last_answer(silent)
+            last = "" if answered_at is None else f", the last answer came {ago(now - answered_at)} ago"
             yield Finding(
                 rule=self.name,
                 subject=f"cluster:{cluster}",

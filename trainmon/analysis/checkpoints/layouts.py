@@ -39,13 +39,13 @@ def megatron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     if contents.like(r"^(metadata\.json|\.metadata|common\.pt|[^/]*\.distcp)$"):
         lacks = contents.marker("metadata.json") or short_of_dcp(contents)
         return contents.found("megatron", step, lacks, marker="metadata.json")
-    said = folder.text(TRACKER)
+    content = folder.text(TRACKER)
     shards = contents.count(r"^mp_rank_[#_]+/model_optim_rng\.pt$")
     lacks = "" if shards else "no model_optim_rng.pt yet"
-    if said is None:
+    if content is None:
         lacks = lacks or f"no {TRACKER} yet"
-    elif said != "release" if step is None else not (said.isdecimal() and int(said) >= step):
-        lacks = lacks or f"{TRACKER} says {said}"
+    elif content != "release" if step is None else not (content.isdecimal() and int(content) >= step):
+        lacks = lacks or f"{TRACKER} says {content}"
     return contents.found("megatron", step, lacks, shards=shards)
 
 
@@ -128,12 +128,12 @@ def deepspeed(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
         return None  # a universal one was made from another, for a run of another size
     step = number(LAST_NUMBER, name) if step is None else step
     shards = contents.count(r"^[^/]*_optim_states\.pt$") or contents.count(r"^[^/]*_model_states\.pt$")
-    latest, said = folder.entry("latest"), folder.text("latest")
+    latest, content = folder.entry("latest"), folder.text("latest")
     lacks = "" if shards else "no states yet"
-    if latest is None or said is None:
+    if latest is None or content is None:
         lacks = lacks or "no latest yet"
-    elif said != name and not is_past(step, contents.newest, number(LAST_NUMBER, said), latest.mtime):
-        lacks = lacks or f"latest names {said}"
+    elif content != name and not is_past(step, contents.newest, number(LAST_NUMBER, content), latest.mtime):
+        lacks = lacks or f"latest names {content}"
     return contents.found("deepspeed", step, lacks, shards=shards)
 
 
@@ -169,15 +169,15 @@ def orbax(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
 def nanotron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """500: latest.txt moves first, then model_config.json is written."""
     step = number(r"(\d+)", contents.entry.name)
-    pointer, said = folder.entry("latest.txt"), folder.text("latest.txt")
+    pointer, content = folder.entry("latest.txt"), folder.text("latest.txt")
     names = r"^(config\.yaml|checkpoint_metadata\.json|model_config\.json|(model|optimizer|lr_scheduler|random)/.*)$"
     if step is None or not (pointer or contents.like(names)):
         return None
     lacks = contents.marker("model_config.json")
-    if pointer is None or said is None:
+    if pointer is None or content is None:
         lacks = lacks or "no latest.txt yet"
-    elif said != str(step) and not is_past(step, contents.newest, number(r"(\d+)", said), pointer.mtime):
-        lacks = lacks or f"latest.txt says {said}"
+    elif content != str(step) and not is_past(step, contents.newest, number(r"(\d+)", content), pointer.mtime):
+        lacks = lacks or f"latest.txt says {content}"
     return contents.found("nanotron", step, lacks, marker="model_config.json")
 
 

@@ -42,14 +42,14 @@ def resumption(layout: str | None, all_found: Sequence[FoundCheckpoint], folder:
 
 def _pointed(layout: str, pointer: str, all_found: Sequence[FoundCheckpoint], folder: Folder) -> Resumption:
     entry = folder.contents[pointer].entry
-    says = (entry.target or "") if entry.kind == "link" else (folder.text(pointer) or "")
-    name = says.rstrip("/").rpartition("/")[2]
+    text = (entry.target or "") if entry.kind == "link" else (folder.text(pointer) or "")
+    name = text.rstrip("/").rpartition("/")[2]
     if layout == "megatron" and name.isdecimal():
         by_step = {one.step: one.name for one in all_found if one.layout == layout}
         name = by_step.get(int(name), f"iter_{int(name):07d}")
     elif layout == "megatron" and name != "release":
         name = ""
-    return Resumption(name or None, pointer, says)
+    return Resumption(name or None, pointer, text)
 
 
 def _highest(layout: str, mine: Sequence[FoundCheckpoint], folder: Folder) -> str | None:

@@ -55,12 +55,12 @@ def _owner(argv: Sequence[str], options: Sequence[tuple[str, str]]) -> str:
     return "user"
 
 
-def _tables(text: str, whose: str, now: Instant) -> Iterator[Allowance]:
+def _tables(text: str, owner: str, now: Instant) -> Iterator[Allowance]:
     waiting: list[str] = []
     for line in text.splitlines():
         title = QUOTA_TITLE.search(line)
         if title is not None:
-            whose, waiting = f"{KINDS.get(title[1], title[1])} {title[2].rstrip(':')}", []
+            owner, waiting = f"{KINDS.get(title[1], title[1])} {title[2].rstrip(':')}", []
             continue
         words = line.split()
         if not words or words[0] == "Filesystem" or AWAY.search(line):
@@ -68,7 +68,7 @@ def _tables(text: str, whose: str, now: Instant) -> Iterator[Allowance]:
         if len(words) == 1 and is_name(words[0]):
             waiting = words
             continue
-        row = _row([*waiting, *words], whose, now)
+        row = _row([*waiting, *words], owner, now)
         if row is not None:
             waiting = []
             yield row
@@ -81,7 +81,7 @@ def is_name(word: str) -> bool:
     return "/" in word or word.endswith(SERVER)
 
 
-def _row(words: Sequence[str], whose: str, now: Instant) -> Allowance | None:
+def _row(words: Sequence[str], owner: str, now: Instant) -> Allowance | None:
     """One filesystem: its name, then twice what is used, the soft limit, the hard limit and the grace that runs."""
     if len(words) < 7 or "/" not in words[0]:  # a single server of `lfs quota -v` has no path
         return None
@@ -91,7 +91,7 @@ def _row(words: Sequence[str], whose: str, now: Instant) -> Allowance | None:
     if space is None or files is None:
         return None
     return Allowance(
-        owner=clean(whose),
+        owner=clean(owner),
         filesystem=clean(words[0]),
         used_bytes=space[0].value * 1024,
         soft_bytes=space[1].value * 1024 or None,

@@ -131,8 +131,8 @@ def _intervals(progress: Progress, line: StepLine, gained: int, at: Instant) -> 
         share = known[-1] * together / (together + 1)
         before, together = known[: max(0, len(known) - together)], together + 1
         return (*before, *[share] * min(together, INTERVALS))[-INTERVALS:], together
-    spoken = (line.step_time_s or 0.0) * gained
-    return (*known, spoken)[-INTERVALS:] if spoken > 0 else known, 0
+    printed = (line.step_time_s or 0.0) * gained
+    return (*known, printed)[-INTERVALS:] if printed > 0 else known, 0
 
 
 def _values(line: StepLine) -> dict[str, float | int]:
@@ -214,10 +214,10 @@ BACKWARDS: Seconds = 60.0
 """A log whose times go back by more than this mixes time zones, and its times cannot be compared."""
 
 
-def before_the_end(lines: Sequence[str], place: int) -> Seconds:
-    """How much older the line at `place` is than the last; 0 where their times do not say. A watchdog that writes into
+def before_the_end(lines: Sequence[str], index: int) -> Seconds:
+    """How much older the line at `index` is than the last; 0 where their times do not say. A watchdog that writes into
     the log of a run that hangs makes its file look new, and not its last step."""
-    own = _stamp(lines[place])
+    own = _stamp(lines[index])
     stamps = [at for line in lines if (at := _stamp(line)) is not None]
     if own is None or any(earlier - later > BACKWARDS for earlier, later in pairwise(stamps)):
         return 0.0

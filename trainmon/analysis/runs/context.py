@@ -25,9 +25,9 @@ class Judgement(NamedTuple):
     verdict: Verdict
     why: str
 
-    def also(self, words: str) -> Judgement:
+    def also(self, text: str) -> Judgement:
         """The same, and something more to know."""
-        return Judgement(self.verdict, self.why + words)
+        return Judgement(self.verdict, self.why + text)
 
 
 class RunContext(NamedTuple):

@@ -166,8 +166,8 @@ def _starting(run: Run, context: RunContext, job: Job, now: Instant) -> Judgemen
     """Its job is up, and no step was logged yet."""
     assert job.started_at is not None
     up, progress = now - job.started_at, run.progress
-    said_at = progress.doing_at if progress.doing != "train" else None
-    if said_at is not None and said_at >= job.started_at and _is_busy(run, patience(run), now):
+    reported_at = progress.doing_at if progress.doing != "train" else None
+    if reported_at is not None and reported_at >= job.started_at and _is_busy(run, patience(run), now):
         busy = _busy(replace(run, progress=replace(progress, step=None, epoch=None)), now)
         if busy is not None:
             return busy

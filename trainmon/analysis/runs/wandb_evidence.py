@@ -77,13 +77,13 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instan
         return Judgement("diverged", f"W&B: {wandb.loss_why}")
     if wandb.loss_state == "nan" and judged.verdict in ("healthy", "evaluating", "saving"):
         return Judgement("diverged", f"W&B: {wandb.loss_why}; {judged.why}")
-    words = "" if wandb.loss_state != "spike" or judged.verdict == "diverged" else f"; {wandb.loss_why}"
+    detail = "" if wandb.loss_state != "spike" or judged.verdict == "diverged" else f"; {wandb.loss_why}"
     if wandb.phase == "several":
-        words += f"; W&B: {wandb.why}"
+        detail += f"; W&B: {wandb.why}"
     elif judged.verdict in ("stalled", "hung", "data-stall", "dead"):
         beat = wandb.beats.get(wandb.active[0])
-        words += "" if beat is None else f"; W&B received its heartbeat {duration(active_run.age(beat, now))} ago"
-    return judged.also(words if judged.verdict in GOING | SILENT | {"diverged"} else "")
+        detail += "" if beat is None else f"; W&B received its heartbeat {duration(active_run.age(beat, now))} ago"
+    return judged.also(detail if judged.verdict in GOING | SILENT | {"diverged"} else "")
 
 
 def _goes_on(run: Run, last: WandbRun) -> bool:
@@ -97,8 +97,8 @@ def _is_over(run: Run, last: WandbRun, context: RunContext, job: Job | None, jud
     """Whether W&B's word ends it: its own script said how it ended, or it crashed and is silent; and neither a job nor
     its GPUs say otherwise."""
     states = ("finished", "failed") if judged.verdict in GOING else ("finished", "failed", "crashed", "killed")
-    is_said = judged.verdict in ("healthy", "evaluating", "saving", "stalled") and last.state in states
-    return is_said and job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
+    may_end = judged.verdict in ("healthy", "evaluating", "saving", "stalled") and last.state in states
+    return may_end and job is None and not _goes_on(run, last) and not _gpus_work(run, context, now)
 
 
 def _gpus_work(run: Run, context: RunContext, now: Instant) -> bool:
@@ -113,8 +113,8 @@ def without_a_log(run: Run, blind: Judgement, context: RunContext, job: Job | No
     if run.spec.wandb is None:
         return blind
     if not is_answering(run, context.sources):
-        is_said = run.log is not None and run.log.host == WANDB
-        return blind if is_said else blind.also(f"; {no_answer(run, context.sources, now)}")
+        may_end = run.log is not None and run.log.host == WANDB
+        return blind if may_end else blind.also(f"; {no_answer(run, context.sources, now)}")
     wandb = run.wandb
     last = None if wandb is None else wandb.current
     if wandb is None or last is None or wandb.phase == "none":

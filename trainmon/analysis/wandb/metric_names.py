@@ -125,7 +125,7 @@ def step_of(run: WandbRun) -> int | None:
 
 def _best(role: Role, keys: Iterable[str]) -> str | None:
     """Of those with this role the one with the most usual name; of unusual names the shortest."""
-    ranks = {name: place for place, name in enumerate(NAMES[role])}
+    ranks = {name: rank for rank, name in enumerate(NAMES[role])}
     fitting = [key for key in keys if role_of(key) == role]
     return min(fitting, key=lambda key: (ranks.get(key.lower(), len(ranks)), len(key), key), default=None)
 

@@ -42,17 +42,17 @@ def polled(progress: Progress, before: Wandb | None, wandb: Wandb, at: Instant) 
         # The values of an earlier attempt end with it: its NaN is not a NaN of the next one.
         progress = replace(progress, **dict.fromkeys(progress.borrowed), borrowed=())
     if step is not None and _counts(progress, step, wandb.stepped_at, at):
-        is_anew = progress.format != WANDB or step < (progress.step or 0) or is_other
+        is_reset = progress.format != WANDB or step < (progress.step or 0) or is_other
         progress = replace(
             progress,
             step=step,
-            at=wandb.stepped_at if step != progress.step or is_anew else progress.at,
+            at=wandb.stepped_at if step != progress.step or is_reset else progress.at,
             format=WANDB,
             doing="train",
             busy_since=None,
             skipping_since=None,
-            intervals=() if is_anew else progress.intervals,
-            cadence_s=None if is_anew else progress.cadence_s,
+            intervals=() if is_reset else progress.intervals,
+            cadence_s=None if is_reset else progress.cadence_s,
         )
     loss = run.summary.get(metric_names.loss_of(wandb.keys) or "")
     values = {

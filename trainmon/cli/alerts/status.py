@@ -69,19 +69,19 @@ def stale(found: AlertsNow, now: Instant) -> str | None:
     """Why the status is out of date, in a sentence; None when it is current."""
     from trainmon.alerting.rules import ago
 
-    duty = found.leader
-    if duty is None and found.is_locked:
+    leader = found.leader
+    if leader is None and found.is_locked:
         return f"a monitor runs, but does not write its status: {UNWRITTEN}"
-    if duty is None:
+    if leader is None:
         return "no monitor has ever run with this ledger; try: trainmon-tui --alerts-only"
-    if duty.note.last_tick_at is None:
-        return None if duty.is_held else "the last monitor ended before its first check"
-    age = now - duty.note.last_tick_at
-    if not duty.is_held and duty.note.program != "once":
-        return f"no monitor runs: {duty.note.program or 'the last one'} ended; its last check was {ago(age)} ago"
-    if duty.is_held and age > MAX_AGE:
+    if leader.note.last_tick_at is None:
+        return None if leader.is_held else "the last monitor ended before its first check"
+    age = now - leader.note.last_tick_at
+    if not leader.is_held and leader.note.program != "once":
+        return f"no monitor runs: {leader.note.program or 'the last one'} ended; its last check was {ago(age)} ago"
+    if leader.is_held and age > MAX_AGE:
         return f"the last recorded check was {ago(age)} ago; the monitor hangs or cannot write: {UNWRITTEN}"
-    limit = MAX_AGE_BY_CRON if duty.note.program == "once" else MAX_AGE
+    limit = MAX_AGE_BY_CRON if leader.note.program == "once" else MAX_AGE
     return f"the last check was {ago(age)} ago" if age > limit else None
 
 
@@ -91,13 +91,13 @@ def contract(found: AlertsNow, now: Instant) -> dict[str, Any]:
 
     from trainmon.engine import snapshot
 
-    stored, duty = found.stored, found.leader
-    note = duty.note if duty is not None else None
+    stored, leader = found.stored, found.leader
+    note = leader.note if leader is not None else None
     return {
         "version": 1,
         "at": now,
         "duty": {
-            "holder": duty.note.program if duty is not None and duty.is_held else "nobody",
+            "holder": leader.note.program if leader is not None and leader.is_held else "nobody",
             "pid": note.holder.pid if note is not None else None,
             "host": note.holder.host if note is not None else None,
             "started_at": note.started_at if note is not None else None,

@@ -11,6 +11,7 @@ from collectors.probe import bundle
 from trainmon.lib import Seconds, TrainmonError, clean, scrub
 from trainmon.model import (
     DECODER,
+    PROBES_WITHOUT_GPUS,
     DiskSample,
     DiskSamples,
     GpuFactsAll,
@@ -26,9 +27,6 @@ from trainmon.model import (
 from trainmon.transport.shell import Shell
 
 LONGEST_LINE = 1 << 20
-
-WITHOUT_GPUS = ("none", "sh")
-"""Probes that report no GPUs. Without Python they report no logs and switches, either."""
 
 
 class ProbeOutput:
@@ -60,7 +58,7 @@ class ProbeOutput:
         if (
             hello is not None
             and self.host is not None
-            and (hello.probe in WITHOUT_GPUS or (self.facts is not None and self.gpus is not None))
+            and (hello.probe in PROBES_WITHOUT_GPUS or (self.facts is not None and self.gpus is not None))
             and self.disks.keys() >= set(spec.disks)
             and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
             and (hello.python is None or self.switches.keys() >= set(spec.switches))

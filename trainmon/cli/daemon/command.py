@@ -66,8 +66,8 @@ def forget_agent() -> None:
     """Stop using the agent of a login session: it ends with the session. An agent that ssh's own config names
     (IdentityAgent) stays."""
     if os.environ.pop("SSH_AUTH_SOCK", ""):
-        words = "SSH_AUTH_SOCK is not used: the SSH agent ends with its login session"
-        log_event("agent", logging.WARNING, words=words, try_="trainmon-tui check --headless")
+        text = "SSH_AUTH_SOCK is not used: the SSH agent ends with its login session"
+        log_event("agent", logging.WARNING, words=text, try_="trainmon-tui check --headless")
 
 
 def status_line(state: State) -> str:

@@ -69,9 +69,9 @@ def command(
         return 0
     _write(output, written, force)
     click.echo(f"wrote {output}; next: trainmon-tui check{'' if output.name == str(output) else f' --config {output}'}")
-    distrust = why_not_trusted(output, os.getuid()) if output.name == FILE_NAME else None
-    if distrust:  # the new file would not be read from its directory
-        why, fix = distrust
+    problem = why_not_trusted(output, os.getuid()) if output.name == FILE_NAME else None
+    if problem:  # the new file would not be read from its directory
+        why, fix = problem
         click.echo(f"trainmon-tui will not read it from here: {why}; {fix}, or name it with --config", err=True)
     return 0
 

@@ -96,9 +96,9 @@ class Account(NamedTuple):
     @property
     def summary(self) -> str:
         """`W&B: the key in ~/.netrc is ana's on wandb.ai; teams: vision, speech`."""
-        whose = f"is {self.user}'s on" if self.user else "is for"
+        owner = f"is {self.user}'s on" if self.user else "is for"
         teams = [team for team in self.teams if team != self.user]
-        return f"W&B: the key in {self.location} {whose} {self.server}" + (
+        return f"W&B: the key in {self.location} {owner} {self.server}" + (
             f"; teams: {', '.join(teams)}" if teams else ""
         )
 

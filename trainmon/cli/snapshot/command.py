@@ -24,9 +24,6 @@ SETTLE = 1.0
 EVALUATION_TIMEOUT = 5.0
 """The longest wait for the next evaluation of the rules, which happens every second."""
 
-WITHOUT_GPUS = ("none", "sh")
-"""Probes that report no GPUs: the shell probe has no driver."""
-
 
 @click.command("snapshot")
 @hosts_argument
@@ -135,6 +132,8 @@ def first_full_state(monitor: Monitor, wait: Seconds) -> State:
 
 def has_answered(state: State, source: Source) -> bool:
     """Whether a source has reported its first data, or will not."""
+    from trainmon.model import PROBES_WITHOUT_GPUS
+
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
     if source.kind in ("slurm", "wandb", "files"):
@@ -142,7 +141,9 @@ def has_answered(state: State, source: Source) -> bool:
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
         return source.answered_at is not None or (login is not None and login.health == "down")
     node = state.nodes.get(source.name.removeprefix("node:"))
-    return node is not None and node.host_at is not None and (node.gpus_at is not None or node.probe in WITHOUT_GPUS)
+    if node is None or node.host_at is None:
+        return False
+    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:

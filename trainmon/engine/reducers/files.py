@@ -201,15 +201,15 @@ def _progress(
     progress, shape, last = run.progress, run.memory.shape, None
     is_first = progress.at is None or wandb_progress.counts(progress)
     lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else [chunk.partial])]
-    for place, text in enumerate(lines, start=-len(chunk.kept)):
-        is_finished = place < len(chunk.lines)
+    for index, text in enumerate(lines, start=-len(chunk.kept)):
+        is_finished = index < len(chunk.lines)
         found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_finished)
         if found is not None:
             after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
-            last = place if is_finished and has_moved else last
+            last = index if is_finished and has_moved else last
             progress = after
-        if place == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
+        if index == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
             progress = replace(progress, at=progress.at - log_formats.before_the_end(chunk.lines, last))
     return wandb_progress.without_own_borrowed(progress), shape
 

@@ -57,11 +57,11 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
     is_counted = progress.bar is None  # a nameless bar restarts with every epoch
     is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
     is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
-    is_anew = is_back or is_late or memory.at is None
-    scales = (None if is_anew else memory.scale_peak, loss_scale(run))
+    is_reset = is_back or is_late or memory.at is None
+    scales = (None if is_reset else memory.scale_peak, loss_scale(run))
     new = replace(
         memory,
-        throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), reset=is_anew),
+        throughput=throughput.advance(memory.throughput, progress, len(run.spec.nodes), reset=is_reset),
         step=progress.step,
         at=at,
         cadence_s=progress.cadence_s,

@@ -113,9 +113,9 @@ def _is_stopped(run: Run, batch: EventBatch, now: Instant) -> bool:
 
 def _samples(before: tuple[Sample, ...], new: tuple[Sample, ...]) -> tuple[Sample, ...]:
     """The newest sample of each metric. One that was downloaded keeps its path."""
-    places = {sample.file: sample.kept for sample in before if sample.kept is not None}
+    paths = {sample.file: sample.kept for sample in before if sample.kept is not None}
     known = {sample.key: sample for sample in (*before, *new)}
-    samples = [sample if sample.kept else replace(sample, kept=places.get(sample.file)) for sample in known.values()]
+    samples = [sample if sample.kept else replace(sample, kept=paths.get(sample.file)) for sample in known.values()]
     return tuple(samples[-SAMPLES_AT_MOST:])
 
 

@@ -105,8 +105,8 @@ def end(alert: Alert, state: State, width: int) -> tuple[Span, ...]:
         passed = calm_age(max(0.0, state.at - (alert.resolved_at or state.at)))
         how = ended_how(alert)
         text = f"resolved {passed}" if how == "resolved" else clean(how, 40)
-        is_roomy = how == "resolved" and cell_width(text) + 4 <= width
-        middle = [Span(f"{text} ago" if is_roomy else text, "dim")]
+        fits = how == "resolved" and cell_width(text) + 4 <= width
+        middle = [Span(f"{text} ago" if fits else text, "dim")]
     elif middle and cell_width(middle[0].text) > width:
         middle[0] = middle[0]._replace(text=middle[0].text.partition(" by ")[0])
     return fitting([*failed, *middle, *others], width)

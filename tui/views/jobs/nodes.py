@@ -53,12 +53,12 @@ FLAGS = {
 
 def node_state(node: SchedulerNode) -> str:
     """`drained`, `draining` while jobs still run there, `down, does not respond`."""
-    words = [FLAGS.get(flag, flag.lower().replace("_", " ")) for flag in node.flags if flag != "DRAIN"]
+    parts = [FLAGS.get(flag, flag.lower().replace("_", " ")) for flag in node.flags if flag != "DRAIN"]
     if node.is_drained:
-        words.insert(0, "draining" if node.state in {"ALLOCATED", "MIXED", "COMPLETING"} else "drained")
+        parts.insert(0, "draining" if node.state in {"ALLOCATED", "MIXED", "COMPLETING"} else "drained")
     if not node.is_drained or node.state == "DOWN":
-        words.insert(0, node.state.lower())
-    return ", ".join(dict.fromkeys(word for word in words if word))
+        parts.insert(0, node.state.lower())
+    return ", ".join(dict.fromkeys(word for word in parts if word))
 
 
 def node_style(node: SchedulerNode) -> str:

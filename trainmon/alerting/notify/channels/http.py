@@ -114,7 +114,7 @@ def pool_for(url: str) -> urllib3.PoolManager:
     return urllib3.ProxyManager(address, num_pools=1, maxsize=1, proxy_headers=headers)
 
 
-def judge(reply: Reply, words: str = "") -> None:
+def judge(reply: Reply, detail: str = "") -> None:
     """Raise the error of a response that is not a success.
 
     Raises: Retry, Broken.
@@ -123,7 +123,7 @@ def judge(reply: Reply, words: str = "") -> None:
         return
     status = reply.status
     phrase = HTTPStatus(status).phrase.lower() if status in tuple(HTTPStatus) else "unknown status"
-    error = f"{status} {phrase}" + (f": {words}" if words else "")
+    error = f"{status} {phrase}" + (f": {detail}" if detail else "")
     if status in COME_AGAIN or status >= 500:
         raise Retry(error, reply.retry_after)
     moved = ": it is at another address now; correct the one in the config" if 300 <= status < 400 else ""

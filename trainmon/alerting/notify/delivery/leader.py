@@ -156,8 +156,8 @@ class LeaderState:
     def pause(self) -> None:
         """This program was stopped: another may have led meanwhile. Nothing new is sent before `resume`."""
         self._is_paused = True
-        words = "this program was stopped: it checks whether another one notified meanwhile"
-        self._report(Leadership(problem=words, since=self._leadership.since))
+        problem = "this program was stopped: it checks whether another one notified meanwhile"
+        self._report(Leadership(problem=problem, since=self._leadership.since))
 
     def resume(self, remembered: AlertsNow | None) -> None:
         """This program still leads. `remembered` is None if the ledger did not answer."""
@@ -202,10 +202,10 @@ class LeaderState:
 
     def deliver_unassigned(self, notifications: list[Notification]) -> None:
         """Deliver those that have waited in the ledger for a while and have no worker."""
-        strays = [notification for notification in notifications if not self._dispatcher.knows(notification)]
-        if strays:
-            log.info("%d notifications wait in the ledger and have no worker: they are sent now", len(strays))
-        self.deliver(strays)
+        unassigned = [notification for notification in notifications if not self._dispatcher.knows(notification)]
+        if unassigned:
+            log.info("%d notifications wait in the ledger and have no worker: they are sent now", len(unassigned))
+        self.deliver(unassigned)
 
     def request(self, requests: list[tuple[int, AlertRequest]]) -> None:
         """Submit what people requested through the ledger."""
@@ -219,12 +219,12 @@ class LeaderState:
         leadership = Leadership(holder="other", where=f"pid {holder.pid}{there}" if holder.pid else "another program")
         if note is None:
             return leadership
-        at, words = note.last_tick_at, note.problem
+        at, problem = note.last_tick_at, note.problem
         if now - note.written_at > QUIET:
-            words = f"it has written nothing to the ledger for {ago(now - note.written_at)}"
+            problem = f"it has written nothing to the ledger for {ago(now - note.written_at)}"
         elif at is not None and now - at > QUIET:
-            words = f"it has not evaluated its rules for {ago(now - at)}"
-        return replace(leadership, at=at, problem=words, since=note.started_at)
+            problem = f"it has not evaluated its rules for {ago(now - at)}"
+        return replace(leadership, at=at, problem=problem, since=note.started_at)
 
     def _report(self, leadership: Leadership) -> None:
         if leadership != self._leadership:

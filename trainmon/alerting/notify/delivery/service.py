@@ -221,8 +221,8 @@ class NotificationService:
                 if changed := tuple(one for one in self._dispatcher.health if self._channels.get(one.name) != one):
                     self._channels |= {health.name: health for health in changed}
                     self._submit(ChannelsChanged(changed))
-            is_news = mono >= self._next_source_note and self._leader.has_source_changes
-            if mono >= self._next_note or self._leader.has_begun or is_news:
+            has_changes = mono >= self._next_source_note and self._leader.has_source_changes
+            if mono >= self._next_note or self._leader.has_begun or has_changes:
                 self._next_note, self._next_source_note = mono + NOTE_EVERY, mono + SOURCE_NOTE_EVERY
                 self._leader.write_note()
 

@@ -270,7 +270,7 @@ class ChannelWorker:
             del self._done[next(iter(self._done))]
 
     def _write(
-        self, notifications: Sequence[Notification], state: OutboxState, words: str | None, pause: Seconds = 0.0
+        self, notifications: Sequence[Notification], state: OutboxState, answer: str | None, pause: Seconds = 0.0
     ) -> Receipt:
         """Record the state of notifications in the ledger, and report it to the engine."""
         now = self._clock.now()
@@ -280,7 +280,7 @@ class ChannelWorker:
         shown = "retrying" if state == "waiting" else "sending" if state == "leased" else state
         for kind, ids in alerts.items():
             if ids:
-                delivery = Delivery(channel=self.name, kind=kind, state=shown, at=now, answer=words)
+                delivery = Delivery(channel=self.name, kind=kind, state=shown, at=now, answer=answer)
                 self._context.submit(Delivered(tuple(sorted(ids)), delivery))
         return self._context.journal.mark(
             Mark(
@@ -291,7 +291,7 @@ class ChannelWorker:
                 notification.attempts,
                 now + pause,
                 now if state in ("sent", "merged") else None,
-                words,
+                answer,
                 notification.notice if notification.notice.kind != "direct" else None,
             )
             for notification in notifications

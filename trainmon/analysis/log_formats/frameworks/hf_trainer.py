@@ -34,24 +34,24 @@ def _with_dict(line: str) -> StepLine | None:
         return None
     body = stripped(line)
     start = body.find("{'")
-    said, before = _dict(body[start:]), body[:start]
-    if said is None or not before:
-        return said
+    parsed, before = _dict(body[start:]), body[:start]
+    if parsed is None or not before:
+        return parsed
     bar = _bar(before)
     if bar is None or bar.step is None or not before.endswith("]"):
         return None
-    if said.kind != "train" or said.step is not None:
-        return said
+    if parsed.kind != "train" or parsed.step is not None:
+        return parsed
     return StepLine(
         kind="bar",
         step=bar.step,
         target_step=bar.target_step,
-        loss=said.loss,
-        grad_norm=said.grad_norm,
-        samples_per_s=said.samples_per_s,
+        loss=parsed.loss,
+        grad_norm=parsed.grad_norm,
+        samples_per_s=parsed.samples_per_s,
         step_time_s=bar.step_time_s,
-        learning_rate=said.learning_rate,
-        epoch=said.epoch,
+        learning_rate=parsed.learning_rate,
+        epoch=parsed.epoch,
     )
 
 

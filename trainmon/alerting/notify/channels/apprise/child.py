@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The result. `words` holds no part of the address."""
+    """The result. `text` holds no part of the address."""
 
     outcome: Outcome
     text: str = ""
@@ -119,14 +119,14 @@ def answer(request: Request) -> Answer:
         # There is no setting for it, and our own header would be a second one.
         mail.make_msgid = lambda domain="localhost", **_: message_id(request.key, domain)
     is_sent = _send(service, request, list(request.files))
-    outcome, words = _judge(capture.lines)
-    if not is_sent and request.files and (outcome == "broken" or "attach" in words.lower() or ".png" in words):
+    outcome, text = _judge(capture.lines)
+    if not is_sent and request.files and (outcome == "broken" or "attach" in text.lower() or ".png" in text):
         capture.lines.clear()  # the files were refused or did not get through: the text matters more
         is_sent = _send(service, request, [])
-        outcome, words = _judge(capture.lines)
+        outcome, text = _judge(capture.lines)
     if is_sent:
         return Answer(outcome="sent", service=name)
-    return Answer(outcome=outcome, text=masked(words, request.url), service=name)
+    return Answer(outcome=outcome, text=masked(text, request.url), service=name)
 
 
 def message_id(key: str, domain: str) -> str:
@@ -170,27 +170,27 @@ def _judge(lines: list[tuple[int, str]]) -> tuple[Outcome, str]:
     warnings = (text for level, text in reversed(lines) if level >= logging.WARNING)
     last = next(warnings, "apprise gave no reason")
     if mail := next(filter(None, map(SMTP.search, texts)), None):
-        code, words = int(mail[1] or mail[3]), mail[2] or mail[4] or ""
-        return ("broken" if code >= 500 else "retry"), f"the mail server answers {code} {words}"
+        code, text = int(mail[1] or mail[3]), mail[2] or mail[4] or ""
+        return ("broken" if code >= 500 else "retry"), f"the mail server answers {code} {text}"
     response = next((text for text in texts if text.startswith("Response Details")), "")
     error = next(filter(None, map(ERROR.search, texts)), None)
     return _judge_code(int(error[1]), response, last) if error else ("retry", last)
 
 
-def _judge_code(code: int, response: str, words: str) -> tuple[Outcome, str]:
+def _judge_code(code: int, response: str, text: str) -> tuple[Outcome, str]:
     """The same from an error code; if that is no HTTP error, from the response of the service."""
     if code > 999:
         status = STATUS.search(response)
         own = code // 100
         if status is None and not 400 <= own < 600:
-            return ("retry" if code in BUSY else "broken"), words
+            return ("retry" if code in BUSY else "broken"), text
         code = int(status[1]) if status is not None else own
     if code < 400:
         reason = REASON.search(response)
         if reason is None:
-            return "retry", words
+            return "retry", text
         return ("retry" if reason[1] in PASSING else "broken"), f"it answers {reason[1]}"
-    return ("retry" if code in COME_AGAIN or code >= 500 else "broken"), words
+    return ("retry" if code in COME_AGAIN or code >= 500 else "broken"), text
 
 
 def _unknown(url: str) -> str:
@@ -206,14 +206,14 @@ def _unknown(url: str) -> str:
     return f"apprise knows no service {clean(schema, 40)}://" + (f"; did you mean {near[0]}://?" if near else "")
 
 
-def masked(words: str, url: str) -> str:
+def masked(text: str, url: str) -> str:
     """The text without any part of the address that it may repeat."""
     rest = url.partition("://")[2]
     parts = {*re.split(r"[/:@?&=,+]", rest), *re.split(r"[/?&=]", rest)}
     parts |= {urllib.parse.unquote_plus(part) for part in parts}
     for part in sorted(parts, key=len, reverse=True):
-        words = words.replace(part, MASK) if len(part) > SHORT else words
-    return clean(scrub(words), ERROR_LENGTH)
+        text = text.replace(part, MASK) if len(part) > SHORT else text
+    return clean(scrub(text), ERROR_LENGTH)
 
 
 if __name__ == "__main__":
