@@ -12,6 +12,7 @@ from posixpath import dirname
 import msgspec
 from msgspec.structs import replace
 
+from trainmon.analysis.log_mentions import MENTIONS
 from trainmon.lib import Seconds
 from trainmon.model import (
     AnyReading,
@@ -40,6 +41,8 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     node_disks: tuple[str, ...] = ()
     run_disks: tuple[str, ...] = ()
     keep: str = ""
+    candidates: tuple[str, ...] = ()
+    """Directories that logs name. They are listed to see whether they hold checkpoints."""
 
     @property
     def implied_disks(self) -> tuple[str, ...]:
@@ -105,6 +108,7 @@ def merge(one: Spec, other: Spec) -> Spec:
         switches=tuple(dict.fromkeys((*one.switches, *other.switches))),
         checkpoints=tuple(dict.fromkeys((*one.checkpoints, *other.checkpoints))),
         keep=one.keep or other.keep,
+        mentions=one.mentions or other.mentions,
     )
 
 
@@ -132,8 +136,9 @@ def _shared(plan: WatchPlan) -> Spec:
             LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")
         ),
         switches=_unique(path for run in runs for path in (run.kill_switch, run.save_switch)),
-        checkpoints=_unique(run.checkpoints for run in runs),
+        checkpoints=_unique((*(run.checkpoints for run in runs), *plan.candidates)),
         keep=plan.keep,
+        mentions=MENTIONS,
     )
 
 

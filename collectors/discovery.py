@@ -1,19 +1,22 @@
-"""What to watch: the runs of the settings and of the queues, their nodes, and one WatchPlan for each cluster."""
+"""What to watch: the runs of the settings and of the queues, what their logs name, and one WatchPlan per cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from collectors.assignment import WatchPlan
 from collectors.connections import local_hostname
+from collectors.wandb.login import Credentials, find_credentials
+from trainmon.analysis import log_mentions
 from trainmon.analysis.log_formats import FORMATS, keep
+from trainmon.analysis.log_mentions import Mentions
 from trainmon.analysis.runs import ENDED_RUNS_STAY, holds_nodes, jobs_of, owner_of, watched_runs
-from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
+from trainmon.config import ClusterSettings, ImplicitCluster, Settings, log_formats, run_specs
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Job, RunSpec
+from trainmon.model import AnyReading, CheckpointListing, Job, LogChunk, RunSpec
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -25,11 +28,16 @@ MAX_NODES = 2_000
 
 
 class RunDiscovery:
-    """The runs of all clusters, derived from their jobs."""
+    """The runs of all clusters, derived from their jobs, and completed by what their logs name."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, login: Callable[[], Credentials] = find_credentials) -> None:
+        self._settings = settings
         self._configured = run_specs(settings)
         self.runs: tuple[RunSpec, ...] = self._configured
+        self._unread: tuple[RunSpec, ...] = self._configured
+        """The runs without what their logs name."""
+        self._mentions: dict[str, Mentions] = {}
+        self._login = login
         self._names = {
             cluster.name: {host.rpartition("@")[2]: host for host in cluster.nodes or () if "@" in host}
             for cluster in settings.clusters
@@ -58,15 +66,65 @@ class RunDiscovery:
             replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
             for spec in self._configured
         )
-        runs = watched_runs(configured, self.runs, everyone, self._me, now)
-        has_changed, self.runs = runs != self.runs, runs
-        return has_changed
+        self._unread = watched_runs(configured, self._unread, everyone, self._me, now)
+        self._mentions = {run.name: self._mentions[run.name] for run in self._unread if run.name in self._mentions}
+        return self._complete()
+
+    def _complete(self) -> bool:
+        """Add what the logs name. Returns whether the runs have changed."""
+        before, self.runs = self.runs, tuple(self._completed(run) for run in self._unread)
+        return self.runs != before
+
+    def _completed(self, run: RunSpec) -> RunSpec:
+        found = self._mentions.get(run.name)
+        if found is None:
+            return run
+        page = found.page
+        if page is not None:  # the key is for one server: a log that names another one changes nothing
+            login = self._login()
+            page = page if login.location is not None and login.shows(page.host) else None
+        return log_mentions.with_mentions(run, found, page)
+
+    def is_news(self, reading: AnyReading) -> bool:
+        """Whether a reading may tell more about the runs; from any thread."""
+        if isinstance(reading, LogChunk):
+            return bool(reading.mentions) or any(map(log_mentions.is_mention, reading.lines))
+        return isinstance(reading, CheckpointListing) and reading.path in self.candidates()
+
+    def read(self, reading: AnyReading) -> bool:
+        """Store what a log names, or what a directory holds that a log names. Returns whether the runs have changed, or
+        the candidates."""
+        before = dict(self._mentions)
+        if isinstance(reading, LogChunk):
+            run = next((run for run in self._unread if run.name == reading.id), None)
+            if run is not None:
+                lines = (*reading.mentions, *reading.kept, *reading.lines)
+                found = log_mentions.read(before.get(run.name, Mentions()), lines, self._workdir(run))
+                self._mentions = before | {run.name: found}
+        elif isinstance(reading, CheckpointListing):
+            self._mentions = {name: log_mentions.listed(found, reading) for name, found in before.items()}
+        return self._mentions != before and (self._complete() or isinstance(reading, LogChunk))
+
+    def _workdir(self, run: RunSpec) -> str | None:
+        """The working directory of its job."""
+        return next((job.workdir for job in jobs_of(run, self._jobs.get(run.cluster, ())) if job.workdir), None)
+
+    def candidates(self, cluster: str | None = None) -> tuple[str, ...]:
+        """The directories that logs name as those of checkpoints, of the runs whose config names none."""
+        runs = [run for run in self._unread if run.checkpoints is None and cluster in (None, run.cluster)]
+        found = [self._mentions.get(run.name, Mentions()) for run in runs]
+        return tuple(dict.fromkeys(path for one in found for path in one.directories))
 
     def nodes(self, cluster: str) -> tuple[str, ...]:
         """The nodes of the jobs of a cluster's runs."""
         jobs = self._jobs.get(cluster, ())
         own = (job for run in self.runs if run.cluster == cluster for job in jobs_of(run, jobs))
         return tuple(dict.fromkeys(node for job in own if holds_nodes(job) for node in job.nodes))[:MAX_NODES]
+
+    def plan(self, cluster: ClusterSettings) -> WatchPlan:
+        """What is read on one cluster now."""
+        nodes, candidates = self.nodes(cluster.name), self.candidates(cluster.name)
+        return watch_plan(self._settings, cluster, self.runs, nodes, candidates)
 
     def has_own_job(self, cluster: str, node: str) -> bool | None:
         """Whether our user has a job on a node, by the last poll; None without a poll."""
@@ -88,13 +146,19 @@ def with_ended_jobs(
 
 
 def watch_plan(
-    settings: Settings, cluster: ClusterSettings, runs: tuple[RunSpec, ...], followed: tuple[str, ...] = ()
+    settings: Settings,
+    cluster: ClusterSettings,
+    runs: tuple[RunSpec, ...],
+    followed: tuple[str, ...] = (),
+    candidates: tuple[str, ...] = (),
 ) -> WatchPlan:
     """What is read on one cluster; `followed` are the nodes of its runs' current jobs. Without a [[disk]], every node's
     root disk is read."""
     own = tuple(run for run in runs if run.cluster == cluster.name)
     named = [node for run in run_specs(settings) if run.cluster == cluster.name for node in run.nodes]
-    nodes = tuple(dict.fromkeys((*(cluster.nodes if cluster.nodes is not None else followed), *named)))
+    is_implicit = isinstance(cluster, ImplicitCluster)
+    is_followed = cluster.nodes is None or is_implicit
+    nodes = tuple(dict.fromkeys((*(followed if is_followed else cluster.nodes or ()), *named)))
     disks = {on: tuple(disk.path for disk in settings.disks if disk.on == on) for on in ("login", "nodes", "run")}
     is_open = cluster.nodes is None
     wants_files = bool(own or disks["login"] or is_open)
@@ -104,11 +168,12 @@ def watch_plan(
     return WatchPlan(
         cluster=cluster.name,
         hosts=tuple(dict.fromkeys(hosts)),
-        nodes=frozenset(nodes if nodes or is_open else hosts),
+        nodes=frozenset(hosts if is_implicit or not (nodes or is_open) else nodes),
         period=cluster.every,
         runs=own,
         shared_disks=disks["login"],
         node_disks=disks["nodes"] or (() if settings.disks else ("/",)),
         run_disks=disks["run"],
         keep=keep((*log_formats(settings), *FORMATS)),
+        candidates=candidates,
     )

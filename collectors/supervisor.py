@@ -14,14 +14,25 @@ from pathlib import Path
 
 from collectors.assignment import WatchPlan, assign, merge, stand_in_specs
 from collectors.connections import Connections, is_local, local_hostname
-from collectors.discovery import RunDiscovery, watch_plan
+from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.collector import Poller
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
-from trainmon.config import ClusterSettings, Settings
+from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
-from trainmon.model import Cluster, ClustersChanged, DisksChanged, Event, Job, RunsChanged, SourceRemoved, Spec
+from trainmon.model import (
+    CheckpointListing,
+    Cluster,
+    ClustersChanged,
+    DisksChanged,
+    Event,
+    Job,
+    NodeReading,
+    RunsChanged,
+    SourceRemoved,
+    Spec,
+)
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
@@ -65,6 +76,10 @@ class Supervisor:
         self._connections = {
             cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
+        self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
+        """Connections that prompt nobody, to hosts that nobody has named."""
+        self._failures: dict[str, str] = {}
+        """By host that nobody has named: why its only login failed."""
         self._queues = {
             cluster.name: make_queue(
                 watched,
@@ -88,6 +103,8 @@ class Supervisor:
         self._released_at: dict[str, Seconds] = {}
         """Since when a host has no job any more."""
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()
+        """Readings that may tell more about the runs."""
         self._wake = threading.Event()
         self._stopping = False
         self._refreshed_at: Seconds = -REFRESH_EVERY
@@ -119,7 +136,7 @@ class Supervisor:
         self._wake.set()
         for node in self._nodes.values():
             node.stop()
-        for connections in self._connections.values():
+        for connections in (*self._connections.values(), self._silent):
             connections.close()
         self._local.close()
         for poller in self._pollers:
@@ -200,6 +217,8 @@ class Supervisor:
             self._wake.clear()
             while not self._queues_to_poll.empty():  # they may explain a lost connection
                 self.poll_queue_soon(self._queues_to_poll.get())
+            while not self._news.empty():
+                self._learn(self._news.get())
             self._remove_old()
             self._assign()
 
@@ -257,12 +276,25 @@ class Supervisor:
                     node.login()
         self._wake.set()
 
+    def _received(self, event: Event) -> None:
+        """Submit an event of a host. Our own thread takes over what it tells about the runs."""
+        self._submit(event)
+        if isinstance(event, NodeReading) and self._discovery.is_news(event.reading):
+            self._news.put(event)
+            self._wake.set()
+
+    def _learn(self, event: NodeReading) -> None:
+        with self._hosts_lock:
+            if self._stopping or not self._discovery.read(event.reading):
+                return
+            self._submit(RunsChanged(self._discovery.runs))
+            self._plan()
+        if isinstance(event.reading, CheckpointListing) and self._nodes[event.node].is_up:
+            self._submit(event)  # it came before the run was known to save there
+
     def _plan(self) -> None:
         """Start collectors for new hosts, and release those that are not needed."""
-        plans = tuple(
-            watch_plan(self._settings, cluster, self._discovery.runs, self._discovery.nodes(cluster.name))
-            for cluster in self._settings.clusters
-        )
+        plans = tuple(map(self._discovery.plan, self._settings.clusters))
         nodes = dict(self._nodes)
         for cluster, plan in zip(self._settings.clusters, plans, strict=True):
             for host in plan.hosts:
@@ -281,7 +313,9 @@ class Supervisor:
         local = is_local(cluster, host)
         dial = partial(LocalShell, self._loop) if local else partial(self._connections[cluster.name].dial, host)
         python = sys.executable if local else cluster.python
-        node = NodeCollector(host, cluster.name, dial, self._submit, self._clock, python=python)
+        node = NodeCollector(host, cluster.name, dial, self._received, self._clock, python=python)
+        if isinstance(cluster, ImplicitCluster) and not local:
+            node.first_dial, node.failures = partial(self._silent.dial, host), self._failures
         node.is_dialled = not local
         node.wake = self._wake.set
         if is_node and host != cluster.login and not local:

@@ -59,6 +59,11 @@ class NodeCollector:
         self.is_awaited = True
         """Whether its first connection is still being established."""
         self.wake: Callable[[], None] = lambda: None
+        self.first_dial: Dial | None = None
+        """How a host is dialled that nobody has named: without prompts, and only once if that fails. A person may log
+        in after that."""
+        self.failures: dict[str, str] = {}
+        """By name: why the only login of such a host failed. All collectors share it."""
         self.backoff = Backoff(clock)
         self._dial = dial
         self._submit = submit
@@ -126,6 +131,9 @@ class NodeCollector:
                 self._end_doubt()
             if self._stopped or self._dialling or self._source.phase in ("held", "off"):
                 return
+            if self.first_dial is not None and self.name in self.failures:
+                self._turn_off(self.failures[self.name])
+                return
             if stream is None:
                 if now >= self._retry_at:
                     # `start` raises when no thread can be started.
@@ -153,8 +161,10 @@ class NodeCollector:
     def login(self) -> None:
         """Dial again, with prompts: a person requested it."""
         with self._lock:
-            if self._source.phase in ("held", "retrying") or (self.is_off and self.backoff.needs_job):
+            has_failed = self.first_dial is not None and self.failures.pop(self.name, None) is not None
+            if has_failed or self._source.phase in ("held", "retrying") or (self.is_off and self.backoff.needs_job):
                 self._retry_at = 0.0
+                self.first_dial = None
                 self._report(phase="waiting", error=None, hint=None)
 
     def release(self, reason: str) -> None:
@@ -193,7 +203,7 @@ class NodeCollector:
         shell: Shell | None = None
         stream = ProbeStream(self.name, self._clock, self._send_code, self._on_reading, self._on_end)
         try:
-            shell = self._dial()
+            shell = (self.first_dial or self._dial)()
             stream.received_at = self._clock.monotonic()
             with self._lock:
                 self._shell, self._stream = shell, stream  # before it starts: it may end before `stream` has returned
@@ -221,6 +231,10 @@ class NodeCollector:
 
     def _retry_or_hold(self, error: TrainmonError, *, prompted: bool) -> None:
         if self.is_off:
+            return
+        if self.first_dial is not None and not self._up_since and isinstance(error, HostUnreachable):
+            self.failures[self.name] = f"{error.message}; press L to log in"
+            self._turn_off(self.failures[self.name])
             return
         off_reason = self.backoff.off_reason(error)
         if off_reason is not None:

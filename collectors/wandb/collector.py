@@ -264,6 +264,10 @@ class WandbCollector(PollingThread):
             error=error.message if error is not None else None,
             hint=(error.hint or None) if error is not None else run.error,
         )
-        if source != self._sources.get(run.name):
-            self._sources[run.name] = source
+        if source == self._sources.get(run.name):
+            return
+        self._sources[run.name] = source
+        if error is not None and run.is_from_log and run.wandb.polled_at is None:
+            self._submit(SourceRemoved(source.name))  # nobody has asked for it: its log has named it
+        else:
             self._submit(SourceChanged(source))

@@ -44,6 +44,12 @@ class Credentials(NamedTuple):
         host = urlsplit(self.url).netloc
         return "wandb.ai" if host in CLOUD_HOSTS else host or self.url
 
+    def shows(self, host: str) -> bool:
+        """Whether this server's pages are on a host. `api.` and `app.` are names of one server."""
+        app = os.environ.get("WANDB_APP_URL")
+        names = {self.server, self.server.replace("api.", "app.", 1), urlsplit(app).netloc if app else ""}
+        return host in names or (self.server == "wandb.ai" and host in CLOUD_HOSTS | {"app.wandb.ai"})
+
 
 def find_credentials(environ: Mapping[str, str] = os.environ, cwd: Path | None = None) -> Credentials:
     """Find the credentials in the same places and order as the client."""

@@ -71,6 +71,7 @@ class TrackedRun:
     def __init__(self, run: RunSpec, spec: WandbSpec, samples: str | None = None) -> None:
         self.name = run.name
         self.cluster = run.cluster
+        self.is_from_log = "wandb" in run.from_log
         self.spec = spec
         self.wandb = Wandb()
         """Its W&B runs, as the engine sees them."""

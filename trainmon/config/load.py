@@ -14,7 +14,7 @@ import msgspec
 
 from trainmon.analysis.log_formats import Format, custom_format
 from trainmon.config.decode import decode
-from trainmon.config.schema import ClusterSettings, DiskSettings, RunSettings, Settings
+from trainmon.config.schema import ClusterSettings, DiskSettings, ImplicitCluster, RunSettings, Settings
 from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
 from trainmon.config.validate import watched_nodes
 from trainmon.lib import ConfigError
@@ -45,9 +45,10 @@ def load_settings(
 
 
 def default_settings(hosts: Sequence[str] = ()) -> Settings:
-    """The settings without a file: they watch this machine, or the hosts given."""
+    """The settings without a file: they watch the hosts given, or this machine and the nodes of your running jobs."""
     disks = (DiskSettings(path="/", on="nodes"), DiskSettings(path="/dev/shm", on="nodes"))
-    return Settings(clusters=(ClusterSettings(nodes=tuple(_from_command_line(hosts))),), disks=disks)
+    cluster = ClusterSettings(nodes=tuple(_from_command_line(hosts))) if hosts else ImplicitCluster()
+    return Settings(clusters=(cluster,), disks=disks)
 
 
 def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:

@@ -60,6 +60,11 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     """The Python interpreter on the nodes: a name or an absolute path."""
 
 
+class ImplicitCluster(ClusterSettings, frozen=True, kw_only=True):
+    """The cluster of a start without a config: this machine, and the nodes of your running jobs. They are not named by
+    anybody, so each is tried once, without prompts."""
+
+
 class RunSettings(Table, frozen=True, kw_only=True):
     """A training run."""
 

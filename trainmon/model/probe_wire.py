@@ -170,6 +170,8 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     lines: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     """Of the dropped lines, the last that looked like step lines; older than `lines`."""
+    mentions: tuple[str, ...] = ()
+    """Of the lines from before the probe started, some with a text of `Spec.mentions`."""
     dropped: int = 0
     seen: int = 0
     """Lines since the last chunk, including the dropped ones."""
@@ -288,6 +290,8 @@ class Spec(msgspec.Struct, frozen=True):
     """Directories of checkpoints."""
     keep: str = ""
     """A Python regular expression: lines that may carry a step, kept when a burst must be dropped."""
+    mentions: tuple[str, ...] = ()
+    """Texts to search once in what a log holds when the probe starts."""
     v: int = VERSION
 
 

@@ -159,6 +159,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     stall_after: Seconds = 900.0
     nodes: tuple[str, ...] = ()
     wandb: WandbSpec | None = None
+    from_log: tuple[str, ...] = ()
+    """Which of its settings were found in its log: checkpoints, wandb."""
     labels: Mapping[str, str] = {}
 
 

@@ -153,7 +153,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     state: CheckpointState
     path: str
     layout: str
-    """megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax or idefics."""
+    """megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax, idefics or nanogpt."""
     bytes: int | None = None
     at: Instant | None = None
     """When it was committed, by our clock; if it is incomplete, when it was last written."""

@@ -12,6 +12,9 @@ from tui.widgets import SENTENCE_LINES, Line, Link, Linked, width_of
 
 LABEL = 14
 
+FROM_LOG = " (found in the log)"
+"""The mark of a setting that no config names."""
+
 
 def safe(text: str) -> str:
     """Text from a node without control characters and secrets."""

@@ -8,7 +8,7 @@ from trainmon.analysis.gpus import unread
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
-from tui.views.facts import LABEL, fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.facts import FROM_LOG, LABEL, fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs import clusters, is_missing, state_code, status_text, time_left
 from tui.views.news import reached
 from tui.widgets import Line, Link, Linked, sentence
@@ -40,6 +40,9 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
             yield from time_left(job, run, state.at, width)
             if job.restarts:
                 yield fact("restarts", str(job.restarts), width, "bold")
+            for name, path in (("script", job.command), ("workdir", job.workdir)):
+                if path:
+                    yield fact(name, shorten_start(safe(path), width - LABEL), width)
     yield from more_fact(len(own) - JOBS_SHOWN, width)
     if run.queued_behind is not None:
         yield fact(
@@ -67,6 +70,8 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
         style = "warn" if problem and run.spec.checkpoints else "dim"
         yield from wrapped_fact("checkpoint", problem or "not read yet", width, style)
         return
+    if "checkpoints" in run.spec.from_log:
+        yield fact("directory", shorten_start(clean(found.path), width - LABEL - len(FROM_LOG)) + FROM_LOG, width)
     yield from optional_fact("checkpoint", found.error, width, "warn")
     yield from last_lines(run, found, now, width)
     yield from optional_fact("problem", found.problem, width, "crit")

@@ -9,7 +9,7 @@ from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sta
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, heartbeat, number, trouble
 from tui.style import Span, calm_age, count, since, size
-from tui.views.facts import LABEL, fact, linked_fact, more_fact, optional_fact, safe
+from tui.views.facts import FROM_LOG, LABEL, fact, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked
 
 FEW, MANY = 3, 20
@@ -33,7 +33,8 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
     if spec is None:
         return
     yield ()
-    yield linked_fact("W&B", Link("wandb", run.name), spec.description, width)
+    mark = Span(FROM_LOG if "wandb" in run.spec.from_log else "", "dim")
+    yield linked_fact("W&B", Link("wandb", run.name), spec.description, width, mark)
     problem = trouble(state.sources.get(f"wandb:{run.name}"))
     if problem is not None:
         yield from optional_fact("error", problem[0], width, "crit")

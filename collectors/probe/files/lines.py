@@ -19,6 +19,7 @@ CHUNK_BYTES = 48 * 1024
 
 KEPT = 8
 KEPT_BYTES = 16 * 1024
+MENTION_CHARACTERS = 1000
 LINE_CHARACTERS = 4000
 LINE_BYTES = 4 * LINE_CHARACTERS
 """The most bytes that 4,000 characters of UTF-8 take."""
@@ -63,6 +64,9 @@ class Lines:
         self._dropped = 0
         self._newest = []  # type: list[bytes]
         self._kept = []  # type: list[str]
+        self.mentions = ()  # type: tuple[bytes, ...]
+        """Texts: of the lines from before the probe started, some with one of them are sent."""
+        self._mentions = []  # type: list[str]
         self.is_history = False
         """Whether the lines were written before the probe started. Surplus ones are then not counted as dropped."""
         self.begin()
@@ -72,6 +76,16 @@ class Lines:
         self._rest = b""
         self._inside = inside
         self._cut_lines = 0
+
+    def look_back(self, head: bytes, last: bytes) -> None:
+        """Keep the first lines of the file's head that mention a text, and the last line before its end."""
+        lines = []  # type: list[bytes]
+        for text in self.mentions:
+            lines += list(itertools.islice((line for line in head.split(b"\n") if text in line), KEPT))
+            at = last.rfind(text)
+            if at >= 0:
+                lines.append(last[last.rfind(b"\n", 0, at) + 1 :].split(b"\n", 1)[0])
+        self._mentions = [readable(line)[:MENTION_CHARACTERS] for line in dict.fromkeys(lines)]
 
     def skip(self, count: int) -> None:
         """Count unread lines. The line that is cut by this counts when it ends."""
@@ -141,8 +155,10 @@ class Lines:
         taken = {
             "lines": lines,
             "kept": self._kept,
+            "mentions": self._mentions,
             "dropped": 0 if self.is_history else self._dropped,
             "seen": self.count,
         }
-        self.count, self._dropped, self._newest, self._kept, self.is_history = 0, 0, [], [], False
+        self.count, self._dropped, self.is_history = 0, 0, False
+        self._newest, self._kept, self._mentions = [], [], []
         return {name: value for name, value in taken.items() if value}

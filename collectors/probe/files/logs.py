@@ -222,6 +222,7 @@ class Logs:
             self._trouble = "step lines are not kept in bursts: their expression is invalid: %s" % error
         for follower in self._followers.values():
             follower.lines.keep = compiled
+            follower.lines.mentions = tuple(text.encode("utf-8") for text in spec.get("mentions") or ())
 
     def operations(self, slow: bool) -> "list[Operation]":
         return [

@@ -7,6 +7,9 @@ from collectors.probe import paths
 from collectors.probe.files.lines import Lines
 
 TAIL = 64 * 1024
+LOOK_BACK = 4 * 1024 * 1024
+"""Bytes before the end in which the last mentions are searched, once."""
+
 BLOCK = 256 * 1024
 READ_LIMIT = 4 * 1024 * 1024
 """Bytes read at a time. If a log grows faster, older bytes are skipped: the newest part is always read."""
@@ -65,6 +68,9 @@ class Tail:
         self._lines.begin(inside=start > 0)
         if not whole:
             self._lines.is_history = True
+            if self._lines.mentions:
+                last = max(0, self.found.st_size - LOOK_BACK)
+                self._lines.look_back(os.pread(self._handle, TAIL, 0), os.pread(self._handle, LOOK_BACK, last))
         return False
 
     def _fits(self, mark: Bookmark) -> bool:

@@ -12,7 +12,7 @@ from collectors.assignment import by_mount
 from collectors.nodes.collector import NodeCollector, pause_before
 from collectors.nodes.stream import LONGEST_LINE, ProbeStream
 from collectors.probe import bundle
-from trainmon.lib import HostUnreachable, LoginNeeded, Seconds, TrainmonError
+from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
 from trainmon.model import (
     DiskSample,
     DiskSamples,
@@ -402,3 +402,27 @@ def test_pauses_grow_to_a_minute_and_never_coincide() -> None:
     assert 1.0 <= pause_before(0) <= 1.5
     assert all(30 <= pause_before(20) <= 60.5 for _ in range(50))
     assert len({pause_before(3) for _ in range(20)}) == 20
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HostUnreachable("n1", "n1 does not answer"),
+        LoginRefused("n1", "n1 refuses the login of ana"),
+        LoginNeeded("n1", "n1 needs a password, and nobody can be asked"),
+        HostUnreachable("n1", "n1 closed the connection: no active jobs on this node (pam_slurm_adopt)"),
+    ],
+)
+def test_a_host_that_nobody_named_is_tried_once_and_says_what_to_do(error: HostUnreachable) -> None:
+    host, silent = Host(FakeShell(prompted=True)), Host(error)
+    host.watch.first_dial, host.watch.backoff.has_own_job = silent.dial, lambda: True
+    host.watch.tick()
+    assert host.source("off").hint == f"{error.message}; press L to log in"
+    for again in (host.watch.queue_polled, host.watch.resume, host.watch.refresh):
+        again()
+        host.ticked(600)
+        assert (host.watch.is_off, silent.dials, host.dials) == (True, 1, 0)
+    host.watch.login()
+    host.ticked(1)
+    until(lambda: host.dials == 1)
+    assert silent.dials == 1, "a person logs in with prompts"

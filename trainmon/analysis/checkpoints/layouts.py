@@ -21,7 +21,9 @@ STEADY = 120.0
 
 TEMPORARY = "still under its temporary name"
 UNFINISHED = "-unfinished"
+GROWING = "it may still grow"
 ORBAX_TEMPORARY = ".orbax-checkpoint-tmp"
+NANOGPT = "ckpt.pt"
 TRACKER = "latest_checkpointed_iteration.txt"
 LAST_NUMBER = r".*?(\d+)"
 
@@ -100,9 +102,21 @@ def lightning(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
         elif contents.like(r"(model|optim)_states\.pt$") and not contents.has("latest"):
             lacks = lacks or "no latest yet, which DeepSpeed writes last"
         return contents.found("lightning", step, lacks, shards=contents.count(r"optim_states\.pt$"))
+    return contents.found("lightning", step, growing(contents, folder))
+
+
+def growing(contents: Contents, folder: Folder) -> str:
+    """What a single file lacks that has no marker: it is whole when it no longer grows."""
+    entry = contents.entry
     is_steady = entry.name in folder.steady or folder.t - entry.mtime > STEADY
-    lacks = "it is empty" if not entry.bytes else "" if is_steady else "it may still grow"
-    return contents.found("lightning", step, lacks)
+    return "it is empty" if not entry.bytes else "" if is_steady else GROWING
+
+
+def nanogpt(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
+    """ckpt.pt: one file, written again at each save. Only the file itself knows its step."""
+    if contents.entry.name != NANOGPT:
+        return None
+    return contents.found("nanogpt", None, growing(contents, folder))
 
 
 def kempnerforge(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
@@ -182,7 +196,7 @@ def nanotron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
 
 
 LAYOUTS: tuple[Callable[[Contents, Folder], FoundCheckpoint | None], ...] = (
-    hf, idefics, megatron, nemo, lightning, kempnerforge, deepspeed, dcp, orbax, nanotron,
+    hf, idefics, megatron, nemo, lightning, kempnerforge, deepspeed, dcp, orbax, nanotron, nanogpt,
 )  # fmt: skip
 """The first that knows an entry names it."""
 
@@ -190,7 +204,7 @@ LAYOUTS: tuple[Callable[[Contents, Folder], FoundCheckpoint | None], ...] = (
 def recognised(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """What checkpoint an entry is, if any."""
     entry = contents.entry
-    if entry.kind == "other" or (entry.kind == "file" and not entry.name.endswith((".ckpt", UNFINISHED))):
+    if entry.kind == "other" or (entry.kind == "file" and not entry.name.endswith((".ckpt", UNFINISHED, NANOGPT))):
         return None
     if entry.kind == "link" and entry.target is not None and entry.target.rpartition("/")[2] in folder:
         return None  # a second name for one that is here

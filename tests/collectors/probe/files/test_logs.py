@@ -428,3 +428,22 @@ def test_a_chunk_leaves_out_what_it_has_none_of(path: Path):
     [line] = look()
     assert sorted(line) == ["id", "k", "lines", "mtime", "path", "seen", "size"]
     assert decoded(line).dropped == 0
+
+
+def test_the_lines_from_before_that_mention_a_text_are_sent_once(path: Path):
+    name, save = "wandb: View run at https://wandb.ai/a/b/runs/c", "saving checkpoint to /out/{}"
+    filler = "".join(f"iter {i}: loss 2.5, time 30.1ms\n" for i in range(10_000))
+    path.write_text(f"{name}\n{filler}{save.format(1)}\n{save.format(2)}\n{filler}")
+    log = Log(path)
+    assert log.chunk().mentions == ()
+    log.sense = Logs({"logs": [{"id": "run", "pattern": str(path)}], "mentions": ["View run", "aving"]}, log.watch)
+    assert log.chunk().mentions == (name, save.format(2))
+    assert log.chunk(slow=True).mentions == ()
+
+
+def test_a_mention_of_a_short_log_is_sent_though_later_lines_push_it_out(path: Path):
+    path.write_text("saving checkpoint to /out\n" + "x\n" * 1000)
+    log = Log(path)
+    log.sense = Logs({"logs": [{"id": "run", "pattern": str(path)}], "mentions": ["aving"]}, log.watch)
+    chunk = log.chunk()
+    assert (chunk.mentions, len(chunk.lines)) == (("saving checkpoint to /out",), 200)

@@ -154,3 +154,17 @@ def test_a_universal_checkpoint_of_deepspeed_is_no_save(tmp_path: Path):
     universal.mkdir()
     (universal / "mp_rank_00_model_states.pt").write_text("x")
     assert states(read(tmp_path)) == [(1000, "committed"), (500, "superseded")]
+
+
+def test_the_one_file_of_nanogpt_is_whole_when_two_looks_find_it_as_large(tmp_path: Path):
+    file = tmp_path / "ckpt.pt"
+    file.write_text("\0" * 4000)
+    os.utime(file, (NOW - 5, NOW - 5))
+    first = read(tmp_path)
+    assert [(one.layout, one.state, one.why) for one in first.list] == [("nanogpt", "writing", "it may still grow")]
+    second = read(tmp_path, NOW + 10, before=first)
+    assert (states(second), second.resumes, second.problem) == ([(None, "committed")], str(file), None)
+    file.write_text("")
+    assert read(tmp_path, NOW + 20, before=second).list[0].why == "it is empty"
+    (tmp_path / "model.pt").write_text("weights of another program")
+    assert len(read(tmp_path).list) == 1

@@ -1,0 +1,134 @@
+"""What a training log names: its W&B run, and where it saves its checkpoints. Pure.
+
+Logs are untrusted text: an address names no server to ask, and a directory counts only once it holds checkpoints.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.analysis.checkpoints.contents import Folder
+from trainmon.analysis.checkpoints.layouts import GROWING, recognised
+from trainmon.analysis.log_formats.registry import plain
+from trainmon.model import CheckpointListing, RunSpec, WandbSpec
+
+MENTIONS = ("aving", "aved", "View run")
+"""Each line that names a W&B run or a save contains one of these texts."""
+
+NEXT_ATTEMPT = 86_400.0
+"""Seconds that the next W&B run may take to appear. It has another id, which the log names only when it starts."""
+
+DIRECTORIES = 3
+"""The last named directories that are looked at: one that does not hold checkpoints yet may be saved to later."""
+
+LONGEST = 4_000
+"""Characters of a line that are examined, and of a path."""
+
+PAGE = re.compile(r"View run\b.{0,300}?https?://([\w.:\[\]-]+)/(?:[^\s/]+/)??([^\s/]+)/([^\s/]+)/runs/([^\s/?#]+)")
+PATH = r"""(?:'([^']+)'|"([^"]+)"|(\S+))"""
+SAVES = (
+    re.compile(r"\bsav(?:ing|ed)\b.{0,200}?\bto:?\s+" + PATH, re.IGNORECASE),
+    re.compile(r"(?:\[Torch\] Sav(?:ing|ed)|saving model checkpoint:|checkpoint saved|saving checkpoint at)\s+"
+               + PATH, re.IGNORECASE),
+)  # fmt: skip
+"""`saving checkpoint to out`, and the lines of DeepSpeed and nanotron."""
+
+FILE = re.compile(r".*\.(pt|pth|bin|ckpt|safetensors|distcp|json|nemo)", re.IGNORECASE)
+CHECKPOINT = re.compile(
+    r"(tmp-)?checkpoint-\d+|iter_\d+|global_step\d+|opt_step-\d+|step[-_]?\d+|epoch[-_]?\d+|.*(step|epoch)=\d.*",
+    re.IGNORECASE,
+)
+"""A checkpoint. The directory of the checkpoints is above it."""
+
+NUMBER = re.compile(r"\d+")
+"""A checkpoint of nanotron."""
+
+
+class WandbPage(NamedTuple):
+    """The page of a W&B run."""
+
+    host: str
+    project: str
+    """`entity/project`."""
+    run: str
+
+
+class Mentions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log of one run has named so far."""
+
+    page: WandbPage | None = None
+    directories: tuple[str, ...] = ()
+    """Where it says that it saves, the last first."""
+    checkpoints: str | None = None
+    """The one of them that is known to hold checkpoints."""
+
+
+def is_mention(line: str) -> bool:
+    """Whether a line may name a W&B run or a save."""
+    return any(text in line for text in MENTIONS)
+
+
+def read(before: Mentions, lines: Iterable[str], workdir: str | None) -> Mentions:
+    """What is named after these lines. Relative paths are relative to `workdir`, the working directory of the job."""
+    page, named = before.page, list(before.directories)
+    for line in filter(is_mention, lines):
+        text = plain(line)[:LONGEST]
+        page = wandb_page(text) or page
+        directory = checkpoint_directory(text, workdir)
+        if directory is not None:
+            named = [directory, *(name for name in named if name != directory)]
+    kept = [name for name in named if name == before.checkpoints or name in named[:DIRECTORIES]]
+    return replace(before, page=page, directories=tuple(kept))
+
+
+def listed(before: Mentions, listing: CheckpointListing) -> Mentions:
+    """What is known after the listing of a directory: it counts if a checkpoint of a known layout is there."""
+    folder = Folder(listing.entries, listing.t)
+    found = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
+    holds = any(one.lacks in ("", GROWING) for one in found)
+    is_newer = before.checkpoints not in before.directories[: before.directories.index(listing.path)]
+    return replace(before, checkpoints=listing.path) if holds and is_newer else before
+
+
+def with_mentions(spec: RunSpec, found: Mentions, page: WandbPage | None) -> RunSpec:
+    """The run with what its log names. The config wins. `page`: its W&B run, if that may be asked for."""
+    names = []
+    if spec.checkpoints is None and found.checkpoints is not None:
+        spec, names = replace(spec, checkpoints=found.checkpoints), ["checkpoints"]
+    if spec.wandb is None and page is not None:
+        wandb = WandbSpec(project=page.project, run=page.run, restart_grace=NEXT_ATTEMPT)
+        spec, names = replace(spec, wandb=wandb), [*names, "wandb"]
+    return replace(spec, from_log=tuple(names)) if names else spec
+
+
+def wandb_page(line: str) -> WandbPage | None:
+    """The W&B run that a line of W&B's client names: `wandb: 🚀 View run at https://wandb.ai/team/project/runs/id`."""
+    found = PAGE.search(line)
+    if found is None:
+        return None
+    entity, project, run = (unquote(part) for part in found.groups()[1:])
+    is_usable = all(part.isprintable() and "/" not in part for part in (entity, project, run))
+    return WandbPage(found[1], f"{entity}/{project}", run) if is_usable else None
+
+
+def checkpoint_directory(line: str, workdir: str | None) -> str | None:
+    """The directory of the checkpoints that a line about a save names."""
+    found = next((match for pattern in SAVES if (match := pattern.search(line)) is not None), None)
+    if found is None:
+        return None
+    quoted, path = found[1] or found[2], (found[3] or "").rstrip(".,;:)")
+    path = posixpath.join(workdir or "", quoted or path)
+    if not path.startswith("/") or "://" in path or not path.isprintable():
+        return None
+    path = "/" + posixpath.normpath(path).lstrip("/")
+    for name in (FILE, CHECKPOINT, NUMBER if "aving checkpoint at" in line else CHECKPOINT):
+        if name.fullmatch(posixpath.basename(path)):
+            path = posixpath.dirname(path)
+    return path if path != "/" else None
