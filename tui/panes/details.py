@@ -166,6 +166,9 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     yield from log_lines(run, now, width)
     yield from wandb_lines(run, state, width, few=few)
     yield ()
+    job = state.jobs.get(run.job or "")
+    for name, path in (("script", job.command), ("workdir", job.workdir)) if job is not None else ():
+        yield from optional_fact(name, path and shorten_start(path, width - LABEL), width)
     if not run.spec.nodes:
         yield fact("nodes", "-", width, "dim")
     yield from node_links(run.spec.nodes, state, width)

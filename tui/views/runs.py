@@ -40,9 +40,6 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
             yield from time_left(job, run, state.at, width)
             if job.restarts:
                 yield fact("restarts", str(job.restarts), width, "bold")
-            for name, path in (("script", job.command), ("workdir", job.workdir)):
-                if path:
-                    yield fact(name, shorten_start(safe(path), width - LABEL), width)
     yield from more_fact(len(own) - JOBS_SHOWN, width)
     if run.queued_behind is not None:
         yield fact(
