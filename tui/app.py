@@ -29,7 +29,9 @@ from tui.services.alert_actions import AlertActionService
 from tui.services.hangup import on_hang_up
 from tui.services.state_feed import StateFeed, wait_before_paint
 from tui.services.toasts import ChannelNotification, Toasts
-from tui.style import DARK, THEMES, Ascii, defaults, fitting, wants_ascii
+from tui.style import wants_ascii
+from tui.style.ascii_filter import Ascii
+from tui.style.themes import DARK, THEMES, defaults, fitting
 from tui.views import Command, commands
 from tui.widgets import Link
 

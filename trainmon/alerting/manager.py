@@ -108,6 +108,10 @@ class AlertManager:
         """Use these rules and routes from the next evaluation on. Any thread may call it."""
         self._new_settings = rules, routing
 
+    def evaluate_now(self) -> None:
+        """Evaluate the rules for the next State, however recent the last evaluation is. Any thread may call it."""
+        self._evaluated_at = None
+
     def announce_stop(self, why: str) -> None:
         """Notify that this program stops watching. Any thread may call it."""
         spec = self._heartbeat

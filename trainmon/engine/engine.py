@@ -40,6 +40,9 @@ PROMPT = 0.15
 
 WARM_UP = 10.0
 
+TOGETHER = 0.02
+"""A State waits this long for the events that come with its first one, such as the readings of a new host."""
+
 FAILED_AGAIN = 60.0
 """Seconds between two log lines about a failed alert evaluation, which is retried every second."""
 
@@ -96,6 +99,12 @@ class Engine:
     def submit(self, event: Event) -> None:
         """Queue an event, from any thread. Never blocks."""
         self._events.put(event)
+
+    def evaluate_now(self) -> None:
+        """Evaluate the rules with the next State, which is made at once. From any thread."""
+        if self._alerting is not None:
+            self._alerting.evaluate_now()
+        self._events.put(None)
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         """Call `sink` with the current State, then with every new one on the engine's thread.
@@ -186,6 +195,8 @@ class Engine:
             batch.append(event)
             if not isinstance(event, NodeReading):
                 deadline = min(deadline, published + PROMPT)
+            if len(batch) == 1:
+                deadline = max(deadline, self.clock.monotonic() + TOGETHER)
         return batch
 
     def _record(self, state: State, events: Sequence[Event]) -> None:

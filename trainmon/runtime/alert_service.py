@@ -6,10 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
-
-from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat import unwell
 from trainmon.alerting.manager import AlertManager
@@ -19,8 +16,6 @@ from trainmon.alerting.notify.channels.ntfy_replies import Replies
 from trainmon.alerting.notify.deadman import NAME, TIMEOUT, DeadMansSwitch
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.notify.plots.render import PlotRenderer, ReadCurve
-from trainmon.alerting.pipeline import Routing
-from trainmon.alerting.rules import Rule
 from trainmon.config import (
     InvalidValue,
     Settings,
@@ -28,13 +23,12 @@ from trainmon.config import (
     heartbeat_of,
     resolve_secret,
     routes_of,
-    routing_of,
-    rules_of,
 )
-from trainmon.ledger.ledger import Ledger, LedgerStuck, alerts_now
+from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean
-from trainmon.model import AlertChanges, AlertRequest, AlertsRestored, ChannelsChanged, Event, LedgerTrouble, State
+from trainmon.model import AlertChanges, AlertRequest, Event, State
 from trainmon.runtime.channels import listeners, senders
+from trainmon.runtime.evaluation import enabled_rules, routing
 
 log = logging.getLogger(__name__)
 
@@ -57,15 +51,6 @@ class Sources(NamedTuple):
     curve: ReadCurve
 
 
-def enabled_rules(settings: Settings) -> tuple[Rule, ...]:
-    return tuple(rule for rule in rules_of(settings.rules) if rule.enabled)
-
-
-def routing(settings: Settings, now: Instant) -> Routing:
-    """How alerts reach people by these settings."""
-    return routing_of(routes_of(settings.notify), settings.alerts, settings.maintenance, now)
-
-
 def caveats(settings: Settings) -> Iterator[str]:
     """Warnings about these settings, one sentence each."""
     if not settings.notify:
@@ -75,29 +60,6 @@ def caveats(settings: Settings) -> Iterator[str]:
         yield f"only one channel ({one}): when it fails, nobody is notified; add one that does not depend on it"
     if settings.heartbeat.ping is None:
         yield "no dead-man's switch: when this machine or this program dies, nobody is notified; set [heartbeat] ping"
-
-
-def connection_settings(settings: Settings) -> Settings:
-    """The settings whose change needs new connections, not only a reload of the alerts."""
-    plain = Settings()
-    return replace(settings, rules=plain.rules, notify=plain.notify, alerts=plain.alerts, maintenance=plain.maintenance)
-
-
-def evaluator(settings: Settings, clock: Clock) -> AlertManager:
-    """An AlertManager that evaluates alerts and notifies nobody."""
-    return AlertManager(enabled_rules(settings), routing(settings, clock.now()), None, clock=clock, runs_once=True)
-
-
-def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
-    """Submit the alerts and channels that the ledger holds."""
-    try:
-        found = alerts_now(directory, now)
-    except LedgerStuck as error:
-        submit(LedgerTrouble(error.message))
-        return
-    submit(AlertsRestored(found.stored))
-    if found.channels:
-        submit(ChannelsChanged(found.channels))
 
 
 def ping_address(settings: Settings) -> str | None:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from collectors.connections import local_hostname
 from collectors.daemon.connection import DaemonConnection
@@ -17,18 +18,14 @@ from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
 from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
 from trainmon.model import ActionChanged, AlertRequest, Event, LedgerTrouble, Record, RunsChanged
-from trainmon.runtime.alert_service import (
-    AlertService,
-    Program,
-    Sources,
-    connection_settings,
-    evaluator,
-    submit_stored_alerts,
-)
 from trainmon.runtime.backend import DashboardBackend
+from trainmon.runtime.evaluation import connection_settings, evaluator, submit_stored_alerts
 from trainmon.runtime.login_prompts import Prompts
-from trainmon.runtime.standby import Standby
 from trainmon.transport.shell import AskUser, Shell
+
+if TYPE_CHECKING:
+    from trainmon.runtime.alert_service import AlertService, Program
+    from trainmon.runtime.standby import Standby
 
 SAMPLES = "samples"
 """The directory beside the ledger for the newest sample of each run."""
@@ -68,6 +65,7 @@ class Monitor(DashboardBackend):
         ask = self._prompts.ask if prompts else None
         ledger = ledger_of(settings, self._forward) if keeps else None
         self.alert_service: AlertService | None = None
+        self._standby: Standby | None = None
         if program is not None and ledger is not None and records:
             self.alert_service = self._make_alert_service(settings, ledger, clock, program, ask, ssh_config)
         alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
@@ -87,7 +85,10 @@ class Monitor(DashboardBackend):
         ask: AskUser | None,
         ssh_config: Path | None,
     ) -> AlertService:
-        """A dashboard is the standby of the daemon of another machine, if there is one."""
+        """A dashboard is the standby of the daemon of another machine, if there is one. The imports, such as
+        urllib3, are not needed without a service."""
+        from trainmon.runtime.alert_service import AlertService, Sources
+        from trainmon.runtime.standby import Standby
 
         def shell_of(host: str) -> Shell | None:
             """The connection of a watched host; raises HostUnreachable when that is down."""
@@ -98,7 +99,10 @@ class Monitor(DashboardBackend):
         if program != "dashboard" or host is None or host in (local_hostname(), "localhost"):
             return AlertService(settings, ledger, self._forward, clock, program, sources)
         connection = DaemonConnection(host, shell_of, ask, ssh_config)
-        return Standby(settings, ledger, self._forward, clock, program, sources, host=host, connection=connection)
+        self._standby = Standby(
+            settings, ledger, self._forward, clock, program, sources, host=host, connection=connection
+        )
+        return self._standby
 
     def start(self) -> None:
         super().start()
@@ -171,8 +175,8 @@ class Monitor(DashboardBackend):
     def refresh(self) -> None:
         self._supervisor.refresh()
         self._wandb.refresh()
-        if isinstance(self.alert_service, Standby):
-            self.alert_service.daemon.refresh()
+        if self._standby is not None:
+            self._standby.daemon.refresh()
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self._wandb.save_samples(run, directory, reply)
@@ -185,8 +189,8 @@ class Monitor(DashboardBackend):
         self._supervisor.poll_job(key)
 
     def login(self, source: str) -> None:
-        if isinstance(self.alert_service, Standby) and source == f"daemon:{self.alert_service.daemon.host}":
-            self.alert_service.daemon.login()
+        if self._standby is not None and source == f"daemon:{self._standby.daemon.host}":
+            self._standby.daemon.login()
         else:
             self._supervisor.login(source)
 

@@ -9,7 +9,8 @@ from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
-from tui.style import UNKNOWN, Ascii, mib, since
+from tui.style import UNKNOWN, mib, since
+from tui.style.ascii_filter import Ascii
 from tui.views import Subject, fact_text
 from tui.views.nodes import NO_DRIVER, Scheduled, gpu_head, gpu_rows, node_facts, without_driver
 from tui.widgets import Picture

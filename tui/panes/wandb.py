@@ -32,7 +32,8 @@ from tui.charts import (
 )
 from tui.keys import bindings
 from tui.panes.base import Pane
-from tui.style import Ascii, Span
+from tui.style import Span
+from tui.style.ascii_filter import Ascii
 from tui.views import Subject
 from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 

@@ -1,4 +1,6 @@
-"""Number formats, symbols, the layout of the main screen, and colour themes."""
+"""Number formats, symbols, the layout of the main screen.
+
+`themes` and `ascii_filter` are imported by their own path: `snapshot` prints numbers without Textual."""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from tui.style.format import (
     calm_age,
     count,
     duration,
+    ended_how,
     eta,
     full_in,
     heat,
@@ -21,6 +24,7 @@ from tui.style.format import (
     pad,
     percent,
     real,
+    remarks,
     short,
     since,
     size,
@@ -41,16 +45,13 @@ from tui.style.symbols import (
     PAUSED,
     WAITING,
     WARN,
-    Ascii,
     ascii_text,
     wants_ascii,
 )
-from tui.style.themes import DARK, THEMES, defaults, fitting
 
 __all__ = [
     "CRIT",
     "CURSOR",
-    "DARK",
     "DAY",
     "DEAD",
     "DONE",
@@ -60,12 +61,10 @@ __all__ = [
     "NOT_APPLICABLE",
     "OK",
     "PAUSED",
-    "THEMES",
     "UNKNOWN",
     "VERDICTS",
     "WAITING",
     "WARN",
-    "Ascii",
     "Chosen",
     "Shape",
     "Span",
@@ -74,10 +73,9 @@ __all__ = [
     "bytes_used",
     "calm_age",
     "count",
-    "defaults",
     "duration",
+    "ended_how",
     "eta",
-    "fitting",
     "full_in",
     "heat",
     "inodes_used",
@@ -87,6 +85,7 @@ __all__ = [
     "pane_regions",
     "percent",
     "real",
+    "remarks",
     "shape",
     "short",
     "since",

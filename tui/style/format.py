@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trainmon import lib
-from trainmon.lib import Instant, Seconds, cell_width
-from trainmon.model import Disk, Gpu, Source, Verdict
+from trainmon.lib import Instant, Seconds, cell_width, clean
+from trainmon.model import Alert, Disk, Gpu, Source, State, Verdict
 from tui.style.symbols import CRIT, DEAD, DONE, DOT, OK, PAUSED, WAITING, WARN
 
 UNKNOWN = "?"
@@ -230,3 +230,30 @@ def inodes_used(disk: Disk) -> float | None:
 def bytes_used(disk: Disk) -> float | None:
     """The used share of a disk's bytes, 0 to 1."""
     return 1.0 - disk.free_bytes / disk.total_bytes if disk.total_bytes and disk.free_bytes is not None else None
+
+
+# ---- alerts ------------------------------------------------------------------------------------------------------
+
+
+def ended_how(alert: Alert) -> str:
+    """How it ended: `resolved`, or why it ended without that."""
+    return "resolved" if alert.ended in (None, "", "over") else alert.ended
+
+
+def remarks(alert: Alert, state: State) -> list[Span]:
+    """Its remarks, the most important first: `ack ana`, `muted 43m`, `inhibited by node-unreachable`."""
+    if not alert.is_open:
+        return [Span(clean(ended_how(alert), 60), "dim")]
+    by = state.alerts.get(alert.inhibited_by or "")
+    inhibited = "inhibited" if by is None else clean(f"inhibited by {by.rule}", 60)
+    muted_for = (alert.muted_until or 0.0) - state.at
+    texts = (
+        ("pending" if alert.phase == "pending" else "", "dim"),
+        (inhibited if alert.inhibited_by is not None else "", "dim"),
+        (f"muted {duration(muted_for)}" if muted_for > 0 else "", "accent"),
+        ("" if alert.acknowledged_by is None else clean(f"ack {alert.acknowledged_by}", 40), "accent"),
+        ({"ok": "", "stale": "stale data"}.get(alert.data, "data error"), "warn"),
+        ("recovering" if alert.phase == "recovering" else "", "dim"),
+        ("flapping" if alert.flapping else "", "warn"),
+    )
+    return [Span(text, style) for text, style in texts if text]

@@ -1,7 +1,7 @@
 """The symbols of the screen, and their replacements on terminals that show only ASCII.
 
-Panes always write the first form. `Ascii` replaces it on the last step before the terminal, one cell for one cell, so
-that columns stay where they are and no pane has to know.
+Panes always write the first form. `ascii_filter.Ascii` replaces it on the last step before the terminal, one cell
+for one cell, so that columns stay where they are and no pane has to know.
 """
 
 from __future__ import annotations
@@ -9,11 +9,6 @@ from __future__ import annotations
 import locale
 from collections.abc import Mapping
 from functools import lru_cache
-
-from rich.cells import cell_len
-from rich.segment import Segment
-from textual.color import Color
-from textual.filter import LineFilter
 
 OK = "●"
 WARN = "◆"
@@ -48,14 +43,9 @@ def ascii_text(text: str) -> str:
     text = text.translate(_TABLE)
     if text.isascii():
         return text
+    from rich.cells import cell_len
+
     return "".join(char if char.isascii() else "?" * cell_len(char) for char in text)
-
-
-class Ascii(LineFilter):
-    """The last step before a terminal without Unicode. It applies to everything: logs, names and borders."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        return [s if s.text.isascii() else Segment(ascii_text(s.text), s.style, s.control) for s in segments]
 
 
 def wants_ascii(environ: Mapping[str, str], encoding: str | None = None) -> bool:

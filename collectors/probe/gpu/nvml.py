@@ -101,7 +101,7 @@ class Gpus:
             self.events = NvmlEvents(pynvml, handles)
         except pynvml.NVMLError:
             self.events = None  # so in some containers; the kernel log may have the Xids
-        return self.greeting("nvml", None, driver)
+        return self.greeting("nvml", None, driver) + ([] if self.cards or self.expected else self.facts())
 
     def reopen(self) -> "list[Line]":
         """Close and open NVML in one operation: a GPU has new handles after a reset, and the others show no gap."""

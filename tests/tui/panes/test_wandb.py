@@ -19,7 +19,8 @@ from trainmon.model import Points, RunSpec, Source, State
 from tui.charts import FRESH_AT_MOST
 from tui.panes.base import Pane
 from tui.panes.wandb import WandbPane
-from tui.style import Ascii, themes
+from tui.style import themes
+from tui.style.ascii_filter import Ascii
 
 SIZES = [
     ((80, 24), False),

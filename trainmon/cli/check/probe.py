@@ -58,12 +58,18 @@ class ProbeOutput:
         if (
             hello is not None
             and self.host is not None
-            and (hello.probe in PROBES_WITHOUT_GPUS or (self.facts is not None and self.gpus is not None))
+            and self._has_gpus(hello)
             and self.disks.keys() >= set(spec.disks)
             and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
             and (hello.python is None or self.switches.keys() >= set(spec.switches))
         ):
             self.has_ended.set()
+
+    def _has_gpus(self, hello: Hello) -> bool:
+        """Whether the GPUs have reported, or there are none. NVML's list is complete."""
+        facts = self.facts
+        is_empty = hello.probe == "nvml" and facts is not None and not facts.g
+        return hello.probe in PROBES_WITHOUT_GPUS or is_empty or (facts is not None and self.gpus is not None)
 
     def stderr_received(self, data: bytes) -> None:
         lines = data.decode("utf-8", "replace").strip().splitlines()

@@ -15,11 +15,11 @@ from trainmon.cli.options import config_option, hosts_argument, read_duration, s
 if TYPE_CHECKING:
     from trainmon.config import Settings
     from trainmon.lib import Seconds
-    from trainmon.model import Source, State
+    from trainmon.model import Node, Source, State
     from trainmon.runtime.monitor import Monitor
 
 SETTLE = 1.0
-"""Seconds after the last host has answered: its disks and logs come in the same round, a line later."""
+"""Seconds after the last source has answered: the answer of a queue or a run may name more nodes and files."""
 
 EVALUATION_TIMEOUT = 5.0
 """The longest wait for the next evaluation of the rules, which happens every second."""
@@ -103,14 +103,15 @@ def next_evaluation(monitor: Monitor) -> State:
             evaluated.set()
 
     cancel = monitor.subscribe(received)
+    monitor.engine.evaluate_now()
     evaluated.wait(EVALUATION_TIMEOUT)
     cancel()
     return monitor.engine.state
 
 
 def first_full_state(monitor: Monitor, wait: Seconds) -> State:
-    """The first State in which every source has answered or failed, and every file was read; and a moment more, because
-    the queue's first answer may name nodes that are to be watched as well."""
+    """The first State in which every source has answered or failed, and every file was read; a moment later if more may
+    come."""
     is_full = threading.Event()
 
     def received(state: State) -> None:
@@ -123,11 +124,18 @@ def first_full_state(monitor: Monitor, wait: Seconds) -> State:
     until = time.monotonic() + wait
     cancel = monitor.subscribe(received)
     while is_full.wait(max(0.0, until - time.monotonic())):
-        time.sleep(max(0.0, min(SETTLE, until - time.monotonic())))
+        if may_find_more(monitor.engine.state):
+            time.sleep(max(0.0, min(SETTLE, until - time.monotonic())))
         if is_full.is_set():
             break
     cancel()
     return monitor.engine.state
+
+
+def may_find_more(state: State) -> bool:
+    """Whether runs, queues or the shell probe are read: these report in several lines."""
+    others = any(source.kind != "node" for source in state.sources.values())
+    return bool(state.runs) or others or any(node.probe == "sh" for node in state.nodes.values())
 
 
 def has_answered(state: State, source: Source) -> bool:
@@ -143,7 +151,12 @@ def has_answered(state: State, source: Source) -> bool:
     node = state.nodes.get(source.name.removeprefix("node:"))
     if node is None or node.host_at is None:
         return False
-    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS
+    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS or lists_no_gpus(node)
+
+
+def lists_no_gpus(node: Node) -> bool:
+    """Whether NVML has answered that there is no GPU."""
+    return node.probe == "nvml" and node.gpus_expected is not None and not node.gpus
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:

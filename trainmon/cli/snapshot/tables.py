@@ -12,8 +12,7 @@ from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb
 from trainmon.slurm import reasons
-from tui.style import age, count, duration, mib, percent, real, since, size
-from tui.views.alerts import remarks
+from tui.style import age, count, duration, mib, percent, real, remarks, since, size
 
 Row = tuple[str, ...]
 
@@ -139,7 +138,7 @@ def _host(state: State, source: Source) -> Row:
         name,
         source.health,
         node.probe,
-        unknown if node.gpus_at is None and not gpus else counted,
+        unknown if node.gpus_at is None and not gpus and not wanted else counted,
         f"{max(heats)} C" if heats else unknown,
         f"{sum(busy) / len(busy):.0f}%" if busy else unknown,
         f"{mib(sum(used))} / {mib(sum(total))}" if used and total else unknown,

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from trainmon.lib import Instant, clean, shorten
 from trainmon.model import Alert, State
-from tui.style import Span, calm_age, duration
+from tui.style import Span, calm_age, duration, ended_how
 from tui.views.alerts.rows import ORDERS
 from tui.views.alerts.status import (
     DELIVERY,
     SIGNS,
     STATUSES,
     delivered,
-    ended_how,
     is_muted,
     matches,
     sender_sentence,

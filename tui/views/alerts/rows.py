@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 from trainmon.lib import Instant, cell_width, clean, scrub, shorten
 from trainmon.model import SEVERITIES, Alert, Silence, State
-from tui.style import PAUSED, Span, calm_age, duration, pad
+from tui.style import PAUSED, Span, calm_age, duration, ended_how, pad, remarks
 from tui.views.alerts.status import (
     STATUSES,
     delivered,
-    ended_how,
-    remarks,
     severity,
     sign,
     silence_text,

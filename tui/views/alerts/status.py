@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.lib import Instant, clean
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
-from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age, duration
+from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age
 from tui.widgets import Row
 
 SIGNS: Mapping[Severity, tuple[str, str, str]] = {
@@ -101,30 +101,6 @@ def delivered(one: Delivery, now: Instant) -> Span:
 def worst_delivery_first(alert: Alert) -> list[Delivery]:
     order = list(DELIVERY)
     return sorted(alert.delivery, key=lambda one: (order.index(one.state), -one.at))
-
-
-def ended_how(alert: Alert) -> str:
-    """How it ended: `resolved`, or why it ended without that."""
-    return "resolved" if alert.ended in (None, "", "over") else alert.ended
-
-
-def remarks(alert: Alert, state: State) -> list[Span]:
-    """Its remarks, the most important first: `ack ana`, `muted 43m`, `inhibited by node-unreachable`."""
-    if not alert.is_open:
-        return [Span(clean(ended_how(alert), 60), "dim")]
-    by = state.alerts.get(alert.inhibited_by or "")
-    inhibited = "inhibited" if by is None else clean(f"inhibited by {by.rule}", 60)
-    muted_for = (alert.muted_until or 0.0) - state.at
-    texts = (
-        ("pending" if alert.phase == "pending" else "", "dim"),
-        (inhibited if alert.inhibited_by is not None else "", "dim"),
-        (f"muted {duration(muted_for)}" if muted_for > 0 else "", "accent"),
-        ("" if alert.acknowledged_by is None else clean(f"ack {alert.acknowledged_by}", 40), "accent"),
-        ({"ok": "", "stale": "stale data"}.get(alert.data, "data error"), "warn"),
-        ("recovering" if alert.phase == "recovering" else "", "dim"),
-        ("flapping" if alert.flapping else "", "warn"),
-    )
-    return [Span(text, style) for text, style in texts if text]
 
 
 # ---- the sender ------------------------------------------------------------------------------------------------------

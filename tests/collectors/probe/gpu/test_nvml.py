@@ -329,6 +329,13 @@ def expected(lines: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(len(line["g"]), line["expected"]) for line in lines if line["k"] == "gpus"]
 
 
+def test_an_nvml_without_gpus_says_so_at_once(tmp_path: Path) -> None:
+    with probe(Nvml(tmp_path, gpus=0)) as running:
+        assert running.wait(Hello).probe == "nvml"
+        facts = running.wait(GpuFactsAll)
+    assert (facts.g, facts.expected) == ((), 0)
+
+
 def test_gpus_of_the_pci_bus_that_nvml_does_not_list_are_expected(tmp_path: Path, nvml: Nvml) -> None:
     nvml.clear(gpus=0)
     lines = seen_by(tmp_path, nvml.environment())

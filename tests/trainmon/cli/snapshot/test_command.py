@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from collectors.connections import local_hostname
+from tests.alerts.watch import imported
+from tests.lab.nvml import Nvml
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
 from trainmon.cli.snapshot.command import are_read, has_answered, requested_sources
@@ -40,6 +44,18 @@ def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
     (run,) = told["runs"]
     assert (run["name"], run["step"], run["target_step"], run["loss"]) == ("r", 120, 1000, 2.113)
     assert run["log"]["path"] == str(tmp_path / "train.log")
+
+
+def test_a_machine_whose_nvml_has_no_gpus_is_not_waited_for(tmp_path: Path) -> None:
+    """And neither command loads what only the dashboard or the channels need."""
+    env = Nvml(tmp_path, gpus=0).environment() | {"HOME": str(tmp_path), "PYTHONPROFILEIMPORTTIME": "1"}
+    started = time.monotonic()
+    done = trainmon("snapshot", "--wait", "30s", cwd=tmp_path, **env)
+    assert (done.returncode, time.monotonic() - started < 15) == (0, True), done.stderr
+    assert " nvml   -     " in done.stdout
+    assert not {"textual", "rich", "urllib3", "asyncio"} & imported(done.stderr)
+    checked = trainmon("check", cwd=tmp_path, **env)
+    assert re.search("GPUs +none", checked.stdout), checked.stdout
 
 
 def test_a_quota_of_the_config_is_queried_and_reported(tmp_path: Path) -> None:
