@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 from collectors.demo.model.inventory import CLUSTER, NODES, READER
 from collectors.demo.nodes import DemoNodeCollector
@@ -16,6 +17,7 @@ from collectors.demo.slurm.scheduler import USERS, Scheduler
 from collectors.demo.stories import Schedule
 from collectors.demo.wandb import LOGIN
 from collectors.demo.world.world import World
+from collectors.polling_thread import PollingThread
 from collectors.quota.collector import QuotaPoller
 from collectors.quota.command import QuotaQuery
 from collectors.slurm.collector import Poller, Watched
@@ -46,8 +48,10 @@ QUOTA = QuotaQuery(
 )
 
 
-class Demo:
+class Demo(PollingThread):
     """A simulated cluster of 16 nodes. `step` is all of it without its thread."""
+
+    join_timeout: ClassVar[Seconds] = 1.0
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class Demo:
     ) -> None:
         """`speed` is that of the world; readings keep their rate. `keep` as in a probe's Spec. `schedule` replaces the
         usual incidents."""
+        super().__init__("demo", MAX_STEP)
         self.directory = directory
         """The directory of its files: given, or created at the first step. `stop` removes it."""
         self._submit = submit
@@ -84,21 +89,11 @@ class Demo:
         self._began = self._at = 0.0
         self._requests: deque[str | None] = deque(maxlen=64)
         """Logins, by source; None is a refresh."""
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
         self._has_failed = False
-
-    def start(self) -> None:
-        """Start the demo on a daemon thread."""
-        self._thread.start()
 
     def stop(self) -> None:
         """Stop the demo and remove its files. Returns within a second."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(1.0)
+        super().stop()
         self._local.close()
         self._loop.stop()
         if self._nodes is not None:
@@ -173,17 +168,20 @@ class Demo:
             self._queued = queued
             self._poller.refresh()
         self._poller.step()
-        if monotonic - self._began < FIRST_WANDB_POLL:
-            return FIRST_TICK
-        if self._wandb is None:
-            self._wandb = WandbCollector(
-                world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb, login=lambda: LOGIN,
-                samples=world.directory / "samples",
-            )  # fmt: skip
-        with self._lock:
-            self._wandb.step()
-        self._quota.step()
-        return TICK
+        is_connecting = monotonic - self._began < FIRST_WANDB_POLL
+        if not is_connecting:
+            if self._wandb is None:
+                self._wandb = WandbCollector(
+                    world.runs, WANDB_EVERY, self._submit, self._clock, client=lambda: world.wandb,
+                    login=lambda: LOGIN, samples=world.directory / "samples",
+                )  # fmt: skip
+            with self._lock:
+                self._wandb.step()
+            self._quota.step()
+        if self._has_failed:
+            self._has_failed = False
+            self._submit(SourceRemoved(FILES))
+        return FIRST_TICK if is_connecting else TICK
 
     def _create_world(self, now: Instant) -> World:
         """The world in a directory of its own, which `stop` removes.
@@ -205,22 +203,14 @@ class Demo:
         self.directory = directory
         return world
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                wait = self.step()
-                if self._has_failed:
-                    self._has_failed = False
-                    self._submit(SourceRemoved(FILES))
-            except Exception as error:  # it becomes visible as a source, such as a full disk under the demo's files
-                wait, self._has_failed = MAX_STEP, True
-                message, hint = f"{type(error).__name__}: {error}", "the demo retries every 5 s"
-                if isinstance(error, TrainmonError):
-                    message, hint = error.message, error.hint
-                elif isinstance(error, OSError):
-                    message, hint = error.strerror or message, f"check {error.filename or self.directory}"
-                source = Source(name=FILES, kind="files", cluster=CLUSTER, health="down", phase="retrying",
-                                error=f"the demo has stopped: {message}", hint=hint)  # fmt: skip
-                self._submit(SourceChanged(source))
-            self._wake.wait(wait)
-            self._wake.clear()
+    def on_error(self, error: Exception) -> None:
+        """Show it as a source that is down, such as a full disk under the demo's files."""
+        self._has_failed = True
+        message, hint = f"{type(error).__name__}: {error}", "the demo retries every 5 s"
+        if isinstance(error, TrainmonError):
+            message, hint = error.message, error.hint
+        elif isinstance(error, OSError):
+            message, hint = error.strerror or message, f"check {error.filename or self.directory}"
+        source = Source(name=FILES, kind="files", cluster=CLUSTER, health="down", phase="retrying",
+                        error=f"the demo has stopped: {message}", hint=hint)  # fmt: skip
+        self._submit(SourceChanged(source))

@@ -27,6 +27,7 @@ from trainmon.model import (
     QuotaRead,
     RunsChanged,
     SourceChanged,
+    SourceRemoved,
     SwitchSample,
     SwitchSamples,
 )
@@ -220,6 +221,9 @@ def test_files_that_cannot_be_written_are_a_source_with_an_error_and_the_demo_re
     demo = Demo(received.append, directory=place)
     demo.start()
     assert wait_for(lambda: received)
+    place.unlink()
+    demo.refresh()
+    assert wait_for(lambda: SourceRemoved("files:demo") in received)
     demo.stop()
     assert isinstance(received[0], SourceChanged)
     assert received[0].source.name == "files:demo"
