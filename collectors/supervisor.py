@@ -16,6 +16,7 @@ from collectors.assignment import WatchPlan, assign, merge, stand_in_specs
 from collectors.connections import Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
+from collectors.polling_thread import PollingThread
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.collector import Poller
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
@@ -53,7 +54,7 @@ KEEP_FOR: Seconds = 600.0
 JOB_ENDED = "its job ended"
 
 
-class Supervisor:
+class Supervisor(PollingThread):
     """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there."""
 
     def __init__(
@@ -66,6 +67,7 @@ class Supervisor:
         ssh_config: Path | None = None,
         make_queue: MakePoller = Poller,
     ) -> None:
+        super().__init__("supervisor", TICK)
         self._submit = submit
         self._clock = clock or SystemClock()
         self._loop = EventLoop()
@@ -105,11 +107,8 @@ class Supervisor:
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()
         """Readings that may tell more about the runs."""
-        self._wake = threading.Event()
-        self._stopping = False
         self._refreshed_at: Seconds = -REFRESH_EVERY
         self._polled_soon_at: dict[str, Seconds] = {}
-        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
@@ -125,14 +124,16 @@ class Supervisor:
         with self._hosts_lock:
             self._plan()
         self._assign()
-        self._thread.start()
+        raise_descriptor_limit()
+        self._loop.start()
+        super().start()
         for poller in self._pollers:
             poller.start()
 
     def stop(self) -> None:
         """Stop all collectors; takes less than a second, whatever hangs."""
         with self._hosts_lock:  # a queue that reports from now on starts no collector
-            self._stopping = True
+            self._stopping.set()
         self._wake.set()
         for node in self._nodes.values():
             node.stop()
@@ -204,23 +205,20 @@ class Supervisor:
 
     # ---- the thread --------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        raise_descriptor_limit()
-        self._loop.start()
-        while not self._stopping:
-            for node in self._nodes.values():
-                try:
-                    node.tick()
-                except Exception:  # for example, no more threads: this host waits for its next tick
-                    log.exception("the tick of %s failed", node.name)
-            self._wake.wait(TICK)
-            self._wake.clear()
-            while not self._queues_to_poll.empty():  # they may explain a lost connection
-                self.poll_queue_soon(self._queues_to_poll.get())
-            while not self._news.empty():
-                self._learn(self._news.get())
-            self._remove_old()
-            self._assign()
+    def step(self) -> Seconds:
+        """Advance the nodes, and assign the shared files to hosts."""
+        while not self._queues_to_poll.empty():  # they may explain a lost connection
+            self.poll_queue_soon(self._queues_to_poll.get())
+        while not self._news.empty():
+            self._learn(self._news.get())
+        self._remove_old()
+        self._assign()
+        for node in self._nodes.values():
+            try:
+                node.tick()
+            except Exception:  # for example, no more threads: this host waits for its next tick
+                log.exception("the tick of %s failed", node.name)
+        return TICK
 
     def _assign(self) -> None:
         """Assign to every host what it reads, given the hosts that are up."""
@@ -261,7 +259,7 @@ class Supervisor:
     def _polled(self, cluster: str, jobs: tuple[Job, ...], me: str) -> None:
         """Handle a poll of a queue, on its poller's thread."""
         with self._hosts_lock:
-            if self._stopping:
+            if self._stopping.is_set():
                 return
             before = self._discovery.nodes(cluster)
             has_changed = self._discovery.update(cluster, jobs, me or None, self._clock.now())
@@ -285,7 +283,7 @@ class Supervisor:
 
     def _learn(self, event: NodeReading) -> None:
         with self._hosts_lock:
-            if self._stopping or not self._discovery.read(event.reading):
+            if self._stopping.is_set() or not self._discovery.read(event.reading):
                 return
             self._submit(RunsChanged(self._discovery.runs))
             self._plan()

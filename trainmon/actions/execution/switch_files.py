@@ -5,6 +5,8 @@ Paths and texts go in as arguments, never into a script. The scripts are one lin
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping
+
 import msgspec
 
 from trainmon.actions.planning import FileStat
@@ -105,28 +107,27 @@ def parse_stat(path: str, answer: Completed) -> FileStat:
 
 def create_result(path: str, answer: Completed) -> Result:
     """The result of create()."""
-    name = clean(path)
-    if answer.status == 0:
-        return Result(True, f"{name} is there")
-    if answer.status == EXISTS:
-        return Result(False, f"{name} exists already{_signature(path, answer)}: it was not changed")
-    if answer.status == TOO_LATE:
-        why = f"its filesystem took longer than {LATEST_CREATE_S} s to answer"
-        return Result(False, f"{name} was not created: {why}")
-    return Result(False, f"{name} was not created: {failure(path, answer)}")
+    texts = {
+        0: "is there",
+        EXISTS: f"exists already{_signature(path, answer)}: it was not changed",
+        TOO_LATE: f"was not created: its filesystem took longer than {LATEST_CREATE_S} s to answer",
+    }
+    return _result(path, answer, texts, {0}, "created")
 
 
 def remove_result(path: str, answer: Completed) -> Result:
     """The result of remove(). A file that is gone already counts as removed."""
-    name = clean(path)
-    if answer.status == 0:
-        return Result(True, f"{name} is removed")
-    if answer.status == ABSENT:
-        return Result(True, f"{name} was gone already")
-    if answer.status == CHANGED:
-        which = f"no longer the file that was shown{_signature(path, answer)}"
-        return Result(False, f"{name} is {which}: it was not removed")
-    return Result(False, f"{name} was not removed: {failure(path, answer)}")
+    texts = {
+        0: "is removed",
+        ABSENT: "was gone already",
+        CHANGED: f"is no longer the file that was shown{_signature(path, answer)}: it was not removed",
+    }
+    return _result(path, answer, texts, {0, ABSENT}, "removed")
+
+
+def _result(path: str, answer: Completed, texts: Mapping[int, str], done: Container[int], verb: str) -> Result:
+    text = texts.get(answer.status) or f"was not {verb}: {failure(path, answer)}"
+    return Result(answer.status in done, f"{clean(path)} {text}")
 
 
 def _signature(path: str, answer: Completed) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.hardware import EXCLUDE, GpuRule, RunsByNode, gpu_finding, lasted, sampled_gpus
@@ -129,20 +130,25 @@ class SlowdownRule(GpuRule, frozen=True, kw_only=True):
     critical_for: Duration = 60.0
     """How long the clock must be that low before a critical alert fires, or `for` if that is shorter."""
 
-    def findings(self, state: State, now: Instant, reason: str, but: tuple[str, ...], text: str) -> Iterator[Finding]:
-        """The GPUs with the throttle reason `reason` and with none of `but`."""
+    reason: ClassVar[str]
+    """NVML's throttle reason."""
+    explained_by: ClassVar[tuple[str, ...]] = ()
+    """Throttle reasons with alerts of their own: then this rule finds nothing."""
+    text: ClassVar[str]
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
         for node, gpu in sampled_gpus(state, now):
-            if not gpu.throttle or reason not in gpu.throttle or any(other in gpu.throttle for other in but):
+            if self.reason not in gpu.throttle or any(other in gpu.throttle for other in self.explained_by):
                 continue
-            since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, reason))
+            since = state.node_histories.get(node.name, NEW).slowed.get((gpu.index, self.reason))
             clock = gpu.sm_clock_mhz
             crawls = clock is not None and clock < self.crawl_mhz and "idle" not in gpu.throttle
             lasts = "" if since is None or now - since < 1.0 else f" (for {ago(now - since)})"
             yield gpu_finding(
                 self, node, gpu, runs,
                 severity="critical" if crawls else "warning",
-                summary=f"{text}{lasts}: {_values(gpu)}",
+                summary=f"{self.text}{lasts}: {_values(gpu)}",
                 evidence=(_values(gpu),),
                 advice=f"the power supply or the board of the node is at fault, not the job: tell the administrators; "
                 f"{EXCLUDE}",
@@ -159,15 +165,9 @@ class GpuSlowdown(SlowdownRule, frozen=True, kw_only=True):
         "NVML's throttle bit 0x8; duration: nvidia_gpu_exporter; H100s were seen at "
         "86 MHz under load, and at 345 MHz when idle"
     )
-
-    def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        return self.findings(
-            state,
-            now,
-            "hw_slowdown",
-            ("hw_thermal", "hw_power_brake"),
-            "is slowed down by its hardware, but not because of heat",
-        )
+    reason = "hw_slowdown"
+    explained_by = ("hw_thermal", "hw_power_brake")
+    text = "is slowed down by its hardware, but not because of heat"
 
 
 class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
@@ -178,6 +178,5 @@ class PowerBrake(SlowdownRule, frozen=True, kw_only=True):
         "NVML's throttle bit 0x80; duration: nvidia_gpu_exporter; H100s were seen at "
         "86 MHz under load, and at 345 MHz when idle"
     )
-
-    def check(self, state: State, now: Instant) -> Iterator[Finding]:
-        return self.findings(state, now, "hw_power_brake", (), "is slowed down by its power brake")
+    reason = "hw_power_brake"
+    text = "is slowed down by its power brake"
