@@ -30,9 +30,18 @@ def read_line(
     counts the steps. Of an unfinished line, only a progress bar is read: half a line may show half a number.
     """
     found = parse_line(line, (*own, *(FORMATS if is_finished else BARS)), prefer=progress.format)
-    if found is not None and (found[1].kind != "train" or found[1].step is not None):
+    if (
+        found is not None
+        and (found[1].kind != "train" or found[1].step is not None)
+        and not _lacks_its_loss(*found, line)
+    ):
         return found, shape
     if progress.format not in (None, LEARNED) and progress.step is not None and not is_quiet(progress, at):
         return found, shape
     shape, learned = (learn if is_finished else learn_from_bar)(shape, plain(line))
     return (found if learned is None else (LEARNED, learned)), shape
+
+
+def _lacks_its_loss(name: str, line: StepLine, text: str) -> bool:
+    """Whether it is a nameless bar with a loss that its format does not know: `10/1000 […, train_loss=3.1]`."""
+    return line.kind == "bar" and line.loss is None and "loss=" in text

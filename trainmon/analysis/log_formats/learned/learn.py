@@ -151,9 +151,9 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
     if found is None or not found.counts or (found.loss is None and not found.is_bar):
         return shape, None
-    shape, step, target = _over_the_epochs(shape, found)
     if shape.counter and found.counter != shape.counter and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
+    shape, step, target = _over_the_epochs(shape, found)
     if found.counter != shape.counter and not found.is_named:
         before = dict(shape.candidates).get(found.counter)
         if before is None or step <= before:
@@ -175,6 +175,11 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         epoch = shape.epoch[0]
         if found.counter == "n/total":  # Keras: `Epoch 2/5`, then `100/1875`
             batch, batches = found.step, found.target
+    if epoch is None and found.counter.endswith("batch"):
+        pair, before = (found.step or 0, found.target or 0), shape.last
+        shape = replace(shape, last=pair)
+        if shape.restarts or (before is not None and before[0] == pair[0] and 0 < before[1] < pair[1]):
+            return replace(shape, restarts=True), pair[1], None  # WeNet: `Batch 3/100` is batch 100 of epoch 3
     if epoch is None:
         return shape, found.step or 0, found.target
     first = 0 if epoch == 0 else shape.first_epoch if shape.first_epoch is not None else int(epoch == 1)

@@ -13,6 +13,8 @@ BAR = re.compile(
     r"(?P<percent>\d{1,3})%\s?(?:\|[^|\r]{0,300}\|)?\s{0,40}(?P<done>[\d,]{1,12})/(?P<of>[\d,]{1,12})\s?\[[\d:]{2,12}<"
 )
 """tqdm, also where the blocks were lost."""
+ENDLESS_BAR = re.compile(r"(?P<done>\d{1,12})(?P<of>)(?:/\?|it)\s\[[\d:]{4,12}(?:<[\d:?]{1,12})?,")
+"""tqdm without a total."""
 ROUNDED_BAR = re.compile(r"Progress on:\s?\w{0,40}\s(?P<done>[\d.]{1,9}k?)it/(?P<of>[\d.]{1,9}k?)it\b")
 """jax's tqdm in Levanter and openpi, which rounds thousands: it is no step without a loss."""
 DESCRIPTION = 100
@@ -39,13 +41,21 @@ PAIR = re.compile(
     re.IGNORECASE,
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
+BRACKETS = re.compile(
+    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})\]\s?\[\s{0,6}(?P<batch>\d{1,9})/\s{0,6}(?P<batches>\d{1,9})\]"
+)
+"""DCGAN's `[0/25][100/469]`."""
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
 UNNAMED = re.compile(
-    r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?\s?\][\s:|,-]{1,4}(?=[a-zA-Z])"
+    r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
+    r"\s?\][\s:|,-]{1,4}(?=[a-zA-Z])"
     r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,4}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`."""
-MEASURED = re.compile(r"\w[\w./]{0,60}\s?[:=]\s{0,4}(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)")
+MEASURED = re.compile(
+    r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./]{0,60}\s?[:=]\s{0,4}"
+    r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
+)
 """A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
 OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
     "step epoch loop set phase on split mode result results dataloader loss"
@@ -81,7 +91,8 @@ class Line(NamedTuple):
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
     found = _turned(numbers(text))
-    bar = (BAR.search(text) if "%" in text else None) or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
+    bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it/s" in text or "%" in text else None
+    bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
     if not found or (bar is not None and _is_of_something_else(_description(text, bar))):
         return None
     if bar is not None:
@@ -146,7 +157,7 @@ def _with_batch(line: Line, text: str, counter: Number | None) -> Line:
     rank = 99 if counter is None else names.counter(counter.name) or 0
     if rank <= names.UPDATES:
         return line
-    pair = PAIR.search(text) or ESPNET.search(text)
+    pair = PAIR.search(text) or ESPNET.search(text) or BRACKETS.match(text)
     if pair is None:
         is_of_epoch = (
             rank >= names.ITERATIONS and line.epoch is not None and line.target and (line.step or 0) <= line.target
@@ -175,12 +186,12 @@ def _with_batch(line: Line, text: str, counter: Number | None) -> Line:
 def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
     """A bar counts if its description names training, or if it shows a loss."""
     done, of = (
-        round(float(text.rstrip("k").replace(",", "")) * (1000 if "k" in text else 1))
+        round(float(text.rstrip("k").replace(",", "")) * (1000 if "k" in text else 1)) if text else None
         for text in (bar["done"], bar["of"])
     )
     if line.epoch is not None:
         return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
-    if line.loss is None and (bar.re is ROUNDED_BAR or not OF_TRAINING.search(description)):
+    if line.loss is None and (bar.re is not BAR or not OF_TRAINING.search(description)):
         return line
     return line._replace(step=done, target=of, counter="bar", is_named=True)
 
@@ -211,7 +222,8 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
 
 def _description(text: str, bar: re.Match[str]) -> str:
     """What stands before a bar, without the fields before it."""
-    return re.split(r"[|\[\]{}\r]", text[max(0, bar.start() - DESCRIPTION) : bar.start()])[-1]
+    before = MEASURED.sub("", text[max(0, bar.start() - DESCRIPTION) : bar.start()])
+    return re.split(r"[|\[\]{}\r]", before)[-1]
 
 
 def _is_of_something_else(description: str) -> bool:

@@ -34,7 +34,7 @@ BESIDE_A_COUNTER = vocabulary(
     "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank performed after for local gradient grad i result results metrics"
+    "timer rank performed after for local gradient grad i result results metrics misc"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
 BEHIND_A_COUNTER = vocabulary("train training num number no idx index i")
@@ -99,7 +99,7 @@ def loss(name: Name) -> int | None:
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
         is_other = name[-1:] and (name[-1] in OTHER_LOSSES or name[-2:] == ("cross", "entropy"))
-        is_error = name[-1:] and name[-1] in ERRORS and not {"train", "training"}.isdisjoint(name)
+        is_error = not ERRORS.isdisjoint(name) and not {"train", "training", "trn"}.isdisjoint(name)
         is_basicsr = len(name) == 2 and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
         is_of_a_gan = len(name) == 2 and name[0] in ("g", "d") and name[1] in OF_A_GAN
         return LIKE_A_LOSS if is_other or is_error or is_basicsr or is_of_a_gan else None

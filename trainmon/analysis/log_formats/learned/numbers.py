@@ -30,12 +30,15 @@ AFTER = re.compile(
     r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?)(?!\w|\.\d))?"
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
     r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
-    r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss)(?=\s*(?:[,;|)]|$)))?"  # darknet: 0.689 avg loss
+    r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss|(?(total)(?:[sS]tep|[iI]ter(?:ation)?|[uU]pdate)s))"
+    r"(?=\s*(?:[,;|)]|$)))?"  # 0.689 avg loss, 100 / 25000 steps
 )
 DIVIDER = re.compile(
-    r"[|,;{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|\b[A-Z]{4,8}:[\w.]{1,60}:"  # INFO:root:
+    r"[|,;{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|=(?=\S)|\b[A-Z]{4,8}:[\w.]{1,60}:"  # INFO:root:
 )
 """What stands between two fields. A name does not reach across it."""
+ASIDE = re.compile(r"\([a-zA-Z]+(?: [a-zA-Z]+)+\)")
+"""Training loss (for one batch) at step 200"""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 WORD = re.compile(r"[a-z]+|#")
 SCALES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -74,7 +77,7 @@ class Number(NamedTuple):
 
 def whole(text: str | None) -> int | None:
     """Read a whole number of at most 15 digits; None for anything else."""
-    if text and "e+" in text:  # 1.11e+04
+    if text and "e" in text.lower():  # 1.11e+04
         text = f"{float(text):f}"
     bare, _, rest = (text or "").replace(",", "").replace("_", "").lstrip("+").partition(".")
     return int(bare) if bare.isdecimal() and len(bare) <= 15 and not rest.strip("0") else None
@@ -83,7 +86,7 @@ def whole(text: str | None) -> int | None:
 @lru_cache(4096)
 def words(label: str) -> Name:
     """The words of a name, without what stands before its last divider; at most six."""
-    label = label.rstrip(" :=\t'\"[(<>~")
+    label = ASIDE.sub("", label).rstrip(" :=\t'\"[(<>~")
     return tuple(WORD.findall(CAMEL.sub(" ", DIVIDER.split(label)[-1]).lower()))[-6:]
 
 

@@ -23,9 +23,9 @@ VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
 
 def heading(line: str) -> tuple[str, ...]:
     """The columns of a table whose heading this line is; empty for any other line."""
-    if len(line) > LONGEST_HEADING or "loss" not in line.lower():
+    if len(line) > LONGEST_HEADING or not ("loss" in (lowered := line.lower()) or "rmse" in lowered):
         return ()
-    for cells in _splits(line):
+    for cells in _splits(line.removeprefix("# ")):
         if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
             continue
         if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line):
