@@ -94,8 +94,8 @@ class Postman:
 def beginning() -> tuple[Event, ...]:
     """This program has the duty of telling people, by the demo's channels."""
     health = tuple(replace(channel.health, state="ok") for channel in channels())
-    duty = Leadership(holder="us", where="here", since=STARTED)
-    return (LeadershipChanged(duty), AlertsRestored(StoredAlerts()), ChannelsChanged(health))
+    leadership = Leadership(holder="us", where="here", since=STARTED)
+    return (LeadershipChanged(leadership), AlertsRestored(StoredAlerts()), ChannelsChanged(health))
 
 
 class Played(DashboardBackend):
@@ -103,15 +103,15 @@ class Played(DashboardBackend):
 
     def __init__(self, directory: Path, after: Seconds) -> None:
         self.clock = HandClock()
-        said: list[Event] = [*beginning()]
+        events_so_far: list[Event] = [*beginning()]
         rules = tuple(rule() for rule in RULES)
-        alerting = AlertManager(rules, Routing(routes=ROUTES), Postman(said.append), clock=self.clock)
+        alerting = AlertManager(rules, Routing(routes=ROUTES), Postman(events_so_far.append), clock=self.clock)
         super().__init__(Engine(self.clock, demo=True, alerting=alerting))
-        self._demo = Demo(said.append, clock=self.clock, directory=directory)
+        self._demo = Demo(events_so_far.append, clock=self.clock, directory=directory)
         while self.clock.passed < after:
             wait = self._demo.step()
-            events = said.copy()
-            said.clear()
+            events = events_so_far.copy()
+            events_so_far.clear()
             self.engine.step(events, self.clock.now())
             self.clock.passed += wait
 

@@ -9,7 +9,7 @@ from tests.lab.ntfy_server import Message, NtfyServer
 TOPIC = "a-topic-of-chance-29b5ec25"
 
 
-def told(ntfy: NtfyServer, *words: str) -> list[Message]:
+def received(ntfy: NtfyServer, *words: str) -> list[Message]:
     """The messages whose title has all these words; a picture that follows one is none of its own."""
     return [
         message
@@ -19,14 +19,14 @@ def told(ntfy: NtfyServer, *words: str) -> list[Message]:
 
 
 def titles(ntfy: NtfyServer) -> list[str]:
-    return [message.title for message in told(ntfy)]
+    return [message.title for message in received(ntfy)]
 
 
 def until_told(ntfy: NtfyServer, *words: str, count: int = 1) -> Message:
     """Wait for so many of them; the newest."""
     try:
-        until(lambda: len(told(ntfy, *words)) >= count, f"{count} titled {words}", PATIENCE)
+        until(lambda: len(received(ntfy, *words)) >= count, f"{count} titled {words}", PATIENCE)
     except AssertionError as error:
         error.add_note(f"these came: {titles(ntfy)}")
         raise
-    return told(ntfy, *words)[-1]
+    return received(ntfy, *words)[-1]

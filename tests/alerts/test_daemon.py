@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.alerts.messages import titles, told, until_told
+from tests.alerts.messages import received, titles, until_told
 from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster, until
 from tests.lab.clock import SetClock
@@ -111,7 +111,7 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
     ntfy.well()
     until_told(ntfy, "RESOLVED", "n0")
     assert daemon.is_running
-    assert len(told(ntfy, "CODE RED", "gpu-lost", "n0")) == 1
+    assert len(received(ntfy, "CODE RED", "gpu-lost", "n0")) == 1
 
 
 def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
@@ -129,6 +129,6 @@ def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
     until_told(ntfy, "CODE RED", "n1")
     mend(nodes, 0)
     until_told(ntfy, "RESOLVED", "n0")
-    assert sorted(message.title for message in told(ntfy, "gpu-memory-full")) == [
+    assert sorted(message.title for message in received(ntfy, "gpu-memory-full")) == [
         "CODE RED gpu-memory-full n0/1", "CODE RED gpu-memory-full n1/1", "RESOLVED gpu-memory-full n0/1",
     ]  # fmt: skip

@@ -15,7 +15,7 @@ from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import Message, NtfyServer
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_training import Training
-from tests.wandb.parts import said
+from tests.wandb.parts import logged
 
 MakeWatch = Callable[..., Watch]
 
@@ -37,7 +37,7 @@ def wandb(tmp_path: Path) -> Iterator[WandbServer]:
     with WandbServer.start() as server:
         words = ("--id", "first", "--name", "first", "--group", "video", "log 40", "sample", "log 1", "say up")
         with Training.start(server, tmp_path / "training", *words):
-            until(lambda: said(server.runs.get("tester/video/first"), "up"), "its rows are there", PATIENCE)
+            until(lambda: logged(server.runs.get("tester/video/first"), "up"), "its rows are there", PATIENCE)
             yield server
 
 

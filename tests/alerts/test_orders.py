@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.messages import titles, told, until_told
+from tests.alerts.messages import received, titles, until_told
 from tests.alerts.watch import PATIENCE, Watch
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
@@ -62,7 +62,7 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
     daemon.until("config", result="loaded", sources="reconnected")
     until(lambda: [one["name"] for one in daemon.status()["sources"]] == ["node:n1"], "n0 is not watched", PATIENCE)
     assert len(daemon.lines(event="start")) == 1
-    assert len(told(ntfy, "gpu-memory-full", "n1")) <= 2  # the same alert, now with its old severity again
+    assert len(received(ntfy, "gpu-memory-full", "n1")) <= 2  # the same alert, now with its old severity again
 
 
 def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
@@ -79,12 +79,12 @@ def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
     daemon.until("firing", rule="gpu-memory-full")
     fill(nodes, 0)
     until_told(ntfy, "CODE RED", "n0")
-    assert told(ntfy, "n1") == []
+    assert received(ntfy, "n1") == []
 
-    asked = daemon.run("status")
-    assert asked.returncode == 1
-    assert f"alerts-only (pid {daemon.pid} on " in asked.stdout
-    assert "channel phone (ntfy) " in asked.stdout
+    query = daemon.run("status")
+    assert query.returncode == 1
+    assert f"alerts-only (pid {daemon.pid} on " in query.stdout
+    assert "channel phone (ntfy) " in query.stdout
     (first,) = (one for one in daemon.status()["alerts"] if one["node"] == "n0")
     done = daemon.run("ack", first["id"][:5], "--why", "I drain it")
     assert (done.returncode, done.stdout) == (0, f"acknowledged: {first['id']} gpu-memory-full gpu:n0/1\n")
@@ -129,10 +129,10 @@ def test_systemd_is_notified_when_it_is_ready_and_after_each_evaluation(
         manager.settimeout(PATIENCE)
         daemon = watch(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="4000000")
         daemon.start()
-        heard: list[str] = []
-        while heard.count("WATCHDOG=1") < 2:
-            heard += manager.recv(4096).decode().split("\n")
-        assert heard[0] == "READY=1"
+        notified: list[str] = []
+        while notified.count("WATCHDOG=1") < 2:
+            notified += manager.recv(4096).decode().split("\n")
+        assert notified[0] == "READY=1"
         os.kill(daemon.pid, signal.SIGSTOP)
         manager.settimeout(0.5)
         with contextlib.suppress(TimeoutError):

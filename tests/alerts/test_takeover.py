@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
-from tests.alerts.messages import TOPIC, titles, told, until_told
+from tests.alerts.messages import TOPIC, received, titles, until_told
 from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
@@ -34,7 +34,7 @@ def test_a_standby_notifies_while_the_leader_is_stopped_and_nothing_is_sent_twic
 
     first.tell(signal.SIGSTOP)
     fill(nodes, 0)
-    until(lambda: told(ntfy, "CODE RED", "n0"), "the standby notifies", TAKEOVER)
+    until(lambda: received(ntfy, "CODE RED", "n0"), "the standby notifies", TAKEOVER)
     assert second.lines(event="duty", holder="us")
     second.until("sent", channel="phone")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.messages import TOPIC, titles, told, until_told
+from tests.alerts.messages import TOPIC, received, titles, until_told
 from tests.alerts.watch import PATIENCE, Watch
 from tests.end_to_end.product import words
 from tests.lab.ntfy_server import NtfyServer
@@ -114,7 +114,7 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
         run.start()
         until_told(ntfy, "RESOLVED", "run-dead", run.name)
         until_told(ntfy, " started")
-        assert [len(told(ntfy, word, "run-dead")) for word in ("CODE RED", "RESOLVED")] == [1, 1]
+        assert [len(received(ntfy, word, "run-dead")) for word in ("CODE RED", "RESOLVED")] == [1, 1]
         assert daemon.is_running
 
 

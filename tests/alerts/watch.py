@@ -128,8 +128,8 @@ class Watch:
     def status(self) -> dict[str, Any]:
         done = self.run("status", "--json")
         assert done.returncode in (0, 1, 3), done.stdout + done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
 
     def alert(self, rule: str) -> dict[str, Any] | None:
         """The open alert by a rule, as `status` has it."""

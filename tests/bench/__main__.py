@@ -34,8 +34,8 @@ def measured(name: str) -> tuple[str, bool]:
 
 def part(name: str, printed: str) -> str:
     """A benchmark's part of the document: what it is, where it was measured, and its numbers."""
-    said = importlib.import_module(f"tests.bench.{name}").__doc__ or name
-    title = re.split(r"[.:] (?:Run: )?`?python -m|\n", said)[0]
+    text = importlib.import_module(f"tests.bench.{name}").__doc__ or name
+    title = re.split(r"[.:] (?:Run: )?`?python -m|\n", text)[0]
     where = f"`python -m tests.bench.{name}` on {os.cpu_count()} cores, Python {platform.python_version()}"
     return f"**{title.rstrip('.')}** ({where})\n\n```\n{printed}\n```"
 

@@ -74,7 +74,7 @@ class CalmDay:
         self.seen |= {alert.id: alert for alert in state.alerts.values() if alert.fired_at is not None}
         return state
 
-    def told(self) -> list[Notice]:
+    def notices(self) -> list[Notice]:
         """What was told besides the signs of life."""
         return [notice for notice in self.kept.notices if notice.kind != "heartbeat"]
 
@@ -90,7 +90,7 @@ def main(hours: float) -> int:
             state = day.step()
             if step % 1800 == 1799:
                 simulated, took = (step + 1) * TICK / 3600, time.monotonic() - begin
-                print(f"{simulated:5.1f} h simulated in {took:5.0f} s, {len(day.told())} told", flush=True)
+                print(f"{simulated:5.1f} h simulated in {took:5.0f} s, {len(day.notices())} told", flush=True)
         day.close()
     false = [alert for alert in day.seen.values() if alert.rule not in TRUE]
     for alert in false:

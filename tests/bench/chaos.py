@@ -19,30 +19,30 @@ from tests.chaos.story import Outcome, Story, story
 DAY = 86_400.0
 
 
-def plainly(told: Story, kills: int) -> None:
-    told.lose_lives(kills)
+def plainly(scene: Story, kills: int) -> None:
+    scene.lose_lives(kills)
 
 
-def on_a_network(told: Story, kills: int) -> None:
-    told.spec = told.changed(is_network=True)
-    told.lose_lives(kills)
+def on_a_network(scene: Story, kills: int) -> None:
+    scene.spec = scene.changed(is_network=True)
+    scene.lose_lives(kills)
 
 
-def with_jumping_clocks(told: Story, kills: int) -> None:
+def with_jumping_clocks(scene: Story, kills: int) -> None:
     for number in range(kills):
-        told.lose_lives(1, shift=(0.0, 3 * DAY, -3 * DAY, 0.0, -30 * DAY, 30 * DAY)[number % 6])
+        scene.lose_lives(1, shift=(0.0, 3 * DAY, -3 * DAY, 0.0, -30 * DAY, 30 * DAY)[number % 6])
 
 
-def with_a_full_disk(told: Story, kills: int) -> None:
+def with_a_full_disk(scene: Story, kills: int) -> None:
     """Every third life finds no room in the ledger: what it tells directly it cannot mark."""
-    told.lose_lives(2)
+    scene.lose_lives(2)
     for number in range(kills - 2):
-        ((pages,),) = told.rows("PRAGMA page_count")
-        told.lose_lives(1, pages=0 if number % 3 else int(str(pages)))
+        ((pages,),) = scene.rows("PRAGMA page_count")
+        scene.lose_lives(1, pages=0 if number % 3 else int(str(pages)))
 
 
-def in_an_outage(told: Story, kills: int) -> None:
-    told.lose_lives_in_an_outage(kills)
+def in_an_outage(scene: Story, kills: int) -> None:
+    scene.lose_lives_in_an_outage(kills)
 
 
 Part = tuple[str, Callable[[Story, int], None], float, str]
@@ -64,10 +64,10 @@ def run(part: Part, kills: int, seed: int) -> Outcome:
     _, happen, _, besides = part
     with (
         tempfile.TemporaryDirectory(prefix="trainmon-chaos-") as directory,
-        story(Path(directory), seed, mail=besides == "mail", fallback=besides == "fallback") as told,
+        story(Path(directory), seed, mail=besides == "mail", fallback=besides == "fallback") as scene,
     ):
-        happen(told, kills)
-        return told.end()
+        happen(scene, kills)
+        return scene.end()
 
 
 def printed(name: str, outcomes: list[Outcome], seconds: float) -> Outcome:
@@ -77,14 +77,14 @@ def printed(name: str, outcomes: list[Outcome], seconds: float) -> Outcome:
         points=sum((one.points for one in outcomes), Counter()),
         answers=sum((one.answers for one in outcomes), Counter()),
         notices=sum(one.notices for one in outcomes),
-        letters=sum(one.letters for one in outcomes),
+        deliveries=sum(one.deliveries for one in outcomes),
         lost=[lost for one in outcomes for lost in one.lost],
         copies=sum((one.copies for one in outcomes), Counter()),
         most_copies_a_crash=max(one.most_copies_a_crash for one in outcomes),
     )
     copies = ", ".join(f"{channel} {count}" for channel, count in sorted(total.copies.items()) if count) or "none"
     print(
-        f"{name:<26} {total.kills:>5} kills {total.notices:>6} notices {total.letters:>6} letters   "
+        f"{name:<26} {total.kills:>5} kills {total.notices:>6} notices {total.deliveries:>6} sent   "
         f"lost {len(total.lost)}   again {copies} (at most {total.most_copies_a_crash} a crash and channel)   "
         f"{seconds:.0f} s"
     )

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.alerts.messages import TOPIC, told
+from tests.alerts.messages import TOPIC, received
 from tests.alerts.watch import Watch
 from tests.bench.table import show
 from tests.end_to_end.product import Cluster, until
@@ -120,8 +120,8 @@ def latencies(nodes: Cluster, ntfy: NtfyServer, rounds: int) -> list[float]:
         name = f"n{node}/{gpu}"
         at = time.time()
         nodes.nvml[node].set(gpu, memory_used=FULL)
-        until(lambda name=name: told(ntfy, "CODE RED", name), f"{name} is told", 60.0)  # type: ignore[misc]
-        found.append(told(ntfy, "CODE RED", name)[0].at - at)
+        until(lambda name=name: received(ntfy, "CODE RED", name), f"{name} is told", 60.0)  # type: ignore[misc]
+        found.append(received(ntfy, "CODE RED", name)[0].at - at)
         nodes.nvml[node].clear(gpus=GPUS)
     return found
 

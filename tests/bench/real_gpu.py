@@ -45,7 +45,7 @@ SAME = (
 YES = {"Enabled": True, "Yes": True, "Disabled": False, "No": False}
 
 
-def asked() -> dict[int, smi_text.Row]:
+def queried() -> dict[int, smi_text.Row]:
     """nvidia-smi's rows, of the fields that this driver offers."""
     offered = smi_text.offered(_smi("--help-query-gpu"))
     fields = [field for field in smi_text.FIELDS if field in offered]
@@ -92,7 +92,7 @@ def main(seconds: float, python: str) -> None:
         used = 100 * (cost.cpu() - before) / seconds
         memory, shared = cost.mib("Rss"), cost.mib("Pss")
         samples = {sample.index: sample for sample in probe.wait_anew(GpuSamples).g}
-        rows = asked()
+        rows = queried()
         facts = {fact.index: fact for fact in probe.wait(GpuFactsAll).g}
         wrong = 0
         for index, row in sorted(rows.items()):

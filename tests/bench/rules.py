@@ -60,8 +60,8 @@ def samples(name: str, at: Instant, is_ill: bool) -> Iterator[NodeReading]:
     )  # fmt: skip
     ports = tuple(InfinibandPort(f"mlx5_{i}/1", "ACTIVE", 0, 0) for i in range(GPUS))
     host = HostSample(1, at, load1=8.0, memory_used_mib=200_000, memory_total_mib=2_000_000, infiniband=ports)
-    for said in (GpuFactsAll(1, at, facts, expected=GPUS), GpuSamples(1, at, gpus), host):
-        yield NodeReading(name, "prod", at, said)
+    for text in (GpuFactsAll(1, at, facts, expected=GPUS), GpuSamples(1, at, gpus), host):
+        yield NodeReading(name, "prod", at, text)
 
 
 def folded(ill: int, silent: int) -> State:

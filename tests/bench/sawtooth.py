@@ -135,17 +135,17 @@ def main(hours: float) -> int:
     rows, wrong = [], []
     for series in (*SERIES, SHARED):
         began = time.monotonic()
-        told = go(series, hours)
-        wrong += [f"{series.name}: {words}" for words in sorted(told.false)]
+        outcome = go(series, hours)
+        wrong += [f"{series.name}: {words}" for words in sorted(outcome.false)]
         rows.append(
             (
                 series.name,
-                "never" if told.full_at is None else f"{told.full_at / HOUR:.1f} h",
-                str(len(told.false)),
-                "-" if told.recall is None else f"{told.recall:.0%}",
-                "-" if told.first is None else f"{told.first:.1f} h before",
-                str(told.notices),
-                ", ".join(told.rules) or "-",
+                "never" if outcome.full_at is None else f"{outcome.full_at / HOUR:.1f} h",
+                str(len(outcome.false)),
+                "-" if outcome.recall is None else f"{outcome.recall:.0%}",
+                "-" if outcome.first is None else f"{outcome.first:.1f} h before",
+                str(outcome.notices),
+                ", ".join(outcome.rules) or "-",
                 f"{time.monotonic() - began:.0f} s",
             )
         )

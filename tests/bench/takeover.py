@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.alerts.conftest import CONFIG
-from tests.alerts.messages import TOPIC, titles, told
+from tests.alerts.messages import TOPIC, received, titles
 from tests.alerts.watch import Watch
 from tests.bench.table import show
 from tests.end_to_end.product import Cluster, until
@@ -45,14 +45,14 @@ def round_of(leader: Watch, standby: Watch, nodes: Cluster, ntfy: NtfyServer, co
     nodes.nvml[count % 2].set(1, memory_used=FULL)
     until(lambda: len(standby.lines(event="duty", holder="us")) > led, "it leads", PATIENCE)
     leads = time.monotonic() - began
-    before = len(told(ntfy, "CODE RED"))
-    until(lambda: len(told(ntfy, "CODE RED")) > before, "it notifies", PATIENCE)
+    before = len(received(ntfy, "CODE RED"))
+    until(lambda: len(received(ntfy, "CODE RED")) > before, "it notifies", PATIENCE)
     notifies = time.monotonic() - began
     leader.tell(signal.SIGCONT)
     until(lambda: len(leader.lines(event="duty", holder="other")) > stood_by, "the old one stands by", PATIENCE)
     nodes.nvml[count % 2].clear(gpus=2)
-    resolved = len(told(ntfy, "RESOLVED"))
-    until(lambda: len(told(ntfy, "RESOLVED")) > resolved, "it is over", PATIENCE)
+    resolved = len(received(ntfy, "RESOLVED"))
+    until(lambda: len(received(ntfy, "RESOLVED")) > resolved, "it is over", PATIENCE)
     return leads, notifies
 
 
@@ -79,7 +79,7 @@ def main() -> None:
             leads, notifies = round_of(leader, standby, nodes, ntfy, count)
             rows.append((str(count + 1), f"{leads:.1f}", f"{notifies:.1f}"))
         show("seconds from the stop of the leader", ("round", "a standby leads", "the message is there"), rows)
-        about = Counter(message.message for message in told(ntfy, "gpu-memory-full"))
+        about = Counter(message.message for message in received(ntfy, "gpu-memory-full"))
         print(f"\n{needless} changes of leadership with {load} busy processes in {1.5 * LEASE:.0f} s")
         print(f"{len(titles(ntfy))} messages, {sum(about.values()) - len(about)} of them sent twice")
 

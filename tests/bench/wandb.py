@@ -128,11 +128,11 @@ def steady(bench: Bench, minutes: float) -> bool:
     took = 0.0
     for _ in range(round(minutes)):
         bench.train(ROWS)
-        before, begun, since = bench.ours(), time.monotonic(), len(bench.server.asked())
+        before, begun, since = bench.ours(), time.monotonic(), len(bench.server.reader_requests())
         bench.live(EVERY)
         ours += bench.ours() - before
         took += time.monotonic() - begun
-        requests += len(bench.server.asked()) - since
+        requests += len(bench.server.reader_requests()) - since
     used = [process.cpu_s - before for process, before in zip(processes, theirs, strict=True)]
     a_minute, cpu = 60 * requests / took, 100 * (sum(used) + ours) / took
     rows = [
@@ -157,16 +157,16 @@ def lasting(bench: Bench, polls: int) -> bool:
     marks = {max(1, round(polls * mark)) for mark in MARKS}
     processes = list(started_by(os.getpid()))
     seen: list[tuple[int, list[float]]] = []
-    begun, since = time.monotonic(), len(bench.server.asked())
+    begun, since = time.monotonic(), len(bench.server.reader_requests())
     for poll in range(1, polls + 1):
         bench.train(1)
         bench.skip(EVERY)
         if poll in marks:
             seen.append((poll, [process.mib("Rss") for process in processes]))
-    took, asked = time.monotonic() - begun, len(bench.server.asked()) - since
+    took, sent = time.monotonic() - begun, len(bench.server.reader_requests()) - since
     head = ["polls", *(f"{process.name}, RSS MiB" for process in processes), "together"]
     rows = [[f"{poll:,}", *(f"{one:.1f}" for one in mib), f"{sum(mib):.1f}"] for poll, mib in seen]
-    show(f"{polls:,} polls, {asked:,} requests in {took:.0f} s", head, rows)
+    show(f"{polls:,} polls, {sent:,} requests in {took:.0f} s", head, rows)
     is_same = list(started_by(os.getpid())) == processes
     grown = sum(seen[-1][1]) / sum(seen[min(1, len(seen) - 1)][1])
     print(f"  grown since a tenth of them: {grown:.3f}x (≤ {GROWTH:g}); the same processes: {is_same}")

@@ -142,7 +142,7 @@ class Pointed:
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         with self._diary.open("a") as stream:
-            stream.write(" ".join([message.key, *(told.key for told in message.notices)]) + "\n")
+            stream.write(" ".join([message.key, *(notice.key for notice in message.notices)]) + "\n")
         self._points.pass_by(f"before sending by {self.health.name}")
         sent = self._sender.send(message, timeout)
         self._points.pass_by(f"after sending by {self.health.name}")

@@ -78,7 +78,7 @@ class Outcome:
     """How many were killed where."""
     answers: Counter[str] = field(default_factory=Counter)
     notices: int = 0
-    letters: int = 0
+    deliveries: int = 0
     lost: list[str] = field(default_factory=list)
     copies: Counter[str] = field(default_factory=Counter)
     """By channel: messages that came again after a crash."""
@@ -100,13 +100,13 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         print(msgspec.json.encode(spec).decode(), file=self._process.stdin, flush=True)
-        said = ""
+        text = ""
         while not (line := self._process.stdout.readline()).startswith("over"):
             assert line, "the nursery is gone"
-            said = line.strip()
+            text = line.strip()
         code = int(line.split()[1])
-        assert code in (-9, 0), f"a life ended with {code} after {said}"
-        return said.removeprefix("killed ") if code else "ended"
+        assert code in (-9, 0), f"a life ended with {code} after {text}"
+        return text.removeprefix("killed ") if code else "ended"
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -209,8 +209,8 @@ class Story:
     def _live(self, spec: Spec) -> str:
         place = self.nursery.live(spec)
         self._let_all_come()
-        for channel, told in self._tellings().items():
-            self._came.setdefault(channel, []).append(len(told))
+        for channel, result in self._tellings().items():
+            self._came.setdefault(channel, []).append(len(result))
         return place
 
     def _let_all_come(self) -> None:
@@ -269,10 +269,10 @@ class Story:
     def _count_copies(self) -> None:
         """A message is a copy that tells again what its channel took before, and could say so. To blame is the crash
         of the life in which it took it: what it took was not marked. What was one message may come again as two."""
-        for channel, told in self._tellings().items():
+        for channel, result in self._tellings().items():
             taken_as: dict[str, int] = {}
             blamed: dict[int, set[int]] = {}
-            for number, (message, was_said) in enumerate(told):
+            for number, (message, was_said) in enumerate(result):
                 before = {taken_as[key] for key in message if key in taken_as}
                 for earlier in before:
                     blamed.setdefault(bisect_right(self._came[channel], earlier), set()).add(earlier)
@@ -310,7 +310,7 @@ class Story:
         for name in self._active:
             wanted = ["ntfy", "webhook", *(["mail"] if name.startswith("m") else [])]
             outcome.lost += [f"{name} by {channel}: never" for channel in wanted if name not in texts[channel]]
-        outcome.letters = len(rows)
+        outcome.deliveries = len(rows)
         outcome.notices = len({key for _, _, key, _ in rows})
         outcome.answers = self.topic.answered + self.hook.answered
 

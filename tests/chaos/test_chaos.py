@@ -21,9 +21,9 @@ def all_arrived(outcome: Outcome) -> bool:
 
 
 def test_forty_kills_lose_nothing(tmp_path: Path) -> None:
-    with story(tmp_path, seed=2_026) as told:
-        told.lose_lives(40)
-        outcome = told.end()
+    with story(tmp_path, seed=2_026) as scene:
+        scene.lose_lives(40)
+        outcome = scene.end()
     assert all_arrived(outcome)
     assert outcome.kills == 40
     assert outcome.most_copies_a_crash <= 1, outcome.copies
@@ -32,26 +32,26 @@ def test_forty_kills_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_mail_that_goes_by_apprise_is_not_lost_either(tmp_path: Path) -> None:
-    with story(tmp_path, seed=5, mail=True) as told:
-        told.lose_lives(4, seconds=3.0)
-        assert all_arrived(told.end())
+    with story(tmp_path, seed=5, mail=True) as scene:
+        scene.lose_lives(4, seconds=3.0)
+        assert all_arrived(scene.end())
 
 
 def test_a_ledger_on_a_network_file_system_loses_nothing(tmp_path: Path) -> None:
-    with story(tmp_path, seed=6) as told:
-        told.spec = told.changed(is_network=True)
-        told.lose_lives(6)
-        outcome = told.end()
-        assert told.ledger.with_name("ledger.lock").exists() is False, "no lock is believed there"
+    with story(tmp_path, seed=6) as scene:
+        scene.spec = scene.changed(is_network=True)
+        scene.lose_lives(6)
+        outcome = scene.end()
+        assert scene.ledger.with_name("ledger.lock").exists() is False, "no lock is believed there"
     assert all_arrived(outcome)
     assert outcome.most_copies_a_crash <= 1
 
 
 def test_an_outage_of_a_channel_with_a_fallback_loses_nothing(tmp_path: Path) -> None:
-    with story(tmp_path, seed=12, fallback=True) as told:
-        told.lose_lives_in_an_outage(12)
-        outcome = told.end()
-        by_the_fallback = told.rows(
+    with story(tmp_path, seed=12, fallback=True) as scene:
+        scene.lose_lives_in_an_outage(12)
+        outcome = scene.end()
+        by_the_fallback = scene.rows(
             "SELECT count(*) FROM outbox WHERE channel = 'fallback' AND state IN ('sent', 'merged')"
         )
     assert all_arrived(outcome)
@@ -60,31 +60,31 @@ def test_an_outage_of_a_channel_with_a_fallback_loses_nothing(tmp_path: Path) ->
 
 
 def test_two_programs_that_take_over_from_each_other_lose_nothing(tmp_path: Path) -> None:
-    with story(tmp_path, seed=9) as told:
-        told.lose_lives_in_pairs(6)
-        outcome = told.end()
+    with story(tmp_path, seed=9) as scene:
+        scene.lose_lives_in_pairs(6)
+        outcome = scene.end()
     assert all_arrived(outcome)
     assert max(outcome.copies.values(), default=0) <= outcome.kills, "at most one by each channel for each crash"
 
 
 def test_clocks_that_jump_both_ways_lose_nothing(tmp_path: Path) -> None:
-    with story(tmp_path, seed=7) as told:
+    with story(tmp_path, seed=7) as scene:
         for shift in (3 * DAY, -3 * DAY, 0.0, -30 * DAY, 30 * DAY, 0.0):
-            told.lose_lives(1, shift=shift)
-        assert all_arrived(told.end())
+            scene.lose_lives(1, shift=shift)
+        assert all_arrived(scene.end())
 
 
 def test_a_disk_that_is_full_now_and_then_loses_nothing(tmp_path: Path) -> None:
-    with story(tmp_path, seed=8) as told:
-        told.lose_lives(2)
-        full = full_at(told)
+    with story(tmp_path, seed=8) as scene:
+        scene.lose_lives(2)
+        full = full_at(scene)
         for pages in (full, 0, full, full, 0):
-            told.lose_lives(1, pages=pages)
-        assert all_arrived(told.end())
+            scene.lose_lives(1, pages=pages)
+        assert all_arrived(scene.end())
 
 
-def full_at(told: Story) -> int:
+def full_at(scene: Story) -> int:
     """As many pages as the ledger has now: nothing more has room."""
-    ((pages,),) = told.rows("PRAGMA page_count")
+    ((pages,),) = scene.rows("PRAGMA page_count")
     assert isinstance(pages, int)
     return pages

@@ -46,22 +46,22 @@ class FakeQueue:
         seen: Callable[[tuple[Job, ...], str], None],
     ) -> None:
         self.watched, self.client_of, self.submit, self.seen = watched, client_of, submit, seen
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     def start(self) -> None:
-        self.asked.append("start")
+        self.requests.append("start")
 
     def stop(self) -> None:
-        self.asked.append("stop")
+        self.requests.append("stop")
 
     def poll_soon(self) -> None:
-        self.asked.append("poll_soon")
+        self.requests.append("poll_soon")
 
     def refresh(self) -> None:
-        self.asked.append("refresh")
+        self.requests.append("refresh")
 
     def poll_job(self, key: str) -> None:
-        self.asked.append(key)
+        self.requests.append(key)
 
 
 class Stage:
@@ -69,7 +69,7 @@ class Stage:
 
     def __init__(self, settings: Settings, ssh_config: Path, clock: Clock | None = None) -> None:
         self.events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self.told: list[Event] = []
+        self.received: list[Event] = []
         self.clock = FakeClock()
         self.queues: dict[str, FakeQueue] = {}
         self.supervisor = Supervisor(
@@ -80,27 +80,27 @@ class Stage:
         self.queues[watched.cluster] = FakeQueue(watched, *parts)
         return self.queues[watched.cluster]
 
-    def heard(self, what: Callable[[Event], object]) -> Event:
+    def wait_for(self, what: Callable[[Event], object]) -> Event:
         """The first event of a kind, those before it included."""
         deadline = time.monotonic() + 40
         while True:
             event = self.events.get(timeout=max(0.01, deadline - time.monotonic()))
-            self.told.append(event)
+            self.received.append(event)
             if what(event):
                 return event
 
     def source(self, host: str, phase: str) -> Source:
-        event = self.heard(lambda event: isinstance(event, SourceChanged) and is_at(event.source, host, phase))
+        event = self.wait_for(lambda event: isinstance(event, SourceChanged) and is_at(event.source, host, phase))
         assert isinstance(event, SourceChanged)
         return event.source
 
     def sources(self, phase: str) -> Source:
-        event = self.heard(lambda event: isinstance(event, SourceChanged) and event.source.phase == phase)
+        event = self.wait_for(lambda event: isinstance(event, SourceChanged) and event.source.phase == phase)
         assert isinstance(event, SourceChanged)
         return event.source
 
     def runs(self) -> tuple[RunSpec, ...]:
-        event = self.heard(lambda event: isinstance(event, RunsChanged))
+        event = self.wait_for(lambda event: isinstance(event, RunsChanged))
         assert isinstance(event, RunsChanged)
         return event.specs
 
@@ -124,9 +124,9 @@ def staged(tmp_path: Path, settings: Settings) -> Iterator[Stage]:
         stage.supervisor.stop()
 
 
-def job(number: int, *nodes: str, state: str = "RUNNING", **said: Any) -> Job:
-    told: dict[str, Any] = {"name": "llm", "user": "ana", "batch": True, "stdout": f"/fsx/{number}.out"}
-    return Job(cluster="prod", id=str(number), number=number, state=state, nodes=nodes, **{**told, **said})
+def job(number: int, *nodes: str, state: str = "RUNNING", **observed: Any) -> Job:
+    facts: dict[str, Any] = {"name": "llm", "user": "ana", "batch": True, "stdout": f"/fsx/{number}.out"}
+    return Job(cluster="prod", id=str(number), number=number, state=state, nodes=nodes, **{**facts, **observed})
 
 
 FOLLOWED = Settings(clusters=(ClusterSettings(name="prod", login="login1", nodes=None),))
@@ -180,7 +180,7 @@ def test_the_nodes_of_the_runs_jobs_are_watched_while_they_run(tmp_path: Path) -
         stage.clock.at += KEEP_FOR - 1
         assert stage.hosts() == {"login1", "n1", "n2"}
         stage.clock.at += 2
-        gone = {stage.heard(lambda event: isinstance(event, SourceRemoved)) for _ in range(2)}
+        gone = {stage.wait_for(lambda event: isinstance(event, SourceRemoved)) for _ in range(2)}
         assert gone == {SourceRemoved("node:n1"), SourceRemoved("node:n2")}
         assert stage.hosts() == {"login1"}
 
@@ -211,7 +211,9 @@ def test_nodes_that_the_config_names_stay_whatever_the_jobs_do(tmp_path: Path) -
         seen((), "ana")
         stage.source("n1", "retrying")
         assert stage.hosts() == {"login1", "n1", "me@n2"}
-        assert not [event for event in stage.told if isinstance(event, SourceChanged) and event.source.phase == "off"]
+        assert not [
+            event for event in stage.received if isinstance(event, SourceChanged) and event.source.phase == "off"
+        ]
 
 
 def test_a_look_that_shows_nothing_new_costs_nothing(tmp_path: Path) -> None:
@@ -220,14 +222,14 @@ def test_a_look_that_shows_nothing_new_costs_nothing(tmp_path: Path) -> None:
         seen((job(1, "n1"),), "ana")
         stage.source("n1", "retrying")
         plans, watches = stage.supervisor._plans, stage.supervisor._nodes
-        count = sum(isinstance(event, RunsChanged) for event in stage.told)
+        count = sum(isinstance(event, RunsChanged) for event in stage.received)
         for _ in range(3):
             seen((job(1, "n1", priority=7),), "ana")
         stage.clock.at += 3600
         stage.source("n1", "connecting")
         assert stage.supervisor._plans is plans
         assert stage.supervisor._nodes is watches
-        assert sum(isinstance(event, RunsChanged) for event in stage.told) == count == 2
+        assert sum(isinstance(event, RunsChanged) for event in stage.received) == count == 2
 
 
 def test_interactive_jobs_bring_no_nodes_and_no_runs(tmp_path: Path) -> None:
@@ -247,7 +249,7 @@ def test_nothing_is_watched_any_more_after_the_stop(tmp_path: Path) -> None:
         stage.supervisor.stop()
         stage.queues["prod"].seen((job(1, "n1"),), "ana")
         assert stage.hosts() == {"login1"}
-        assert stage.queues["prod"].asked == ["start", "stop"]
+        assert stage.queues["prod"].requests == ["start", "stop"]
 
 
 def test_a_job_on_this_machine_itself_needs_no_connection(tmp_path: Path) -> None:
@@ -270,11 +272,13 @@ def test_each_cluster_has_its_queue_on_its_login_host(tmp_path: Path) -> None:
         ClusterSettings(name="also-here", nodes=("n3",)),
     )
     with staged(tmp_path, Settings(clusters=clusters)) as stage:
-        told = [one.watched for one in stage.queues.values()]
-    assert told[0] == Watched(cluster="prod", login="login1", users=("ana", "bob"), every=60.0, spares=2, required=True)
-    assert told[1] == Watched(cluster="plain", login="login2", nodes=("n1",), required=False)
-    assert (told[2].cluster, told[2].login, told[2].required) == ("here", local_hostname(), True)
-    assert len(told) == 3
+        watched = [one.watched for one in stage.queues.values()]
+    assert watched[0] == Watched(
+        cluster="prod", login="login1", users=("ana", "bob"), every=60.0, spares=2, required=True
+    )
+    assert watched[1] == Watched(cluster="plain", login="login2", nodes=("n1",), required=False)
+    assert (watched[2].cluster, watched[2].login, watched[2].required) == ("here", local_hostname(), True)
+    assert len(watched) == 3
 
 
 @pytest.mark.parametrize("run", [RunSettings(name="a", job="b"), RunSettings(name="a", script="/fsx/a.slurm")])
@@ -290,11 +294,11 @@ def test_where_nobody_counts_on_slurm_its_absence_is_no_source(tmp_path: Path) -
         source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting")
         tell(SourceChanged(source))
         tell(SourceChanged(Source(name="slurm:prod", kind="slurm", cluster="prod", phase="off", error="no squeue")))
-        assert stage.heard(lambda event: isinstance(event, SourceRemoved)) == SourceRemoved("slurm:prod")
+        assert stage.wait_for(lambda event: isinstance(event, SourceRemoved)) == SourceRemoved("slurm:prod")
         lost = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting", error="no way to login1")
         tell(JobsListed("prod", 5.0, ()))
         tell(SourceChanged(lost))
-        assert stage.heard(lambda event: event == SourceChanged(lost))
+        assert stage.wait_for(lambda event: event == SourceChanged(lost))
 
 
 def test_connections_are_lent_and_never_made_for_it(tmp_path: Path) -> None:
@@ -318,7 +322,7 @@ def test_what_a_person_requests_goes_to_the_queue(tmp_path: Path) -> None:
         stage.supervisor.poll_job("unknown/1")
         stage.supervisor.refresh()
         stage.supervisor.refresh()
-        assert stage.queues["prod"].asked == ["start", "poll_soon", "prod/88_3", "refresh"]
+        assert stage.queues["prod"].requests == ["start", "poll_soon", "prod/88_3", "refresh"]
 
 
 # ---- who looks at what -----------------------------------------------------------------------------------------------

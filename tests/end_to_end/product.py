@@ -159,8 +159,8 @@ class Product:
         """snapshot --json, as a script reads it."""
         done = self.run("snapshot", "--json", "--wait", "40s", *words, **env)
         assert done.returncode == status, done.stdout + done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
 
     def screen(self, *words: str, columns: int = 120, rows: int = 40, **env: str) -> Screen:
         """The dashboard; closed by the fixture if the test does not leave it."""

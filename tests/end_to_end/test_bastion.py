@@ -24,7 +24,7 @@ class Bastion:
         self.home.mkdir()
         self.env = environment(self.home)
         self.config = folder / "bastion.toml"
-        self.told = folder / "bastion.told"
+        self.sent_file = folder / "bastion.told"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -51,17 +51,17 @@ class Bastion:
         return found
 
 
-def settings(folder: Path, told: Path, more: str = "") -> str:
+def settings(folder: Path, sent_file: Path, more: str = "") -> str:
     """Two runs, and one channel that keeps what it is told."""
-    keep = f"cat >> {shlex.quote(str(told))}; echo >> {shlex.quote(str(told))}"
+    keep = f"cat >> {shlex.quote(str(sent_file))}; echo >> {shlex.quote(str(sent_file))}"
     runs = "".join(f'[[run]]\nname = "{name}"\nkill_switch = "{folder / name}"\n' for name in ("one", "two"))
     channel = f'[[notify]]\ntype = "command"\nname = "keep"\ncommand = ["sh", "-c", {json.dumps(keep)}]\n'
     return f'{runs}{RULE}{channel}severity = "critical"\nheartbeat = false\n{more}'
 
 
-def rules(told: Path) -> list[str]:
+def rules(sent_file: Path) -> list[str]:
     """The alerts that people were told of, by rule and run, in order; a line each."""
-    lines = told.read_text().splitlines() if told.exists() else []
+    lines = sent_file.read_text().splitlines() if sent_file.exists() else []
     notices = [notice for line in lines if line.strip() for notice in json.loads(line)["notices"]]
     return [f"{one['rule']} {one['subject']}" for notice in notices for one in notice["alerts"]]
 
@@ -69,7 +69,7 @@ def rules(told: Path) -> list[str]:
 @contextmanager
 def bastion(folder: Path) -> Iterator[Bastion]:
     made = Bastion(folder)
-    made.config.write_text(settings(folder, made.told))
+    made.config.write_text(settings(folder, made.sent_file))
     made.start()
     try:
         yield made
@@ -85,7 +85,7 @@ def test_the_daemon_notifies_the_laptop_shows_and_takes_over_when_it_is_gone(
     with bastion(tmp_path) as there:
         until(lambda: "health=ok" in (there.home / "log").read_text(), "the daemon reads")
         (tmp_path / "one").touch()
-        until(lambda: rules(there.told) == ["kill-switch-left run:one"], "the daemon tells of the switch")
+        until(lambda: rules(there.sent_file) == ["kill-switch-left run:one"], "the daemon tells of the switch")
         daemon = f'[daemon]\nhost = "n0"\nevery = "2s"\ncommand = {json.dumps(there.command)}\n'
         config = product.config(settings(tmp_path, laptop, daemon))
         screen = product.screen("--config", str(config), columns=140, rows=40)

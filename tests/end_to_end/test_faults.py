@@ -40,8 +40,8 @@ def test_a_field_that_the_driver_refuses_is_unknown_and_not_nought(product: Prod
     assert (second["state"], second["temperature_c"]) == ("ok", 41)
 
 
-def gpus_of(told: dict[str, Any]) -> list[dict[str, Any]]:
-    (node,) = told["nodes"]
+def gpus_of(document: dict[str, Any]) -> list[dict[str, Any]]:
+    (node,) = document["nodes"]
     found: list[dict[str, Any]] = node["gpus"]
     return found
 

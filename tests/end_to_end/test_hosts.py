@@ -22,8 +22,8 @@ def open_alerts(product: Product) -> list[dict[str, Any]]:
         [PROGRAM, "status", "--json"], env=environment(product.home), capture_output=True, text=True,
         timeout=60, check=False,
     )  # fmt: skip
-    told = json.loads(done.stdout)
-    return [{name: one[name] for name in ("id", "rule", "node", "phase", "data")} for one in told["alerts"]]
+    result = json.loads(done.stdout)
+    return [{name: one[name] for name in ("id", "rule", "node", "phase", "data")} for one in result["alerts"]]
 
 
 @pytest.fixture

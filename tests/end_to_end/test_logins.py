@@ -116,10 +116,10 @@ def test_headless_there_is_no_prompt_and_the_error_says_what_to_set_up(
 
 
 def fingerprint(sshd: Sshd) -> str:
-    told = subprocess.run(
+    result = subprocess.run(
         ["ssh-keygen", "-l", "-f", f"{sshd.host_keys['ed25519']}.pub"], check=True, capture_output=True, text=True
     )
-    return told.stdout.split()[1]
+    return result.stdout.split()[1]
 
 
 def command_in(text: str) -> str:

@@ -45,15 +45,15 @@ def test_four_nodes_with_a_run_keep_the_contract_in_every_field(product: Product
     (product.work / "kill").write_text("loss is NaN\n")
     config = product.config(RUN_CONFIG.format(work=product.work))
 
-    told = product.snapshot("--config", str(config))
+    result = product.snapshot("--config", str(config))
 
-    assert list(breaches(told)) == []
-    assert told["version"] == 1
-    assert told["verdict"] == "well"
-    assert [(source["name"], source["health"]) for source in told["sources"]] == [
+    assert list(breaches(result)) == []
+    assert result["version"] == 1
+    assert result["verdict"] == "well"
+    assert [(source["name"], source["health"]) for source in result["sources"]] == [
         (f"node:n{number}", "ok") for number in range(4)
     ]
-    found = {node["name"]: node for node in told["nodes"]}
+    found = {node["name"]: node for node in result["nodes"]}
     assert sorted(found) == ["n0", "n1", "n2", "n3"]
     assert {(node["probe"], len(node["gpus"]), node["gpus_expected"]) for node in found.values()} == {("nvml", 8, 8)}
     gpu = found["n1"]["gpus"][3]
@@ -61,7 +61,7 @@ def test_four_nodes_with_a_run_keep_the_contract_in_every_field(product: Product
     assert [(process["pid"], process["memory_mib"]) for process in gpu["processes"]] == [(1, 70_000)]
     assert found["n0"]["memory_total_mib"] > found["n0"]["memory_used_mib"] > 0
 
-    (run,) = told["runs"]
+    (run,) = result["runs"]
     assert (run["name"], run["step"], run["target_step"], run["loss"]) == ("llm", 120, 1000, 2.113)
     assert (run["grad_norm"], run["step_time_s"], run["nodes"]) == (0.31, 4.1, ["n0", "n1", "n2", "n3"])
     # The first that answers reads the shared files, and n0 takes over when it is there, too.
@@ -73,29 +73,29 @@ def test_four_nodes_with_a_run_keep_the_contract_in_every_field(product: Product
     assert abs(kill["armed_at"] - (product.work / "kill").stat().st_mtime) < 1
     assert save == {"path": f"{product.work}/save", "armed_at": None, "by": None, "taken_at": None}
 
-    disks = {(disk["host"], disk["path"]): disk for disk in told["disks"]}
+    disks = {(disk["host"], disk["path"]): disk for disk in result["disks"]}
     reader = next(host for host, path in disks if path == str(product.work))
     assert {*((f"n{number}", "/") for number in range(4))} <= set(disks)
     shared = disks[reader, str(product.work)]
     assert 0 <= shared["usable_free_bytes"] < shared["free_bytes"] < shared["total_bytes"]
-    assert [told["jobs"], told["spares"], told["alerts"]] == [[], [], []]
+    assert [result["jobs"], result["spares"], result["alerts"]] == [[], [], []]
 
 
 def test_the_contract_notices_what_is_missing_and_what_is_of_another_type() -> None:
-    told = dict.fromkeys(SNAPSHOT, None) | {"nodes": [{"name": 1}], "version": True}
-    assert "$.version is True, not int" in list(breaches(told))
-    assert "$.nodes[0].name is 1, not str" in list(breaches(told))
-    assert "$.nodes[0].gpus is missing" in list(breaches(told))
+    result = dict.fromkeys(SNAPSHOT, None) | {"nodes": [{"name": 1}], "version": True}
+    assert "$.version is True, not int" in list(breaches(result))
+    assert "$.nodes[0].name is 1, not str" in list(breaches(result))
+    assert "$.nodes[0].gpus is missing" in list(breaches(result))
 
 
 def test_all_hosts_down_is_exit_3_and_each_says_why(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(2)
     nodes.sshd.stop()
-    told = product.snapshot("n0", "n1", status=3)
-    assert list(breaches(told)) == []
-    assert told["verdict"] == "blind"
-    assert [source["health"] for source in told["sources"]] == ["down", "down"]
-    assert all("refuses connections" in source["error"] for source in told["sources"])
+    result = product.snapshot("n0", "n1", status=3)
+    assert list(breaches(result)) == []
+    assert result["verdict"] == "blind"
+    assert [source["health"] for source in result["sources"]] == ["down", "down"]
+    assert all("refuses connections" in source["error"] for source in result["sources"])
 
 
 GONE = "Host gone gone-*\n  HostName 127.0.0.1\n  Port 1\n"
@@ -104,10 +104,10 @@ GONE = "Host gone gone-*\n  HostName 127.0.0.1\n  Port 1\n"
 def test_one_host_of_two_that_does_not_answer_is_a_warning_and_exit_3(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(1)
     product.ssh_config = nodes.sshd.ssh_config(1, extra=GONE)
-    told = product.snapshot("n0", "gone", status=3)
-    assert told["verdict"] == "warning"
-    assert {source["name"]: source["health"] for source in told["sources"]}["node:n0"] == "ok"
-    assert [source["health"] for source in told["sources"]].count("down") == 1
+    result = product.snapshot("n0", "gone", status=3)
+    assert result["verdict"] == "warning"
+    assert {source["name"]: source["health"] for source in result["sources"]}["node:n0"] == "ok"
+    assert [source["health"] for source in result["sources"]].count("down") == 1
 
 
 def test_the_only_host_that_was_requested_is_not_hidden_by_its_login_host(
@@ -116,9 +116,9 @@ def test_the_only_host_that_was_requested_is_not_hidden_by_its_login_host(
     nodes = cluster(1)
     product.ssh_config = nodes.sshd.ssh_config(1, extra=GONE)
     config = product.config('[cluster]\nlogin = "n0"\nnodes = ["gone", "n0"]\n')
-    told = product.snapshot("--config", str(config), "gone", status=3)
-    assert told["verdict"] == "blind"
-    assert {source["name"]: source["health"] for source in told["sources"]} == {"node:n0": "ok", "node:gone": "down"}
+    result = product.snapshot("--config", str(config), "gone", status=3)
+    assert result["verdict"] == "blind"
+    assert {source["name"]: source["health"] for source in result["sources"]} == {"node:n0": "ok", "node:gone": "down"}
 
 
 def test_most_nodes_down_and_a_full_disk_are_critical_before_their_holds_are_over(
@@ -128,9 +128,9 @@ def test_most_nodes_down_and_a_full_disk_are_critical_before_their_holds_are_ove
     nodes = cluster(4)
     product.ssh_config = nodes.sshd.ssh_config(4, extra=GONE)
     most = product.config('[cluster]\nlogin = "n0"\nnodes = ["n[0-3]", "gone-[0-7]"]\n', "most.toml")
-    told = product.snapshot("--config", str(most), status=1)
-    assert told["verdict"] == "critical"
-    seen = {alert["rule"]: (alert["severity"], alert["phase"]) for alert in told["alerts"]}
+    result = product.snapshot("--config", str(most), status=1)
+    assert result["verdict"] == "critical"
+    seen = {alert["rule"]: (alert["severity"], alert["phase"]) for alert in result["alerts"]}
     assert seen["cluster-unreachable"] == ("critical", "pending")
 
     disk = os.statvfs("/")
@@ -138,9 +138,9 @@ def test_most_nodes_down_and_a_full_disk_are_critical_before_their_holds_are_ove
     full = product.config(
         f'[cluster]\nnodes = ["n0"]\n[[disk]]\npath = "/"\non = "nodes"\nusable = "{50 * used:.4f}%"\n'
     )
-    told = product.snapshot("--config", str(full), status=1)
-    assert told["verdict"] == "critical"
-    assert [(one["rule"], one["severity"], one["phase"]) for one in told["alerts"]] == [
+    result = product.snapshot("--config", str(full), status=1)
+    assert result["verdict"] == "critical"
+    assert [(one["rule"], one["severity"], one["phase"]) for one in result["alerts"]] == [
         ("disk-full", "critical", "pending")
     ]
 
@@ -158,10 +158,10 @@ def test_a_mount_that_hangs_where_a_node_stands_in_for_the_login_host_is_unknown
         f'[cluster]\nlogin = "gone"\nnodes = ["n0"]\n[[disk]]\npath = "{mount.folder}"\n'
         f'[[run]]\nname = "llm"\ncheckpoints = "{mount.folder}"\n'
     )
-    told = product.snapshot("--config", str(config), status=3)
-    assert told["verdict"] == "warning"
-    assert told["disks"] == []
-    assert {one["rule"] for one in told["alerts"]} - {"source-late"} == {"node-unreachable"}
+    result = product.snapshot("--config", str(config), status=3)
+    assert result["verdict"] == "warning"
+    assert result["disks"] == []
+    assert {one["rule"] for one in result["alerts"]} - {"source-late"} == {"node-unreachable"}
 
 
 def test_a_mount_that_hangs_is_waited_for_on_the_host_that_judges_it(product: Product, cluster: StartCluster) -> None:
@@ -172,18 +172,18 @@ def test_a_mount_that_hangs_is_waited_for_on_the_host_that_judges_it(product: Pr
         f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[disk]]\npath = "{mount.folder}"\n'
         f'[[run]]\nname = "llm"\ncheckpoints = "{mount.folder}"\n'
     )
-    told = product.snapshot("--config", str(config), status=1)
-    assert told["verdict"] == "critical"
-    assert [(disk["path"], disk["state"]) for disk in told["disks"]] == [(str(mount.folder), "hung")]
-    assert [one["rule"] for one in told["alerts"] if one["severity"] == "critical"] == ["disk-hung"]
+    result = product.snapshot("--config", str(config), status=1)
+    assert result["verdict"] == "critical"
+    assert [(disk["path"], disk["state"]) for disk in result["disks"]] == [(str(mount.folder), "hung")]
+    assert [one["rule"] for one in result["alerts"] if one["severity"] == "critical"] == ["disk-hung"]
 
 
 def test_a_node_behind_two_hops_is_reached_through_both(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(3)
     extra = "Host n2\n  ProxyJump n1\nHost n1\n  ProxyJump n0\n"
     product.ssh_config = nodes.sshd.ssh_config(3, extra=extra)
-    told = product.snapshot("n2")
-    assert [(node["name"], len(node["gpus"])) for node in told["nodes"]] == [("n2", 2)]
+    result = product.snapshot("n2")
+    assert [(node["name"], len(node["gpus"])) for node in result["nodes"]] == [("n2", 2)]
     log = nodes.sshd.log.read_text()
     assert log.count("Accepted publickey") == 3
     assert [log.count(f" on {nodes.sshd.address(number)} ") for number in range(3)] == [1, 1, 1]
@@ -192,12 +192,12 @@ def test_a_node_behind_two_hops_is_reached_through_both(product: Product, cluste
 def test_a_node_without_python_is_read_by_the_shell_and_says_so(product: Product, cluster: StartCluster) -> None:
     cluster(1)
     config = product.config('[cluster]\nnodes = ["n0"]\npython = "/nonexistent/python3"\n')
-    told = product.snapshot("--config", str(config))
-    (node,) = told["nodes"]
+    result = product.snapshot("--config", str(config))
+    (node,) = result["nodes"]
     assert node["probe"] == "sh"
     assert node["note"].startswith("no usable python3")
     assert node["memory_total_mib"] > node["memory_used_mib"] > 0
-    assert next((disk["path"], disk["state"]) for disk in told["disks"]) == ("/", "ok")
+    assert next((disk["path"], disk["state"]) for disk in result["disks"]) == ("/", "ok")
 
 
 def test_a_login_that_needs_a_person_is_an_error_that_says_what_to_set_up(
@@ -209,8 +209,8 @@ def test_a_login_that_needs_a_person_is_an_error_that_says_what_to_set_up(
         authorized.write(nodes.sshd.public(locked) + "\n")
     config = nodes.sshd.ssh_config(1)
     config.write_text(config.read_text().replace(str(nodes.sshd.key), str(locked)))
-    told = product.snapshot("n0", status=3)
-    (source,) = told["sources"]
+    result = product.snapshot("n0", status=3)
+    (source,) = result["sources"]
     assert source["health"] == "down"
     assert source["error"]
     assert "ssh-add" in source["hint"] or "passphrase" in source["hint"]
@@ -244,7 +244,7 @@ def test_the_table_of_a_snapshot_is_plain_text_where_it_must_be(product: Product
 
 
 def test_this_machine_without_any_config_is_reported_and_nothing_is_logged(product: Product) -> None:
-    told = product.snapshot()
-    assert list(breaches(told)) == []
-    assert [source["health"] for source in told["sources"]] == ["ok"]
+    result = product.snapshot()
+    assert list(breaches(result)) == []
+    assert [source["health"] for source in result["sources"]] == ["ok"]
     assert Path(product.home, ".local/state/trainmon-tui/trainmon.log").read_text() == ""

@@ -108,6 +108,6 @@ def test_the_installed_program_shows_its_demo_and_leaves(installed: Installed) -
 
 
 def test_the_installed_program_reads_this_machine(installed: Installed) -> None:
-    told = installed.snapshot()
-    (node,) = told["nodes"]
+    result = installed.snapshot()
+    (node,) = result["nodes"]
     assert node["memory_total_mib"] > 0

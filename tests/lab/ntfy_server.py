@@ -40,8 +40,13 @@ KEEPALIVE = 0.5
 
 def error(code: int, retry_after: str | None = None) -> Answer:
     """ntfy's refusal with one of its codes."""
-    told = {"code": code, "http": code // 100, "error": SENTENCES.get(code, "no luck"), "link": "https://ntfy.sh/docs/"}
-    return status(code // 100, told, retry_after)
+    event = {
+        "code": code,
+        "http": code // 100,
+        "error": SENTENCES.get(code, "no luck"),
+        "link": "https://ntfy.sh/docs/",
+    }
+    return status(code // 100, event, retry_after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +69,10 @@ class Message:
     """The JSON that it came as."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def event(self) -> dict[str, Any]:
         """As a subscriber gets it."""
-        told: dict[str, Any] = {"id": self.id, "time": int(self.at), "event": "message", "topic": self.topic}
-        return told | {"message": self.message} | ({"title": self.title} if self.title else {})
+        event: dict[str, Any] = {"id": self.id, "time": int(self.at), "event": "message", "topic": self.topic}
+        return event | {"message": self.message} | ({"title": self.title} if self.title else {})
 
 
 class NtfyServer(Receiver):
@@ -113,11 +118,11 @@ class NtfyServer(Receiver):
         topic = urllib.parse.unquote(place.path.strip("/"))
         if not topic:
             try:
-                told = request.json
-                topic = str(told["topic"])
+                event = request.json
+                topic = str(event["topic"])
             except (ValueError, KeyError, TypeError):
                 return error(40017)
-            return self._refused(topic, request) or self._published(topic, told)
+            return self._refused(topic, request) or self._published(topic, event)
         return self._refused(topic, request) or self._put(topic, request)
 
     def _refused(self, topic: str, request: Request) -> Answer | None:
@@ -134,40 +139,40 @@ class NtfyServer(Receiver):
         user, _, password = base64.b64decode(rest).decode().partition(":")
         return None if self.users.get(user) == password and password else error(40101)
 
-    def _published(self, topic: str, told: Mapping[str, Any]) -> Answer:
-        text = str(told.get("message") or "triggered")
+    def _published(self, topic: str, event: Mapping[str, Any]) -> Answer:
+        text = str(event.get("message") or "triggered")
         whole = text.encode()
         message = Message(
             id=secrets.token_urlsafe(9),
             topic=topic,
             at=time.time(),
-            title=str(told.get("title") or ""),
+            title=str(event.get("title") or ""),
             message=text if len(whole) <= MESSAGE_BYTES else "You received a file: attachment.txt",
-            priority=int(told.get("priority") or 3),
-            tags=tuple(told.get("tags") or ()),
-            actions=tuple(told.get("actions") or ()),
-            click=str(told.get("click") or ""),
-            call=str(told.get("call") or ""),
+            priority=int(event.get("priority") or 3),
+            tags=tuple(event.get("tags") or ()),
+            actions=tuple(event.get("actions") or ()),
+            click=str(event.get("click") or ""),
+            call=str(event.get("call") or ""),
             filename="" if len(whole) <= MESSAGE_BYTES else "attachment.txt",
             attachment=b"" if len(whole) <= MESSAGE_BYTES else whole,
-            raw=told,
+            raw=event,
         )
         return self._kept(message)
 
     def _put(self, topic: str, request: Request) -> Answer:
         """A body that is a message, or with a file name an attachment."""
-        said = {name: _decoded(request.headers.get(name, "")) for name in ("x-title", "x-message", "x-filename")}
-        if said["x-filename"] and len(request.body) > self.attachment_bytes:
+        headers = {name: _decoded(request.headers.get(name, "")) for name in ("x-title", "x-message", "x-filename")}
+        if headers["x-filename"] and len(request.body) > self.attachment_bytes:
             return error(41301)
-        is_file = bool(said["x-filename"])
+        is_file = bool(headers["x-filename"])
         message = Message(
             id=secrets.token_urlsafe(9),
             topic=topic,
             at=time.time(),
-            title=said["x-title"],
-            message=said["x-message"] if is_file else request.body.decode(),
+            title=headers["x-title"],
+            message=headers["x-message"] if is_file else request.body.decode(),
             priority=int(request.headers.get("x-priority") or 3),
-            filename=said["x-filename"],
+            filename=headers["x-filename"],
             attachment=request.body if is_file else b"",
         )
         return self._kept(message)
@@ -175,7 +180,7 @@ class NtfyServer(Receiver):
     def _kept(self, message: Message) -> Answer:
         with self.lock:
             self.messages.append(message)
-        return Answer(status=200, body=json.dumps(message.told).encode())
+        return Answer(status=200, body=json.dumps(message.event).encode())
 
     # ---- readers of a topic
 
@@ -208,7 +213,7 @@ class NtfyServer(Receiver):
         alive = time.monotonic()
         while True:
             new, done = self.messages[done:], len(self.messages)
-            yield from (one.told for one in new if one.topic == topic and one.at >= oldest)
+            yield from (one.event for one in new if one.topic == topic and one.at >= oldest)
             if not forever or self.stopping.is_set():
                 return
             if time.monotonic() - alive > KEEPALIVE:
@@ -224,8 +229,8 @@ def _stream(handler: Handler, lines: Iterator[Mapping[str, Any]]) -> None:
     handler.send_header("Transfer-Encoding", "chunked")
     handler.end_headers()
     for line in lines:
-        told = json.dumps(line).encode() + b"\n"
-        handler.wfile.write(b"%x\r\n%b\r\n" % (len(told), told))
+        event = json.dumps(line).encode() + b"\n"
+        handler.wfile.write(b"%x\r\n%b\r\n" % (len(event), event))
         handler.wfile.flush()
     handler.wfile.write(b"0\r\n\r\n")
 

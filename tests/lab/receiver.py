@@ -36,10 +36,10 @@ CUT = Answer("cut", 200, b'{"id":')
 DIE = Answer("die")
 
 
-def status(code: int, told: Mapping[str, Any] | None = None, retry_after: str | None = None) -> Answer:
+def status(code: int, reply: Mapping[str, Any] | None = None, retry_after: str | None = None) -> Answer:
     """A refusal, with what else is said."""
     headers = {} if retry_after is None else {"Retry-After": retry_after}
-    return Answer("status", code, json.dumps(told).encode() if told is not None else b"", headers)
+    return Answer("status", code, json.dumps(reply).encode() if reply is not None else b"", headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,10 +189,10 @@ class Handler(BaseHTTPRequestHandler):
         elif answer.how == "status":
             self.send(answer)
         elif not receiver.serve(self, request):
-            told = receiver.take(request)
-            if told.status < 300:
+            reply = receiver.take(request)
+            if reply.status < 300:
                 receiver.taken.append(request)
-            self.send(told)
+            self.send(reply)
 
     def _cut(self, answer: Answer) -> None:
         """More is announced than comes."""

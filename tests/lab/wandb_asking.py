@@ -40,24 +40,24 @@ class Asking:
         self.directory = Path(began.directory)
         self.sidecar: int | None = None
 
-    def ask(self, asked: AnyRequest, within: float = 30.0) -> AnyAnswer:
+    def ask(self, request: AnyRequest, within: float = 30.0) -> AnyAnswer:
         """One answer to one request."""
-        self.say(encode(asked))
-        told = self.hear(within)
-        if isinstance(told, CoreStarted):
-            self.sidecar = told.pid
-            told = self.hear(within)
-        assert told.id == asked.id
-        return told
+        self.say(encode(request))
+        answer = self.hear(within)
+        if isinstance(answer, CoreStarted):
+            self.sidecar = answer.pid
+            answer = self.hear(within)
+        assert answer.id == request.id
+        return answer
 
-    def expect(self, kind: type[ANSWER], asked: AnyRequest, within: float = 30.0) -> ANSWER:
+    def expect(self, kind: type[ANSWER], request: AnyRequest, within: float = 30.0) -> ANSWER:
         """The answer that it must be; the words of another are the test's failure."""
-        told = self.ask(asked, within)
-        assert isinstance(told, kind), told
-        return told
+        answer = self.ask(request, within)
+        assert isinstance(answer, kind), answer
+        return answer
 
-    def refused(self, asked: AnyRequest, within: float = 30.0) -> RequestFailed:
-        return self.expect(RequestFailed, asked, within)
+    def refused(self, request: AnyRequest, within: float = 30.0) -> RequestFailed:
+        return self.expect(RequestFailed, request, within)
 
     def say(self, data: bytes) -> None:
         assert self.process.stdin is not None
@@ -73,8 +73,8 @@ class Asking:
             data = os.read(self._output, 1 << 20)
             assert data, f"the child has ended: {self.process.stderr.read() if self.process.stderr else ''!r}"
             self._rest += data
-        told, self._rest = self._rest.split(b"\n", 1)
-        return decode_answer(told)
+        answer, self._rest = self._rest.split(b"\n", 1)
+        return decode_answer(answer)
 
     def leave(self) -> None:
         """Close its input, as a parent that ends does."""

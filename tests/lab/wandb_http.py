@@ -85,8 +85,8 @@ class Handler(BaseHTTPRequestHandler):
         if streams:
             self._stream("/".join(streams.groups()), json.loads(body or b"{}"))
         elif path == "/graphql":
-            told = json.loads(body)
-            self._graphql(told.get("query", ""), told.get("variables") or {}, told.get("operationName"))
+            decoded = json.loads(body)
+            self._graphql(decoded.get("query", ""), decoded.get("variables") or {}, decoded.get("operationName"))
         else:
             self._note("unknown", {"path": path})
             self._send(404, {"error": "no such page"})
@@ -180,8 +180,8 @@ class Handler(BaseHTTPRequestHandler):
         self._send(401, {"errors": [{"message": WORDS[401], "path": ["viewer"]}], "data": None})
         return True
 
-    def _send(self, status: int, told: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
-        self._answer(status, json.dumps(told).encode(), "application/json", headers)
+    def _send(self, status: int, decoded: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> None:
+        self._answer(status, json.dumps(decoded).encode(), "application/json", headers)
 
     def _answer(self, status: int, body: bytes, kind: str, headers: Mapping[str, str] | None = None) -> None:
         with contextlib.suppress(ConnectionError):  # whoever was tired of waiting

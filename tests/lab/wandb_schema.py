@@ -206,38 +206,38 @@ def features_of(root: Root, _: Arguments) -> Record:
 
 def upsert(root: Root, arguments: Arguments) -> Record:
     """A run begins, begins again, or has something new to tell of itself."""
-    told = arguments["input"]
-    entity, project = told.get("entityName") or root.entity, told.get("modelName") or "uncategorized"
-    if told.get("id"):
-        run = next((each for each in root.store.runs.values() if each.storage_id == told["id"]), None)
+    given = arguments["input"]
+    entity, project = given.get("entityName") or root.entity, given.get("modelName") or "uncategorized"
+    if given.get("id"):
+        run = next((each for each in root.store.runs.values() if each.storage_id == given["id"]), None)
     else:
-        run = root.store.find(entity, project, told.get("name") or "")
+        run = root.store.find(entity, project, given.get("name") or "")
     is_new = run is None
-    run = run or root.store.add(entity, project, told.get("name"), root.now)
-    take_facts(run, told)
-    if is_new or told.get("host"):  # its client begins, for the first time or again
-        run.state, run.heartbeat_at, run.exit_code = told.get("state") or "running", root.now, None
+    run = run or root.store.add(entity, project, given.get("name"), root.now)
+    take_facts(run, given)
+    if is_new or given.get("host"):  # its client begins, for the first time or again
+        run.state, run.heartbeat_at, run.exit_code = given.get("state") or "running", root.now, None
     return Record({"bucket": run, "inserted": is_new})
 
 
-def take_facts(run: StoredRun, told: Arguments) -> None:
+def take_facts(run: StoredRun, given: Arguments) -> None:
     names = {
         "displayName": "display_name", "groupName": "group", "jobType": "job_type", "notes": "notes", "host": "host",
         "commit": "commit", "jobProgram": "program", "tags": "tags",
     }  # fmt: skip
     for name, ours in names.items():
-        if told.get(name):
-            setattr(run, ours, told[name])
+        if given.get(name):
+            setattr(run, ours, given[name])
     for name in ("config", "summaryMetrics"):
-        if told.get(name):
-            setattr(run, name.removesuffix("Metrics"), parsed(told[name]))
+        if given.get(name):
+            setattr(run, name.removesuffix("Metrics"), parsed(given[name]))
 
 
 def upload_urls(root: Root, arguments: Arguments) -> Record:
-    told = arguments["input"]
-    path = f"{told.get('entityName')}/{told.get('projectName')}/{told.get('runName')}"
+    given = arguments["input"]
+    path = f"{given.get('entityName')}/{given.get('projectName')}/{given.get('runName')}"
     run = root.store.runs.get(path)
-    files = [Record({"name": name, "uploadUrl": f"{root.store.url}/stored/{path}/{name}"}) for name in told["files"]]
+    files = [Record({"name": name, "uploadUrl": f"{root.store.url}/stored/{path}/{name}"}) for name in given["files"]]
     return Record({"runID": run.storage_id if run else "", "uploadHeaders": [], "files": files if run else []})
 
 

@@ -100,7 +100,7 @@ class WandbServer:
     def count(self, operation: str) -> int:
         return sum(request.operation == operation for request in self.requests)
 
-    def asked(self) -> list[Request]:
+    def reader_requests(self) -> list[Request]:
         """What readers asked: all but what a run's own client sends."""
         return [request for request in self.requests if not request.agent.startswith("wandb-core")]
 

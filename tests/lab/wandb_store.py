@@ -123,18 +123,18 @@ class StoredRun:
         """The metrics it logged and how often, as the server counts them; null before the first."""
         if not self.history:
             return None
-        told = {
+        stored = {
             key: {"typeCounts": [{"type": kind, "count": count} for kind, count in kinds.items()], "monotonic": False}
             for key, kinds in self._counted.up_to(self.history).items()
         }
-        return {"sets": [], "keys": told, "lastStep": int(self.history[-1]["_step"])}
+        return {"sets": [], "keys": stored, "lastStep": int(self.history[-1]["_step"])}
 
     def log(self, values: Mapping[str, Any], step: int | None = None, at: float | None = None) -> None:
         """Add a row of its history, as if its client had sent it."""
         last = int(self.history[-1]["_step"]) if self.history else -1
         step, at = (last + 1 if step is None else step), (self.heartbeat_at if at is None else at)
-        told = {key: _as_sent(value) for key, value in values.items()}
-        row = {**told, "_step": step, "_timestamp": at, "_runtime": at - self.created_at}
+        stored = {key: _as_sent(value) for key, value in values.items()}
+        row = {**stored, "_step": step, "_timestamp": at, "_runtime": at - self.created_at}
         if step == last:
             self.history[-1] |= row
         else:
@@ -245,8 +245,8 @@ def take_stream(run: StoredRun, body: Mapping[str, Any], now: float) -> None:
 
 def parsed(text: str) -> dict[str, Any]:
     """What a client sent. It writes bare NaN and Infinity; the server answers with them as words."""
-    told: dict[str, Any] = json.loads(text, parse_constant=str)
-    return told
+    stored: dict[str, Any] = json.loads(text, parse_constant=str)
+    return stored
 
 
 def _splice(rows: list[dict[str, Any]], offset: int, lines: Iterable[str]) -> None:

@@ -91,13 +91,14 @@ def main() -> None:
         parser.add_argument(f"--{name}")
     parser.add_argument("--tag", action="append", default=[])
     parser.add_argument("deeds", nargs="*")
-    told = parser.parse_args()
+    options = parser.parse_args()
     run = wandb.init(
-        project=told.project or "video", group=told.group, id=told.id, name=told.name, entity=told.entity,
-        tags=told.tag, resume="allow" if told.id else None, config={"model": "2b", "batch": 256, "lr": 1e-4},
+        project=options.project or "video", group=options.group, id=options.id, name=options.name,
+        entity=options.entity, tags=options.tag,
+        resume="allow" if options.id else None, config={"model": "2b", "batch": 256, "lr": 1e-4},
     )  # fmt: skip
     training = Training(run, Path.cwd())
-    for deed in told.deeds:
+    for deed in options.deeds:
         training.do(deed)
     for line in sys.stdin:
         training.do(line)

@@ -19,8 +19,8 @@ def test_save_and_kill_and_what_an_armed_kill_switch_forbids(
     job_id = run.start()
     product.watch(run.config())
 
-    said = product.act("save", run.name, "--why", "before the upgrade")
-    assert f"done: {run.save_switch} is there" in said
+    text = product.act("save", run.name, "--why", "before the upgrade")
+    assert f"done: {run.save_switch} is there" in text
     until(run.committed, "a checkpoint is committed")
     assert not run.save_switch.exists()
     assert slurm.state(job_id) == "RUNNING"
@@ -32,9 +32,9 @@ def test_save_and_kill_and_what_an_armed_kill_switch_forbids(
     assert "wrong data" in line
     assert "trainmon-tui kill by" in line
 
-    said = product.refused("requeue", run.name)
-    assert "kill switch, armed" in said
-    assert f"unkill {run.name}" in said
+    text = product.refused("requeue", run.name)
+    assert "kill switch, armed" in text
+    assert f"unkill {run.name}" in text
     assert slurm.job(job_id)["Restarts"] == "0"
 
     product.act("unkill", run.name)
@@ -50,11 +50,11 @@ def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
     run = training()
     job_id = run.start()
     product.watch(run.config())
-    said = product.run("requeue", run.name, "--dry-run").stdout
-    assert f"scontrol requeue Incomplete {job_id}" in said
+    text = product.run("requeue", run.name, "--dry-run").stdout
+    assert f"scontrol requeue Incomplete {job_id}" in text
     assert slurm.job(job_id)["Restarts"] == "0"
-    said = product.act("requeue", run.name)
-    assert f"scontrol requeue Incomplete {job_id}" in said
+    text = product.act("requeue", run.name)
+    assert f"scontrol requeue Incomplete {job_id}" in text
     slurm.wait_for_state(job_id, "PENDING")
     assert slurm.job(job_id)["Restarts"] == "1"
     assert "iteration" in product.run("actions", "--log", run.name).stdout
@@ -62,8 +62,8 @@ def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
     fine, fixed = slurm.submit("true"), slurm.submit("sleep 600", "--no-requeue")
     slurm.wait_for_state(fine, "COMPLETED")
     slurm.wait_for_state(fixed, "RUNNING")
-    said = product.refused("requeue", run.name, fine, fixed)
-    assert said.count("refused") == 3
+    text = product.refused("requeue", run.name, fine, fixed)
+    assert text.count("refused") == 3
     assert slurm.job(job_id)["Restarts"] == "1"
     assert slurm.state(fine) == "COMPLETED"
     assert slurm.state(fixed) == "RUNNING"
@@ -99,13 +99,13 @@ def test_a_run_is_never_another_users_job_of_its_name_which_is_touched_by_its_ty
         f'[[cluster]]\nname = "lab"\nusers = ["me"]\n[[run]]\nname = "shared"\n'
         f'[[run]]\nname = "their-run"\njob = "shared"\nuser = "{OTHER}"\n'
     )
-    planned, *said = product.each(
+    planned, *text = product.each(
         lambda *words: product.run(*words, "--yes").stderr if words[0] != "cancel" else product.run(*words).stdout,
         ("cancel", "shared", "--dry-run"), ("requeue", "their-run"), ("hold", waits),
     )  # fmt: skip
     assert f"scancel {first}\n" in planned
     assert [f"job {job_id} is {OTHER}'s; to go on without confirmation: --yes --typed {job_id}" in words
-            for job_id, words in zip((theirs, waits), said, strict=True)] == [True, True]  # fmt: skip
+            for job_id, words in zip((theirs, waits), text, strict=True)] == [True, True]  # fmt: skip
     assert (slurm.job(theirs)["Restarts"], slurm.job(waits)["Reason"]) == ("0", "BeginTime")
 
     product.each(product.act, ("requeue", "shared"), ("hold", waits, "--typed", waits))
@@ -121,9 +121,9 @@ def test_of_two_jobs_that_train_under_the_name_of_a_run_none_is_chosen(
     for job_id in jobs:
         slurm.wait_for_state(job_id, "RUNNING")
     product.watch(run.config())
-    said = product.refused("requeue", run.name)
-    assert f"{run.name} may mean any of 2 jobs" in said
-    assert all(f"{job_id} (root, RUNNING)" in said for job_id in jobs)
+    text = product.refused("requeue", run.name)
+    assert f"{run.name} may mean any of 2 jobs" in text
+    assert all(f"{job_id} (root, RUNNING)" in text for job_id in jobs)
     assert [slurm.job(job_id)["Restarts"] for job_id in jobs] == ["0", "0"]
 
 
@@ -134,10 +134,10 @@ def test_the_id_of_a_heterogeneous_job_that_snapshot_prints_stands_for_the_whole
     second = str(int(job_id) + 1)
     slurm.wait_for_state(second, "RUNNING")
     product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\n')
-    told = product.snapshot()
-    (printed,) = [job["id"] for job in told["jobs"] if job["state"] == "RUNNING"]
+    result = product.snapshot()
+    (printed,) = [job["id"] for job in result["jobs"] if job["state"] == "RUNNING"]
     assert printed == job_id
-    assert sorted(told["runs"][0]["nodes"]) == ["gpu-1", "gpu-2"]
+    assert sorted(result["runs"][0]["nodes"]) == ["gpu-1", "gpu-2"]
     whole, alone = product.each(
         lambda *words: product.run(*words, "--dry-run").stdout, ("requeue", printed), ("cancel", f"{job_id}+1")
     )
@@ -183,10 +183,10 @@ def test_usr1_reaches_the_trainer_in_a_step_and_under_a_script_that_catches_it(
     step, script = training("--usr1=save"), training("--usr1=save-and-exit", how=CAUGHT)
     stepped, scripted = step.start(), script.start()
     product.watch(step.config() + script.table())
-    said = product.each(
+    text = product.each(
         product.act, ("signal", step.name, "USR1", "--typed", stepped), ("signal", script.name, "--typed", scripted)
     )
-    assert ["--batch" in words for words in said] == [False, True]
+    assert ["--batch" in words for words in text] == [False, True]
     until(step.committed, "the step's trainer has saved")
     assert slurm.state(stepped) == "RUNNING"
     until(script.committed, "the script's trainer has saved")
@@ -200,8 +200,8 @@ def test_nothing_is_done_while_the_controller_is_silent_or_when_only_looking_is_
     run = training()
     job_id = run.start()
     product.watch(f"read_only = true\n{run.config()}")
-    said = product.refused("kill", run.name)
-    assert "read_only" in said or "read-only" in said
+    text = product.refused("kill", run.name)
+    assert "read_only" in text or "read-only" in text
     assert not run.kill_switch.exists()
 
     product.watch(run.config())

@@ -52,8 +52,8 @@ class Acting:
         return self._told(plan.actions[0])
 
     def _told(self, action: Action) -> Record:
-        told = [event.record for event in self._events if isinstance(event, ActionChanged)]
-        return [record for record in told if record.action.id == action.id][-1]
+        found = [event.record for event in self._events if isinstance(event, ActionChanged)]
+        return [record for record in found if record.action.id == action.id][-1]
 
     def take_in(self) -> None:
         self.watch.state = reduce(self.watch.state, list(self._events), self.watch.clock.now())

@@ -16,9 +16,9 @@ MakeTraining = Callable[..., Training]
 LOCAL = '[[cluster]]\nname = "lab"\nspares = 3\nslurm_every = "15s"\n'
 
 
-def rows(said: str) -> list[str]:
+def rows(printed: str) -> list[str]:
     """The lines of check from its queue on, without the name of this machine."""
-    lines = [" ".join(line.split()) for line in said.splitlines()]
+    lines = [" ".join(line.split()) for line in printed.splitlines()]
     return [" ".join([line.split()[0], *line.split()[2:]]) for line in lines if line[:1] in "✓✗◆"]
 
 
@@ -32,18 +32,18 @@ def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     other = f'[[run]]\nname = "other"\nscript = "{nowhere}.sh"\nsave_switch = "{nowhere}/save"\n'
     product.watch(f'{LOCAL}{run.table()}[[run]]\nname = "next"\n{other}')
     done = product.run("check")
-    said = rows(done.stdout)
+    printed = rows(done.stdout)
     assert done.returncode == 3, done.stdout + done.stderr
-    assert f"✓ Slurm {slurm.ask('squeue', '--version').split()[1]}, answers as root" in said
-    assert "✓ queue 1 running, 1 waiting (yours)" in said
-    assert "✓ accounting off: Slurm forgets how a job ended after a few minutes (MinJobAge)" in said
-    assert "◆ spares 2 idle of 4 nodes, 3 wanted" in said
-    assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in said
-    assert [line for line in said if line.startswith("✓ run next job") and line.endswith("waits (JobHeldUser)")]
-    assert "◆ run other no job named other is in the queue" in said
-    assert f"✗ {nowhere} missing or not writable" in said
-    assert f"✗ {nowhere}.sh missing or not readable" in said
-    assert said.count("✓ " + str(run.checkpoints) + " can be entered") == 1
+    assert f"✓ Slurm {slurm.ask('squeue', '--version').split()[1]}, answers as root" in printed
+    assert "✓ queue 1 running, 1 waiting (yours)" in printed
+    assert "✓ accounting off: Slurm forgets how a job ended after a few minutes (MinJobAge)" in printed
+    assert "◆ spares 2 idle of 4 nodes, 3 wanted" in printed
+    assert f"✓ run {run.name} job {job_id} is RUNNING on 2 nodes" in printed
+    assert [line for line in printed if line.startswith("✓ run next job") and line.endswith("waits (JobHeldUser)")]
+    assert "◆ run other no job named other is in the queue" in printed
+    assert f"✗ {nowhere} missing or not writable" in printed
+    assert f"✗ {nowhere}.sh missing or not readable" in printed
+    assert printed.count("✓ " + str(run.checkpoints) + " can be entered") == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("    → fix the `script` of run other")]
 
 
@@ -66,11 +66,11 @@ def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraini
     slurm.submit("sleep 60", "--hold", "--job-name=waits")
     done = product.run("init", "--output", "-")
     assert done.returncode == 0, done.stderr
-    told = tomllib.loads(done.stdout)
-    (cluster,) = told["cluster"]
+    result = tomllib.loads(done.stdout)
+    (cluster,) = result["cluster"]
     assert (cluster["nodes"], "login" in cluster) == ("slurm", False)
-    assert {entry["name"] for entry in told["run"]} == {run.name, 'an "odd" name'}
-    (entry,) = [entry for entry in told["run"] if entry["name"] == run.name]
+    assert {entry["name"] for entry in result["run"]} == {run.name, 'an "odd" name'}
+    (entry,) = [entry for entry in result["run"] if entry["name"] == run.name]
     assert entry["script"] == str(run.script)
     assert f"# Job {job_id} runs on 2 nodes (gpu-[1-2])." in done.stdout
     assert "4 nodes, gpu-[1-4]" in done.stdout
@@ -84,13 +84,13 @@ def test_the_nodes_of_a_job_are_watched_over_ssh_while_it_runs(
     with Sshd.start(tmp_path / "sshd") as sshd:
         config = sshd.ssh_config(4, name="gpu-{}", extra=f"Host gpu-4\n  HostName {sshd.address(4)}\n")
         product.watch('[[cluster]]\nname = "lab"\nnodes = "slurm"\n[[rule]]\ntype = "gpu-missing"\nenabled = false\n')
-        told = product.snapshot(f"--ssh-config={config}")
+        result = product.snapshot(f"--ssh-config={config}")
         checked = product.run("check", f"--ssh-config={config}")
-    health = {source["name"]: source["health"] for source in told["sources"]}
+    health = {source["name"]: source["health"] for source in result["sources"]}
     assert health.pop("slurm:lab") == "ok"
     assert {name for name in health if name.startswith("node:gpu-")} == {"node:gpu-1", "node:gpu-2"}
     assert set(health.values()) == {"ok"}
-    (found,) = told["runs"]
+    (found,) = result["runs"]
     assert (found["name"], found["nodes"]) == (run.name, ["gpu-1", "gpu-2"])
     assert checked.returncode == 0, checked.stdout
     assert f"✓ runs 1 found in your running jobs: {run.name}" in rows(checked.stdout)

@@ -23,10 +23,10 @@ def test_runs_are_their_jobs_their_steps_and_their_checkpoints_in_every_layout(
     for run in runs:
         until(lambda run=run: len(run.committed()) >= 2, f"{run.layout} has two checkpoints")  # type: ignore[misc]
     product.watch(runs[0].config() + "".join(run.table() for run in runs[1:]))
-    told = product.snapshot()
-    assert list(breaches(told)) == []
-    for run, job_id, found in zip(runs, jobs, told["runs"], strict=True):
-        (job,) = [job for job in told["jobs"] if job["id"] == job_id]
+    result = product.snapshot()
+    assert list(breaches(result)) == []
+    for run, job_id, found in zip(runs, jobs, result["runs"], strict=True):
+        (job,) = [job for job in result["jobs"] if job["id"] == job_id]
         assert (job["state"], job["restarts"], job["node_count"]) == ("RUNNING", 0, 1)
         assert (found["name"], found["job"], found["nodes"]) == (run.name, job_id, job["nodes"])
         assert found["verdict"] in ("healthy", "saving"), found["why"]
@@ -45,8 +45,8 @@ def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
     run = training(lines="titan", layout="dcp")
     job_id = run.start(steps=5)
     product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\nusers = ["root"]\n')
-    told = product.snapshot()
-    (found,) = told["runs"]
+    result = product.snapshot()
+    (found,) = result["runs"]
     assert (found["job"], found["verdict"]) == (job_id, "healthy")
     assert found["step"] >= 5
     assert found["log"]["tail"]
@@ -61,9 +61,9 @@ def test_a_killed_save_is_torn_and_a_loss_that_is_no_number_is_reported(
     diverged.start(steps=10)
     slurm.wait_for_state(job_id, "FAILED")
     product.watch(killed.config() + diverged.table())
-    told = product.snapshot(status=1)
-    dead, other = told["runs"]
-    assert {alert["rule"] for alert in told["alerts"] if alert["severity"] == "critical"} >= {"run-dead", "loss-nan"}
+    result = product.snapshot(status=1)
+    dead, other = result["runs"]
+    assert {alert["rule"] for alert in result["alerts"] if alert["severity"] == "critical"} >= {"run-dead", "loss-nan"}
     assert dead["verdict"] == "dead"
     assert dead["checkpoints"]["latest_committed_step"] == 4
     assert dead["checkpoints"]["torn"] == [f"{killed.checkpoints}/step-6"]
@@ -76,9 +76,9 @@ def test_a_slurm_that_does_not_answer_is_a_warning_and_exit_3(slurm: Slurm, prod
     product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\nusers = ["root"]\n')
     slurm.stop_controller()
     try:
-        told = product.snapshot(status=3)
+        result = product.snapshot(status=3)
     finally:
         slurm.start_controller()
-    assert told["verdict"] == "warning"
-    health = {source["kind"]: source["health"] for source in told["sources"]}
+    assert result["verdict"] == "warning"
+    health = {source["kind"]: source["health"] for source in result["sources"]}
     assert health == {"node": "ok", "slurm": "down"}

@@ -35,10 +35,10 @@ class Using(Product):
     def act(self, *words: str) -> str:
         """A verb that is done, and left before what should follow it does; what it says."""
         done = self.run(*words, "--yes", "--wait=100ms")
-        said = done.stdout + done.stderr
-        assert done.returncode in (0, 3), f"{words}: {done.returncode}\n{said}"
-        assert ": done" in said, said
-        return said
+        output = done.stdout + done.stderr
+        assert done.returncode in (0, 3), f"{words}: {done.returncode}\n{output}"
+        assert ": done" in output, output
+        return output
 
     def refused(self, *words: str) -> str:
         """A verb that is refused; what it says."""
@@ -53,8 +53,8 @@ class Using(Product):
 
     def actions(self) -> list[dict[str, Any]]:
         """What the ledger has, the newest last."""
-        told: list[dict[str, Any]] = json.loads(self.run("actions", "--json").stdout)
-        return told
+        actions_listed: list[dict[str, Any]] = json.loads(self.run("actions", "--json").stdout)
+        return actions_listed
 
     def dashboard(self, *words: str, columns: int = 160, rows: int = 48) -> Screen:
         return super().screen(*words, *self._config, columns=columns, rows=rows, **self._environ)

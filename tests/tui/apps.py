@@ -42,7 +42,7 @@ class Desk(App[None]):
         self.clock = StillClock()
         self.actions = ActionService(self, self.backend, self.clock)  # type: ignore[arg-type]
         self.animation_level = "none"
-        self.told: list[tuple[str, str, str]] = []
+        self.toasts: list[tuple[str, str, str]] = []
         """Every message: title, words, severity."""
         for theme in themes.THEMES:
             self.register_theme(theme)
@@ -54,4 +54,4 @@ class Desk(App[None]):
         return themes.defaults(dark=True)
 
     def notify(self, message: str, *, title: str = "", severity: str = "information", **how: Any) -> None:  # type: ignore[override]
-        self.told.append((title, message, severity))
+        self.toasts.append((title, message, severity))

@@ -14,7 +14,7 @@ class FakeBackend:
 
     def __init__(self, state: State | None = None) -> None:
         self.state = state
-        self.asked: list[tuple[object, ...]] = []
+        self.requests: list[tuple[object, ...]] = []
         self.replies: list[tuple[ActionRequest, Callable[[Plan], None]]] = []
         """Who waits for a Plan: a test answers when it likes."""
         self.acted: list[Action] = []
@@ -42,16 +42,16 @@ class FakeBackend:
         return Series(offsets, tuple(60.0 + (-at // 60) % 5 for at in offsets))
 
     def refresh(self) -> None:
-        self.asked.append(("refresh",))
+        self.requests.append(("refresh",))
 
     def login(self, source: str) -> None:
-        self.asked.append(("login", source))
+        self.requests.append(("login", source))
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
-        self.asked.append(("answer", prompt, answers))
+        self.requests.append(("answer", prompt, answers))
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        self.asked.append(("prepare", ask.verb, ask.subjects))
+        self.requests.append(("prepare", ask.verb, ask.subjects))
         self.replies.append((ask, reply))
         if self.plan is not None:
             reply(self.plan(ask))
@@ -60,20 +60,20 @@ class FakeBackend:
         self.acted += actions
 
     def poll_job(self, key: str) -> None:
-        self.asked.append(("look at job", key))
+        self.requests.append(("look at job", key))
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         return self.curves.read(path, key, epoch, start)
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        self.asked.append(("save samples", run, directory))
+        self.requests.append(("save samples", run, directory))
         self.saving.append(reply)
 
     def acknowledge(self, alert: str, why: str = "") -> None:
-        self.asked.append(("acknowledge", alert, why))
+        self.requests.append(("acknowledge", alert, why))
 
     def mute(self, silence: Silence) -> None:
-        self.asked.append(("mute", silence))
+        self.requests.append(("mute", silence))
 
     def unmute(self, silence: str) -> None:
-        self.asked.append(("unmute", silence))
+        self.requests.append(("unmute", silence))

@@ -17,7 +17,7 @@ class StillBackend:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         sink(self.state)
@@ -25,45 +25,45 @@ class StillBackend:
 
     def history(self, subject: str, metric: str, span: Seconds) -> Series:
         """A wave every ten minutes, with a gap of six minutes half an hour ago."""
-        self.asked.append((subject, metric))
+        self.requests.append((subject, metric))
         if metric not in TOPS:
             return Series((), ())
         offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_060 < at < -1_700)
         return Series(offsets, tuple(TOPS[metric] * (1 - 0.15 * math.sin(at / 100)) for at in offsets))
 
     def refresh(self) -> None:
-        self.asked.append(("refresh", ""))
+        self.requests.append(("refresh", ""))
 
     def login(self, source: str) -> None:
-        self.asked.append((source, "login"))
+        self.requests.append((source, "login"))
 
     def answer(self, prompt: int, answers: tuple[str, ...] | None) -> None:
-        self.asked.append((str(prompt), "answer"))
+        self.requests.append((str(prompt), "answer"))
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Nothing can be done where everything stands still."""
-        self.asked.append((", ".join(ask.subjects), ask.verb))
+        self.requests.append((", ".join(ask.subjects), ask.verb))
         reply(Plan(request=ask))
 
     def act(self, actions: Sequence[Action]) -> None:
-        self.asked += [(action.subject, f"did {action.verb}") for action in actions]
+        self.requests += [(action.subject, f"did {action.verb}") for action in actions]
 
     def poll_job(self, key: str) -> None:
-        self.asked.append((key, "look"))
+        self.requests.append((key, "look"))
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
-        self.asked.append((path, key))
+        self.requests.append((path, key))
         return Curve(epoch, start, array("d"), array("d"), array("d"))
 
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
-        self.asked.append((run, directory))
+        self.requests.append((run, directory))
         reply("no samples")
 
     def acknowledge(self, alert: str, why: str = "") -> None:
-        self.asked.append((alert, "acknowledge"))
+        self.requests.append((alert, "acknowledge"))
 
     def mute(self, silence: Silence) -> None:
-        self.asked.append((silence.subject or silence.rule or silence.run or "", "mute"))
+        self.requests.append((silence.subject or silence.rule or silence.run or "", "mute"))
 
     def unmute(self, silence: str) -> None:
-        self.asked.append((silence, "unmute"))
+        self.requests.append((silence, "unmute"))

@@ -298,7 +298,7 @@ async def test_refresh_sends_one_request_to_the_backend_per_press() -> None:
         await pilot.press("r")
         await settled(pilot)
 
-        assert backend.asked == [("refresh",)]
+        assert backend.requests == [("refresh",)]
 
 
 async def test_an_empty_cluster_says_how_to_name_a_run() -> None:
@@ -318,7 +318,7 @@ async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answe
 
         await pilot.press("enter")
         await settled(pilot)
-        assert backend.asked == [("answer", 7, ("123456",))]
+        assert backend.requests == [("answer", 7, ("123456",))]
 
 
 async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
@@ -335,7 +335,7 @@ async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
 
         await pilot.press("enter")
         await settled(pilot)
-        assert backend.asked == [("answer", 1, None), ("answer", 2, ())]
+        assert backend.requests == [("answer", 1, None), ("answer", 2, ())]
         assert isinstance(app.screen, MainScreen)
 
 
@@ -354,7 +354,7 @@ async def test_a_question_waits_until_nobody_types_so_that_no_key_answers_it() -
         await pilot.press(*"-7", "enter")
         await settled(pilot)
         assert isinstance(app.screen, MainScreen)
-        assert (app.main.runs.filter, backend.asked) == ("llm-7", [])
+        assert (app.main.runs.filter, backend.requests) == ("llm-7", [])
 
         await publish(app, pilot, backend, asking())
         assert isinstance(app.screen, LoginPrompt)
@@ -369,20 +369,20 @@ async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the
         await settled(pilot)
 
         assert isinstance(app.screen, MainScreen)
-        assert backend.asked == [("answer", 7, None)]
+        assert backend.requests == [("answer", 7, None)]
 
 
 async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_several() -> None:
     async with showing(troubled()) as (app, pilot, backend):
         await pilot.press("L")
         await settled(pilot)
-        assert backend.asked == [("login", "node:gpu-006")]
+        assert backend.requests == [("login", "node:gpu-006")]
 
         held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error="refused")}
         await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=held))
         await pilot.press("L", "j", "enter")
         await settled(pilot)
-        assert backend.asked[-1] == ("login", "node:gpu-007")
+        assert backend.requests[-1] == ("login", "node:gpu-007")
 
 
 async def test_a_small_terminal_shows_one_pane_and_says_what_is_hidden() -> None:

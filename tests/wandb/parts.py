@@ -55,14 +55,14 @@ def answer(script: subprocess.Popen[str]) -> dict[str, Any]:
     finally:
         script.kill()
     assert script.returncode == 0, noise
-    told: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return told
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found
 
 
 def read(server: WandbServer, folder: Path) -> dict[str, Any]:
     return answer(reader(server, folder))
 
 
-def said(run: StoredRun | None, words: str) -> bool:
+def logged(run: StoredRun | None, words: str) -> bool:
     """Whether a run's console log holds a line."""
     return run is not None and any(words in line.line for line in [*run.console.values()])

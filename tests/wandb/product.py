@@ -26,12 +26,12 @@ class Told(NamedTuple):
     """What a snapshot said."""
 
     status: int
-    said: dict[str, Any]
+    document: dict[str, Any]
     noise: str
 
     @property
     def run(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.said["runs"][0]
+        found: dict[str, Any] = self.document["runs"][0]
         return found
 
     @property
@@ -43,7 +43,7 @@ class Told(NamedTuple):
     @property
     def source(self) -> dict[str, Any]:
         """W&B as a source."""
-        return next(each for each in self.said["sources"] if each["kind"] == "wandb")
+        return next(each for each in self.document["sources"] if each["kind"] == "wandb")
 
 
 def pointed_at(server: WandbServer) -> dict[str, str]:

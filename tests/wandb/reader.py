@@ -15,14 +15,14 @@ import wandb
 
 
 def main() -> None:
-    told: dict[str, Any] = {"runs": {}, "refused": None}
+    document: dict[str, Any] = {"runs": {}, "refused": None}
     try:
         api = wandb.Api(timeout=int(sys.argv[2]))
         for run in api.runs(sys.argv[1], order="-created_at", lazy=False):
-            told["runs"][run.id] = about(run)
+            document["runs"][run.id] = about(run)
     except Exception as error:
-        told["refused"] = f"{type(error).__name__}: {error}"
-    print(json.dumps(told), flush=True)
+        document["refused"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(document), flush=True)
     os._exit(0)  # else the SDK waits for its own process, which after a hang it does for ever
 
 

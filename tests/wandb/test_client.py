@@ -15,7 +15,7 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_training import Training
-from tests.wandb.parts import ShiftedClock, answer, read, reader, said
+from tests.wandb.parts import ShiftedClock, answer, logged, read, reader
 
 GROUP = ("--group", "final")
 
@@ -38,7 +38,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WandbSe
             start("killed", "log 3", "say up"),
             start("again", "log 3", "exit 1"),
         ]
-        until(lambda: said(server.runs.get("tester/video/killed"), "up"), "its rows are there")
+        until(lambda: logged(server.runs.get("tester/video/killed"), "up"), "its rows are there")
         assert [first[0].wait(), first[1].wait(), first[3].wait()] == [0, 1, 1]
         first[2].kill()
         swept = []
@@ -47,7 +47,7 @@ def attempts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WandbSe
             swept.append(server.sweep())
         start("next", "log 4", "say up")
         again = start("again", "log 2", "exit 0")
-        until(lambda: said(server.runs.get("tester/video/next"), "up"), "the next one runs")
+        until(lambda: logged(server.runs.get("tester/video/next"), "up"), "the next one runs")
         assert again.wait() == 0
         yield server, read(server, folder / "reader") | {"swept": swept}
 
@@ -114,14 +114,14 @@ def test_settings_and_the_host_are_reported(attempts: Any) -> None:
 
 
 def test_only_the_sweep_reports_a_kill_and_after_five_minutes(attempts: Any) -> None:
-    server, told = attempts
-    assert told["swept"] == [[], ["tester/video/killed"]]
+    server, result = attempts
+    assert result["swept"] == [[], ["tester/video/killed"]]
     assert server.runs["tester/video/killed"].exit_code is None
 
 
 def test_a_server_that_was_unwell_loses_nothing(server: WandbServer, folder: Path) -> None:
     with Training.start(server, folder, "--id", "r", "log 2", "say up") as training:
-        until(lambda: said(server.runs.get("tester/video/r"), "up"), "its rows are there")
+        until(lambda: logged(server.runs.get("tester/video/r"), "up"), "its rows are there")
         server.answer_with(500)
         before = server.count("stream")
         training.tell("log 10")
@@ -145,21 +145,21 @@ def test_a_reader_gets_the_reason_why_a_server_does_not_answer(folder: Path) -> 
             "hang": reader(servers["hang"], folder / "hang", timeout=2),
             "slow": reader(servers["slow"], folder / "slow"),
         }
-        heard = {name: answer(script) for name, script in scripts.items()}
-    assert "user is not logged in" in heard["key"]["refused"]
-    assert "did not respond in time" in heard["hang"]["refused"]
-    assert [*heard["slow"]["runs"]] == ["r"]
+        received = {name: answer(script) for name, script in scripts.items()}
+    assert "user is not logged in" in received["key"]["refused"]
+    assert "did not respond in time" in received["hang"]["refused"]
+    assert [*received["slow"]["runs"]] == ["r"]
 
 
 def test_a_query_for_a_field_that_the_server_lacks_is_refused(server: WandbServer, folder: Path) -> None:
     """Else a query of ours could be wrong, and pass here."""
     query = '{ project(name: "video", entityName: "tester") { run(name: "r") { nonsense } } }'
     server.add_run("r")
-    asked = urllib.request.Request(
+    request = urllib.request.Request(
         f"{server.url}/graphql", data=json.dumps({"query": query}).encode(), headers=server.headers
     )
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(asked, timeout=5)
+        urllib.request.urlopen(request, timeout=5)
     assert refused.value.code == 400
     assert 'Cannot query field "nonsense"' in json.load(refused.value)["errors"][0]["message"]
     refused.value.close()

@@ -14,7 +14,7 @@ from tests.lab.daemons import until
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
 from tests.lab.wandb_training import Training
-from tests.wandb.parts import said
+from tests.wandb.parts import logged
 from tests.wandb.product import RUN, pointed_at, processes
 
 
@@ -40,7 +40,7 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
             return stack.enter_context(Training.start(server, folder / name, *words))
 
         def has_begun(name: str) -> bool:
-            return said(server.runs.get(f"tester/video/{name}"), "up")
+            return logged(server.runs.get(f"tester/video/{name}"), "up")
 
         first = start("attempt-1")
         until(lambda: has_begun("attempt-1"), "attempt-1 runs")

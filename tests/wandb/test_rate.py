@@ -56,7 +56,7 @@ class Watch:
     def minutes(self, since: float) -> list[int]:
         """Requests in each minute of ours since then."""
         counts: dict[int, int] = {}
-        for request in self.server.asked():
+        for request in self.server.reader_requests():
             if request.at >= since:
                 minute = int((request.at - since) // 60)
                 counts[minute] = counts.get(minute, 0) + 1
@@ -64,8 +64,8 @@ class Watch:
 
     def specs(self, since: float) -> list[dict[str, Any]]:
         """What history was asked for since then, a spec a metric."""
-        asked = [request.variables for request in self.server.asked() if request.at >= since]
-        return [json.loads(spec) for variables in asked for spec in variables.get("specs", ())]
+        requests = [request.variables for request in self.server.reader_requests() if request.at >= since]
+        return [json.loads(spec) for variables in requests for spec in variables.get("specs", ())]
 
     def steps(self, run: StoredRun) -> list[float]:
         """Every step of its loss that came."""

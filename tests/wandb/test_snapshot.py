@@ -12,7 +12,7 @@ from tests.end_to_end.product import Product
 from tests.lab.daemons import until
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_training import Training
-from tests.wandb.parts import said
+from tests.wandb.parts import logged
 from tests.wandb.product import pointed_at, snapshot, snapshots
 
 TRAP = """\
@@ -27,17 +27,17 @@ def test_the_active_run_of_the_group_is_reported_while_its_script_runs(
 ) -> None:
     server.add_run("old", group="final", state="failed", age=7200.0).heartbeat_at -= 3600.0
     with Training.start(server, folder, "--id", "new", "--group", "final", "log 20", "sample", "say up") as training:
-        until(lambda: said(server.runs.get("tester/video/new"), "up"), "its rows are there")
-        told = snapshot(product, pointed_at(server))
+        until(lambda: logged(server.runs.get("tester/video/new"), "up"), "its rows are there")
+        result = snapshot(product, pointed_at(server))
         assert training.wait() == 0
-    assert (told.status, told.source["health"]) == (0, "ok")
-    found = told.wandb
+    assert (result.status, result.source["health"]) == (0, "ok")
+    found = result.wandb
     assert (found["id"], found["state"], found["phase"], found["active_in_group"]) == ("new", "running", "active", 1)
     assert found["url"] == f"{server.url}/tester/video/runs/new"
     assert found["before"] == "old"
     assert [sample["key"] for sample in found["samples"]] == ["val/sample"]
     assert found["latest"]["train/loss"] == pytest.approx(2.9608, abs=1e-3)
-    assert told.run["loss"] == pytest.approx(2.9608, abs=1e-3)
+    assert result.run["loss"] == pytest.approx(2.9608, abs=1e-3)
 
 
 def test_who_is_active_or_why_none_is(product: Product) -> None:
@@ -53,13 +53,13 @@ def test_who_is_active_or_why_none_is(product: Product) -> None:
         made["empty"].add_run("other", group="another")
         set_for = {name: pointed_at(server) for name, server in made.items()}
         log_in(product.home, set_for["nan"])
-        told = snapshots(product, set_for)
-    assert told["several"].wandb["phase"] == "several"
-    assert all(name in told["several"].wandb["why"] for name in ("twin-1", "twin-2"))
-    assert told["crashed"].wandb["phase"] == "waiting"
-    assert (told["nan"].wandb["loss_state"], told["nan"].run["verdict"]) == ("nan", "diverged")
-    assert told["empty"].wandb["phase"] == "none"
-    assert "group final" in told["empty"].wandb["why"]
+        result = snapshots(product, set_for)
+    assert result["several"].wandb["phase"] == "several"
+    assert all(name in result["several"].wandb["why"] for name in ("twin-1", "twin-2"))
+    assert result["crashed"].wandb["phase"] == "waiting"
+    assert (result["nan"].wandb["loss_state"], result["nan"].run["verdict"]) == ("nan", "diverged")
+    assert result["empty"].wandb["phase"] == "none"
+    assert "group final" in result["empty"].wandb["why"]
 
 
 def log_in(home: Path, env: dict[str, str]) -> None:
@@ -77,16 +77,18 @@ def test_a_wandb_that_does_not_answer_is_a_source_with_a_hint_and_costs_nothing_
         set_for = {name: pointed_at(server) for name, server in made.items()}
         set_for["nobody"]["WANDB_BASE_URL"] = "http://127.0.0.1:1"
         del set_for["no-key"]["WANDB_API_KEY"]
-        told = snapshots(product, set_for)
-        asked = {name: len(server.requests) for name, server in made.items()}
-    for name, each in told.items():
+        result = snapshots(product, set_for)
+        counts = {name: len(server.requests) for name, server in made.items()}
+    for name, each in result.items():
         assert each.source["health"] != "ok", name
-        assert (each.status, each.said["verdict"]) == (3, "blind"), "that this machine is seen says nothing of the run"
+        assert (each.status, each.document["verdict"]) == (3, "blind"), (
+            "that this machine is seen says nothing of the run"
+        )
         assert each.source["error"], name
         assert each.source["hint"] or name in ("429", "500"), "a person can do nothing but wait"
-        assert made[name].key not in json.dumps(each.said) + each.noise, name
+        assert made[name].key not in json.dumps(each.document) + each.noise, name
         assert each.run["name"] == "video", name
-    assert asked["no-key"] == 0
+    assert counts["no-key"] == 0
 
 
 def test_without_a_wandb_source_nothing_of_it_is_imported_or_started(product: Product, server: WandbServer) -> None:
@@ -96,10 +98,10 @@ def test_without_a_wandb_source_nothing_of_it_is_imported_or_started(product: Pr
     trap.mkdir(parents=True)
     (trap / "__init__.py").write_text(TRAP.format(marker=str(marker)))
     env = pointed_at(server) | {"PYTHONPATH": str(trap.parent)}
-    told = snapshot(product, env, '[[run]]\nname = "video"\n')
-    assert told.wandb["id"] is None
+    result = snapshot(product, env, '[[run]]\nname = "video"\n')
+    assert result.wandb["id"] is None
     assert not marker.exists()
     assert server.requests == []
-    told = snapshot(product, env)
+    result = snapshot(product, env)
     assert "wandb.child" in marker.read_text()
-    assert told.source["health"] != "ok"
+    assert result.source["health"] != "ok"

@@ -60,10 +60,12 @@ class Bastion:
 
     def status(self, holder: str = "alerts-only", words: str | None = None, looked: float = 4.0) -> bytes:
         now = self.clock.now() + self.ahead
-        duty = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
+        leadership = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
                 "words": words}  # fmt: skip
         snapshot = alert_status(self.alerts, SILENCES, (channel(),))
-        return json.dumps({"version": 1, "at": now, "duty": duty, "sources": [], "outbox": {}, **snapshot}).encode()
+        return json.dumps(
+            {"version": 1, "at": now, "duty": leadership, "sources": [], "outbox": {}, **snapshot}
+        ).encode()
 
     def well(self) -> Completed:
         return Completed(1, self.status(), b"")
@@ -120,7 +122,7 @@ class Stage:
         return next(event for event in reversed(self.events) if isinstance(event, kind))
 
     @property
-    def duty(self) -> Leadership:
+    def leadership(self) -> Leadership:
         found: Leadership = self.last(LeadershipChanged).leadership
         return found
 
@@ -137,7 +139,7 @@ def test_its_alerts_are_shown_and_it_is_the_leader() -> None:
     stage = Stage().play(1)
 
     assert stage.leaders == [(0.0, "bastion")]
-    assert (stage.duty.holder, stage.duty.where, stage.duty.at) == ("daemon", "bastion", NOW - 4.0)
+    assert (stage.leadership.holder, stage.leadership.where, stage.leadership.at) == ("daemon", "bastion", NOW - 4.0)
     shown = stage.last(AlertsReported)
     assert [one.id for one in shown.alerts] == ["aaaa0001", "aaaa0002"]
     assert [one.token for one in shown.alerts] == ["", ""]
@@ -161,7 +163,7 @@ def test_times_are_converted_to_our_clock_where_theirs_is_off() -> None:
 
     found = stage.last(AlertsReported).alerts[0]
     assert found.since == pytest.approx(NOW - 60.0)
-    assert stage.duty.at == pytest.approx(NOW - 4.0)
+    assert stage.leadership.at == pytest.approx(NOW - 4.0)
 
 
 def test_a_daemon_that_cannot_be_reached_stays_leader_for_a_minute_and_then_we_notify() -> None:
@@ -169,7 +171,7 @@ def test_a_daemon_that_cannot_be_reached_stays_leader_for_a_minute_and_then_we_n
     stage.bastion.down = UNREACHABLE
     stage.play(58)
     assert stage.leaders == [(0.0, "bastion")]
-    assert (stage.duty.holder, stage.duty.problem) == ("daemon", "no answer in 10 s")
+    assert (stage.leadership.holder, stage.leadership.problem) == ("daemon", "no answer in 10 s")
 
     stage.play(10)
     assert [who for _, who in stage.leaders] == ["bastion", "us: no answer in 10 s"]
@@ -221,7 +223,7 @@ def test_a_daemon_that_is_back_leads_again_before_anything_of_it_is_shown() -> N
 
     assert seen
     assert not any(isinstance(event, LeadershipChanged | AlertsReported) for event in stage.events[before : seen[0]])
-    assert stage.duty.holder == "daemon"
+    assert stage.leadership.holder == "daemon"
 
 
 def test_a_first_answer_is_waited_for_one_period_and_then_our_own_alerts_are_shown() -> None:
@@ -229,7 +231,7 @@ def test_a_first_answer_is_waited_for_one_period_and_then_our_own_alerts_are_sho
     stage.bastion.down = UNREACHABLE
     stage.play(12)
 
-    assert (stage.duty.holder, stage.duty.problem) == ("nobody", "bastion: no answer in 10 s")
+    assert (stage.leadership.holder, stage.leadership.problem) == ("nobody", "bastion: no answer in 10 s")
     assert stage.leaders == []
 
 
@@ -313,8 +315,8 @@ def test_a_request_that_did_not_reach_it_is_reported() -> None:
     stage.watch.send(order())
     stage.play(1)
 
-    assert "ack did not reach bastion" in (stage.duty.problem or "")
-    assert "no open alert" in (stage.duty.problem or "")
+    assert "ack did not reach bastion" in (stage.leadership.problem or "")
+    assert "no open alert" in (stage.leadership.problem or "")
 
 
 def test_a_request_after_we_took_over_is_carried_out_here() -> None:

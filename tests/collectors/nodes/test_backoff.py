@@ -21,12 +21,12 @@ class Node(Host):
     def __init__(self, *answers: FakeShell | TrainmonError, ours: bool | None) -> None:
         super().__init__(*answers)
         self.ours = ours
-        self.asked = 0
+        self.requests = 0
         self.watch.backoff.has_own_job = lambda: self.ours
         self.watch.backoff.poll_queue = self.ask
 
     def ask(self) -> None:
-        self.asked += 1
+        self.requests += 1
 
     def up(self, shell: FakeShell) -> None:
         self.connected(shell).received(b'{"k":"hello","v":1,"t":1.0,"host":"n1"}\n')
@@ -77,20 +77,20 @@ def test_a_refusal_under_a_running_job_is_an_error_in_words() -> None:
     host = Node(HostUnreachable("n1", PAM), HostUnreachable("n1", PAM), ours=True)
     host.watch.tick()
     assert host.source("retrying").error is None
-    assert host.asked == 1
+    assert host.requests == 1
     host.says(True, after=3)
-    told = host.source("retrying")
-    assert told.error == f"{NEEDS_A_JOB}, and does not see yours yet"
-    assert told.hint == "your job may still be starting; try: ssh n1"
+    result = host.source("retrying")
+    assert result.error == f"{NEEDS_A_JOB}, and does not see yours yet"
+    assert result.hint == "your job may still be starting; try: ssh n1"
 
 
 def test_a_loss_under_a_job_is_no_fault_until_its_queue_has_spoken() -> None:
     shell = FakeShell()
     host = Node(shell, ours=True)
     host.up(shell)
-    told = host.lost(shell)
-    assert (told.error, host.asked) == (None, 1)
-    assert told.hint == f"{CUT.message}; checking the queue: your job there may have ended"
+    result = host.lost(shell)
+    assert (result.error, host.requests) == (None, 1)
+    assert result.hint == f"{CUT.message}; checking the queue: your job there may have ended"
     host.says(True, after=1)
     assert host.events.empty()
     host.says(True, after=3)
@@ -108,7 +108,7 @@ def test_a_queue_that_is_silent_does_not_hide_a_loss_for_long() -> None:
     assert host.source("retrying").error == "no route to host"
     assert host.source("connecting").error == "no route to host"
     assert host.source("retrying").error == "no route to host"
-    assert host.asked == 1
+    assert host.requests == 1
 
 
 def test_losing_the_connection_as_the_job_ends_is_off() -> None:
@@ -128,7 +128,7 @@ def test_without_a_job_there_a_loss_is_a_fault_at_once() -> None:
     host = Node(shell, ours=False)
     host.up(shell)
     assert host.lost(shell).error == CUT.message
-    assert host.asked == 0
+    assert host.requests == 0
 
 
 REFUSAL = LoginRefused("n1", "n1 refuses ana: tried id_ed25519", hint="try: ssh n1")

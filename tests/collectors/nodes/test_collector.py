@@ -358,8 +358,8 @@ def test_disks_under_the_runs_are_called_by_their_mounts() -> None:
         ),
     )
     implied = frozenset({"/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone"})
-    told = by_mount(reading, implied, Spec(disks=("/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone", "/home")))
-    assert [disk.path for disk in told.d] == ["/fsx", "/gone", "/home"]
+    result = by_mount(reading, implied, Spec(disks=("/fsx/ckpt", "/fsx/logs", "/home/ann", "/gone", "/home")))
+    assert [disk.path for disk in result.d] == ["/fsx", "/gone", "/home"]
 
 
 def test_a_host_is_awaited_until_it_has_answered_or_failed_once() -> None:
@@ -388,14 +388,19 @@ def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> No
     sink.received(HELLO + line)
     host.watch.watch(Spec(disks=("/",)), frozenset())
     sink.received(line)
-    told: list[tuple[str, ...] | StandInEnded] = []
+    result: list[tuple[str, ...] | StandInEnded] = []
     while not host.events.empty():
         event = host.events.get()
         if isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples):
-            told.append(("stands in" if event.is_stand_in else "own", *(disk.path for disk in event.reading.d)))
+            result.append(("stands in" if event.is_stand_in else "own", *(disk.path for disk in event.reading.d)))
         elif isinstance(event, StandInEnded):
-            told.append(event)
-    assert told == [("own", "/"), ("stands in", "/fsx", "/fsx/b"), StandInEnded("n1", ("/fsx", "/fsx/b")), ("own", "/")]
+            result.append(event)
+    assert result == [
+        ("own", "/"),
+        ("stands in", "/fsx", "/fsx/b"),
+        StandInEnded("n1", ("/fsx", "/fsx/b")),
+        ("own", "/"),
+    ]
 
 
 def test_pauses_grow_to_a_minute_and_never_coincide() -> None:

@@ -58,16 +58,16 @@ def test_a_node_is_watched_for_as_long_as_our_job_runs_there(
             assert stage.source("n0", "off").hint == NONE_OF_OURS
         sshd.job.touch()
         seen((job(1, "n0", user="root"),), "root")
-        stage.heard(is_hello)
+        stage.wait_for(is_hello)
         assert stage.supervisor.shell_of("n0").run(["echo", "in"], timeout=5).stdout == b"in\n"
         sshd.end_job()
         lost = stage.source("n0", "retrying")
         assert lost.error is None
-        stage.heard(lambda event: "poll_soon" in stage.queues["prod"].asked)
+        stage.wait_for(lambda event: "poll_soon" in stage.queues["prod"].requests)
         seen((job(1, "n0", user="root", state="COMPLETED"),), "root")
         off = stage.source("n0", "off")
         assert (off.error, off.hint) == (None, words)
-        faults = [event.source for event in stage.told if hasattr(event, "source") and event.source.error]
+        faults = [event.source for event in stage.received if hasattr(event, "source") and event.source.error]
         assert faults == []
     finally:
         stage.supervisor.stop()

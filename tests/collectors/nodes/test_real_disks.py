@@ -73,14 +73,14 @@ def life(tmp_path_factory: pytest.TempPathFactory) -> dict[str, DiskSample]:
 def severities(rule: Rule, life: dict[str, DiskSample]) -> dict[str, str]:
     """What the rule says at each stage; nothing where all is well."""
     scene = Scene()
-    said: dict[str, str] = {}
+    by_stage: dict[str, str] = {}
     for stage in STAGES:
         scene.after(10.0).tell("n1", life[stage])
         found = scene.found(rule)
         assert set(found) <= {f"disk:n1:{life[stage].path}"}
         for finding in found.values():
-            said[stage] = finding.severity
-    return said
+            by_stage[stage] = finding.severity
+    return by_stage
 
 
 def test_a_disk_that_fills(life: dict[str, DiskSample]) -> None:

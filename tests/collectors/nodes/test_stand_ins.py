@@ -42,8 +42,8 @@ class Site:
         home = folder / "home"
         home.mkdir()
         (home / ".bashrc").write_text(f"sleep {SLOW}\n")
-        asked = shlex.quote(f'runuser -u {OTHER} -- /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
-        (folder / "as_other").write_text(f"exec sh -c {asked}\n")
+        request = shlex.quote(f'runuser -u {OTHER} -- /bin/sh -c "$SSH_ORIGINAL_COMMAND"')
+        (folder / "as_other").write_text(f"exec sh -c {request}\n")
         for name in ("login", "n1"):
             (folder / name).mkdir()
         self.login = Sshd(folder / "login", {"SetEnv": f"LAB=1\nMatch all\n  SetEnv HOME={home} SHLVL=0"})
@@ -56,7 +56,7 @@ class Site:
         )
         self.ssh_config.write_text("\n".join(named))
         self.state = State()
-        self.told: list[NodeReading] = []
+        self.events: list[NodeReading] = []
         self.wrong: set[str] = set()
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._clock = SystemClock()
@@ -89,7 +89,7 @@ class Site:
                 event = self._events.get(timeout=0.2)
                 now = self._clock.now()
                 self.state = reduce(self.state, [event], now)
-                self.told += [event] if isinstance(event, NodeReading) else []
+                self.events += [event] if isinstance(event, NodeReading) else []
                 found = (finding for rule in self._rules for finding in rule.check(self.state, now))
                 self.wrong |= {finding.summary for finding in found}
 
@@ -104,7 +104,7 @@ class Site:
     def told_by(self, host: str, kind: type, *, is_stand_in: bool) -> list[NodeReading]:
         return [
             one
-            for one in self.told
+            for one in self.events
             if one.node == host and isinstance(one.reading, kind) and one.is_stand_in is is_stand_in
         ]
 
@@ -146,7 +146,7 @@ def test_while_the_login_host_logs_in_nobody_says_what_only_it_can_see(site: Sit
     assert not site.is_up("login"), "its .bashrc takes longer"
     site.until(site.is_read_by_its_login_host, "the login host reads all")
     site.expect_all_well()
-    assert not [one for one in site.told if one.is_stand_in]
+    assert not [one for one in site.events if one.is_stand_in]
 
 
 def test_what_a_stand_in_must_not_read_is_no_fault_and_the_login_host_judges_again(site: Site) -> None:

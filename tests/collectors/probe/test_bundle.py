@@ -130,10 +130,10 @@ def test_the_pruned_pynvml_answers_as_the_full_one_does(tmp_path: Path) -> None:
 
     origin = importlib.util.find_spec("pynvml")
     assert origin is not None
-    told = answers(Path(origin.origin or ""))
-    assert told.count("\n") > 100
-    assert "NVMLError_GpuIsLost" in told
-    assert answers(pruned) == told
+    result = answers(Path(origin.origin or ""))
+    assert result.count("\n") > 100
+    assert "NVMLError_GpuIsLost" in result
+    assert answers(pruned) == result
 
 
 def test_the_loader_reads_not_one_byte_of_the_specs() -> None:

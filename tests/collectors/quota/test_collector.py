@@ -62,7 +62,7 @@ def wanted(*argv: str, parser: Parser = "lustre", path: str = "/home/mila", **mo
     return QuotaQuery(cluster="prod", path=path, command=argv, parser=parser, every=600.0, **more)  # type: ignore[arg-type]
 
 
-def asked(one: QuotaQuery, shell: Shell) -> Quota:
+def queried(one: QuotaQuery, shell: Shell) -> Quota:
     return run_query(one, shell, FakeClock(), "quota:prod:/home/mila", time_limit=20.0)
 
 
@@ -70,28 +70,28 @@ def asked(one: QuotaQuery, shell: Shell) -> Quota:
 
 
 def test_a_command_that_answers(shell: Shell, command: Callable[..., str]) -> None:
-    quota = asked(wanted(command(LUSTRE), "quota", "-u", "me"), shell)
+    quota = queried(wanted(command(LUSTRE), "quota", "-u", "me"), shell)
     assert (quota.host, quota.path, quota.source) == ("login1", "/home/mila", "quota:prod:/home/mila")
     assert quota.allowances[0].hard_inodes == 1048576
 
 
 def test_it_is_niced_and_speaks_plainly(shell: Shell, command: Callable[..., str], tmp_path: Path) -> None:
-    asked(wanted(command(LUSTRE, first=f'nice > {tmp_path}/nice; echo "$LC_ALL" >> {tmp_path}/nice')), shell)
+    queried(wanted(command(LUSTRE, first=f'nice > {tmp_path}/nice; echo "$LC_ALL" >> {tmp_path}/nice')), shell)
     assert (tmp_path / "nice").read_text().split() == ["19", "C"]
 
 
 def test_a_command_that_fails_and_still_answers_has_answered(shell: Shell, command: Callable[..., str]) -> None:
     """quota(1) ends with 1 where one is over it, lfs with an error where a server is away."""
-    over = asked(wanted(command(QUOTA_OVER, status=1), parser="quota", path="/dev/sda1"), shell)
+    over = queried(wanted(command(QUOTA_OVER, status=1), parser="quota", path="/dev/sda1"), shell)
     assert over.allowances[0].bytes_grace == "6days"
-    away = asked(wanted(command(LUSTRE_AWAY, status=5)), shell)
+    away = queried(wanted(command(LUSTRE_AWAY, status=5)), shell)
     assert away.trouble is not None
 
 
 def test_a_real_du_against_the_limit_of_the_config(shell: Shell, tmp_path: Path) -> None:
     (tmp_path / "shard").write_bytes(b"x" * 3_000_000)
     one = wanted("du", "-s", str(tmp_path), parser="du", path=str(tmp_path), limit=10**9)
-    used = asked(one, shell).allowances[0].used_bytes
+    used = queried(one, shell).allowances[0].used_bytes
     printed = subprocess.run(["du", "-s", str(tmp_path)], capture_output=True, text=True, check=True, timeout=20).stdout
     assert used == int(printed.split()[0]) * 1024
     assert used >= 3_000_000
@@ -109,13 +109,13 @@ def test_what_came_in_place_of_an_answer(
     shell: Shell, command: Callable[..., str], printed: str, status: int, error: str, says: str
 ) -> None:
     with pytest.raises(TrainmonError, match=says) as caught:
-        asked(wanted(command(printed, status=status, error=error)), shell)
+        queried(wanted(command(printed, status=status, error=error)), shell)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_command_that_is_not_there(shell: Shell) -> None:
     with pytest.raises(CommandFailed, match="there is no mmlsquota-of-nowhere on login1") as caught:
-        asked(wanted("mmlsquota-of-nowhere", parser="gpfs"), shell)
+        queried(wanted("mmlsquota-of-nowhere", parser="gpfs"), shell)
     assert caught.value.hint == "set its absolute path"
 
 
@@ -132,7 +132,7 @@ def test_over_ssh_as_well(command: Callable[..., str], tmp_path: Path) -> None:
     with Sshd.start(tmp_path / "sshd") as sshd:
         dialling = Connections(reader, ConnectSettings(timeout=10.0), None, sshd.ssh_config(1))
         remote = dialling.dial("n0")
-        assert asked(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
+        assert queried(wanted(command(LUSTRE), "quota", "-u", "a'; exit 3 #"), remote).host == "n0"
         hangs = command("", first=f"echo $$ > {tmp_path}/pid; exec sleep 300")
         with pytest.raises(CommandFailed, match=r"n0: .*lfs did not end in 1s"):
             run_query(wanted(hangs), remote, FakeClock(), "quota:prod:/home/mila", time_limit=1.0)
@@ -152,13 +152,13 @@ class Scene:
         self.clock = FakeClock()
         self.events: list[Event] = []
         self.hosts = hosts
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.down: set[str] = set()
         self.asker = QuotaPoller(one, lambda: self.hosts, self._shell, self.events.append, self.clock)
         self._real = shell
 
     def _shell(self, host: str) -> Shell:
-        self.asked.append(host)
+        self.requests.append(host)
         if host in self.down:
             raise HostUnreachable(host, f"{host} is not connected")
         return self._real
@@ -189,9 +189,9 @@ def test_it_is_queried_every_ten_minutes(shell: Shell, command: Callable[..., st
     assert scene.seen[0].shared
     for _ in range(19):
         scene.after(30.0)
-    assert len(scene.asked) == 1
+    assert len(scene.requests) == 1
     scene.after(30.0)
-    assert len(scene.asked) == 2
+    assert len(scene.requests) == 2
 
 
 def test_a_person_and_an_alert_have_it_queried_once_a_minute(shell: Shell, command: Callable[..., str]) -> None:
@@ -201,7 +201,7 @@ def test_a_person_and_an_alert_have_it_queried_once_a_minute(shell: Shell, comma
     for _ in range(6):
         scene.asker.refresh()
         scene.after(10.0)
-    assert len(scene.asked) == 2
+    assert len(scene.requests) == 2
 
 
 def test_what_fails_is_reported_and_queried_less_often(shell: Shell, command: Callable[..., str]) -> None:
@@ -209,10 +209,10 @@ def test_what_fails_is_reported_and_queried_less_often(shell: Shell, command: Ca
     scene.after(0)
     assert scene.source.phase == "retrying"
     assert scene.source.error is not None
-    times = [len(scene.asked)]
+    times = [len(scene.requests)]
     for _ in range(4):
         scene.after(600.0)
-        times.append(len(scene.asked))
+        times.append(len(scene.requests))
     assert times == [1, 2, 2, 3, 3]
     assert scene.seen == []
     command(LUSTRE)
@@ -258,7 +258,7 @@ def test_on_every_node_each_is_queried_by_itself_and_one_that_leaves_is_off(
 ) -> None:
     scene = Scene(wanted(command(LUSTRE), shared=False), shell, hosts=("n1", "n2"))
     scene.after(0)
-    assert scene.asked == ["n1", "n2"]
+    assert scene.requests == ["n1", "n2"]
     assert not scene.seen[0].shared
     scene.hosts = ("n2",)
     scene.after(30.0)
@@ -280,13 +280,13 @@ def test_du_waits_a_minute_and_goes_at_its_own_pace(shell: Shell, tmp_path: Path
     assert len(scene.seen) == 1
     scene.asker.refresh()
     scene.after(3600.0)
-    assert len(scene.asked) == 1
+    assert len(scene.requests) == 1
     scene.hosts = ()
     scene.after(60.0)
     assert scene.source.phase == "off"
     scene.hosts = ("login1",)
     scene.after(30.0)
-    assert (scene.source.phase, len(scene.asked)) == ("up", 1)
+    assert (scene.source.phase, len(scene.requests)) == ("up", 1)
 
 
 def test_its_thread_queries_and_ends(shell: Shell, command: Callable[..., str]) -> None:

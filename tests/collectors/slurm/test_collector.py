@@ -47,7 +47,7 @@ class FakeSlurm:
         self.clock = clock
         self.me = "ana"
         self.jobs: dict[str, dict[str, str]] = {}
-        self.asked: list[tuple[str, ...]] = []
+        self.requests: list[tuple[str, ...]] = []
         self.trouble: dict[str, Completed | TrainmonError] = {}
         """What commands answer instead, by their name."""
         self.accounts = "slurmdbd"
@@ -71,7 +71,7 @@ class FakeSlurm:
         if argv[0] == "bash":  # a login that knows no more
             return Completed(0, b"\n\n\n", b"")
         words = list(argv[next(i for i, word in enumerate(argv) if word.startswith("SLURM_BITSTR_LEN")) + 1 :])
-        self.asked.append(tuple(words))
+        self.requests.append(tuple(words))
         found = self.trouble.get(words[0])
         if isinstance(found, TrainmonError):
             raise found
@@ -121,7 +121,7 @@ class FakeSlurm:
         )
 
     def count(self, *words: str) -> int:
-        return sum(asked[: len(words)] == words for asked in self.asked)
+        return sum(requested[: len(words)] == words for requested in self.requests)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
         raise NotImplementedError
@@ -157,7 +157,7 @@ class Polled:
         """Wait until the next look is due, and look."""
         self.clock.at += self.poller.step()
         self.events.clear()
-        self.slurm.asked.clear()
+        self.slurm.requests.clear()
         self.poller.step()
         return self
 
@@ -232,11 +232,11 @@ def test_a_quiet_queue_costs_one_question_a_look() -> None:
     polled.slurm.submit()
     polled.first()
     polled.look()
-    assert [asked[0] for asked in polled.slurm.asked] == ["squeue"]
+    assert [requested[0] for requested in polled.slurm.requests] == ["squeue"]
     assert polled.seen[-1][0][0].restarts == 0  # what is known of it stays
     assert polled.jobs[0].detail_at is None  # and is not told again: others may have told more since
     polled.look()
-    assert [asked[0] for asked in polled.slurm.asked] == ["squeue", "sinfo"]
+    assert [requested[0] for requested in polled.slurm.requests] == ["squeue", "sinfo"]
 
 
 def test_details_are_queried_again_when_the_state_or_the_start_changes() -> None:
@@ -262,9 +262,9 @@ def test_a_first_poll_of_200_jobs_requests_20_details_our_running_ones_first() -
     mine = [polled.slurm.submit() for _ in range(15)]
     polled.first()
     assert len(polled.jobs) == 200
-    asked = [job.id for job in polled.changed]
-    assert len(asked) == 20
-    assert set(asked[:15]) == set(mine)
+    requested = [job.id for job in polled.changed]
+    assert len(requested) == 20
+    assert set(requested[:15]) == set(mine)
     assert {job.state for job in polled.changed[15:]} == {"PENDING"}
     for _ in range(9):
         polled.look()
@@ -354,7 +354,7 @@ def test_a_person_who_keeps_pressing_r_gets_a_look_every_5_s() -> None:
     polled.slurm.submit()
     polled.first()
     polled.events.clear()
-    polled.slurm.asked.clear()
+    polled.slurm.requests.clear()
     for _ in range(200):
         polled.clock.at += 0.1
         polled.poller.refresh()
@@ -382,7 +382,7 @@ def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> N
     for _ in range(30):
         polled.slurm.submit()
     polled.first()
-    polled.slurm.asked.clear()
+    polled.slurm.requests.clear()
     polled.slurm.trouble["scontrol"] = CommandFailed("login1: env did not end in 25 s")
     for number in range(88, 118):
         polled.poller.poll_job(f"prod/{number}")
@@ -391,11 +391,11 @@ def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> N
     polled.slurm.trouble["squeue"] = CommandFailed("login1: env did not end in 25 s")
     polled.look()
     assert polled.source.phase == "retrying"
-    polled.slurm.asked.clear()
+    polled.slurm.requests.clear()
     polled.clock.at += 20
     polled.poller.poll_job("prod/88")
     polled.poller.step()
-    assert polled.slurm.asked == []  # its source tells that it is silent
+    assert polled.slurm.requests == []  # its source tells that it is silent
 
 
 def test_accounting_is_queried_only_for_what_vanished() -> None:
@@ -427,11 +427,11 @@ def test_accounting_that_lags_is_queried_again_but_not_for_ever() -> None:
     own = polled.slurm.submit()
     polled.first()
     del polled.slurm.jobs[own]
-    asked = 0
+    requested = 0
     for _ in range(30):
         polled.look()
-        asked += polled.slurm.count("sacct")
-    assert asked == 10
+        requested += polled.slurm.count("sacct")
+    assert requested == 10
     assert polled.changed == []
 
 
@@ -474,14 +474,16 @@ def test_spares_are_counted_on_all_nodes_of_the_partitions() -> None:
     polled = Polled(spares=2)
     polled.slurm.submit(P="h100,a100")
     polled.first()
-    assert [asked[3] for asked in polled.slurm.asked if asked[0] == "sinfo"] == ["--partition=a100,h100"]
+    assert [requested[3] for requested in polled.slurm.requests if requested[0] == "sinfo"] == ["--partition=a100,h100"]
 
 
 def test_nodes_of_the_config_are_requested_with_those_of_the_jobs() -> None:
     polled = Polled(nodes=("gpu-9", "gpu-1"))
     polled.slurm.submit(N="gpu-[1-2]")
     polled.first()
-    assert [asked[3] for asked in polled.slurm.asked if asked[0] == "sinfo"] == ["--nodes=gpu-1,gpu-2,gpu-9"]
+    assert [requested[3] for requested in polled.slurm.requests if requested[0] == "sinfo"] == [
+        "--nodes=gpu-1,gpu-2,gpu-9"
+    ]
 
 
 def test_no_nodes_of_interest_cost_no_question() -> None:
@@ -508,7 +510,7 @@ def test_a_host_that_is_not_connected_yet_is_no_error_at_first() -> None:
     assert (polled.source.phase, polled.source.error) == ("waiting", None)
     polled.pass_by(20)
     assert (polled.source.error, polled.source.hint) == ("login1 does not answer", "is it up?")
-    assert polled.slurm.asked == []
+    assert polled.slurm.requests == []
     polled.unreachable = None
     polled.pass_by(3)
     assert polled.source.phase == "up"
@@ -524,11 +526,11 @@ def test_a_fault_of_ours_becomes_the_sources_error() -> None:
 
 
 def test_it_stops_at_once_whatever_hangs() -> None:
-    let_go, asked, answered = threading.Event(), threading.Event(), threading.Event()
+    let_go, requested, answered = threading.Event(), threading.Event(), threading.Event()
 
     class HangingShell(FakeSlurm):
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-            asked.set()
+            requested.set()
             let_go.wait(60)
             answered.set()
             return Completed(1, b"", b"")
@@ -538,7 +540,7 @@ def test_it_stops_at_once_whatever_hangs() -> None:
         Watched(cluster="prod", login="login1"), lambda: Client(HangingShell(clock)), lambda event: None, clock
     )
     poller.start()
-    assert asked.wait(40)
+    assert requested.wait(40)
     poller.stop()
     assert not answered.is_set()
     let_go.set()

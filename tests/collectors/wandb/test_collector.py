@@ -69,7 +69,7 @@ class FakeWandb:
     """How many steps of each, with a loss at every one."""
     console: list[str] = field(default_factory=list)
     samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
-    asked: list[AnyRequest] = field(default_factory=list)
+    requests: list[AnyRequest] = field(default_factory=list)
     trouble: dict[type[AnyRequest], WandbError] = field(default_factory=dict)
     takes: Seconds = 0.0
     began: int = 0
@@ -96,17 +96,17 @@ class FakeWandb:
         self.began += 1
         return self
 
-    def query(self, asked: AnyRequest, wanted: type[Any]) -> Any:
-        self.asked.append(asked)
+    def query(self, request: AnyRequest, wanted: type[Any]) -> Any:
+        self.requests.append(request)
         self.clock.at += self.takes
-        if type(asked) in self.trouble:
-            raise self.trouble[type(asked)]
-        answer = self._answer(asked)
+        if type(request) in self.trouble:
+            raise self.trouble[type(request)]
+        answer = self._answer(request)
         assert isinstance(answer, wanted)
         return answer
 
-    def _answer(self, asked: AnyRequest) -> object:
-        match asked:
+    def _answer(self, request: AnyRequest) -> object:
+        match request:
             case ListRuns(limit=limit):
                 runs = tuple(sorted(self.runs.values(), key=lambda run: -(run.created_at or 0)))[:limit]
                 return RunList(runs=runs, samples=self.samples, history_keys={run.id: ("loss", "lr") for run in runs})
@@ -124,16 +124,16 @@ class FakeWandb:
                 return RunMetadata(path=path, host="gpu-7")
             case FetchFile(path=path, file=file, directory=directory):
                 return FetchedFile(path=path, file=file, saved_as=f"{directory}/{Path(file).name}")
-        raise AssertionError(asked)
+        raise AssertionError(request)
 
     def close(self) -> None:
         self.closed += 1
 
-    def fails(self, asked: type[AnyRequest], kind: ErrorKind) -> None:
-        self.trouble[asked] = WandbError(f"it is {kind}", kind=kind, hint="mend it")
+    def fails(self, request: type[AnyRequest], kind: ErrorKind) -> None:
+        self.trouble[request] = WandbError(f"it is {kind}", kind=kind, hint="mend it")
 
-    def count(self, asked: type[AnyRequest]) -> int:
-        return sum(isinstance(one, asked) for one in self.asked)
+    def count(self, request: type[AnyRequest]) -> int:
+        return sum(isinstance(one, request) for one in self.requests)
 
 
 HERE = Credentials("https://api.wandb.ai", "WANDB_API_KEY")
@@ -171,17 +171,17 @@ class Watched:
         """The first round, without its errands."""
         self.watcher.step()
 
-    def told(self, kind: type[Any]) -> list[Any]:
+    def of_kind(self, kind: type[Any]) -> list[Any]:
         found = [event for event in self.events if isinstance(event, kind)]
         return [event.source for event in found] if kind is SourceChanged else found
 
     @property
     def source(self) -> Source:
-        return self.told(SourceChanged)[-1]  # type: ignore[no-any-return]
+        return self.of_kind(SourceChanged)[-1]  # type: ignore[no-any-return]
 
     @property
     def seen(self) -> WandbPolled:
-        return self.told(WandbPolled)[-1]  # type: ignore[no-any-return]
+        return self.of_kind(WandbPolled)[-1]  # type: ignore[no-any-return]
 
     def rounds(self) -> int:
         return self.wandb.count(ListRuns)
@@ -195,16 +195,16 @@ def test_the_first_poll_reports_the_runs_the_curves_and_that_the_source_is_well(
     watched = Watched()
     watched.wandb.run("a1")
     watched.first()
-    assert [type(one) for one in watched.wandb.asked] == [ListRuns, ReadHistory]
+    assert [type(one) for one in watched.wandb.requests] == [ListRuns, ReadHistory]
     assert [run.id for run in watched.seen.runs] == ["a1"]
     assert watched.seen.keys == ("loss", "lr")
-    (grown,) = watched.told(CurvesGrew)
+    (grown,) = watched.of_kind(CurvesGrew)
     assert (grown.path, grown.fresh, list(grown.points["loss"].steps)) == (
         "team/video/a1",
         True,
         [*map(float, range(10))],
     )
-    assert [source.phase for source in watched.told(SourceChanged)] == ["waiting", "up"]
+    assert [source.phase for source in watched.of_kind(SourceChanged)] == ["waiting", "up"]
     assert (watched.source.name, watched.source.cluster, watched.source.period) == ("wandb:llm", "prod", 60.0)
 
 
@@ -212,13 +212,13 @@ def test_a_round_takes_two_questions_a_run_and_comes_once_a_period() -> None:
     watched = Watched(*(a_run(f"run-{number}") for number in range(10)))
     watched.wandb.run("a1")
     watched.pass_(59)
-    watched.wandb.asked.clear()
+    watched.wandb.requests.clear()
     for minute in range(10):
         watched.wandb.run("a1", steps=11 + minute)
         watched.pass_(60)
     assert watched.rounds() == 100
     assert watched.wandb.count(ReadHistory) == 100
-    assert len(watched.wandb.asked) == 200
+    assert len(watched.wandb.requests) == 200
 
 
 def test_only_new_points_are_requested() -> None:
@@ -227,7 +227,7 @@ def test_only_new_points_are_requested() -> None:
     watched.pass_(50)
     watched.wandb.run("a1", steps=13)
     watched.pass_(60)
-    grown = watched.told(CurvesGrew)[-1]
+    grown = watched.of_kind(CurvesGrew)[-1]
     assert (grown.fresh, list(grown.points["loss"].steps)) == (False, [10.0, 11.0, 12.0])
 
 
@@ -237,7 +237,7 @@ def test_a_history_that_was_rewound_is_read_anew() -> None:
     watched.pass_(50)
     watched.wandb.run("a1", steps=40)
     watched.pass_(60)
-    grown = watched.told(CurvesGrew)[-1]
+    grown = watched.of_kind(CurvesGrew)[-1]
     assert (grown.fresh, len(grown.points["loss"].steps)) == (True, 40)
 
 
@@ -249,7 +249,7 @@ def test_a_run_that_was_begun_anew_under_its_id_is_read_anew() -> None:
     watched.pass_(60)
     watched.wandb.run("a1", steps=7)
     watched.pass_(60)
-    grown = watched.told(CurvesGrew)[-1]
+    grown = watched.of_kind(CurvesGrew)[-1]
     assert (grown.fresh, len(grown.points["loss"].steps)) == (True, 7)
 
 
@@ -257,9 +257,9 @@ def test_a_run_that_has_ended_costs_its_list_alone() -> None:
     watched = Watched()
     watched.wandb.run("a1", state="finished")
     watched.pass_(200)
-    watched.wandb.asked.clear()
+    watched.wandb.requests.clear()
     watched.pass_(300)
-    assert {type(one) for one in watched.wandb.asked} == {ListRuns}
+    assert {type(one) for one in watched.wandb.requests} == {ListRuns}
 
 
 def test_curves_and_console_take_turns() -> None:
@@ -267,14 +267,14 @@ def test_curves_and_console_take_turns() -> None:
     watched.wandb.console = ["first", "second"]
     watched.wandb.run("a1", steps=10)
     watched.pass_(50)
-    assert watched.told(ConsoleRead)[-1].chunk.lines == ("first", "second")
-    watched.wandb.asked.clear()
+    assert watched.of_kind(ConsoleRead)[-1].chunk.lines == ("first", "second")
+    watched.wandb.requests.clear()
     for minute in range(6):
         watched.wandb.run("a1", steps=20 + minute)
         watched.wandb.console.append(f"line {minute}")
         watched.pass_(60)
     assert (watched.wandb.count(ReadHistory), watched.wandb.count(ReadConsole)) == (3, 3)
-    lines = [line for event in watched.told(ConsoleRead) for line in event.chunk.lines]
+    lines = [line for event in watched.of_kind(ConsoleRead) for line in event.chunk.lines]
     assert lines == ["first", "second", *(f"line {minute}" for minute in range(len(lines) - 2))]
 
 
@@ -291,7 +291,7 @@ def test_a_progress_bar_moves_and_a_log_that_is_begun_anew_is_read() -> None:
     watched.wandb.console = ["anew"]
     watched.wandb.run("a1")
     watched.pass_(120)
-    chunks = [event.chunk for event in watched.told(ConsoleRead) if event.chunk.lines]
+    chunks = [event.chunk for event in watched.of_kind(ConsoleRead) if event.chunk.lines]
     assert [line.strip() for chunk in chunks for line in chunk.lines] == [
         "first", "1%|   | 10/1000", "2%|   | 20/1000", "3%|   | 30/1000", "done", "anew",
     ]  # fmt: skip
@@ -310,7 +310,7 @@ def test_the_log_of_the_next_run_has_its_first_lines_though_it_began_with_none()
     watched.wandb.console = ["one", "two"]
     watched.wandb.run("a2", created_at=NOW + 50)
     watched.pass_(120)
-    chunk = watched.told(ConsoleRead)[-1].chunk
+    chunk = watched.of_kind(ConsoleRead)[-1].chunk
     assert (chunk.lines, chunk.dropped, chunk.restarted) == (("one", "two"), 0, None)
 
 
@@ -322,7 +322,7 @@ def test_lines_that_came_too_fast_are_counted() -> None:
     watched.wandb.console += [str(number) for number in range(500)]
     watched.wandb.run("a1")
     watched.pass_(120)
-    chunk = next(event.chunk for event in watched.told(ConsoleRead)[1:] if event.chunk.seen)
+    chunk = next(event.chunk for event in watched.of_kind(ConsoleRead)[1:] if event.chunk.seen)
     assert (len(chunk.lines), chunk.dropped, chunk.seen, chunk.restarted) == (200, 300, 500, None)
 
 
@@ -334,13 +334,13 @@ def test_the_next_run_is_taken_up_and_the_tail_of_the_last_one_read() -> None:
     watched.wandb.run("a2", steps=3, created_at=NOW + 50)
     watched.events.clear()
     watched.pass_(30)
-    grown = {event.path.rpartition("/")[2]: event for event in watched.told(CurvesGrew)}
+    grown = {event.path.rpartition("/")[2]: event for event in watched.of_kind(CurvesGrew)}
     assert list(grown["a1"].points["loss"].steps) == [10.0, 11.0, 12.0, 13.0, 14.0]
     assert (grown["a2"].fresh, list(grown["a2"].points["loss"].steps)) == (True, [0.0, 1.0, 2.0])
-    watched.wandb.asked.clear()
+    watched.wandb.requests.clear()
     watched.wandb.run("a2", steps=4)
     watched.pass_(60)
-    assert [type(one) for one in watched.wandb.asked] == [ListRuns, ReadHistory]
+    assert [type(one) for one in watched.wandb.requests] == [ListRuns, ReadHistory]
 
 
 def test_five_earlier_attempts_are_read_once_and_a_moment_apart() -> None:
@@ -353,9 +353,9 @@ def test_five_earlier_attempts_are_read_once_and_a_moment_apart() -> None:
     watched.first()
     assert watched.wandb.count(ReadHistory) == 1
     watched.pass_(50)
-    assert {event.path for event in watched.told(CurvesGrew)} == {f"team/video/a{number}" for number in range(3, 9)}
+    assert {event.path for event in watched.of_kind(CurvesGrew)} == {f"team/video/a{number}" for number in range(3, 9)}
     watched.pass_(180)
-    read = [one.path for one in watched.wandb.asked if isinstance(one, ReadHistory)]
+    read = [one.path for one in watched.wandb.requests if isinstance(one, ReadHistory)]
     assert read.count("team/video/a5") == 1
 
 
@@ -365,16 +365,16 @@ def test_several_active_runs_are_reported_and_their_curves_read() -> None:
     watched.wandb.run("a2", created_at=NOW - 100)
     watched.pass_(50)
     assert [run.id for run in watched.seen.runs] == ["a2", "a1"]
-    assert {event.path for event in watched.told(CurvesGrew)} == {"team/video/a1", "team/video/a2"}
-    watched.wandb.asked.clear()
+    assert {event.path for event in watched.of_kind(CurvesGrew)} == {"team/video/a1", "team/video/a2"}
+    watched.wandb.requests.clear()
     for steps in range(11, 16):
         watched.wandb.run("a1", steps=steps, created_at=NOW - 300)
         watched.wandb.run("a2", steps=steps)
         watched.pass_(60)
-    assert len(watched.wandb.asked) == 10, "two questions a round, however many are active"
+    assert len(watched.wandb.requests) == 10, "two questions a round, however many are active"
     watched.wandb.run("a1", state="finished", steps=20, created_at=NOW - 300)
     watched.pass_(60)
-    assert [*watched.told(CurvesGrew)[-1].points["loss"].steps] == [*map(float, range(10, 20))]
+    assert [*watched.of_kind(CurvesGrew)[-1].points["loss"].steps] == [*map(float, range(10, 20))]
 
 
 def test_no_run_at_all_is_an_answer() -> None:
@@ -406,7 +406,7 @@ def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
     watched.wandb.fails(ListRuns, "busy")
     watched.first()
     assert watched.rounds() == 1, "the second run would have met the same"
-    assert [source.name for source in watched.told(SourceChanged) if source.error] == ["wandb:one", "wandb:two"]
+    assert [source.name for source in watched.of_kind(SourceChanged) if source.error] == ["wandb:one", "wandb:two"]
     watched.pass_(119)
     assert watched.rounds() == 1
     watched.pass_(3_600 * 3)
@@ -414,7 +414,7 @@ def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
     watched.wandb.trouble.clear()
     watched.pass_(601)
     assert (watched.source.phase, watched.source.error) == ("up", None)
-    watched.wandb.asked.clear()
+    watched.wandb.requests.clear()
     watched.pass_(120)
     assert watched.rounds() in (4, 6), "it asks at its own pace again"
 
@@ -424,14 +424,14 @@ def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: E
     watched = Watched(a_run("one", project="team/no"), a_run("two"))
     real = watched.wandb.query
 
-    def query(asked: AnyRequest, wanted: type[Any]) -> Any:
-        if isinstance(asked, ListRuns) and asked.spec.project == "team/no":
+    def query(request: AnyRequest, wanted: type[Any]) -> Any:
+        if isinstance(request, ListRuns) and request.spec.project == "team/no":
             raise WandbError("no such project", kind=kind, hint="is its name right?")
-        return real(asked, wanted)
+        return real(request, wanted)
 
     watched.wandb.query = query  # type: ignore[method-assign]
     watched.pass_(30)
-    last = {source.name: source for source in watched.told(SourceChanged)}
+    last = {source.name: source for source in watched.of_kind(SourceChanged)}
     assert (last["wandb:one"].error, last["wandb:one"].hint) == ("no such project", "is its name right?")
     assert (last["wandb:two"].phase, last["wandb:two"].error) == ("up", None)
 
@@ -440,14 +440,14 @@ def test_a_fault_of_ours_is_the_trouble_of_one_run() -> None:
     watched = Watched(a_run("one", project="team/odd"), a_run("two"))
     real = watched.wandb.query
 
-    def query(asked: AnyRequest, wanted: type[Any]) -> Any:
-        if isinstance(asked, ListRuns) and asked.spec.project == "team/odd":
+    def query(request: AnyRequest, wanted: type[Any]) -> Any:
+        if isinstance(request, ListRuns) and request.spec.project == "team/odd":
             raise ZeroDivisionError("division by zero")
-        return real(asked, wanted)
+        return real(request, wanted)
 
     watched.wandb.query = query  # type: ignore[method-assign]
     watched.pass_(30)
-    last = {source.name: source for source in watched.told(SourceChanged)}
+    last = {source.name: source for source in watched.of_kind(SourceChanged)}
     assert last["wandb:one"].error == "ZeroDivisionError: division by zero"
     assert (last["wandb:two"].phase, last["wandb:two"].error) == ("up", None)
 
@@ -457,9 +457,9 @@ def test_a_run_whose_list_hangs_is_the_last_one_next_time() -> None:
     watched.wandb.fails(ListRuns, "slow")
     watched.first()
     watched.wandb.trouble.clear()
-    watched.wandb.asked.clear()
+    watched.wandb.requests.clear()
     watched.pass_(130)
-    assert watched.told(WandbPolled)[0].run == "two"
+    assert watched.of_kind(WandbPolled)[0].run == "two"
 
 
 def test_curves_that_cannot_be_read_leave_the_run_well_and_are_reported_when_it_lasts() -> None:
@@ -476,7 +476,7 @@ def test_curves_that_cannot_be_read_leave_the_run_well_and_are_reported_when_it_
     watched.wandb.run("a1")
     watched.pass_(120)
     assert watched.source.hint is None
-    assert watched.told(CurvesGrew)
+    assert watched.of_kind(CurvesGrew)
 
 
 def test_a_person_who_asks_gets_a_round_at_once_but_not_twice_in_five_seconds() -> None:
@@ -499,7 +499,7 @@ def test_runs_that_come_and_go() -> None:
     assert watched.rounds() == before + 2
     watched.watcher.follow((replace(a_run("more"), nodes=("n1",)),))
     watched.pass_(10)
-    assert watched.told(SourceRemoved) == [SourceRemoved("wandb:llm")]
+    assert watched.of_kind(SourceRemoved) == [SourceRemoved("wandb:llm")]
     assert watched.rounds() == before + 2, "what is known of a run stays when only its nodes change"
 
 
@@ -519,7 +519,7 @@ def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE, replace(IMAGE, key="clip", kind="video", file="media/clip.mp4", step=11))}
     watched.pass_(300)
-    (kept,) = watched.told(SampleFetched)
+    (kept,) = watched.of_kind(SampleFetched)
     assert (kept.file, Path(kept.kept).name) == (IMAGE.file, "val_10_ab.png")
     assert Path(kept.kept).parent.parent == tmp_path
     watched.wandb.samples = {"a1": (replace(IMAGE, file="media/images/val_20_cd.png", step=20),)}
@@ -541,15 +541,15 @@ def test_a_person_saves_the_samples_and_reads_where_they_are(tmp_path: Path) -> 
     watched = Watched()
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE, replace(IMAGE, key="b"))}
-    said: list[str] = []
+    queries: list[str] = []
     watched.pass_(10)
     for run in ("llm", "other"):
-        watched.watcher.save_samples(run, str(tmp_path), said.append)
+        watched.watcher.save_samples(run, str(tmp_path), queries.append)
     watched.pass_(10)
     watched.wandb.fails(FetchFile, "absent")
-    watched.watcher.save_samples("llm", str(tmp_path), said.append)
+    watched.watcher.save_samples("llm", str(tmp_path), queries.append)
     watched.pass_(10)
-    assert said == [
+    assert queries == [
         f"saved 2 samples of llm in {tmp_path}",
         "other has no W&B project",
         "no sample of llm was saved: val: it is absent (mend it)",
@@ -561,17 +561,17 @@ def test_a_sample_that_is_gone_keeps_no_other_from_being_saved(tmp_path: Path) -
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": tuple(replace(IMAGE, key=key, file=f"{key}.png") for key in "abc")}
     watched.pass_(10)
-    real, said = watched.wandb.query, list[str]()
+    real, queries = watched.wandb.query, list[str]()
 
-    def query(asked: AnyRequest, wanted: type[Any]) -> Any:
-        if isinstance(asked, FetchFile) and asked.file == "b.png":
+    def query(request: AnyRequest, wanted: type[Any]) -> Any:
+        if isinstance(request, FetchFile) and request.file == "b.png":
             raise WandbError("it has no such file", kind="absent")
-        return real(asked, wanted)
+        return real(request, wanted)
 
     watched.wandb.query = query  # type: ignore[method-assign]
-    watched.watcher.save_samples("llm", str(tmp_path), said.append)
+    watched.watcher.save_samples("llm", str(tmp_path), queries.append)
     watched.pass_(10)
-    assert said == [f"saved 2 of 3 samples of llm in {tmp_path}; failed: b: it has no such file"]
+    assert queries == [f"saved 2 of 3 samples of llm in {tmp_path}; failed: b: it has no such file"]
 
 
 def test_slow_answers_stretch_the_rounds_and_never_pile_up() -> None:

@@ -133,7 +133,7 @@ def test_the_client_finds_the_same(tmp_path: Path) -> None:
     for name, (file, text) in HOMES.items():
         write(tmp_path / name / file, text)
         (tmp_path / name / "work").mkdir(exist_ok=True)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-c", WHAT_THE_CLIENT_FINDS, *(str(tmp_path / name) for name in HOMES)],
         env={"PATH": os.environ["PATH"], "WANDB_SILENT": "true", "WANDB_ERROR_REPORTING": "false"},
         capture_output=True,
@@ -141,7 +141,7 @@ def test_the_client_finds_the_same(tmp_path: Path) -> None:
         check=True,
     )
     theirs = {}
-    for line in filter(lambda line: line.startswith(b"["), told.stdout.splitlines()):
+    for line in filter(lambda line: line.startswith(b"["), result.stdout.splitlines()):
         name, url, has_key = json.loads(line)
         theirs[name] = (Credentials(url, None).server, has_key)
     ours = {name: login(tmp_path / name) for name in HOMES}

@@ -99,10 +99,10 @@ def processes(environ: Mapping[str, str]) -> list[int]:
     for place in Path("/proc").iterdir():
         if place.name.isdigit() and int(place.name) != os.getpid() and is_running(int(place.name)):
             try:
-                told = (place / "environ").read_bytes()
+                raw = (place / "environ").read_bytes()
             except OSError:
                 continue  # it has just ended, or is another's
-            found += [int(place.name)] if mark in told.split(b"\0") else []
+            found += [int(place.name)] if mark in raw.split(b"\0") else []
     return found
 
 
@@ -130,13 +130,13 @@ def test_a_run_is_followed_to_its_end_with_two_requests_a_round(server: WandbSer
         assert (made.state(), made.last(WandbPolled).keys) == ("running", ("loss", "grad_norm"))
         first = made.last(CurvesGrew)
         assert (first.fresh, len(first.points["loss"].values)) == (True, 20)
-        asked = server.count("Runs")
+        count_before = server.count("Runs")
         for step in range(20, 25):
             server.log(run, {"loss": 2.0, "grad_norm": 1.0}, step=step)
             made.until(partial(made.has_grown_to, step))
         run.state = "finished"
         made.until(lambda: made.state() == "finished")
-        rounds = server.count("Runs") - asked
+        rounds = server.count("Runs") - count_before
         assert server.count("RunSampledHistory") <= rounds + 2
         assert {request.operation for request in server.requests[-6:]} <= {"Runs", "RunSampledHistory"}
 
@@ -164,17 +164,17 @@ def test_a_client_that_hangs_is_killed_and_started_anew_and_never_holds_up_the_e
         before = processes(environ)
         assert before
         made.client.timeout = 1.5
-        asked = server.count("Runs")
-        soon(lambda: server.count("Runs") > asked + 1)
+        count_before = server.count("Runs")
+        soon(lambda: server.count("Runs") > count_before + 1)
         server.hang()
         made.until(lambda: made.fails("gave no answer in 1.5 s"))
         made.client.timeout = ANSWER_TIMEOUT
         soon(lambda: not set(before) & set(processes(environ)))
         server.well()
         made.until(made.is_well)
-        asked = len(server.requests)
+        count_before = len(server.requests)
         server.hang()
-        soon(lambda: len(server.requests) > asked)
+        soon(lambda: len(server.requests) > count_before)
 
 
 def test_without_a_key_no_process_is_started(server: WandbServer, tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ def state(url: str | None, *others: str) -> State:
     return State(runs={"video-2b": Run(spec=RunSpec(name="video-2b", cluster="prod"), wandb=wandb), **runs})
 
 
-def linked(told: Notice, known: State) -> str | None:
+def linked(notices: Notice, known: State) -> str | None:
     book = PendingChanges()
-    book.notices.append(told)
+    book.notices.append(notices)
     changes = book.take(known, NOW)
     assert changes is not None
     return changes.notices[0].link

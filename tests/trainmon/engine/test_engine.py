@@ -39,12 +39,12 @@ class FakeClock:
         return self.at
 
 
-def said(reading: AnyReading, at: float) -> NodeReading:
+def reading_of(reading: AnyReading, at: float) -> NodeReading:
     return NodeReading("n1", "prod", at, reading)
 
 
 def gpu(temperature: int, at: float) -> NodeReading:
-    return said(GpuSamples(1, at, (GpuSample(0, temperature_c=temperature, utilization_pct=99),)), at)
+    return reading_of(GpuSamples(1, at, (GpuSample(0, temperature_c=temperature, utilization_pct=99),)), at)
 
 
 def test_a_step_folds_and_records() -> None:
@@ -73,7 +73,7 @@ def test_a_disk_that_fills_says_when_it_is_full() -> None:
     for i in range(90):
         clock.at = 1000.0 + 10 * i
         sample = DiskSample("/fsx", total_bytes=10**13, free_bytes=5 * 10**12 - 10**9 * i, free_inodes=10**6)
-        state = engine.step([said(DiskSamples(1, clock.at, (sample,)), clock.at)], clock.at)
+        state = engine.step([reading_of(DiskSamples(1, clock.at, (sample,)), clock.at)], clock.at)
     disk = state.disks["n1:/fsx"]
     assert disk.bytes_per_day == pytest.approx(10**8 * 86_400, rel=0.02)
     assert disk.full_at == pytest.approx(clock.at + 2.92e12 / 1e8, rel=0.03)
@@ -108,9 +108,9 @@ def test_one_bad_event_and_one_bad_subscriber_stop_nothing() -> None:
     engine.start()
     engine.submit(RunsChanged((RunSpec(name="llm", cluster="prod"),)))
     engine.submit(RunsChanged(None))  # type: ignore[arg-type]
-    told = [states.get(timeout=40) for _ in range(3)]
+    found = [states.get(timeout=40) for _ in range(3)]
     engine.stop()
-    assert "llm" in told[-1].runs
+    assert "llm" in found[-1].runs
 
 
 def test_ages_move_on_with_no_event() -> None:

@@ -33,7 +33,7 @@ def test_what_fires_comes_before_what_does_not_yet_and_what_is_over_is_left_out(
 
 
 @pytest.mark.parametrize(
-    ("alerts", "said"),
+    ("alerts", "summary"),
     [
         ((), "well"),
         ((alert(severity="info"),), "well"),
@@ -49,12 +49,12 @@ def test_what_fires_comes_before_what_does_not_yet_and_what_is_over_is_left_out(
     ],
 )
 def test_the_verdict_is_the_worst_that_is_so_whether_its_hold_is_over_or_not(
-    alerts: tuple[Alert, ...], said: str
+    alerts: tuple[Alert, ...], summary: str
 ) -> None:
     """But for a pending alert that is not seen now, or that one look does not prove."""
     state = with_alerts(*alerts)
-    assert verdict(state) == said
-    assert exit_status(state) == (1 if said == "critical" else 0)
+    assert verdict(state) == summary
+    assert exit_status(state) == (1 if summary == "critical" else 0)
 
 
 def test_where_nothing_can_be_seen_that_goes_before() -> None:
@@ -115,8 +115,10 @@ def test_the_table_begins_with_the_alerts() -> None:
 
 
 def status(**more: object) -> bytes:
-    said = alert_status(ALERTS, SILENCES, (channel(),))
-    return json.dumps({"version": 1, "at": 5.0, "duty": {"holder": "alerts-only", "pid": 7}, **said, **more}).encode()
+    summary = alert_status(ALERTS, SILENCES, (channel(),))
+    return json.dumps(
+        {"version": 1, "at": 5.0, "duty": {"holder": "alerts-only", "pid": 7}, **summary, **more}
+    ).encode()
 
 
 def test_another_machines_status_becomes_the_same_values_but_for_the_secret() -> None:

@@ -75,11 +75,11 @@ def test_jobs_are_those_that_the_queue_lists_with_the_time_that_is_left() -> Non
 def test_a_run_has_its_job_and_its_checkpoints() -> None:
     (run,) = snapshot(STATE, NOW)["runs"]
     assert (run["job"], run["queued_behind"]) == ("88_3", 2)
-    told = run["checkpoints"]
-    assert (told["latest_committed_step"], told["latest_committed_at"]) == (200, NOW - 90)
-    assert told["steps_at_risk"] == 140
-    assert told["torn"] == ["/fsx/ckpt/iter_0000300"]
-    assert [one["state"] for one in told["list"]] == ["torn", "committed", "superseded"]
+    found = run["checkpoints"]
+    assert (found["latest_committed_step"], found["latest_committed_at"]) == (200, NOW - 90)
+    assert found["steps_at_risk"] == 140
+    assert found["torn"] == ["/fsx/ckpt/iter_0000300"]
+    assert [one["state"] for one in found["list"]] == ["torn", "committed", "superseded"]
 
 
 def test_spares_are_compared_with_what_is_wanted() -> None:
@@ -101,10 +101,10 @@ def test_the_tables_show_jobs_nodes_and_spares() -> None:
     state = replace(
         STATE, scheduler_nodes=STATE.scheduler_nodes | {"n4": drained}, jobs=STATE.jobs | {"prod/90": waiting}
     )
-    told = "\n".join(lines(state))
-    assert "88_3 +2  340" in told
-    assert "200 1m ago" in told
-    assert "88_3  llm   ana   RUNNING  2      10m        1" in told
-    assert "90    llm   ana   PENDING  ?      -          ?         waits for free nodes" in told
-    assert "n4          IDLE+DRAIN  NHC: no disk  ops" in told
-    assert told.endswith("prod: 1 healthy idle nodes (2 wanted), 1 drained")
+    found = "\n".join(lines(state))
+    assert "88_3 +2  340" in found
+    assert "200 1m ago" in found
+    assert "88_3  llm   ana   RUNNING  2      10m        1" in found
+    assert "90    llm   ana   PENDING  ?      -          ?         waits for free nodes" in found
+    assert "n4          IDLE+DRAIN  NHC: no disk  ops" in found
+    assert found.endswith("prod: 1 healthy idle nodes (2 wanted), 1 drained")

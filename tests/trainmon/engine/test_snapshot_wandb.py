@@ -43,13 +43,18 @@ def test_a_snapshot_with_w_and_b_keeps_the_contract_and_so_does_one_without() ->
 
 
 def test_the_current_run_is_reported_with_its_group_its_values_and_its_samples() -> None:
-    told = msgspec.json.decode(encode(STATE, NOW))["runs"][0]["wandb"]
-    assert (told["id"], told["name"], told["state"], told["heartbeat_at"], told["step"]) == (
+    result = msgspec.json.decode(encode(STATE, NOW))["runs"][0]["wandb"]
+    assert (result["id"], result["name"], result["state"], result["heartbeat_at"], result["step"]) == (
         "b2", "llm-r2", "running", NOW - 12, 340,
     )  # fmt: skip
-    assert (told["active_in_group"], told["active"], told["phase"], told["before"]) == (1, ["b2"], "active", "a1")
-    assert (told["latest"], told["loss_state"]) == ({"loss": 2.1, "val": None, "lr": None}, "nan")
-    assert told["samples"] == [
+    assert (result["active_in_group"], result["active"], result["phase"], result["before"]) == (
+        1,
+        ["b2"],
+        "active",
+        "a1",
+    )
+    assert (result["latest"], result["loss_state"]) == ({"loss": 2.1, "val": None, "lr": None}, "nan")
+    assert result["samples"] == [
         {"key": "pic", "kind": "image", "file": "media/images/pic.png", "step": 300, "kept": "/home/pic.png"}
     ]
 

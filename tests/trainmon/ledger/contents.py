@@ -48,7 +48,7 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         "memory": now.stored.memory,
         "written at": now.stored.at,
         "outbox": now.notifications,
-        "outbox that waits": [letter.id for letter in waiting],
+        "outbox that waits": [notification.id for notification in waiting],
         "outbox in numbers": now.outbox._asdict(),
         "duty": None if now.leader is None else now.leader.note,
     }

@@ -89,8 +89,8 @@ def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection)
     ledger.execute("UPDATE alerts SET alert = replace(alert, 'firing', 'dreaming') WHERE id = 'b'")
     ledger.execute("UPDATE notices SET notice = replace(notice, 'critical', 'purple') WHERE key = 'a-fire'")
     assert [one.id for one in read_stored_alerts(ledger, NOW).alerts] == ["a"]
-    letters = {one.notice.key: one.notice.severity for one in read_waiting(ledger)}
-    assert letters == {"a-fire": "critical", "b-fire": "critical"}
+    notifications = {one.notice.key: one.notice.severity for one in read_waiting(ledger)}
+    assert notifications == {"a-fire": "critical", "b-fire": "critical"}
 
 
 def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> None:
@@ -100,8 +100,10 @@ def test_a_notice_is_a_row_for_each_channel_once(ledger: sqlite3.Connection) -> 
         stand_ins=(StandIn(fire(), "phone", "why"), StandIn(fire(), "spare", "mail could not tell it"))
     )
     assert stand_in.write(ledger, NOW) == frozenset({("a-fire", "spare")})
-    letters = {one.channel: one.notice.reason for one in read_waiting(ledger)}
-    assert letters == dict.fromkeys(("phone", "mail", "pager"), "fired") | {"spare": "fired; mail could not tell it"}
+    notifications = {one.channel: one.notice.reason for one in read_waiting(ledger)}
+    assert notifications == dict.fromkeys(("phone", "mail", "pager"), "fired") | {
+        "spare": "fired; mail could not tell it"
+    }
 
 
 def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_counted(ledger: sqlite3.Connection) -> None:
@@ -110,9 +112,9 @@ def test_what_another_channel_has_delivered_is_known_by_who_has_and_is_not_count
     marks = (mark("a", "sent", "spare"), mark("a", "merged", "pager"), mark("b", "sent", "mail"))
     transaction(stand_ins=tuple(stand_ins), marks=(*marks, mark("c", "leased", "spare"))).write(ledger, NOW)
     known = {(one.notice.key, one.channel): sorted(one.delivered_by) for one in read_waiting(ledger)}
-    told = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
+    result = {("a-fire", "phone"): ["pager", "spare"], ("a-fire", "mail"): ["pager", "spare"]}
     waits = [("b-fire", "phone"), ("c-fire", "phone"), ("c-fire", "spare"), ("c-fire", "pager")]
-    assert known == {**told, **{address: [] for address in waits}}
+    assert known == {**result, **{address: [] for address in waits}}
     assert count(ledger, NOW).waiting == len(waits)
 
 

@@ -369,8 +369,8 @@ def test_two_programs_write_one_file_and_a_kill_loses_nothing(tmp_path: Path) ->
     root = Path(__file__).parents[3]
     argv = [sys.executable, "-c", WRITER, str(tmp_path)]
     both = [subprocess.Popen([*argv, name], cwd=root, stdout=subprocess.PIPE, text=True) for name in "pq"]
-    told = [process.communicate(timeout=60)[0] for process in both]
-    assert told == ["written\n", "written\n"]
+    found = [process.communicate(timeout=60)[0] for process in both]
+    assert found == ["written\n", "written\n"]
     assert plain(tmp_path / "ledger.sqlite", "SELECT count(*) FROM actions") == [(80,)]
 
 

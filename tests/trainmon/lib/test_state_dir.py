@@ -78,7 +78,7 @@ def test_mounts_are_read_with_escapes_and_the_last_of_one_place_counts() -> None
     assert filesystem_of("/x", {}) is None
 
 
-def told(tmp_path: Path, kind: str) -> Path:
+def mountinfo(tmp_path: Path, kind: str) -> Path:
     file = tmp_path / "mountinfo"
     file.write_text(
         f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n41 22 0:52 / {tmp_path.resolve()}/home rw - {kind} s:/e rw\n"
@@ -91,13 +91,13 @@ def test_the_directory_is_found_by_what_the_kernel_says(tmp_path: Path) -> None:
     environ = {"HOME": str(tmp_path / "home")}
     own, common = tmp_path / "home" / ".local" / "state" / "trainmon-tui", tmp_path / "var" / "trainmon-tui"
     (tmp_path / "var").mkdir()
-    assert find_state_directory(environ, mountinfo=told(tmp_path, "xfs"), system=tmp_path / "var") == StateDirectory(
-        own
-    )
-    assert find_state_directory(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "var") == StateDirectory(
-        common
-    )
-    found = find_state_directory(environ, mountinfo=told(tmp_path, "nfs"), system=tmp_path / "mountinfo")
+    assert find_state_directory(
+        environ, mountinfo=mountinfo(tmp_path, "xfs"), system=tmp_path / "var"
+    ) == StateDirectory(own)
+    assert find_state_directory(
+        environ, mountinfo=mountinfo(tmp_path, "nfs"), system=tmp_path / "var"
+    ) == StateDirectory(common)
+    found = find_state_directory(environ, mountinfo=mountinfo(tmp_path, "nfs"), system=tmp_path / "mountinfo")
     assert (found.path, found.is_network) == (own, True)
     assert find_state_directory(environ, mountinfo=tmp_path / "none", system=tmp_path / "var") == StateDirectory(own)
 
@@ -106,7 +106,7 @@ def test_a_link_into_a_network_home_is_seen_through(tmp_path: Path) -> None:
     (tmp_path / "home" / "real").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "home" / "real")
     environ = {"XDG_STATE_HOME": str(tmp_path / "link")}
-    found = find_state_directory(environ, mountinfo=told(tmp_path, "lustre"), system=tmp_path / "mountinfo")
+    found = find_state_directory(environ, mountinfo=mountinfo(tmp_path, "lustre"), system=tmp_path / "mountinfo")
     assert (found.path, found.is_network) == (tmp_path / "link" / "trainmon-tui", True)
 
 

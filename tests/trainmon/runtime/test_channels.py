@@ -79,8 +79,8 @@ def every(tmp_path: Path) -> tuple[NotifySettings, ...]:
 def test_each_table_becomes_its_channel(every: tuple[NotifySettings, ...]) -> None:
     made = senders(every, environ=ENVIRON)
     assert [type(sender) for sender in made] == [Ntfy, Webhook, Healthchecks, Command, Desktop, Apprise]
-    told = [(sender.health.name, sender.health.type, sender.health.target) for sender in made]
-    assert told == [
+    result = [(sender.health.name, sender.health.type, sender.health.target) for sender in made]
+    assert result == [
         ("phone", "ntfy", "ntfy.sh/***"),
         ("webhook", "webhook", "hooks.test"),
         ("healthchecks", "healthchecks", "hc.test"),
@@ -125,7 +125,7 @@ def test_a_bad_secret_is_reported_and_never_repeated(
 ) -> None:
     with pytest.raises(ConfigError) as caught:
         senders(every, environ=ENVIRON | environ)
-    assert [re.sub(r"^\[\[notify\]\] #\d \(\w+\): ", "", told) for told in caught.value.problems] == [problem]
+    assert [re.sub(r"^\[\[notify\]\] #\d \(\w+\): ", "", result) for result in caught.value.problems] == [problem]
     assert "hunter2" not in str(caught.value)
 
 
@@ -213,5 +213,5 @@ def test_no_log_holds_a_secret_whatever_happens(
                     sender.send(message(), 10)
         replies.stop()
     assert len(server.requests) > 15
-    said = [record.getMessage() + (record.exc_text or "") for record in caplog.records]
-    assert not [words for words in said if "hunter2" in words or (made[0].reply_topic or "-") in words]
+    lines = [record.getMessage() + (record.exc_text or "") for record in caplog.records]
+    assert not [words for words in lines if "hunter2" in words or (made[0].reply_topic or "-") in words]

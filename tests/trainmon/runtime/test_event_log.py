@@ -83,9 +83,9 @@ def test_sources_channels_leadership_and_the_ledger_are_logged_when_they_change(
 
 def test_ten_thousand_at_once_are_logged_as_a_number() -> None:
     many = {f"a{number}": replace(ALERT, id=f"a{number}") for number in range(10_000)}
-    told = list(changes(State(), State(alerts=many)))
-    assert len(told) == AT_MOST + 1
-    assert told[-1].fields == {"lines": 10_000 - AT_MOST}
+    found = list(changes(State(), State(alerts=many)))
+    assert len(found) == AT_MOST + 1
+    assert found[-1].fields == {"lines": 10_000 - AT_MOST}
 
 
 def test_with_standard_streams_closed_no_file_gets_their_number(tmp_path: Path) -> None:

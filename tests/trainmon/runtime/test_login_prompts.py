@@ -9,7 +9,7 @@ from trainmon.model import PromptsChanged
 from trainmon.runtime.login_prompts import Prompts
 
 
-def asked(prompts: Prompts, host: str, answers: queue.Queue[tuple[str, ...] | None]) -> threading.Thread:
+def prompted(prompts: Prompts, host: str, answers: queue.Queue[tuple[str, ...] | None]) -> threading.Thread:
     ask = threading.Thread(
         target=lambda: answers.put(prompts.ask(host, "Password", "", (("Password: ", False),))), daemon=True
     )
@@ -18,30 +18,30 @@ def asked(prompts: Prompts, host: str, answers: queue.Queue[tuple[str, ...] | No
 
 
 def test_an_answer_reaches_the_prompt_and_no_event() -> None:
-    told: queue.Queue[PromptsChanged] = queue.Queue()
+    published: queue.Queue[PromptsChanged] = queue.Queue()
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
-    prompts = Prompts(told.put)
-    asked(prompts, "login1", answers)
-    (prompt,) = told.get(timeout=40).prompts
+    prompts = Prompts(published.put)
+    prompted(prompts, "login1", answers)
+    (prompt,) = published.get(timeout=40).prompts
     assert (prompt.host, prompt.title, prompt.fields) == ("login1", "Password", (("Password: ", False),))
     prompts.answer(prompt.id, ("secret",))
     assert answers.get(timeout=40) == ("secret",)
-    last = told.get(timeout=40)
+    last = published.get(timeout=40)
     assert last.prompts == ()
     assert "secret" not in repr(last)
 
 
 def test_questions_come_one_at_a_time() -> None:
-    told: queue.Queue[PromptsChanged] = queue.Queue()
+    published: queue.Queue[PromptsChanged] = queue.Queue()
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
-    prompts = Prompts(told.put)
-    asked(prompts, "a", answers)
-    first = told.get(timeout=40).prompts
-    asked(prompts, "b", answers)
+    prompts = Prompts(published.put)
+    prompted(prompts, "a", answers)
+    first = published.get(timeout=40).prompts
+    prompted(prompts, "b", answers)
     prompts.answer(first[0].id, None)
     assert answers.get(timeout=40) is None
-    assert told.get(timeout=40).prompts == ()
-    assert [prompt.host for prompt in told.get(timeout=40).prompts] == ["b"]
+    assert published.get(timeout=40).prompts == ()
+    assert [prompt.host for prompt in published.get(timeout=40).prompts] == ["b"]
 
 
 def test_nobody_answers_in_time() -> None:
@@ -50,11 +50,11 @@ def test_nobody_answers_in_time() -> None:
 
 
 def test_closing_declines_what_is_open_and_what_follows() -> None:
-    told: queue.Queue[PromptsChanged] = queue.Queue()
+    published: queue.Queue[PromptsChanged] = queue.Queue()
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
-    prompts = Prompts(told.put)
-    asked(prompts, "a", answers)
-    told.get(timeout=40)
+    prompts = Prompts(published.put)
+    prompted(prompts, "a", answers)
+    published.get(timeout=40)
     prompts.close()
     assert answers.get(timeout=40) is None
     assert prompts.ask("b", "Password", "", ()) is None

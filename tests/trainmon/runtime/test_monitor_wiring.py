@@ -150,9 +150,9 @@ def test_a_run_is_looked_for_in_wandb_and_its_samples_can_be_saved(
             replies: queue.Queue[str] = queue.Queue()
             parts.save_samples("llm", str(tmp_path / "mine"), replies.put)
             assert replies.get(timeout=40) == f"saved 1 sample of llm in {tmp_path}/mine"
-            asked = server.count("Runs")
+            before = server.count("Runs")
             parts.refresh()
-            state_where(parts, lambda _: server.count("Runs") > asked)
+            state_where(parts, lambda _: server.count("Runs") > before)
         finally:
             parts.stop()
     assert (tmp_path / "mine" / "val_3_ab12.png").read_bytes() == b"\x89PNG"

@@ -136,9 +136,9 @@ def test_its_notification_service_starts_once_the_daemon_was_silent_for_long_and
 
 
 def test_what_is_resolved_and_the_daemon_has_not_seen_is_still_sent_and_nothing_else(tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    received = tmp_path / "told"
     channel = NotifySettings(
-        type="command", name="keep", own=CommandSettings(command=("sh", "-c", f"cat >> {told}; echo >> {told}"))
+        type="command", name="keep", own=CommandSettings(command=("sh", "-c", f"cat >> {received}; echo >> {received}"))
     )
     with watching(settings("bastion", channel)) as parts:
         assert isinstance(parts.alert_service, Standby)
@@ -146,19 +146,21 @@ def test_what_is_resolved_and_the_daemon_has_not_seen_is_still_sent_and_nothing_
         until(lambda: parts.engine.state.leadership.where == "bastion", "the daemon is asked")
         parts.alert_service.daemon.stop()
         now = parts.engine.clock.now()
-        letters = [
-            letter(now, "over0001", phase="resolved", resolved_at=now - 5.0),
-            letter(now, "still002", phase="firing"),
-            letter(now, "known003", phase="resolved", resolved_at=now - 5.0),
-            letter(now, "ownview4", rule="node-unreachable", phase="resolved", resolved_at=now - 5.0),
+        notifications = [
+            notification(now, "over0001", phase="resolved", resolved_at=now - 5.0),
+            notification(now, "still002", phase="firing"),
+            notification(now, "known003", phase="resolved", resolved_at=now - 5.0),
+            notification(now, "ownview4", rule="node-unreachable", phase="resolved", resolved_at=now - 5.0),
         ]
-        changes = AlertChanges(at=now, alerts=tuple(a for one in letters for a in one.alerts), notices=tuple(letters))
+        changes = AlertChanges(
+            at=now, alerts=tuple(a for one in notifications for a in one.alerts), notices=tuple(notifications)
+        )
         keep = parts.alert_service._ledger
         answer = keep.transact(lambda kept: transaction(changes).write(kept, now), lambda: None)
         assert answer.done.wait(10.0)
 
-        parts.alert_service._stand_by(Status(version=1, at=now, ended=letters[2].alerts))
-        until(lambda: told.exists() and told.read_text().endswith("\n"), "it is told")
+        parts.alert_service._stand_by(Status(version=1, at=now, ended=notifications[2].alerts))
+        until(lambda: received.exists() and received.read_text().endswith("\n"), "it is told")
         until(lambda: ("over0001", "sent") in states(), "and marked")
 
         assert sorted(states()) == [
@@ -167,11 +169,11 @@ def test_what_is_resolved_and_the_daemon_has_not_seen_is_still_sent_and_nothing_
         parts.engine.submit(AlertsReported((), (), (), now))
         until(lambda: looked() is not None, "it leads on our ledger, and must be seen not to hang")
 
-        assert told.read_text().count('"over0001"') > 0
-        assert "still002" not in told.read_text()
+        assert received.read_text().count('"over0001"') > 0
+        assert "still002" not in received.read_text()
 
 
-def letter(now: float, name: str, rule: str = "run-dead", **facts: Any) -> Notice:
+def notification(now: float, name: str, rule: str = "run-dead", **facts: Any) -> Notice:
     about = alert(name, rule, f"run:{name}", since=now - 60.0, fired_at=now - 50.0, found_at=now, **facts)
     return Notice(
         key=name, kind="fire", reason="fired", severity="critical", at=now, channels=("keep",), alerts=(about,)

@@ -36,9 +36,9 @@ class Manager:
 @pytest.fixture(params=["file", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Manager, dict[str, str]]]:
     name = f"trainmon-test-{secrets.token_hex(8)}"
-    address, told = (f"\0{name}", f"@{name}") if request.param == "abstract" else (str(tmp_path / "s"),) * 2
+    address, shown_as = (f"\0{name}", f"@{name}") if request.param == "abstract" else (str(tmp_path / "s"),) * 2
     listening = Manager(address)
-    yield listening, {"NOTIFY_SOCKET": told, "WATCHDOG_USEC": "120000000", "WATCHDOG_PID": str(os.getpid())}
+    yield listening, {"NOTIFY_SOCKET": shown_as, "WATCHDOG_USEC": "120000000", "WATCHDOG_PID": str(os.getpid())}
     listening.socket.close()
 
 
@@ -53,9 +53,9 @@ def test_systemd_is_notified_in_order(manager: tuple[Manager, dict[str, str]]) -
     dog.feed(40.0)
     dog.reloading(41.5)
     dog.stopping("told to")
-    heard = [listening.hear() for _ in range(6)]
-    assert heard[:2] == [["READY=1", "STATUS=3 sources"], ["STATUS=4 sources READY=0"]]
-    assert heard[2:] == [
+    received = [listening.hear() for _ in range(6)]
+    assert received[:2] == [["READY=1", "STATUS=3 sources"], ["STATUS=4 sources READY=0"]]
+    assert received[2:] == [
         ["WATCHDOG=1"], ["WATCHDOG=1"], ["RELOADING=1", "MONOTONIC_USEC=41500000"], ["STOPPING=1", "STATUS=told to"],
     ]  # fmt: skip
     assert not listening.has_more()

@@ -31,11 +31,11 @@ class FakeShell:
     prompted = False
 
     def __init__(self, answer: Callable[[Sequence[str]], Answer]) -> None:
-        self.asked: list[tuple[str, ...]] = []
+        self.requests: list[tuple[str, ...]] = []
         self._answer = answer
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        self.asked.append(tuple(argv))
+        self.requests.append(tuple(argv))
         answer = self._answer(argv)
         if isinstance(answer, TrainmonError):
             raise answer
@@ -76,14 +76,14 @@ def test_the_logins_own_settings_change_no_answer(
 def test_arguments_arrive_as_they_are(local: LocalShell) -> None:
     nasty = ["a'; echo foo", "a b", "-rf", "$(id)", '"', "*"]
     assert Client(local).run(["printf", "%s\n", *nasty]).splitlines() == nasty
-    said = Client(local).run(["printf", "%s\n", *nasty], login_shell=True)
-    assert said.splitlines()[-len(nasty) :] == nasty
+    output = Client(local).run(["printf", "%s\n", *nasty], login_shell=True)
+    assert output.splitlines()[-len(nasty) :] == nasty
 
 
 def test_what_a_login_shell_runs_has_the_logins_own_environment() -> None:
     shell = FakeShell(lambda argv: printed("Submitted batch job 9\n"))
     assert Client(shell).run(["sbatch", "/t.sh"], login_shell=True) == "Submitted batch job 9\n"
-    assert shell.asked == [("bash", "-lc", 'exec "$@"', "bash", "sbatch", "/t.sh")]
+    assert shell.requests == [("bash", "-lc", 'exec "$@"', "bash", "sbatch", "/t.sh")]
 
 
 def test_commands_that_only_a_login_knows_are_looked_up_once() -> None:
@@ -97,11 +97,11 @@ def test_commands_that_only_a_login_knows_are_looked_up_once() -> None:
     shell = FakeShell(answer)
     client = Client(shell)
     assert client.run(["squeue"]) == client.run(["sinfo"]) == client.run(["squeue"]) == "found"
-    assert [asked[-1] for asked in shell.asked] == [
+    assert [request[-1] for request in shell.requests] == [
         "squeue", "squeue", "/opt/slurm/bin/squeue", "/opt/slurm/bin/sinfo", "/opt/slurm/bin/squeue",
     ]  # fmt: skip
-    assert sum(asked[0] == "bash" for asked in shell.asked) == 1
-    assert "SLURM_CONF=/opt/slurm/etc/slurm.conf" in shell.asked[-1]
+    assert sum(request[0] == "bash" for request in shell.requests) == 1
+    assert "SLURM_CONF=/opt/slurm/etc/slurm.conf" in shell.requests[-1]
 
 
 def test_a_host_without_slurm_says_so_in_words() -> None:

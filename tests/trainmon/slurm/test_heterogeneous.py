@@ -24,8 +24,8 @@ TRES=cpu=2,gres/gpu=16 Command=/fsx/het.sh WorkDir=/fsx StdErr=/fsx/8.log StdIn=
 """scontrol show job -o of 22.05, its fields that matter."""
 
 
-def part(place: int, state: str = "RUNNING", **said: Any) -> Job:
-    return Job(cluster="prod", id=f"7+{place}", number=7 + place, state=state, **said)
+def part(place: int, state: str = "RUNNING", **described: Any) -> Job:
+    return Job(cluster="prod", id=f"7+{place}", number=7 + place, state=state, **described)
 
 
 def one(*parts: Job) -> Job:
@@ -73,12 +73,12 @@ def test_one_held_component_holds_it() -> None:
 def test_accounting_lists_each_of_its_attempts() -> None:
     line = "{0}|3fa9#7+{1}|3fa9#{2}|3fa9#0:0|3fa9#{3}|3fa9#{3}|3fa9#{3}|3fa9#ana|3fa9#p|3fa9#|3fa9#|3fa9#1|3fa9#n{1}\n"
     first, second = "2026-11-22T06:14:42", "2026-11-22T06:14:45"
-    told = "".join(
+    result = "".join(
         line.format(7 + place, place, state, at)
         for state, at in (("REQUEUED", first), ("CANCELLED by 1001", second))
         for place in (0, 1)
     )
-    jobs = read_accounting(told, "prod")
+    jobs = read_accounting(result, "prod")
     assert [(job.id, job.state, job.nodes) for job in jobs] == [
         ("7", "REQUEUED", ("n0", "n1")), ("7", "CANCELLED", ("n0", "n1")),
     ]  # fmt: skip

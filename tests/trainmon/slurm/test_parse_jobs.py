@@ -202,7 +202,7 @@ def test_the_configuration_says_whether_it_accounts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "gpus"),
+    ("tres", "gpus"),
     [
         (" TRES=cpu=96,mem=1800G,node=1,billing=96,gres/gpu=8", 8),
         (" TRES=cpu=96,gres/gpu:h100=6,gres/gpu:a100=2", 8),
@@ -211,8 +211,8 @@ def test_the_configuration_says_whether_it_accounts() -> None:
         (" TRES=cpu=96,node=1", None),
     ],
 )
-def test_how_many_gpus_a_job_was_given(told: str, gpus: int | None) -> None:
+def test_how_many_gpus_a_job_was_given(tres: str, gpus: int | None) -> None:
     head = "JobId=88 JobName=llm UserId=ana(1000) GroupId=ana(1000) MCS_label=N/A JobState=RUNNING"
-    (job,) = read_job(f"{head}{told} Command=/fsx/train.slurm WorkDir=/fsx", "prod")
+    (job,) = read_job(f"{head}{tres} Command=/fsx/train.slurm WorkDir=/fsx", "prod")
     assert job.gpus == gpus
     assert detailed(replace(job, gpus=None), job).gpus == gpus

@@ -17,7 +17,7 @@ def job(**changes: Any) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"reason": "BeginTime", "starts_at": NOW + 119}, "starts in 2m"),
         ({"reason": "BeginTime", "starts_at": NOW - 1}, "may start at any moment"),
@@ -59,8 +59,8 @@ def job(**changes: Any) -> Job:
         ({}, "waits"),
     ],
 )  # fmt: skip
-def test_why_a_job_waits_is_reported_in_words(changes: dict[str, Any], said: str) -> None:
-    assert waiting_reason(job(**changes), NOW) == said
+def test_why_a_job_waits_is_reported_in_words(changes: dict[str, Any], text: str) -> None:
+    assert waiting_reason(job(**changes), NOW) == text
 
 
 def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() -> None:
@@ -72,7 +72,7 @@ def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() ->
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "text"),
     [
         ({"state": "FAILED", "exit_code": "1:0"}, "its script failed (exit 1)"),
         ({"state": "FAILED", "exit_code": "0:9"}, "its script failed (signal 9)"),
@@ -83,8 +83,8 @@ def test_what_no_waiting_cures_has_words_too_and_a_limit_of_one_job_is_such() ->
         ({"state": "SOMETHING_NEW"}, "SOMETHING_NEW"),
     ],
 )
-def test_how_a_job_ended_is_reported_in_words(changes: dict[str, Any], said: str) -> None:
-    assert end_reason(job(**changes)) == said
+def test_how_a_job_ended_is_reported_in_words(changes: dict[str, Any], text: str) -> None:
+    assert end_reason(job(**changes)) == text
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,11 @@ def loop() -> Iterator[EventLoop]:
 
 def test_more_than_1024_descriptors_are_read(loop: EventLoop) -> None:
     raise_descriptor_limit()
-    heard: set[int] = set()
+    received: set[int] = set()
 
     def hear(number: int, fd: int, _events: int) -> None:
         os.read(fd, 1)
-        heard.add(number)
+        received.add(number)
 
     pipes = [os.pipe() for _ in range(1_100)]
     try:
@@ -45,7 +45,7 @@ def test_more_than_1024_descriptors_are_read(loop: EventLoop) -> None:
             loop.register(read, partial(hear, number, read))
         for _, write in pipes:
             os.write(write, b"!")
-        until(lambda: len(heard) == len(pipes), "every pipe is heard")
+        until(lambda: len(received) == len(pipes), "every pipe is heard")
     finally:
         for ends in pipes:
             loop.unregister(ends[0])

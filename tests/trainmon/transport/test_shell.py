@@ -91,31 +91,31 @@ def test_a_command_that_takes_too_long_is_ended(local: LocalShell) -> None:
 
 
 def test_a_closed_stream_sees_the_end_of_its_input(local: LocalShell) -> None:
-    heard = Heard()
-    stream = local.stream(["sh", "-c", "cat; echo bye"], heard)
+    reader = Heard()
+    stream = local.stream(["sh", "-c", "cat; echo bye"], reader)
     stream.write(b"hello\n")
     stream.close()
-    until(heard.done.is_set, "it ends")
-    assert (heard.out, heard.ends) == (b"hello\nbye\n", [(0, None)])
+    until(reader.done.is_set, "it ends")
+    assert (reader.out, reader.ends) == (b"hello\nbye\n", [(0, None)])
 
 
 def test_a_closed_stream_that_will_not_end_is_killed(local: LocalShell) -> None:
-    heard = Heard()
+    reader = Heard()
     script = (
         "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
     )
-    stream = local.stream([sys.executable, "-c", script], heard)
-    until(lambda: heard.out, "it speaks")
+    stream = local.stream([sys.executable, "-c", script], reader)
+    until(lambda: reader.out, "it speaks")
     stream.close()
-    until(heard.done.is_set, "it ends")
-    assert heard.ends == [(-signal.SIGKILL, None)]
+    until(reader.done.is_set, "it ends")
+    assert reader.ends == [(-signal.SIGKILL, None)]
 
 
 def test_nothing_is_left_behind_when_closed(local: LocalShell) -> None:
-    heard = Heard()
-    local.stream(["sh", "-c", "sleep 60 & echo $$ $!; wait"], heard)
-    until(lambda: b"\n" in heard.out, "it speaks")
-    pids = [int(pid) for pid in heard.out.split()]
+    reader = Heard()
+    local.stream(["sh", "-c", "sleep 60 & echo $$ $!; wait"], reader)
+    until(lambda: b"\n" in reader.out, "it speaks")
+    pids = [int(pid) for pid in reader.out.split()]
     local.close()
     until(lambda: not any(map(alive, pids)), "the command and its own children are gone")
-    until(heard.done.is_set, "the sink is told")
+    until(reader.done.is_set, "the sink is told")

@@ -27,7 +27,7 @@ def run(**more: object) -> Run:
     return watched(**more).runs[NAME]  # type: ignore[arg-type]
 
 
-def told(wandb: Wandb | None, width: int = 120) -> str:
+def rendered(wandb: Wandb | None, width: int = 120) -> str:
     assert wandb is not None
     return "".join(span.text for span in state_spans(wandb, NOW, width))
 
@@ -102,10 +102,10 @@ def test_a_title_is_as_wide_as_its_chart(width: int) -> None:
 
 def test_the_state_line_gives_way_from_its_end() -> None:
     wandb = run().wandb
-    assert told(wandb) == (
+    assert rendered(wandb) == (
         "● running  heartbeat 10s ago  step 12,880  on gpu-001  by me  https://wandb.ai/team/project/runs/id3"
     )
-    assert told(wandb, 40) == "● running  heartbeat 10s ago"
+    assert rendered(wandb, 40) == "● running  heartbeat 10s ago"
     for width in range(12, 120):
         assert width_of(state_spans(wandb or Wandb(), NOW, width)) <= width
 
@@ -140,21 +140,23 @@ def test_without_charts_a_sentence_says_why() -> None:
     one = run()
     nothing = replace(one, wandb=Wandb(polled_at=NOW))
 
-    def said(found: Run | None, wanted: str | None = NAME, problem: tuple[str, str] | None = None) -> list[str]:
+    def reasons(found: Run | None, wanted: str | None = NAME, problem: tuple[str, str] | None = None) -> list[str]:
         return [words for words, _ in why_nothing(found, wanted, problem)]
 
-    assert said(one) == []
-    assert said(None, None) == ["No run is selected."]
-    assert said(None) == ["video-2b is no longer watched."]
-    assert said(replace(one, spec=replace(one.spec, wandb=None))) == [
+    assert reasons(one) == []
+    assert reasons(None, None) == ["No run is selected."]
+    assert reasons(None) == ["video-2b is no longer watched."]
+    assert reasons(replace(one, spec=replace(one.spec, wandb=None))) == [
         "video-2b has no W&B project: set `wandb` in its [[run]] table.",
         'Example: wandb = "team/project" and group = "final"; or run, display, tags.',
     ]
     found = replace(one, spec=replace(one.spec, wandb=None, found=True))
-    assert said(found)[0] == "video-2b has no W&B project: set `wandb` in a [[run]] table of that name."
-    assert said(replace(one, wandb=None)) == ["W&B has not answered yet: team/project, group video-2b-final."]
-    assert said(nothing) == ["W&B has no such run: team/project, group video-2b-final."]
-    assert said(nothing, problem=("404: no such project", "look at `wandb`")) == [
+    assert reasons(found)[0] == "video-2b has no W&B project: set `wandb` in a [[run]] table of that name."
+    assert reasons(replace(one, wandb=None)) == ["W&B has not answered yet: team/project, group video-2b-final."]
+    assert reasons(nothing) == ["W&B has no such run: team/project, group video-2b-final."]
+    assert reasons(nothing, problem=("404: no such project", "look at `wandb`")) == [
         "404: no such project", "look at `wandb`",
     ]  # fmt: skip
-    assert said(replace(one, wandb=replace(one.wandb or Wandb(), points=0))) == ["It has logged nothing to chart yet."]
+    assert reasons(replace(one, wandb=replace(one.wandb or Wandb(), points=0))) == [
+        "It has logged nothing to chart yet."
+    ]

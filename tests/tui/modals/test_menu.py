@@ -95,7 +95,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
         await pilot.press("K")
         await settled(pilot)
         assert isinstance(app.screen, PlanScreen)
-        assert backend.asked == [("prepare", "kill", ("llm-70b",))]
+        assert backend.requests == [("prepare", "kill", ("llm-70b",))]
         assert backend.acted == []
 
 
@@ -109,5 +109,5 @@ async def test_escape_closes_the_menu_and_a_row_about_nothing_is_shown() -> None
         assert not isinstance(app.screen, Menu)
 
         app.actions.menu(())
-        assert app.told == [("Actions", "put the cursor on a run, a job or a node", "warning")]
+        assert app.toasts == [("Actions", "put the cursor on a run, a job or a node", "warning")]
         assert "Actions" not in text_of(app)

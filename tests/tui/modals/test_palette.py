@@ -120,8 +120,8 @@ async def showing(state: State | None = None) -> AsyncIterator[tuple[Dashboard, 
         yield app, pilot, backend
 
 
-def asked(backend: FakeBackend) -> Sequence[object]:
-    return [what[1:] for what in backend.asked if what[0] == "prepare"]
+def planned(backend: FakeBackend) -> Sequence[object]:
+    return [what[1:] for what in backend.requests if what[0] == "prepare"]
 
 
 async def test_a_word_and_enter_lead_to_its_pane_from_every_screen_also_in_one_packet() -> None:
@@ -137,7 +137,7 @@ async def test_a_word_and_enter_lead_to_its_pane_from_every_screen_also_in_one_p
             assert (app.screen, app.main.current) == (app.main, pane), word
             assert app.focused is not None
             assert app.main.panes[pane] in app.focused.ancestors, word
-        assert asked(backend) == []
+        assert planned(backend) == []
 
 
 async def test_theme_lets_choose_the_colours_and_a_theme_is_taken_by_its_name() -> None:
@@ -151,7 +151,7 @@ async def test_theme_lets_choose_the_colours_and_a_theme_is_taken_by_its_name() 
         arrive(app, "colon", *"clear", "enter")
         await settled(pilot)
         assert app.theme == "trainmon-clear"
-        assert asked(backend) == []
+        assert planned(backend) == []
 
 
 async def test_an_alert_is_opened_by_its_id() -> None:
@@ -172,7 +172,7 @@ async def test_capitals_after_the_colon_are_typed_and_open_no_plan() -> None:
 
         assert isinstance(app.screen, CommandPalette)
         assert app.screen.typed == "SKRCX"
-        assert asked(backend) == []
+        assert planned(backend) == []
 
 
 def test_a_command_typed_at_once_works_on_a_real_terminal() -> None:

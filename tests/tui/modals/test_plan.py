@@ -57,7 +57,7 @@ async def test_it_opens_at_once_names_the_queried_host_and_has_nothing_to_press_
         assert "checking llm-7b-a on login1 … 0 s" in text
         assert screen.act_button.disabled
         assert screen.close_button.has_focus
-        assert backend.asked == [("prepare", "kill", ("llm-7b-a",))]
+        assert backend.requests == [("prepare", "kill", ("llm-7b-a",))]
 
 
 async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape_still_closes() -> None:
@@ -126,7 +126,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
         await pilot.press("enter")
         await settled(pilot)
         assert [action.subject for action in backend.acted] == ["llm-7b-a"]
-        assert app.told == [("requested", "End llm-7b-a by its kill switch", "information")]
+        assert app.toasts == [("requested", "End llm-7b-a by its kill switch", "information")]
 
 
 async def test_the_mouse_presses_the_buttons() -> None:
@@ -240,7 +240,7 @@ async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
 
         assert isinstance(app.screen, PlanScreen)
         assert app.screen.request.verb == "cancel"
-        assert backend.asked[-1] == ("prepare", "cancel", ("llm-7b-a",))
+        assert backend.requests[-1] == ("prepare", "cancel", ("llm-7b-a",))
 
 
 async def test_a_run_that_steps_is_not() -> None:

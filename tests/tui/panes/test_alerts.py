@@ -227,13 +227,13 @@ def test_runs_nodes_and_disks_with_an_alert_are_marked_with_the_worst() -> None:
 # ---- an alert's own screen -------------------------------------------------------------------------------------------
 
 
-def said(name: str) -> str:
+def detail(name: str) -> str:
     lines = alert_lines(name, alarmed(), 100)
     return "\n".join("".join(s.text for s in (one.spans if isinstance(one, Linked) else one)) for one in lines)
 
 
 def test_its_screen_says_what_to_do_who_was_notified_and_the_source() -> None:
-    text = said("aaaa0001")
+    text = detail("aaaa0001")
 
     assert "what to do    look at the stack of rank 0 with py-spy" in text
     assert "notified      retrying mail 14:11:40, firing: 421 try again later" in text
@@ -243,13 +243,13 @@ def test_its_screen_says_what_to_do_who_was_notified_and_the_source() -> None:
 
 
 def test_its_screen_says_why_nobody_was_notified() -> None:
-    assert "not sent: another alert inhibits it and is sent instead" in said("aaaa0006")
-    assert "inhibitor   → node-unreachable: gpu-006 does not answer" in said("aaaa0006")
-    assert "not sent: muted" in said("aaaa0005")
-    assert "for 43m more: being mended" in said("aaaa0005")
-    assert "not sent: still pending" in said("aaaa0008")
-    assert "inhibits    → gpu-lost" in said("aaaa0007")
-    assert "Alert gone is not known." in said("gone")
+    assert "not sent: another alert inhibits it and is sent instead" in detail("aaaa0006")
+    assert "inhibitor   → node-unreachable: gpu-006 does not answer" in detail("aaaa0006")
+    assert "not sent: muted" in detail("aaaa0005")
+    assert "for 43m more: being mended" in detail("aaaa0005")
+    assert "not sent: still pending" in detail("aaaa0008")
+    assert "inhibits    → gpu-lost" in detail("aaaa0007")
+    assert "Alert gone is not known." in detail("gone")
 
 
 def test_a_runs_own_screen_leads_to_its_alerts() -> None:

@@ -196,10 +196,10 @@ def test_no_quota_is_shown_as_none() -> None:
 
 def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is() -> None:
     end = NOW + 5 * 3600
-    told = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
-    (local,) = shown_disks(state(disks=(disk("/data", full_at=end, forecast=told),)))
+    trend = Forecast(full_at=end, basis="stopped", span=90_000.0, earliest=end - 3600, fit=0.42)
+    (local,) = shown_disks(state(disks=(disk("/data", full_at=end, forecast=trend),)))
     assert "full in 5h, deletions seem to have stopped" in disk_sentence(local, NOW)
-    (shared,) = shown_disks(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=told),)))
+    (shared,) = shown_disks(state(disks=(disk("/fsx", filesystem="lustre", full_at=end, forecast=trend),)))
     assert "full in 5h (4h to never, R² 0.42), deletions seem to have stopped" in disk_sentence(shared, NOW)
     assert shared.full_at is None  # no time in the line without its doubt
     assert (local.full_at, disk_row(local, disk_layout(70, ["login:/data"], usable=False), NOW).text.count("5h!")) == (

@@ -308,7 +308,7 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason", "flag", "style"),
+    ("scheduler_state", "reason", "flag", "style"),
     [
         ("IDLE+DRAIN", "fan 3 broken", "DRAINED fan 3 broken", "warn"),
         ("MIXED+DRAIN", None, "DRAINING", "warn"),
@@ -317,16 +317,18 @@ async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
         ("DOWN+NOT_RESPONDING", "Not responding", "DOWN does not respond; Not responding", "warn"),
     ],
 )  # fmt: skip
-def test_a_node_that_gets_no_jobs_says_so_and_why(told: str, reason: str | None, flag: str, style: str) -> None:
-    drained = node("n", scheduler_state=told, scheduler_reason=reason)
+def test_a_node_that_gets_no_jobs_says_so_and_why(
+    scheduler_state: str, reason: str | None, flag: str, style: str
+) -> None:
+    drained = node("n", scheduler_state=scheduler_state, scheduler_reason=reason)
 
     assert (flag, style) in node_summary(drained, NOW).flags
     assert node_summary(drained, NOW).rank < node_summary(node("n"), NOW).rank
 
 
-@pytest.mark.parametrize("told", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
-def test_a_node_that_works_for_its_scheduler_has_no_flag(told: str | None) -> None:
-    assert node_summary(node("n", scheduler_state=told), NOW).flags == ()
+@pytest.mark.parametrize("scheduler_state", [None, "IDLE", "MIXED", "ALLOCATED", "IDLE+CLOUD"])
+def test_a_node_that_works_for_its_scheduler_has_no_flag(scheduler_state: str | None) -> None:
+    assert node_summary(node("n", scheduler_state=scheduler_state), NOW).flags == ()
 
 
 def test_a_node_whose_clock_is_off_says_so_in_its_line() -> None:

@@ -36,14 +36,15 @@ def test_where_not_all_has_room_runs_that_are_well_give_way_to_ages() -> None:
 def test_another_leader_is_shown_on_eighty_columns_before_what_files_are_read() -> None:
     shown = state(sources={"node:gpu-001": source(1), "slurm:prod": slurm(), "files:x": Source(
         name="files:x", kind="files", cluster="", health="ok")})  # fmt: skip
-    for duty, words in (
+    for leadership, words in (
         (Leadership(holder="daemon", where="bastion", at=NOW - 5.0), "alerts: bastion 5s ok"),
         (Leadership(holder="other", where="pid 4711", at=NOW - 5.0), "alerts: pid 4711 5s ok"),
         (Leadership(holder="us", where="here", at=NOW), "alerts: sent here"),
     ):
         shown = msgspec.structs.replace(shown, channels={"phone": Channel(name="phone", type="ntfy", state="ok")})
         line = "".join(
-            span.text for span in header(msgspec.structs.replace(shown, leadership=duty, alerts=calm().alerts), 69, ())
+            span.text
+            for span in header(msgspec.structs.replace(shown, leadership=leadership, alerts=calm().alerts), 69, ())
         )
         assert line.endswith(words), line
         assert "slurm 0s" in line
@@ -68,35 +69,35 @@ def test_a_source_that_is_off_is_no_fault() -> None:
     assert sources_text(msgspec.structs.replace(empty(), sources=off), 80)[0].text == "  ssh 1/1"
 
 
-def told(*sources: Source, room: int = 80) -> tuple[str, str]:
+def rendered(*sources: Source, room: int = 80) -> tuple[str, str]:
     spans = sources_text(state(sources={source.name: source for source in sources}), room)
     return "".join(span.text for span in spans), spans[-1].style
 
 
 def test_the_age_of_the_queue_is_shown_in_steps_of_five_seconds() -> None:
-    assert told(source(1), slurm()) == ("  ssh 1/1  slurm 0s", "")
-    assert told(slurm(answered_at=NOW - 29.0)) == ("  slurm 25s", "")
-    assert told(slurm(answered_at=NOW - 130.0)) == ("  slurm 2m", "")
+    assert rendered(source(1), slurm()) == ("  ssh 1/1  slurm 0s", "")
+    assert rendered(slurm(answered_at=NOW - 29.0)) == ("  slurm 25s", "")
+    assert rendered(slurm(answered_at=NOW - 130.0)) == ("  slurm 2m", "")
 
 
 def test_a_scheduler_that_does_not_answer_is_shown_as_late_or_down() -> None:
-    assert told(slurm(answered_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
-    assert told(slurm(answered_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
-    assert told(slurm(answered_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
-    assert told(slurm(answered_at=None, health="down")) == ("  slurm never", "warn")
+    assert rendered(slurm(answered_at=NOW - 100.0, health="late")) == ("  slurm late 1m", "warn")
+    assert rendered(slurm(answered_at=NOW - 190.0, health="down")) == ("  slurm down 3m", "warn")
+    assert rendered(slurm(answered_at=None, health="late", phase="connecting")) == ("  slurm connecting", "warn")
+    assert rendered(slurm(answered_at=None, health="down")) == ("  slurm never", "warn")
 
 
 def test_several_clusters_are_shown_by_name_and_counted_where_there_is_no_room() -> None:
     both = slurm(answered_at=NOW - 9.0), slurm(name="slurm:lab", cluster="lab", answered_at=NOW - 200.0, health="down")
 
-    assert told(*both) == ("  slurm lab down 3m, prod 5s", "warn")
-    assert told(*both, room=12) == ("  slurm 1/2", "warn")
+    assert rendered(*both) == ("  slurm lab down 3m, prod 5s", "warn")
+    assert rendered(*both, room=12) == ("  slurm 1/2", "warn")
 
 
 def test_other_kinds_of_source_are_counted() -> None:
     other = Source(name="files:login1", kind="files", cluster="", health="ok")
 
-    assert told(other) == ("  files 1/1", "")
+    assert rendered(other) == ("  files 1/1", "")
 
 
 def wandb(name: str = "video-2b", **more: object) -> Source:
@@ -104,17 +105,17 @@ def wandb(name: str = "video-2b", **more: object) -> Source:
 
 
 def test_of_wandb_the_age_of_the_oldest_answer_is_shown() -> None:
-    assert told(source(1), wandb(answered_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
-    assert told(wandb(answered_at=NOW - 14.0), wandb("sft", answered_at=NOW - 50.0)) == ("  wandb 50s", "")
+    assert rendered(source(1), wandb(answered_at=NOW - 14.0)) == ("  ssh 1/1  wandb 10s", "")
+    assert rendered(wandb(answered_at=NOW - 14.0), wandb("sft", answered_at=NOW - 50.0)) == ("  wandb 50s", "")
 
 
 def test_a_run_that_wandb_does_not_answer_is_named_among_others() -> None:
     lost = wandb("sft", answered_at=NOW - 310.0, health="down")
 
-    assert told(lost) == ("  wandb down 5m", "warn")
-    assert told(wandb(), lost) == ("  wandb 1/2 sft 5m", "warn")
-    assert told(wandb(), lost, room=14) == ("  wandb 1/2", "warn")
-    assert told(wandb(answered_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
+    assert rendered(lost) == ("  wandb down 5m", "warn")
+    assert rendered(wandb(), lost) == ("  wandb 1/2 sft 5m", "warn")
+    assert rendered(wandb(), lost, room=14) == ("  wandb 1/2", "warn")
+    assert rendered(wandb(answered_at=None, health="late", phase="connecting")) == ("  wandb connecting", "warn")
 
 
 def test_a_ledger_that_fails_is_shown_on_every_screen_and_in_full_on_the_first() -> None:

@@ -301,15 +301,15 @@ def test_nodes_are_folded_as_slurm_writes_them(names: list[str], text: str) -> N
 # ---- what is said in place of rows ---------------------------------------------------------------------------------
 
 
-def said(state: State, view: str = "all", wanted: str = "") -> list[str]:
+def texts(state: State, view: str = "all", wanted: str = "") -> list[str]:
     return ["".join(span.text for span in row.spans) for row in sentences(state, view, wanted)]
 
 
 def test_an_empty_queue_says_whose_it_is() -> None:
     empty = msgspec.structs.replace(queued(), jobs={})
 
-    assert said(empty) == ["No job of ana, me is running or waiting."]
-    assert said(msgspec.structs.replace(empty, clusters={"prod": cluster(users=())})) == [
+    assert texts(empty) == ["No job of ana, me is running or waiting."]
+    assert texts(msgspec.structs.replace(empty, clusters={"prod": cluster(users=())})) == [
         "No job of yours is running or waiting."
     ]
 
@@ -319,16 +319,16 @@ def test_a_queue_that_was_never_read_says_why() -> None:
     down = slurm(health="down", answered_at=None, phase="retrying", error=error, hint="is slurmctld up?")
     unread = msgspec.structs.replace(queued(), jobs={}, sources={"slurm:prod": down})
 
-    assert said(unread) == [f"The queue of prod has not been read yet: {error}", "is slurmctld up?"]
+    assert texts(unread) == [f"The queue of prod has not been read yet: {error}", "is slurmctld up?"]
 
 
 def test_the_jobs_of_others_are_one_key_away() -> None:
     others = {one.key: one for one in queue_jobs() if one.user == "ana"}
 
-    assert said(msgspec.structs.replace(queued(), jobs=others), "mine") == [
+    assert texts(msgspec.structs.replace(queued(), jobs=others), "mine") == [
         "You have no job. Press v for the jobs of the other watched users."
     ]
-    assert said(calm(), wanted="x") == ["No job matches “x”. Esc shows all."]
+    assert texts(calm(), wanted="x") == ["No job matches “x”. Esc shows all."]
 
 
 def test_the_caption_counts_elements_and_says_that_slurm_is_silent() -> None:

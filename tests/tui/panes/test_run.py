@@ -17,10 +17,10 @@ from tui.widgets import Line, Link, Linked, sentence, width_of
 
 
 def text_of(name: str, state: State, width: int = 60) -> list[str]:
-    return said(run_lines(state.runs[name], state, width))
+    return texts(run_lines(state.runs[name], state, width))
 
 
-def said(found: Iterable[Line | Linked]) -> list[str]:
+def texts(found: Iterable[Line | Linked]) -> list[str]:
     spans = (line.spans if isinstance(line, Linked) else line for line in found)
     return ["".join(span.text for span in line) for line in spans]
 
@@ -30,7 +30,7 @@ def links(name: str, state: State) -> list[Link]:
 
 
 def saved(**more: object) -> list[str]:
-    return said(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), State(at=NOW), 70))
+    return texts(checkpoint_lines(run("x", checkpoints=checkpoints(**more)), State(at=NOW), 70))
 
 
 def test_it_says_verdict_why_numbers_switches_log_and_nodes() -> None:
@@ -68,7 +68,7 @@ def test_skipped_and_nan_iterations_show_only_when_there_are_some() -> None:
 
 def test_each_state_of_a_switch_has_its_words() -> None:
     def words(found: Switch | None) -> str:
-        return said(switch_lines("kill", found, NOW, 80))[0][14:]
+        return texts(switch_lines("kill", found, NOW, 80))[0][14:]
 
     armed = Switch(path="k", exists=True, armed_at=NOW - 600.0, by="ann", why="wrong data")
 
@@ -80,7 +80,7 @@ def test_each_state_of_a_switch_has_its_words() -> None:
 
 
 def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
-    pieces = said(sentence("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20))
+    pieces = texts(sentence("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20))
 
     assert len(pieces) > 2
     assert all(cell_width(piece) <= 20 for piece in pieces)
@@ -122,7 +122,7 @@ def test_the_lines_lead_to_its_jobs_its_log_and_its_nodes() -> None:
 
 def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
     def job_texts(name: str) -> list[str]:
-        return said(job_lines(queued().runs[name], queued(), 60))
+        return texts(job_lines(queued().runs[name], queued(), 60))
 
     assert job_texts("llm-70b") == [
         "job         → 418190  R  on gpu-[001-004]",
@@ -139,15 +139,15 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
 def test_a_run_without_a_job_says_so_only_where_there_is_a_scheduler() -> None:
     lost = run("x")
 
-    assert said(job_lines(lost, queued(), 60)) == ["job           no job of this name in the queue"]
-    assert said(job_lines(lost, calm(), 60)) == []
+    assert texts(job_lines(lost, queued(), 60)) == ["job           no job of this name in the queue"]
+    assert texts(job_lines(lost, calm(), 60)) == []
 
 
 def test_many_jobs_are_cut_with_their_number() -> None:
     many = {one.key: one for number in range(20) for one in [job(f"88_{number}", "COMPLETED")]}
     state = msgspec.structs.replace(queued(), jobs=many)
 
-    assert "              and 14 more" in said(job_lines(run("x", jobs=tuple(many)), state, 60))
+    assert "              and 14 more" in texts(job_lines(run("x", jobs=tuple(many)), state, 60))
 
 
 def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() -> None:
@@ -172,7 +172,7 @@ def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() ->
         State(at=NOW), 70
     ))  # fmt: skip
 
-    assert said(found)[:3] == [
+    assert texts(found)[:3] == [
         "checkpoint    no committed checkpoint",
         "at risk       all 12,880 steps",
         "problem       no committed checkpoint found",
@@ -181,11 +181,16 @@ def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() ->
 
 
 def test_a_host_without_python_reads_no_checkpoints_and_says_so() -> None:
-    asked = run("x", spec=replace(run("x").spec, checkpoints="/ckpt"))
-    mute = Node(name="login1", cluster=asked.spec.cluster, probe="sh", note="no usable python3: the main numbers only")
+    with_checkpoints = run("x", spec=replace(run("x").spec, checkpoints="/ckpt"))
+    mute = Node(
+        name="login1",
+        cluster=with_checkpoints.spec.cluster,
+        probe="sh",
+        note="no usable python3: the main numbers only",
+    )
 
-    assert said(checkpoint_lines(asked, State(at=NOW), 70)) == ["checkpoint    not read yet"]
-    assert said(checkpoint_lines(asked, State(at=NOW, nodes={"login1": mute}), 80)) == [
+    assert texts(checkpoint_lines(with_checkpoints, State(at=NOW), 70)) == ["checkpoint    not read yet"]
+    assert texts(checkpoint_lines(with_checkpoints, State(at=NOW, nodes={"login1": mute}), 80)) == [
         "checkpoint    not read: no host that answers has a usable python3"
     ]
 
@@ -209,14 +214,14 @@ def test_what_was_done_to_it_is_shown_with_what_followed() -> None:
         Milestone("a checkpoint is committed", missed="nothing came within 2m"),
     )  # fmt: skip
 
-    assert said(record_lines(record("save", *marks), NOW, 70)) == [
+    assert texts(record_lines(record("save", *marks), NOW, 70)) == [
         "save, 2m ago by me, done",
         "  ✓ the file appears after 1s",
         "  ◌ the file is taken",
         "  ✗ a checkpoint is committed: nothing came within 2m",
     ]
     failed = record("requeue", status="failed", outcome="Invalid job id", note="not recorded in the ledger")
-    assert said(record_lines(failed, NOW, 70)) == [
+    assert texts(record_lines(failed, NOW, 70)) == [
         "requeue, 2m ago by me, failed: Invalid job id",
         "  not recorded in the ledger",
     ]
@@ -226,7 +231,7 @@ def test_the_run_and_the_message_say_the_same_of_how_long_a_mark_took() -> None:
     asked_long_before = record("save", done_at=NOW - 100.0)
     taken = Milestone("the file is taken", NOW - 96.7)
 
-    lines = said(record_lines(replace(asked_long_before, marks=(taken,)), NOW, 70))
+    lines = texts(record_lines(replace(asked_long_before, marks=(taken,)), NOW, 70))
     message = action_toasts(
         State(at=NOW, actions={"a": replace(asked_long_before, marks=(Milestone(taken.name),))}),
         State(at=NOW, actions={"a": replace(asked_long_before, marks=(taken,))}),

@@ -124,9 +124,9 @@ async def test_it_draws_when_points_came_and_not_with_every_state() -> None:
         )
         at.pane.show(later(state, 6.0, points=2))
 
-        asked = at.backend.reads[reads:]
-        assert ("team/project/id3", "train/loss", 1_220) in asked
-        assert all(start > 0 for _, _, start in asked)
+        reads_since = at.backend.reads[reads:]
+        assert ("team/project/id3", "train/loss", 1_220) in reads_since
+        assert all(start > 0 for _, _, start in reads_since)
         assert at.pane.body.lines != before
         assert "9.9" in await at.press()
 
@@ -350,7 +350,7 @@ async def test_what_cannot_be_drawn_fails_alone() -> None:
         assert at.titles[0] == "train/loss"
 
 
-def broken(*asked: object, **how: object) -> None:
+def broken(*reads_since: object, **how: object) -> None:
     raise ZeroDivisionError("no room at all")
 
 

@@ -21,7 +21,7 @@ from tui.views.jobs import NODES_SHOWN, job_lines
 from tui.widgets import Link, Linked, Row, first_link, link_of, rows, width_of
 
 
-def told(key: str, state: State | None = None, width: int = 70) -> list[str]:
+def texts(key: str, state: State | None = None, width: int = 70) -> list[str]:
     lines = job_lines(key, state or queued(), width)
     return ["".join(span.text for span in (line.spans if isinstance(line, Linked) else line)) for line in lines]
 
@@ -35,7 +35,7 @@ def with_job(**more: object) -> State:
 
 
 def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() -> None:
-    text = told("prod/418190")
+    text = texts("prod/418190")
 
     assert text[:2] == ["● running", "on gpu-[001-004]"]
     for line in (
@@ -53,7 +53,7 @@ def test_a_running_job_says_where_it_runs_what_is_left_and_what_slurm_knows() ->
 
 
 def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
-    text = told("prod/418302")
+    text = texts("prod/418302")
 
     assert text[:2] == ["◌ pending", "waits for the end of 418190"]
     assert "nodes         4 requested" in text
@@ -63,11 +63,11 @@ def test_a_waiting_job_says_why_in_words_and_as_slurm_writes_it() -> None:
 
 
 def test_the_waiting_elements_of_an_array_are_counted() -> None:
-    assert "array tasks   9 waiting" in told("prod/418191_[]")
+    assert "array tasks   9 waiting" in texts("prod/418191_[]")
 
 
 def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
-    text = told("prod/418100")
+    text = texts("prod/418100")
 
     assert text[:2] == ["▲ failed", "its script failed (exit 1) 2h ago"]
     assert "ran for       7h00m" in text
@@ -75,28 +75,28 @@ def test_an_ended_job_says_how_and_how_long_it_ran() -> None:
 
 
 def test_a_job_that_the_queue_lost_is_not_shown_as_ended() -> None:
-    assert told("prod/418097")[:2] == ["? no longer in the queue", "gone from the queue 10m ago; was RUNNING"]
+    assert texts("prod/418097")[:2] == ["? no longer in the queue", "gone from the queue 10m ago; was RUNNING"]
 
 
 def test_what_was_not_queried_yet_is_a_question_mark() -> None:
-    text = told("prod/5", with_job(restarts=None, requeue=None, detail_at=None, priority=None))
+    text = texts("prod/5", with_job(restarts=None, requeue=None, detail_at=None, priority=None))
 
     assert {"restarts      ?", "may requeue   ?", "details       not requested yet"} <= set(text)
     assert "partition     gpu, QOS normal, priority ?" in text
 
 
 def test_a_scheduler_that_does_not_answer_is_shown_before_the_old_facts() -> None:
-    text = told("prod/418190", slurm_down())
+    text = texts("prod/418190", slurm_down())
 
     assert text[1].startswith("Slurm has not answered for 3m; this is old data: ")
 
 
 def test_a_job_that_is_forgotten_says_so() -> None:
-    assert told("prod/1") == ["Job 1 is no longer known."]
+    assert texts("prod/1") == ["Job 1 is no longer known."]
 
 
 def test_a_job_of_a_thousand_nodes_keeps_its_own_fields_in_reach() -> None:
-    text = told("prod/5", with_job(nodes=tuple(f"n{number:04}" for number in range(1_000))))
+    text = texts("prod/5", with_job(nodes=tuple(f"n{number:04}" for number in range(1_000))))
 
     assert f"              and {1_000 - NODES_SHOWN} more" in text
     assert len(text) < NODES_SHOWN + 40
@@ -111,14 +111,16 @@ def test_no_line_is_wider_than_the_pane(width: int) -> None:
 
 def test_text_from_slurm_cannot_reach_the_terminal() -> None:
     bad = "\x1b[31mred\x07 \x9b2J"
-    text = told("prod/5", with_job(name=bad, user=bad, comment=bad, command=bad, workdir=bad, stdout=bad, nodes=(bad,)))
+    text = texts(
+        "prod/5", with_job(name=bad, user=bad, comment=bad, command=bad, workdir=bad, stdout=bad, nodes=(bad,))
+    )
 
     assert sum("red" in line for line in text) == 8
     assert all(line.isprintable() for line in text)
 
 
 def test_a_secret_in_a_command_line_is_not_shown() -> None:
-    text = "\n".join(told("prod/5", with_job(command="/x/train.sh --api-key=hunter2")))
+    text = "\n".join(texts("prod/5", with_job(command="/x/train.sh --api-key=hunter2")))
     assert "/x/train.sh --api-key=***" in text
     assert "hunter2" not in text
 
@@ -178,7 +180,7 @@ async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_ba
 
         await press(pilot, "enter")
         assert isinstance(app.screen, JobScreen)
-        assert backend.asked == [("look at job", "prod/418190")]
+        assert backend.requests == [("look at job", "prod/418190")]
         assert "Job 418190  llm-70b  of me on prod" in text_of(app)
 
         await press(pilot, "j", "j", "enter")

@@ -32,7 +32,7 @@ def table(made: Node, width: int = 118, *, stale: bool = False) -> list[str]:
     return [row.text.rstrip() for row in gpu_rows(made, NOW, width, stale=stale)]
 
 
-def told(made: Node | None, found: Source | None = None, width: int = 78) -> list[str]:
+def facts(made: Node | None, found: Source | None = None, width: int = 78) -> list[str]:
     return [row.text.rstrip() for row in node_facts("n", made, found, NOW, width)]
 
 
@@ -99,7 +99,7 @@ def test_no_line_is_wider_than_its_room(width: int) -> None:
 
 
 def test_the_facts_of_a_host() -> None:
-    found = told(node("n"), source("n"))
+    found = facts(node("n"), source("n"))
     assert "load          41.2 on 192 CPUs" in found
     assert "memory        596G of 2.0T used (30%)" in found
     assert "booted        12d ago" in found
@@ -111,7 +111,7 @@ def test_the_facts_of_a_host() -> None:
 
 def test_a_bad_port_has_a_line_of_its_own() -> None:
     ports = (InfinibandPort("mlx5_0/1", "ACTIVE", 0, 0), InfinibandPort("mlx5_1/1", "DOWN", 4, None))
-    found = told(node("n", infiniband=ports))
+    found = facts(node("n", infiniband=ports))
     assert "InfiniBand    1 of 2 ports active without errors" in found
     assert "InfiniBand    mlx5_1/1 DOWN, link down 4×, errors ?" in found
 
@@ -119,7 +119,7 @@ def test_a_bad_port_has_a_line_of_its_own() -> None:
 def test_troubles_skew_and_the_scheduler_are_shown() -> None:
     made = node("n", troubles={"disk": "hangs"}, clock_skew_s=-75.25, scheduler_state="drain",
                 scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
-    found = told(made)
+    found = facts(made)
     assert "disk fails    hangs" in found
     assert "clock         75.2 s behind this machine" in found
     assert "scheduler     drain: bad PSU" in found
@@ -129,7 +129,7 @@ def test_troubles_skew_and_the_scheduler_are_shown() -> None:
 def test_a_source_that_is_down_says_what_to_do() -> None:
     down = source("n", health="down", phase="retrying", error="no answer in 10 s", hint="try: ssh n",
                   answered_at=NOW - 42, retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
-    assert told(None, down) == [
+    assert facts(None, down) == [
         "connection    silent 40s: no answer in 10 s",
         "what to do    try: ssh n",
         "next try      in 8s",
@@ -139,13 +139,13 @@ def test_a_source_that_is_down_says_what_to_do() -> None:
 
 
 def test_a_node_that_left_says_so() -> None:
-    assert told(None) == ["n is no longer watched."]
+    assert facts(None) == ["n is no longer watched."]
 
 
 def test_a_command_cannot_break_the_screen_nor_show_its_secrets() -> None:
     evil = Process(1, "e\x07ve", 100, "train\x1b]0;x\x07 --api-key=sk-ant-REDACTED \x1b[2J[red]x")
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=(evil,)),))
-    line = next(text for text in told(made) if " 1  eve" in text)
+    line = next(text for text in facts(made) if " 1  eve" in text)
     assert line.isprintable()
     assert "--api-key=*** " in line
     assert "sk-ant" not in line
@@ -155,12 +155,12 @@ def test_a_command_cannot_break_the_screen_nor_show_its_secrets() -> None:
 def test_more_processes_than_fit_are_counted() -> None:
     many = tuple(Process(pid, "me", 1, "python3") for pid in range(PROCESSES + 9))
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=many),))
-    assert "and 9 more" in told(made)
+    assert "and 9 more" in facts(made)
 
 
 def test_a_node_without_processes_says_so() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),))
-    assert "The driver reports no process that uses GPU memory." in told(made)
+    assert "The driver reports no process that uses GPU memory." in facts(made)
 
 
 # ---- plots ---------------------------------------------------------------------------------------------------------
@@ -257,10 +257,10 @@ async def test_the_screen_plots_the_selected_gpu_and_esc_goes_back() -> None:
         assert isinstance(screen, NodeScreen)
         assert len(screen.table.lines.rows) == 8
         assert screen.table.lines.scrollable_content_region.height >= 8
-        assert ("node07/0", "temperature") in backend.asked
+        assert ("node07/0", "temperature") in backend.requests
         await pilot.press("j", "j")
         await pilot.pause()
-        assert ("node07/2", "power") in backend.asked
+        assert ("node07/2", "power") in backend.requests
         await pilot.press("escape")
         await pilot.pause()
         assert app.screen is app.main
@@ -274,12 +274,12 @@ async def test_plots_are_drawn_again_only_every_few_seconds() -> None:
         await app.push_screen(screen)
         await pilot.pause()
         await pilot.pause()
-        backend.asked.clear()
+        backend.requests.clear()
         screen.show(replace(backend.state, at=NOW + 1))
         screen.show(replace(backend.state, at=NOW + 4))
-        assert backend.asked == []
+        assert backend.requests == []
         screen.show(replace(backend.state, at=NOW + 6))
-        assert len(backend.asked) == 4
+        assert len(backend.requests) == 4
 
 
 async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
@@ -291,7 +291,7 @@ async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
         await pilot.pause()
         await pilot.pause()
         assert not screen.plots.display
-        assert backend.asked == []
+        assert backend.requests == []
         assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10 s"
 
 
@@ -313,12 +313,12 @@ async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:
 
 
 def test_the_scheduler_says_why_it_gives_no_jobs_and_which_run() -> None:
-    told = Scheduled(
+    facts = Scheduled(
         scheduler_node(7, "ALLOCATED", "DRAIN", reason="fan 3 broken", reason_by="root", reason_at=STATES_NOW - 60.0),
         (job("418223", name="llm-7b-a", user="ana"), job("88_3")),
     )
 
-    text = [row.text for row in node_facts("gpu-007", None, None, STATES_NOW, 78, told)]
+    text = [row.text for row in node_facts("gpu-007", None, None, STATES_NOW, 78, facts)]
 
     assert text == [
         "scheduler     draining: fan 3 broken (root 1m ago)",

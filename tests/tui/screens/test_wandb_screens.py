@@ -58,7 +58,7 @@ async def test_six_takes_the_lower_half_or_the_logs_place_and_again_the_whole_sc
 
         await pilot.press("slash", "s", "K", "x")
         assert app.screen is app.main, "there are no rows to filter, and nothing acts among the charts"
-        assert backend.asked == []
+        assert backend.requests == []
 
         await pilot.press("4")
         assert "6 W&B" not in await settled(pilot)
@@ -115,9 +115,9 @@ async def test_b_shows_the_address_where_no_browser_would_be_seen_and_y_copies_i
 
 
 async def test_b_opens_a_browser_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
+    request = tmp_path / "asked"
     browser = tmp_path / "browser"
-    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {asked}.part && /bin/mv {asked}.part {asked}\n')
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {request}.part && /bin/mv {request}.part {request}\n')
     browser.chmod(0o700)
     for name in ("SSH_CONNECTION", "SSH_TTY", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
@@ -126,18 +126,18 @@ async def test_b_opens_a_browser_in_the_background(tmp_path: Path, monkeypatch: 
     async with showing(wandb_states.wandb(), (80, 24), "6", "b") as (app, pilot, backend):
         assert "opening in your browser" in text_of(app)
         for _ in range(500):
-            if asked.exists():
+            if request.exists():
                 break
             await pilot.pause(0.02)
-        assert asked.read_text() == PAGE
+        assert request.read_text() == PAGE
 
-        asked.unlink()
+        request.unlink()
         app.clock.at += 2.0  # type: ignore[attr-defined]
         backend.publish(wandb_states.wandb(runs=(wandb_states.current(url="file:///etc/passwd"),)))
         await settled(pilot)
         await pilot.press("b")
         assert "file:///etc/passwd" in await settled(pilot), "what is no page of the web is only shown"
-        assert not asked.exists()
+        assert not request.exists()
 
 
 # ---- the run's screen ----------------------------------------------------------------------------------------------
@@ -175,12 +175,12 @@ async def test_samples_are_fetched_into_the_folder_that_was_requested(
 
         await pilot.press("escape", "d", "ctrl+u", "enter")
         assert isinstance(app.screen, RunScreen)
-        assert backend.asked == [], "no folder, no fetching"
+        assert backend.requests == [], "no folder, no fetching"
 
         await pilot.press("d", "backspace", "c", "enter")
         text = await settled(pilot)
         into = str(tmp_path / "Downloads" / "trainmon-tui" / "video-2c")
-        assert backend.asked == [("save samples", NAME, into)]
+        assert backend.requests == [("save samples", NAME, into)]
         assert "fetching into" in text
 
         answer = threading.Thread(target=backend.saving[0], args=("3 samples are in it",))

@@ -40,8 +40,8 @@ async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, stat
     await settled(pilot)
 
 
-def asked(backend: FakeBackend) -> Sequence[object]:
-    return [what[1:] for what in backend.asked if what[0] == "prepare"]
+def planned(backend: FakeBackend) -> Sequence[object]:
+    return [what[1:] for what in backend.requests if what[0] == "prepare"]
 
 
 # ---- what a key means on a row ----
@@ -118,7 +118,7 @@ async def test_enter_right_after_the_capital_closes_and_never_acts() -> None:
         await settled(pilot)
 
         assert isinstance(app.screen, MainScreen)
-        assert asked(backend) == [("kill", ("llm-7b-a",))]
+        assert planned(backend) == [("kill", ("llm-7b-a",))]
         assert backend.acted == []
 
 
@@ -170,7 +170,7 @@ async def test_read_only_keeps_the_keys_in_sight_and_says_how_to_change_that() -
         assert isinstance(app.screen, MainScreen)
         assert "READ-ONLY" in text
         assert "--read-only" in text
-        assert asked(backend) == []
+        assert planned(backend) == []
 
 
 async def test_capitals_do_nothing_in_a_log_and_among_disks() -> None:
@@ -180,7 +180,7 @@ async def test_capitals_do_nothing_in_a_log_and_among_disks() -> None:
             await settled(pilot)
 
             assert isinstance(app.screen, MainScreen)
-        assert asked(backend) == []
+        assert planned(backend) == []
 
 
 async def test_on_a_node_only_x_acts() -> None:
@@ -191,7 +191,7 @@ async def test_on_a_node_only_x_acts() -> None:
         await pilot.press("X")
         await settled(pilot)
 
-        assert asked(backend) == [("exclude", (app.main.gpus.selected,))]
+        assert planned(backend) == [("exclude", (app.main.gpus.selected,))]
 
 
 async def test_the_palette_opens_a_plan_by_its_verb() -> None:
@@ -199,7 +199,7 @@ async def test_the_palette_opens_a_plan_by_its_verb() -> None:
         arrive(app, "colon", *"requ", "enter")
         await settled(pilot)
 
-        assert asked(backend) == [("requeue", ("llm-7b-a",))]
+        assert planned(backend) == [("requeue", ("llm-7b-a",))]
         assert isinstance(app.screen, PlanScreen)
 
 
@@ -209,10 +209,10 @@ async def test_the_palette_goes_to_a_job_by_its_number() -> None:
         await settled(pilot)
 
         assert isinstance(app.screen, JobScreen)
-        assert ("look at job", "prod/418500") in backend.asked
+        assert ("look at job", "prod/418500") in backend.requests
         await pilot.press("C")
         await settled(pilot)
-        assert asked(backend) == [("cancel", ("prod/418500",))]
+        assert planned(backend) == [("cancel", ("prod/418500",))]
 
 
 async def test_a_click_on_the_footer_opens_a_plan() -> None:
@@ -221,7 +221,7 @@ async def test_a_click_on_the_footer_opens_a_plan() -> None:
         await pilot.click(app.main.foot, offset=(column, 0))
         await settled(pilot)
 
-        assert asked(backend) == [("requeue", ("llm-7b-a",))]
+        assert planned(backend) == [("requeue", ("llm-7b-a",))]
 
 
 # ---- what is told ----

@@ -47,14 +47,14 @@ async def test_a_acknowledges_the_alert_under_the_cursor_with_a_why() -> None:
     async with showing(alarmed()) as (backend, pilot):
         await press(pilot, "5", "j", "a", *"on it", "enter")
 
-        assert backend.asked[-1] == ("acknowledge", "aaaa0002", "on it")
+        assert backend.requests[-1] == ("acknowledge", "aaaa0002", "on it")
 
 
 async def test_a_works_on_marked_alerts_and_takes_the_marks_away() -> None:
     async with showing(alarmed()) as (backend, pilot):
         await press(pilot, "5", "space", "space", "a", "enter")
 
-        assert backend.asked[-2:] == [("acknowledge", "aaaa0001", ""), ("acknowledge", "aaaa0002", "")]
+        assert backend.requests[-2:] == [("acknowledge", "aaaa0001", ""), ("acknowledge", "aaaa0002", "")]
         assert pilot.app.main.alerts.lines.marked == frozenset()  # type: ignore[attr-defined]
 
 
@@ -63,14 +63,14 @@ async def test_what_is_acknowledged_already_says_by_whom() -> None:
         text = await press(pilot, "5", "j", "j", "j", "j", "a")
 
         assert "already acknowledged by ana" in text
-        assert backend.asked == []
+        assert backend.requests == []
 
 
 async def test_m_mutes_what_is_chosen_for_as_long_as_is_typed() -> None:
     async with showing(alarmed()) as (backend, pilot):
         await press(pilot, "5", "m", "j", "tab", *"90m", "tab", *"known", "enter")
 
-        verb, silence = backend.asked[-1]
+        verb, silence = backend.requests[-1]
         assert verb == "mute"
         assert silence == Silence(id="", rule="run-hung", until=NOW + 5_400.0, by="", why="known", made_at=0.0)
 
@@ -80,24 +80,24 @@ async def test_a_duration_that_makes_no_sense_is_asked_for_again() -> None:
         text = await press(pilot, "5", "m", "tab", *"soon", "enter")
 
         assert "type a duration such as 30m, 1h, 2d or 1w" in text
-        assert backend.asked == []
+        assert backend.requests == []
 
 
 async def test_m_on_what_is_muted_takes_it_back() -> None:
     async with showing(alarmed()) as (backend, pilot):
         await press(pilot, "5", "j", "j", "j", "j", "j", "m", "enter")
 
-        assert backend.asked[-1] == ("unmute", "s1")
+        assert backend.requests[-1] == ("unmute", "s1")
 
 
 async def test_enter_on_a_silence_takes_it_back_and_a_window_is_left_to_the_config() -> None:
     async with showing(alarmed()) as (backend, pilot):
         await press(pilot, "5", *("j",) * 8, "enter", "enter")
-        assert backend.asked == [("unmute", "s1")]
+        assert backend.requests == [("unmute", "s1")]
 
         text = await press(pilot, "j", "enter")
         assert "maintenance window of trainmon.toml" in text
-        assert len(backend.asked) == 1
+        assert len(backend.requests) == 1
 
 
 async def test_the_keys_work_on_an_alerts_own_screen() -> None:
@@ -106,7 +106,7 @@ async def test_the_keys_work_on_an_alerts_own_screen() -> None:
         assert "Alert aaaa0001" in text
 
         await press(pilot, "a", "enter")
-        assert backend.asked == [("acknowledge", "aaaa0001", "")]
+        assert backend.requests == [("acknowledge", "aaaa0001", "")]
 
 
 async def test_an_alert_leads_to_its_run() -> None:
@@ -118,7 +118,7 @@ async def test_capitals_do_nothing_among_alerts() -> None:
     async with showing(alarmed()) as (backend, pilot):
         await press(pilot, "5", "K", "C", "x")
 
-        assert backend.asked == []
+        assert backend.requests == []
         assert len(pilot.app.screen_stack) == 1
 
 

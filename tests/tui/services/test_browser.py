@@ -35,7 +35,7 @@ def test_only_pages_of_the_web_are_opened(address: str) -> None:
 def test_the_browser_gets_the_address_as_it_is_and_a_failure_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    told: queue.Queue[bool] = queue.Queue()
+    received: queue.Queue[bool] = queue.Queue()
     browser = tmp_path / "browser"
     browser.write_text(f'#!/bin/sh\necho noise; echo noise >&2; printf %s "$1" > {tmp_path}/asked\n')
     browser.chmod(browser.stat().st_mode | stat.S_IXUSR)
@@ -44,11 +44,11 @@ def test_the_browser_gets_the_address_as_it_is_and_a_failure_is_shown(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("BROWSER", f"{browser} %s")
 
-    open_page(PAGE, told.put)
-    assert told.get(timeout=40)
+    open_page(PAGE, received.put)
+    assert received.get(timeout=40)
     assert (tmp_path / "asked").read_text() == PAGE
 
     browser.write_text("#!/bin/sh\nexit 1\n")
-    open_page(PAGE, told.put)
-    assert not told.get(timeout=40)
+    open_page(PAGE, received.put)
+    assert not received.get(timeout=40)
     assert capfd.readouterr() == ("", ""), "nothing may be written into our screen"

@@ -35,14 +35,14 @@ async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings()
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
-        said: list[str] = []
-        sending = threading.Thread(target=lambda: said.append(channel.send(message(), 10).answer))
+        results: list[str] = []
+        sending = threading.Thread(target=lambda: results.append(channel.send(message(), 10).answer))
         sending.start()
         screen = ""
         while "CODE RED video-2b" not in screen:
             screen = await settled(pilot)
         sending.join(10)
-        assert said == ["in the dashboard: there is no notify-send here"]
+        assert results == ["in the dashboard: there is no notify-send here"]
         assert "no process of video-2b is left" in screen
         assert app.rung >= 1
     assert not app.toast("t", "w", "info", ()), "it is gone"

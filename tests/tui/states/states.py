@@ -308,15 +308,15 @@ def queued() -> State:
         "save", Milestone("the file appears", NOW - 118.0), Milestone("the file is taken", NOW - 114.0),
         Milestone("a checkpoint is committed", missed="nothing was committed within 2m"), settled_at=NOW,
     )  # fmt: skip
-    told = {one.name: one for one in nodes}
+    by_name = {one.name: one for one in nodes}
     return msgspec.structs.replace(
         well, runs={one.name: one for one in (training, ending, waiting, over)}, clusters={"prod": cluster()},
-        jobs={one.key: one for one in queue_jobs()}, scheduler_nodes=told, actions={saved.action.id: saved},
+        jobs={one.key: one for one in queue_jobs()}, scheduler_nodes=by_name, actions={saved.action.id: saved},
         sources={**well.sources, "slurm:prod": slurm()},
         nodes={
-            name: one if told[name].is_usable else msgspec.structs.replace(
-                one, scheduler_state="+".join((told[name].state, *told[name].flags)),
-                scheduler_reason=told[name].reason,
+            name: one if by_name[name].is_usable else msgspec.structs.replace(
+                one, scheduler_state="+".join((by_name[name].state, *by_name[name].flags)),
+                scheduler_reason=by_name[name].reason,
             )
             for name, one in well.nodes.items()
         },
@@ -343,7 +343,7 @@ def empty() -> State:
 
 
 def asking(*prompts: Prompt) -> State:
-    asked = prompts or (
+    pending_prompts = prompts or (
         Prompt(
             id=7,
             host="gpu-001",
@@ -352,7 +352,7 @@ def asking(*prompts: Prompt) -> State:
             fields=(("Passcode: ", False),),
         ),
     )
-    return msgspec.structs.replace(calm(), prompts=asked)
+    return msgspec.structs.replace(calm(), prompts=pending_prompts)
 
 
 NASTY = "[bold red]not markup[/] \x1b[31mred\x1b[0m \x1b]0;title\x07 [link=x](oops) \x00\x9b2J end"

@@ -85,6 +85,6 @@ def test_in_flight_is_what_is_requested_and_not_known_to_be_done() -> None:
     assert in_flight(None) == []
     assert in_flight(of(record("done"))) == []
     assert in_flight(of(record("asked"))) == [record("asked")]
-    asked = record("asked")
-    anew = replace(of(asked), started_at=asked.action.requested_at + 60)
+    requested = record("asked")
+    anew = replace(of(requested), started_at=requested.action.requested_at + 60)
     assert in_flight(anew) == [], "a program that was ended in the middle of it does it no more"

@@ -44,17 +44,17 @@ def test_one_that_gets_worse_or_is_hidden_no_longer_rings() -> None:
 def test_of_many_at_once_the_rest_is_counted() -> None:
     many = with_alerts(*(alert(f"{n:08}", fired_at=NOW - 1.0) for n in range(500)))
 
-    said = alert_toasts(with_alerts(), many).toasts
+    toasts = alert_toasts(with_alerts(), many).toasts
 
-    assert len(said) == 3
-    assert said[-1].text == "498 more critical alerts: press 5 for all"
+    assert len(toasts) == 3
+    assert toasts[-1].text == "498 more critical alerts: press 5 for all"
 
 
 def test_an_acknowledgement_is_shown_with_who_it_was() -> None:
-    said = alert_toasts(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
+    toasts = alert_toasts(with_alerts(alert()), with_alerts(alert(acknowledged_by="ana")))
 
-    assert [(toast.title, toast.text) for toast in said.toasts] == [("acknowledged by ana", "llm-7b-a is not well")]
-    assert not said.bell
+    assert [(toast.title, toast.text) for toast in toasts.toasts] == [("acknowledged by ana", "llm-7b-a is not well")]
+    assert not toasts.bell
 
 
 def test_a_new_leader_is_shown() -> None:
@@ -70,10 +70,10 @@ def test_a_new_leader_is_shown() -> None:
 
 
 def test_a_request_that_did_not_get_through_is_shown() -> None:
-    duty = Leadership(holder="daemon", where="bastion", at=NOW)
-    failed = msgspec.structs.replace(duty, problem="the acknowledgement did not reach bastion: no answer in 10 s")
+    leadership = Leadership(holder="daemon", where="bastion", at=NOW)
+    failed = msgspec.structs.replace(leadership, problem="the acknowledgement did not reach bastion: no answer in 10 s")
 
-    said = alert_toasts(with_alerts(leadership=duty), with_alerts(leadership=failed))
+    toasts = alert_toasts(with_alerts(leadership=leadership), with_alerts(leadership=failed))
 
-    assert [toast.severity for toast in said.toasts] == ["warning"]
-    assert "did not reach bastion" in said.toasts[0].text
+    assert [toast.severity for toast in toasts.toasts] == ["warning"]
+    assert "did not reach bastion" in toasts.toasts[0].text

@@ -11,10 +11,10 @@ from collectors.probe.files import disks, logs, switches
 SENSES = {"disks": disks.Disks, "logs": logs.Logs, "switches": switches.Switches}
 made = {}
 for line in iter(sys.stdin.readline, ""):
-    asked = json.loads(line)
-    if "spec" in asked:
-        made[asked["sense"]] = SENSES[asked["sense"]](asked["spec"])
+    request = json.loads(line)
+    if "spec" in request:
+        made[request["sense"]] = SENSES[request["sense"]](request["spec"])
         continue
-    for name, operation in made[asked["sense"]].operations(asked["slow"]):
+    for name, operation in made[request["sense"]].operations(request["slow"]):
         print(json.dumps({"name": name, "said": operation() or []}), flush=True)
     print("{}", flush=True)

@@ -59,12 +59,12 @@ def test_pointers_are_read_and_nothing_else_is_opened(tmp_path: Path):
     (tmp_path / "secret.txt").write_text("no")
     (tmp_path / "last.ckpt").symlink_to("epoch=1.ckpt")
     os.mkfifo(tmp_path / "latest.txt")
-    told = {one.name: one for one in listing(tmp_path).entries}
-    assert told["latest"].text == "global_step500\n" + "x" * 485
-    assert told["latest_checkpointed_iteration.txt"].text == "500"
-    assert (told["secret.txt"].text, told["secret.txt"].bytes) == (None, 2)
-    assert (told["last.ckpt"].kind, told["last.ckpt"].target) == ("link", "epoch=1.ckpt")
-    assert (told["latest.txt"].kind, told["latest.txt"].text) == ("other", None)
+    by_name = {one.name: one for one in listing(tmp_path).entries}
+    assert by_name["latest"].text == "global_step500\n" + "x" * 485
+    assert by_name["latest_checkpointed_iteration.txt"].text == "500"
+    assert (by_name["secret.txt"].text, by_name["secret.txt"].bytes) == (None, 2)
+    assert (by_name["last.ckpt"].kind, by_name["last.ckpt"].target) == ("link", "epoch=1.ckpt")
+    assert (by_name["latest.txt"].kind, by_name["latest.txt"].text) == ("other", None)
 
 
 def test_a_pointer_is_read_again_when_it_changes(tmp_path: Path):
@@ -128,8 +128,8 @@ def test_what_may_not_be_read_is_reported(tmp_path: Path):
     done = subprocess.run(argv, capture_output=True, check=True, timeout=20, cwd=ROOT)
     hidden, half = json.loads(done.stdout)
     assert hidden["error"] == "no permission"
-    told = {one["name"]: one["error"] for one in half["entries"]}
-    assert told == {"step-1": "cannot be listed: no permission", "latest": "cannot be read: no permission"}
+    by_name = {one["name"]: one["error"] for one in half["entries"]}
+    assert by_name == {"step-1": "cannot be listed: no permission", "latest": "cannot be read: no permission"}
 
 
 def test_names_of_any_bytes_are_reported(tmp_path: Path):
@@ -192,7 +192,7 @@ class Counting:
     """How many times the kernel is asked for a path's state."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def lstats(monkeypatch: pytest.MonkeyPatch) -> Counting:
     real = os.lstat
 
     def counted(path: Any) -> os.stat_result:
-        counting.asked += 1
+        counting.requests += 1
         return real(path)
 
     monkeypatch.setattr("os.lstat", counted)
@@ -218,11 +218,11 @@ def test_what_has_long_been_still_is_not_walked_again(tmp_path: Path, lstats: Co
     watch = Watch()
     probe = sense(tmp_path, watch)
     assert readings_of(probe)[0].entries[0].groups[1].count == 300
-    assert lstats.asked > 300
-    lstats.asked = 0
+    assert lstats.requests > 300
+    lstats.requests = 0
     watch.at += 1000
     assert len(readings_of(probe)) == 1
-    assert lstats.asked < 6
+    assert lstats.requests < 6
     shards[7].unlink()
     watch.at += 1000
     assert readings_of(probe)[0].entries[0].groups[1].count == 299, "its folder changed"

@@ -50,10 +50,10 @@ class Worker:
 
     def all(self, sense: str, slow: bool = False) -> list[Any]:
         self.ask(sense=sense, slow=slow)
-        said = []
+        lines = []
         while answer := self.answer():
-            said += [decoded(line) for line in answer["said"]]
-        return said
+            lines += [decoded(line) for line in answer["said"]]
+        return lines
 
 
 @pytest.fixture

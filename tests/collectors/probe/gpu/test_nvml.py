@@ -49,11 +49,11 @@ def first(nvml: Nvml, **spec: Any) -> tuple[tuple[GpuSample, ...], tuple[GpuFact
 
 def settled(running: RunningProbe) -> tuple[GpuFacts, ...]:
     """Its facts when they are the same twice: on a busy machine a round is told in parts."""
-    told: list[tuple[GpuFacts, ...]] = []
+    found: list[tuple[GpuFacts, ...]] = []
 
     def is_again(line: GpuFactsAll) -> bool:
-        told.append(line.g)
-        return len(line.g) == 8 and line.g in told[:-1]
+        found.append(line.g)
+        return len(line.g) == 8 and line.g in found[:-1]
 
     return running.wait(GpuFactsAll, is_again).g
 

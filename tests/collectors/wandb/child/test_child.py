@@ -65,9 +65,9 @@ def test_the_newest_run_of_the_group_comes_first_with_all_that_is_known_of_it(
     )  # fmt: skip
     server.add_run("other", group="else")
     server.log(run, {"loss": 2.5, "val": {"loss": 2.25}, "note": "warm"}, step=120)
-    told = child.expect(RunList, ListRuns(id=2, spec=VIDEO))
-    assert [seen.id for seen in told.runs] == ["new2", "old1"]
-    seen = told.runs[0]
+    answer = child.expect(RunList, ListRuns(id=2, spec=VIDEO))
+    assert [seen.id for seen in answer.runs] == ["new2", "old1"]
+    seen = answer.runs[0]
     assert (seen.path, seen.name, seen.state, seen.group) == ("tester/video/new2", "final-2", "running", "final")
     assert seen.url == f"{server.url}/tester/video/runs/new2"
     assert (seen.step, seen.lines, seen.tags, seen.user) == (120, 1, ("v2", "b200"), "tester")
@@ -82,12 +82,12 @@ def test_the_newest_run_of_the_group_comes_first_with_all_that_is_known_of_it(
 def test_in_the_steady_state_a_listing_is_one_request_and_a_history_another(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
     server.log(run, {"loss": 2.5, "lr": 0.1}, step=1)
-    asked = ReadHistory(id=4, path="tester/video/ab12", keys=("loss", "lr"))
+    query = ReadHistory(id=4, path="tester/video/ab12", keys=("loss", "lr"))
     child.expect(RunList, ListRuns(id=3, spec=VIDEO))
     server.requests.clear()
     for _ in range(3):
         child.expect(RunList, ListRuns(id=3, spec=VIDEO))
-        child.expect(HistoryPoints, asked)
+        child.expect(HistoryPoints, query)
     assert [request.operation for request in server.requests] == ["Runs", "RunSampledHistory"] * 3
 
 
@@ -117,8 +117,8 @@ def test_no_more_runs_come_than_were_requested(server: WandbServer, child: Askin
     for number in range(5):
         server.add_run(f"run{number}", group="final", age=100 - number)
     server.requests.clear()
-    told = child.expect(RunList, ListRuns(id=8, spec=VIDEO, limit=2))
-    assert [run.id for run in told.runs] == ["run4", "run3"]
+    answer = child.expect(RunList, ListRuns(id=8, spec=VIDEO, limit=2))
+    assert [run.id for run in answer.runs] == ["run4", "run3"]
     assert server.count("Runs") == 1
 
 
@@ -130,9 +130,9 @@ def test_an_old_run_of_a_large_group_that_trains_again_is_listed_in_its_place(
         run.heartbeat_at -= 8_000 - 100 * number
     old = server.runs["tester/video/run3"]
     old.state, old.heartbeat_at = "running", server.clock.now()
-    told = child.expect(RunList, ListRuns(id=9, spec=VIDEO))
-    assert [run.id for run in told.runs] == ["run49", "run48", "run47", "run46", "run45", "run3"]
-    assert told.runs[-1].state == "running"
+    answer = child.expect(RunList, ListRuns(id=9, spec=VIDEO))
+    assert [run.id for run in answer.runs] == ["run49", "run48", "run47", "run46", "run45", "run3"]
+    assert answer.runs[-1].state == "running"
 
 
 def test_nan_and_infinity_come_through_in_summaries_and_in_curves(server: WandbServer, child: Asking) -> None:
@@ -154,10 +154,10 @@ def test_each_curve_begins_where_it_was_left_though_others_were_logged_at_other_
     for step in range(10):
         server.log(run, {"loss": 2.0 - step / 10}, step=step)
     server.log(run, {"val/loss": 1.5}, step=20)
-    asked = ReadHistory(id=10, path=run.path, keys=("loss", "val/loss", "absent"), since={"loss": 7, "absent": 3})
+    query = ReadHistory(id=10, path=run.path, keys=("loss", "val/loss", "absent"), since={"loss": 7, "absent": 3})
     server.requests.clear()
-    told = child.expect(HistoryPoints, asked)
-    assert {key: list(packed.points().steps) for key, packed in told.points.items()} == {
+    answer = child.expect(HistoryPoints, query)
+    assert {key: list(packed.points().steps) for key, packed in answer.points.items()} == {
         "loss": [7, 8, 9],
         "val/loss": [20],
     }
@@ -180,9 +180,9 @@ def test_a_sample_is_listed_and_fetched(server: WandbServer, child: Asking, tmp_
     sample = child.expect(RunList, ListRuns(id=12, spec=VIDEO)).samples["ab12"][0]
     assert (sample.key, sample.kind, sample.file, sample.step) == ("val/sample", "image", name, 120)
     assert (sample.bytes, sample.width, sample.height, sample.caption) == (len(STILL), 64, 48, "a cat")
-    told = child.expect(FetchedFile, FetchFile(id=13, path=run.path, file=name, directory=str(tmp_path / "samples")))
-    assert told.saved_as == str(tmp_path / "samples" / "sample_120_ab12cd34ef56.png")
-    assert Path(told.saved_as).read_bytes() == STILL
+    answer = child.expect(FetchedFile, FetchFile(id=13, path=run.path, file=name, directory=str(tmp_path / "samples")))
+    assert answer.saved_as == str(tmp_path / "samples" / "sample_120_ab12cd34ef56.png")
+    assert Path(answer.saved_as).read_bytes() == STILL
 
 
 def test_a_file_that_is_not_there_yet_and_one_that_leads_elsewhere_are_refused(
@@ -190,8 +190,8 @@ def test_a_file_that_is_not_there_yet_and_one_that_leads_elsewhere_are_refused(
 ) -> None:
     run = server.add_run("ab12", group="final")
     for name in ("media/images/later_1_abcd.png", "../../.netrc", "/etc/passwd"):
-        told = child.refused(FetchFile(id=14, path=run.path, file=name, directory=str(tmp_path)))
-        assert told.kind == "absent", told
+        answer = child.refused(FetchFile(id=14, path=run.path, file=name, directory=str(tmp_path)))
+        assert answer.kind == "absent", answer
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,18 +199,18 @@ def test_the_last_console_lines_come_clean_and_numbered(server: WandbServer, chi
     run = server.add_run("ab12", group="final")
     run.print(*(f"step {number}" for number in range(30)), "\x1b[31mred\x1b[0m \x1b]0;title\x07", "50%\r100%")
     server.requests.clear()
-    told = child.expect(ConsoleLines, ReadConsole(id=15, path=run.path, last=4))
-    assert told.lines == ("step 28", "step 29", "red ", "100%")
-    assert told.numbers == (28, 29, 30, 31)
-    assert told.times[0] == pytest.approx(run.heartbeat_at, abs=0.01)
+    answer = child.expect(ConsoleLines, ReadConsole(id=15, path=run.path, last=4))
+    assert answer.lines == ("step 28", "step 29", "red ", "100%")
+    assert answer.numbers == (28, 29, 30, 31)
+    assert answer.times[0] == pytest.approx(run.heartbeat_at, abs=0.01)
     assert len(server.requests) == 1
 
 
 def test_host_and_commit_of_an_older_client_come_from_its_metadata_file(server: WandbServer, child: Asking) -> None:
     run = server.add_run("ab12", group="final")
     run.put("wandb-metadata.json", b'{"host": "gpu-001", "git": {"commit": "c0ffee"}, "gpu_count": 8, "gpu": "B200"}')
-    told = child.expect(RunMetadata, ReadMetadata(id=16, path=run.path))
-    assert (told.host, told.commit) == ("gpu-001", "c0ffee")
+    answer = child.expect(RunMetadata, ReadMetadata(id=16, path=run.path))
+    assert (answer.host, answer.commit) == ("gpu-001", "c0ffee")
 
 
 def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbServer, child: Asking) -> None:
@@ -233,35 +233,35 @@ def test_a_servers_refusal_is_reported_in_words(
     server: WandbServer, child: Asking, status: int, kind: str, words: str
 ) -> None:
     server.answer_with(status)
-    told = child.refused(ListRuns(id=18, spec=VIDEO))
-    assert (told.kind, told.message) == (kind, words)
+    answer = child.refused(ListRuns(id=18, spec=VIDEO))
+    assert (answer.kind, answer.message) == (kind, words)
     assert len(server.requests) <= 2, "of what is tried again, one more"
     server.well()
     child.expect(RunList, ListRuns(id=19, spec=VIDEO))
 
 
 def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, child: Asking) -> None:
-    told = child.refused(ListRuns(id=20, spec=WandbSpec(project="tester/none-such", group="final")))
-    assert (told.kind, told.message) == ("absent", "Could not find project none-such")
-    assert told.hint == "are entity, project and run right, and may this account see them?"
-    told = child.refused(ReadHistory(id=21, path="tester/video/none", keys=("loss",)))
-    assert (told.kind, told.message) == ("absent", "there is no run tester/video/none")
+    answer = child.refused(ListRuns(id=20, spec=WandbSpec(project="tester/none-such", group="final")))
+    assert (answer.kind, answer.message) == ("absent", "Could not find project none-such")
+    assert answer.hint == "are entity, project and run right, and may this account see them?"
+    answer = child.refused(ReadHistory(id=21, path="tester/video/none", keys=("loss",)))
+    assert (answer.kind, answer.message) == ("absent", "there is no run tester/video/none")
 
 
 def test_what_cannot_be_read_is_reported_and_the_next_request_is_answered(child: Asking) -> None:
     child.say(b"wandb: what?\n")
-    told = child.hear()
-    assert isinstance(told, RequestFailed)
-    assert told.id == 0
+    answer = child.hear()
+    assert isinstance(answer, RequestFailed)
+    assert answer.id == 0
     child.expect(RunList, ListRuns(id=22, spec=VIDEO))
 
 
 def history(child: Asking, key: str) -> Points:
-    told = child.expect(HistoryPoints, ReadHistory(id=90, path="tester/video/ab12", keys=(key,)))
-    return told.points[key].points()
+    answer = child.expect(HistoryPoints, ReadHistory(id=90, path="tester/video/ab12", keys=(key,)))
+    return answer.points[key].points()
 
 
 def test_whose_key_it_is_takes_one_request(server: WandbServer, child: Asking) -> None:
-    told = child.expect(Viewer, ReadViewer(id=90))
-    assert (told.user, told.entity, told.teams) == ("tester", "tester", ("tester",))
+    answer = child.expect(Viewer, ReadViewer(id=90))
+    assert (answer.user, answer.entity, answer.teams) == ("tester", "tester", ("tester",))
     assert server.count("GetViewer") <= 1

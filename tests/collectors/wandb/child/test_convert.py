@@ -58,44 +58,44 @@ def test_text_is_cleaned_and_its_secrets_masked_before_it_is_cut() -> None:
 
 
 def test_a_summary_has_numbers_and_short_texts_those_within_mappings_by_their_path() -> None:
-    said = {
+    fields = {
         "_step": 5, "_wandb": {"runtime": 3}, "loss": "NaN", "val": {"loss": 1.5, "best": {"step": 4}}, "note": "warm",
         "media": {"deep": {"_type": "image-file", "size": 9}},
         "picture": {"_type": "image-file", "path": "media/images/a.png"}, "list": [1, 2], "nothing": None,
     }  # fmt: skip
-    told = read_summary(said)
-    assert math.isnan(float(told.pop("loss")))
-    assert told == {"val.loss": 1.5, "val.best.step": 4.0, "note": "warm"}
+    result = read_summary(fields)
+    assert math.isnan(float(result.pop("loss")))
+    assert result == {"val.loss": 1.5, "val.best.step": 4.0, "note": "warm"}
 
 
 def test_of_a_long_summary_the_charted_metrics_stay() -> None:
-    said = {f"m/{index}": float(index) for index in range(1_000)}
-    told = read_summary(said, charts=("m/999", "m/500"))
-    assert len(told) == NAMES_AT_MOST
-    assert told["m/999"] == 999.0
-    assert "m/0" in told
-    assert "m/998" not in told
+    fields = {f"m/{index}": float(index) for index in range(1_000)}
+    result = read_summary(fields, charts=("m/999", "m/500"))
+    assert len(result) == NAMES_AT_MOST
+    assert result["m/999"] == 999.0
+    assert "m/0" in result
+    assert "m/998" not in result
 
 
 def test_of_thousands_of_metrics_the_loss_and_the_trainers_step_stay() -> None:
-    said = {f"eval/part-{index}": float(index) for index in range(2_000)}
-    said |= {"train/loss": 2.0, "trainer/global_step": 77.0}
-    told = read_summary(said)
-    assert len(told) == NAMES_AT_MOST
-    assert (told["train/loss"], told["trainer/global_step"]) == (2.0, 77.0)
-    keys = read_keys({"keys": {key: {"typeCounts": [{"type": "number"}]} for key in said}})
+    fields = {f"eval/part-{index}": float(index) for index in range(2_000)}
+    fields |= {"train/loss": 2.0, "trainer/global_step": 77.0}
+    result = read_summary(fields)
+    assert len(result) == NAMES_AT_MOST
+    assert (result["train/loss"], result["trainer/global_step"]) == (2.0, 77.0)
+    keys = read_keys({"keys": {key: {"typeCounts": [{"type": "number"}]} for key in fields}})
     assert len(keys) == KEYS_AT_MOST
     assert "train/loss" in keys
 
 
 def test_a_setting_with_a_secrets_name_is_masked_and_so_is_one_that_looks_like_a_secret() -> None:
-    told = read_config({
+    result = read_config({
         "lr": 1e-4, "name": "final", "pad_token": 0, "sort_key": "length", "_wandb": {"t": 1}, "resume": None,
         "auth": {"hf_token": "abc"}, "trainer/api_key": "0123", "password": "p", "betas": [0.9, 0.95],
         "remote": "https://me:secret@example.org/x", "where": "hf_" + "a" * 30,
         "model": {"_type": "llama", "empty": {}, "a": {"b": {"c": {"hf_token": "a1b2c3d4", "d": 1}}}},
     })  # fmt: skip
-    assert told == {
+    assert result == {
         "lr": "0.0001", "name": "final", "pad_token": "0", "sort_key": "length", "resume": "null",
         "auth.hf_token": "***", "trainer/api_key": "***", "password": "***", "betas": "[0.9,0.95]",
         "remote": "https://me:***@example.org/x", "where": "hf_***", "model._type": "llama", "model.empty": "{}",
@@ -107,13 +107,13 @@ def test_a_config_of_any_size_is_bounded() -> None:
     deep: dict[str, Any] = {"end": 1}
     for _ in range(50):
         deep = {"in": deep}
-    told = read_config({"deep": deep, "long": "y" * 100_000, **{f"k{index}": index for index in range(5_000)}})
-    assert len(told) == NAMES_AT_MOST
-    assert len(told["long"]) == 200
+    result = read_config({"deep": deep, "long": "y" * 100_000, **{f"k{index}": index for index in range(5_000)}})
+    assert len(result) == NAMES_AT_MOST
+    assert len(result["long"]) == 200
 
 
 def test_only_numeric_metrics_that_can_be_shown_as_they_are_can_be_charted() -> None:
-    told = {
+    result = {
         "keys": {
             "loss": {"typeCounts": [{"type": "string", "count": 1}, {"type": "number", "count": 9}]},
             "_step": {"typeCounts": [{"type": "number", "count": 9}]},
@@ -122,7 +122,7 @@ def test_only_numeric_metrics_that_can_be_shown_as_they_are_can_be_charted() -> 
             "odd": None,
         }
     }
-    assert read_keys(told) == ("loss",)
+    assert read_keys(result) == ("loss",)
     assert read_keys(None) == read_keys({"keys": [1]}) == ()
 
 
@@ -135,13 +135,13 @@ def test_a_row_without_a_number_is_no_point_nor_is_one_from_before() -> None:
         None,
         {"_step": 5, "_timestamp": 15.0, "loss": 2},
     ]
-    told = read_points("loss", rows, 2.0)
-    assert (list(told.steps), list(told.times), list(map(str, told.values))) == ([2, 5], [12, 15], ["nan", "2.0"])
+    result = read_points("loss", rows, 2.0)
+    assert (list(result.steps), list(result.times), list(map(str, result.values))) == ([2, 5], [12, 15], ["nan", "2.0"])
 
 
 def test_the_start_of_a_run_is_in_the_config_that_the_server_returns() -> None:
-    told = json.dumps({"_wandb": {"value": {"e": {"w1": {"host": "gpu-1", "git": {"commit": "c0ffee"}}}}}})
-    assert read_start(told) == {"host": "gpu-1", "git": {"commit": "c0ffee"}}
+    result = json.dumps({"_wandb": {"value": {"e": {"w1": {"host": "gpu-1", "git": {"commit": "c0ffee"}}}}}})
+    assert read_start(result) == {"host": "gpu-1", "git": {"commit": "c0ffee"}}
     assert read_start("no json") == read_start(None) == read_start("[1]") == {}
 
 

@@ -55,31 +55,31 @@ class Told(Exception):
     ],
 )  # fmt: skip
 def test_the_status_decides_and_else_the_words(message: str, status: int, kind: str, words: str) -> None:
-    told = request_failed(7, Told(message, status))
-    assert (told.id, told.kind, told.message) == (7, kind, words)
+    failure = request_failed(7, Told(message, status))
+    assert (failure.id, failure.kind, failure.message) == (7, kind, words)
 
 
 def test_an_error_with_a_cause_is_reported_by_its_cause() -> None:
     error = RuntimeError("Failed to verify credentials with http://w: user is not logged in")
     error.__cause__ = Told("user is not logged in", 401)
-    told = request_failed(1, error)
-    assert (told.kind, told.message) == ("unauthorized", "W&B rejects the API key (401): user is not logged in")
+    failure = request_failed(1, error)
+    assert (failure.kind, failure.message) == ("unauthorized", "W&B rejects the API key (401): user is not logged in")
 
 
 def test_an_error_of_our_own_says_what_it_says() -> None:
-    told = request_failed(1, NotFound("team/video/ab12 has no file a.png, or has not uploaded it yet"))
-    assert told.kind == "absent"
-    assert told.message == "team/video/ab12 has no file a.png, or has not uploaded it yet"
+    failure = request_failed(1, NotFound("team/video/ab12 has no file a.png, or has not uploaded it yet"))
+    assert failure.kind == "absent"
+    assert failure.message == "team/video/ab12 has no file a.png, or has not uploaded it yet"
 
 
 def test_a_directory_that_may_not_be_written_to_is_no_refusal_of_w_and_b() -> None:
-    told = request_failed(1, PermissionError(13, "Permission denied", "/samples"))
-    assert (told.kind, told.message) == ("sdk", "[Errno 13] Permission denied: '/samples'")
+    failure = request_failed(1, PermissionError(13, "Permission denied", "/samples"))
+    assert (failure.kind, failure.message) == ("sdk", "[Errno 13] Permission denied: '/samples'")
 
 
 def test_the_key_and_control_characters_are_in_no_words() -> None:
-    told = request_failed(1, ValueError("odd \x1b[31mkey 0123456789secret"), key="0123456789secret")
-    assert told.message == "odd key ***"
+    failure = request_failed(1, ValueError("odd \x1b[31mkey 0123456789secret"), key="0123456789secret")
+    assert failure.message == "odd key ***"
 
 
 def test_words_are_short() -> None:

@@ -151,8 +151,8 @@ def test_an_answer_that_does_not_come_is_reported_and_where_the_sdk_waits_for_ev
         other.expect(RunList, LIST)
         server.hang()
         other.say(encode(ReadConsole(id=2, path="tester/video/ab12")))
-        told = one.refused(LIST)
-        assert (told.kind, told.message) == ("slow", "W&B did not answer in time")
+        result = one.refused(LIST)
+        assert (result.kind, result.message) == ("slow", "W&B did not answer in time")
         overdue = other.hear()
         assert isinstance(overdue, RequestFailed)
         assert (overdue.id, overdue.kind) == (2, "slow")
@@ -167,8 +167,8 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
         child.expect(RunList, LIST)
         server.requests.clear()
         server.answer_with(429, retry_after=60)
-        told = child.refused(LIST)
-        assert (told.kind, told.message) == ("busy", "W&B limits the request rate (429)")
+        result = child.refused(LIST)
+        assert (result.kind, result.message) == ("busy", "W&B limits the request rate (429)")
         assert len(server.requests) == 1
 
 
@@ -177,16 +177,16 @@ def test_when_the_sidecar_is_killed_the_child_reports_it_and_ends(server: WandbS
         child.expect(RunList, LIST)
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)
-        told = child.refused(LIST)
-        assert (told.kind, told.message) == ("sdk", "wandb-core, the SDK's own process, has ended")
+        result = child.refused(LIST)
+        assert (result.kind, result.message) == ("sdk", "wandb-core, the SDK's own process, has ended")
         child.process.wait(40)
         assert not child.directory.exists()
 
 
 def test_without_a_key_it_says_so_at_once_and_sends_no_request(server: WandbServer, tmp_path: Path) -> None:
     with asking(server, tmp_path, WANDB_API_KEY="") as child:
-        told = child.refused(LIST)
-        assert (told.kind, told.hint) == ("key", "log in with `wandb login`, or set WANDB_API_KEY")
+        result = child.refused(LIST)
+        assert (result.kind, result.hint) == ("key", "log in with `wandb login`, or set WANDB_API_KEY")
     assert server.requests == []
 
 
@@ -207,9 +207,9 @@ def test_a_login_of_the_usual_kind_is_found(server: WandbServer, tmp_path: Path,
 def test_a_key_that_is_refused_is_in_no_word_of_the_answer(server: WandbServer, tmp_path: Path) -> None:
     wrong = "local-" + "f" * 40
     with asking(server, tmp_path, WANDB_API_KEY=wrong) as child:
-        told = child.refused(LIST)
-        assert told.kind == "unauthorized"
-        assert wrong not in encode(told).decode()
+        result = child.refused(LIST)
+        assert result.kind == "unauthorized"
+        assert wrong not in encode(result).decode()
         child.leave()
         child.process.wait(40)
         assert child.process.stderr is not None

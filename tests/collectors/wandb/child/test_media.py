@@ -35,8 +35,8 @@ def test_of_a_gif_the_first_frame_stands_for_it_of_another_video_none() -> None:
     gif = {"_type": "video-file", "path": "media/videos/a_5_abcdef12.gif", "size": 9}
     film = {"_type": "video-file", "path": "media/videos/b_4_abcdef12.mp4", "size": 9, "width": 640, "height": 360}
     films = {"_type": "videos", "count": 2, "videos": [film, gif], "captions": False}
-    told = read_samples({"a": gif, "b": film, "c": films})
-    assert [(sample.key, sample.kind, sample.step, sample.note) for sample in told] == [
+    samples = read_samples({"a": gif, "b": film, "c": films})
+    assert [(sample.key, sample.kind, sample.step, sample.note) for sample in samples] == [
         ("a", "video", 5, "a video: its first frame is shown"),
         ("b", "video", 4, "a video: it cannot be drawn here"),
         ("c", "video", 4, "the first of 2; a video: it cannot be drawn here"),
@@ -48,8 +48,8 @@ def test_the_latest_step_comes_first_and_media_within_mappings_are_found() -> No
         return {"_type": "image-file", "path": f"media/images/x_{step}_abcdef12.png"}
 
     table = {"_type": "table-file", "path": "media/table/rows_7_abcdef12.table.json", "ncols": 2, "nrows": 9}
-    told = read_samples({"old": image(5), "val": {"new": image(90)}, "rows": table})
-    assert [(sample.key, sample.kind, sample.step) for sample in told] == [
+    samples = read_samples({"old": image(5), "val": {"new": image(90)}, "rows": table})
+    assert [(sample.key, sample.kind, sample.step) for sample in samples] == [
         ("val.new", "image", 90),
         ("rows", "table", 7),
         ("old", "image", 5),

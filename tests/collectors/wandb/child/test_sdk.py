@@ -16,13 +16,13 @@ ASKED = ReadHistory(id=1, path="team/video/ab12", keys=("loss", "lr"), since={"l
 class Service:
     """The SDK's way to its sidecar, with a server's answer in it."""
 
-    def __init__(self, told: Any) -> None:
-        self.told = told
-        self.asked: dict[str, Any] = {}
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.requests: dict[str, Any] = {}
 
     def execute_graphql(self, _query: str, variables: dict[str, Any]) -> Any:
-        self.asked = variables
-        return self.told
+        self.requests = variables
+        return self.answer
 
 
 class Run:
@@ -42,15 +42,15 @@ class Run:
 class RunOfToday(Run):
     """One that has the inside that is used."""
 
-    def __init__(self, told: Any) -> None:
+    def __init__(self, answer: Any) -> None:
         super().__init__()
-        self._service_api = Service(told)
+        self._service_api = Service(answer)
 
 
 def test_several_curves_are_one_request_each_from_where_it_was_left() -> None:
     run = RunOfToday({"project": {"run": {"sampledHistory": [[{"_step": 7}], []]}}})
     assert sampled(run, ASKED) == {"loss": [{"_step": 7}], "lr": []}
-    assert run._service_api.asked["specs"] == [
+    assert run._service_api.requests["specs"] == [
         '{"keys": ["_step", "_timestamp", "loss"], "samples": 500, "minStep": 7}',
         '{"keys": ["_step", "_timestamp", "lr"], "samples": 500}',
     ]
@@ -64,10 +64,10 @@ def test_an_sdk_without_that_inside_is_queried_curve_by_curve() -> None:
     assert run.requests == [(["_timestamp", "loss"], 500), (["_timestamp", "lr"], 500)]
 
 
-@pytest.mark.parametrize("told", [None, {}, {"project": None}, {"project": {"run": None}}])
-def test_a_run_that_is_gone_is_absent(told: Any) -> None:
+@pytest.mark.parametrize("answer", [None, {}, {"project": None}, {"project": {"run": None}}])
+def test_a_run_that_is_gone_is_absent(answer: Any) -> None:
     with pytest.raises(NotFound):
-        sampled(RunOfToday(told), ASKED)
+        sampled(RunOfToday(answer), ASKED)
 
 
 def test_a_server_that_answers_one_curve_a_request_is_queried_curve_by_curve() -> None:

@@ -119,8 +119,8 @@ class World:
         return self.record(actions[-1])
 
     def record(self, action: Action) -> Record:
-        told = [event.record for event in self.events if isinstance(event, ActionChanged)]
-        return [record for record in told if record.action.id == action.id][-1]
+        found = [event.record for event in self.events if isinstance(event, ActionChanged)]
+        return [record for record in found if record.action.id == action.id][-1]
 
 
 @pytest.fixture(scope="module")
@@ -491,9 +491,9 @@ def test_what_waits_for_a_host_is_bounded(world: World) -> None:
     cancel = only(planned("cancel", of=world.state))
     many = [replace(cancel, id=f"{number:012x}") for number in range(80)]
     world.performer.act(many)
-    told = [world.record(action) for action in many]
+    found = [world.record(action) for action in many]
     release.set()
-    refused = [record for record in told if record.status == "refused"]
+    refused = [record for record in found if record.status == "refused"]
     assert 10 <= len(refused) <= 16
     assert refused[0].outcome == "login is busy: its queue is full; nothing was done"
     world.performer.stop()

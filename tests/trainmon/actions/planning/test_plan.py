@@ -214,8 +214,8 @@ def test_the_menu_of_a_run_says_what_may_be_done_and_why_not() -> None:
     assert [verb for verb, offer in menu.items() if offer.refusal is None] == [
         "save", "kill", "requeue", "cancel", "hold", "signal", "queue",
     ]  # fmt: skip
-    told = {verb: offer.refusal.why for verb, offer in menu.items() if offer.refusal is not None}
-    assert told == {"unkill": "no switch is armed", "release": "no job of llm is held"}
+    reasons = {verb: offer.refusal.why for verb, offer in menu.items() if offer.refusal is not None}
+    assert reasons == {"unkill": "no switch is armed", "release": "no job of llm is held"}
 
 
 def test_the_menu_offers_what_is_armed() -> None:

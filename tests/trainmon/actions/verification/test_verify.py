@@ -61,7 +61,7 @@ def restarted(record: Record, seconds: float, **changes: Any) -> Record:
     return after(record, seconds, **{"started_at": NOW} | changes)
 
 
-def told(record: Record) -> dict[str, float | str | None]:
+def marks_of(record: Record) -> dict[str, float | str | None]:
     """Its marks: when, in seconds after the act; else what was missed; else nothing yet."""
     return {mark.name: mark.missed if mark.at is None else round(mark.at - NOW, 1) for mark in record.marks}
 
@@ -82,17 +82,17 @@ TAKEN = with_switch(SAVE, exists=False, taken_at=NOW + 6)
 
 def test_a_save_is_followed_from_the_file_to_the_checkpoint() -> None:
     record = after(done(SAVE_ACTION), 1)
-    assert told(record) == {
+    assert marks_of(record) == {
         "the file appears": None, "the trainer consumes it": None, "a new checkpoint is committed": None,
     }  # fmt: skip
     record = after(record, 2, THERE)
-    assert told(record)["the file appears"] == 0.5
+    assert marks_of(record)["the file appears"] == 0.5
     record = after(record, 7, TAKEN)
-    assert told(record)["the trainer consumes it"] == 6
+    assert marks_of(record)["the trainer consumes it"] == 6
     record = after(record, 60, saved(TAKEN, 12_881, 60, 8, "writing"))
-    assert (told(record)["a new checkpoint is committed"], record.is_open) == (None, True)
+    assert (marks_of(record)["a new checkpoint is committed"], record.is_open) == (None, True)
     record = after(record, 96, saved(TAKEN, 12_881, 95, 8))
-    assert told(record) == {
+    assert marks_of(record) == {
         "the file appears": 0.5, "the trainer consumes it": 6, "a new checkpoint is committed": 95,
     }  # fmt: skip
     assert record.settled_at == NOW + 96
@@ -100,36 +100,38 @@ def test_a_save_is_followed_from_the_file_to_the_checkpoint() -> None:
 
 def test_a_file_that_was_taken_between_two_polls_was_there() -> None:
     quick = with_switch(SAVE, exists=False)
-    assert told(after(done(SAVE_ACTION), 3, quick))["the trainer consumes it"] is None, "the last look may be older"
+    assert marks_of(after(done(SAVE_ACTION), 3, quick))["the trainer consumes it"] is None, "the last look may be older"
     record = after(done(SAVE_ACTION), 6, quick)
-    assert told(record)["the file appears"] == 0
-    assert told(record)["the trainer consumes it"] == 6
+    assert marks_of(record)["the file appears"] == 0
+    assert marks_of(record)["the trainer consumes it"] == 6
 
 
 def test_a_checkpoint_that_was_being_written_already_is_not_the_one_requested() -> None:
     record = after(done(SAVE_ACTION), 60, saved(TAKEN, 12_500, 30, -40))
-    assert told(record)["a new checkpoint is committed"] is None
-    assert told(after(record, 90, saved(TAKEN, 12_000, 80, 20)))["a new checkpoint is committed"] is None
+    assert marks_of(record)["a new checkpoint is committed"] is None
+    assert marks_of(after(record, 90, saved(TAKEN, 12_000, 80, 20)))["a new checkpoint is committed"] is None
 
 
 def test_a_switch_that_is_not_taken_is_overdue_after_ten_minutes_and_may_still_be_taken() -> None:
     record = after(done(SAVE_ACTION), 601, THERE)
-    assert told(record)["the trainer consumes it"] == "not consumed within 10m: a trainer that hangs does not read it"
+    assert (
+        marks_of(record)["the trainer consumes it"] == "not consumed within 10m: a trainer that hangs does not read it"
+    )
     assert record.is_open
     record = after(record, 700, with_switch(SAVE, exists=False, taken_at=NOW + 699))
-    assert told(record)["the trainer consumes it"] == 699
+    assert marks_of(record)["the trainer consumes it"] == 699
 
 
 def test_a_slow_run_has_ten_of_its_own_steps() -> None:
     slow = replace(THERE, progress=replace(RUN.progress, cadence_s=120.0))
-    assert told(after(done(SAVE_ACTION), 1100, slow))["the trainer consumes it"] is None
-    assert "within 20m" in str(told(after(done(SAVE_ACTION), 1300, slow))["the trainer consumes it"])
+    assert marks_of(after(done(SAVE_ACTION), 1100, slow))["the trainer consumes it"] is None
+    assert "within 20m" in str(marks_of(after(done(SAVE_ACTION), 1300, slow))["the trainer consumes it"])
 
 
 def test_taken_without_a_checkpoint_is_reported_once_and_never_changes_its_words() -> None:
     record = after(done(SAVE_ACTION), 10, TAKEN)
     late = after(record, 920, TAKEN)
-    assert told(late)["a new checkpoint is committed"] == ("no new checkpoint within 15m of the request")
+    assert marks_of(late)["a new checkpoint is committed"] == ("no new checkpoint within 15m of the request")
     assert late.is_open
     assert after(late, 930, TAKEN) is late
 
@@ -137,7 +139,7 @@ def test_taken_without_a_checkpoint_is_reported_once_and_never_changes_its_words
 def test_without_a_checkpoint_directory_it_ends_when_it_is_taken() -> None:
     blind = replace(TAKEN, checkpoints=None, spec=replace(TAKEN.spec, checkpoints=None))
     record = after(done(SAVE_ACTION), 10, blind)
-    assert told(record)["a new checkpoint is committed"] == "no checkpoint directory of the run can be read"
+    assert marks_of(record)["a new checkpoint is committed"] == "no checkpoint directory of the run can be read"
     assert not record.is_open
 
 
@@ -145,10 +147,10 @@ def test_without_a_checkpoint_directory_it_ends_when_it_is_taken() -> None:
 def test_a_directory_that_was_not_listed_yet_is_waited_for(verb: Verb) -> None:
     early = replace(TAKEN, checkpoints=None)
     record = restarted(done(only(planned(verb, seen=readback(RUNNING)))), 10, run=early)
-    assert (told(record)["a new checkpoint is committed"], record.is_open) == (None, True)
-    assert told(after(record, 20, saved(TAKEN, 12_900, 8, 4)))["a new checkpoint is committed"] == 8
+    assert (marks_of(record)["a new checkpoint is committed"], record.is_open) == (None, True)
+    assert marks_of(after(record, 20, saved(TAKEN, 12_900, 8, 4)))["a new checkpoint is committed"] == 8
     late = restarted(record, 130, run=early)
-    assert (told(late)["a new checkpoint is committed"], late.is_open) == (
+    assert (marks_of(late)["a new checkpoint is committed"], late.is_open) == (
         "no checkpoint directory of the run can be read", False,
     )  # fmt: skip
 
@@ -158,19 +160,19 @@ def test_a_save_that_is_taken_back_is_over() -> None:
     back = done(replace(undo, who="ben"), done_at=NOW + 30)
     gone = with_switch(SAVE, exists=False, taken_at=NOW + 30)
     record = after(done(SAVE_ACTION), 31, gone, actions={back.action.id: back})
-    assert told(record)["the trainer consumes it"] == "removed by ben"
+    assert marks_of(record)["the trainer consumes it"] == "removed by ben"
     assert not record.is_open
 
 
 def test_a_kill_is_followed_to_the_exit() -> None:
     there = with_switch(KILL, exists=True, armed_at=NOW, why=f"({KILL_ACTION.id})")
     record = after(done(KILL_ACTION), 2, there)
-    assert told(record) == {"the file appears": 0, "the trainer saves": None, "it exits": None}
+    assert marks_of(record) == {"the file appears": 0, "the trainer saves": None, "it exits": None}
     record = after(record, 95, saved(there, 12_882, 92, 4))
-    assert told(record)["the trainer saves"] == 92
+    assert marks_of(record)["the trainer saves"] == 92
     ended = replace(RUNNING, state="COMPLETED", ends_at=NOW + 100)
     record = after(record, 120, saved(there, 12_882, 92, 4), (WAITING, ended))
-    assert told(record) == {"the file appears": 0, "the trainer saves": 92, "it exits": 100}
+    assert marks_of(record) == {"the file appears": 0, "the trainer saves": 92, "it exits": 100}
     assert record.settled_at == NOW + 120
 
 
@@ -178,15 +180,15 @@ def test_an_exit_without_a_checkpoint_is_reported_after_a_while() -> None:
     ended = (replace(RUNNING, gone_at=NOW + 100),)
     there = with_switch(KILL, exists=True, armed_at=NOW)
     record = after(done(KILL_ACTION), 101, there, ended)
-    assert (told(record)["it exits"], told(record)["the trainer saves"], record.is_open) == (100, None, True)
+    assert (marks_of(record)["it exits"], marks_of(record)["the trainer saves"], record.is_open) == (100, None, True)
     record = after(record, 230, there, ended)
-    assert told(record)["the trainer saves"] == "it ended without a new checkpoint"
+    assert marks_of(record)["the trainer saves"] == "it ended without a new checkpoint"
     assert not record.is_open
 
 
 def test_a_hung_run_does_not_exit_and_c_is_offered() -> None:
     record = after(done(KILL_ACTION), 800, with_switch(KILL, exists=True, armed_at=NOW))
-    assert told(record)["it exits"] == (
+    assert marks_of(record)["it exits"] == (
         "still there after 13m: a trainer that hangs does not read the file; C cancels its job"
     )
     assert record.is_open
@@ -199,24 +201,24 @@ def test_without_slurm_the_exit_is_observed_by_the_gpus() -> None:
     busy = {name: replace(node(name), gpus_at=NOW + 200) for name in ("n1", "n2")}
     left = {name: replace(node(name, processes=0), gpus_at=NOW + 200) for name in ("n1", "n2")}
     one = after(done(bare), 200, there, (), sources=alone, nodes=busy)
-    assert told(one)["it exits"] is None
+    assert marks_of(one)["it exits"] is None
     two = after(done(bare), 200, there, (), sources=alone, nodes=left)
-    assert told(two)["it exits"] == 200
+    assert marks_of(two)["it exits"] == 200
 
 
 def test_a_kill_for_jobs_to_come_is_over_when_the_file_is_there() -> None:
     action = only(planned("kill", of=state(WAITING)))
     record = after(done(action), 6, with_switch(KILL, exists=True, armed_at=NOW), (WAITING,))
-    assert told(record) == {"the file appears": 0}
+    assert marks_of(record) == {"the file appears": 0}
     assert not record.is_open
 
 
 def test_a_switch_taken_back_is_gone_or_there_again() -> None:
     action = only(planned("unkill", of=state(run=with_switch(KILL, exists=True))))
     gone = after(done(action), 6, with_switch(KILL, exists=False))
-    assert (told(gone), gone.is_open) == ({"the file is gone": 6}, False)
+    assert (marks_of(gone), gone.is_open) == ({"the file is gone": 6}, False)
     again = after(done(action), 61, with_switch(KILL, exists=True))
-    assert (told(again), again.is_open) == ({"the file is gone": "the file is still there, or there again"}, False)
+    assert (marks_of(again), again.is_open) == ({"the file is gone": "the file is still there, or there again"}, False)
 
 
 REQUEUE = only(planned("requeue"))
@@ -225,25 +227,25 @@ AGAIN = replace(RUNNING, state="PENDING", reason="BeginTime", restarts=1, starte
 
 def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
     record = after(done(REQUEUE), 15)
-    assert told(record) == {"it waits again": None, "it starts anew": None}
+    assert marks_of(record) == {"it waits again": None, "it starts anew": None}
     record = after(record, 31, jobs=(AGAIN,))
-    assert told(record) == {"it waits again": 31, "it starts anew": None}
+    assert marks_of(record) == {"it waits again": 31, "it starts anew": None}
     record = after(record, 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
-    assert told(record) == {"it waits again": 31, "it starts anew": 150}
+    assert marks_of(record) == {"it waits again": 31, "it starts anew": 150}
     assert not record.is_open
 
 
 def test_a_requeue_that_starts_again_between_two_polls_is_observed_too() -> None:
     record = after(done(REQUEUE), 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
-    assert told(record) == {"it waits again": 160, "it starts anew": 150}
+    assert marks_of(record) == {"it waits again": 160, "it starts anew": 150}
 
 
 def test_a_requeued_element_waits_in_the_row_of_its_array() -> None:
     gone, row = replace(RUNNING, gone_at=NOW + 20), replace(WAITING, id="88_[3,5-10%1]", tasks="3,5-10%1")
     record = after(done(REQUEUE), 31, jobs=(gone, row))
-    assert told(record) == {"it waits again": 31, "it starts anew": None}
+    assert marks_of(record) == {"it waits again": 31, "it starts anew": None}
     lost = after(done(REQUEUE), 31, jobs=(gone, WAITING))
-    assert told(lost)["it waits again"] == "the job is no longer in the queue"
+    assert marks_of(lost)["it waits again"] == "the job is no longer in the queue"
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
     ended = replace(RUNNING, state="COMPLETED", ends_at=NOW - 1)
     assert after(done(REQUEUE), 5, jobs=(ended,)).is_open
     record = after(done(REQUEUE), 45, jobs=(ended,))
-    assert told(record)["it waits again"] == (
+    assert marks_of(record)["it waits again"] == (
         "nothing happened: Slurm does not requeue ended jobs (its script ended with status 0)"
     )
     assert not record.is_open
@@ -266,7 +268,7 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
 
 def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:
     record = after(done(REQUEUE), 200)
-    assert told(record)["it waits again"] == "it still runs: Slurm has not requeued it"
+    assert marks_of(record)["it waits again"] == "it still runs: Slurm has not requeued it"
     assert record.is_open
 
 
@@ -284,50 +286,50 @@ def test_while_slurm_is_silent_nothing_is_concluded() -> None:
 def test_a_cancel_is_over_when_the_job_has_ended_or_is_gone() -> None:
     action = only(planned("cancel"))
     ended = replace(RUNNING, state="CANCELLED", ends_at=NOW + 3)
-    assert told(after(done(action), 20, jobs=(ended,))) == {"it has ended": 3}
-    assert told(after(done(action), 20, jobs=(replace(RUNNING, gone_at=NOW + 20),))) == {"it has ended": 20}
+    assert marks_of(after(done(action), 20, jobs=(ended,))) == {"it has ended": 3}
+    assert marks_of(after(done(action), 20, jobs=(replace(RUNNING, gone_at=NOW + 20),))) == {"it has ended": 20}
     late = after(done(action), 200, jobs=(replace(RUNNING, state="COMPLETING"),))
-    assert told(late)["it has ended"] == "Slurm still lists it: it may wait for processes that do not end"
+    assert marks_of(late)["it has ended"] == "Slurm still lists it: it may wait for processes that do not end"
     elements = only(planned("cancel", "prod/88_[]"))
-    assert told(after(done(elements), 20, jobs=(RUNNING,))) == {"it has ended": 20}
+    assert marks_of(after(done(elements), 20, jobs=(RUNNING,))) == {"it has ended": 20}
 
 
 def test_hold_and_release_are_observed_by_priority() -> None:
     hold, held = only(planned("hold")), replace(WAITING, priority=0, reason="JobHeldUser")
-    assert told(after(done(hold), 20, jobs=(RUNNING, held))) == {"it is held": 20}
-    assert told(after(done(hold), 45)) == {"it is held": "it is not held"}
+    assert marks_of(after(done(hold), 20, jobs=(RUNNING, held))) == {"it is held": 20}
+    assert marks_of(after(done(hold), 45)) == {"it is held": "it is not held"}
     release = only(planned("release", of=state(held)))
-    assert told(after(done(release), 20, jobs=(WAITING,))) == {"it is released": 20}
-    assert told(after(done(release), 45, jobs=(held,))) == {"it is released": "it is still held (JobHeldUser)"}
-    assert told(after(done(hold), 20, jobs=(RUNNING,))) == {"it is held": "the job is no longer in the queue"}
+    assert marks_of(after(done(release), 20, jobs=(WAITING,))) == {"it is released": 20}
+    assert marks_of(after(done(release), 45, jobs=(held,))) == {"it is released": "it is still held (JobHeldUser)"}
+    assert marks_of(after(done(hold), 20, jobs=(RUNNING,))) == {"it is held": "the job is no longer in the queue"}
 
 
 def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
     action = only(planned("signal", seen=readback(RUNNING)))
-    assert told(after(done(action), 90, saved(RUN, 12_881, 80, 4))) == {"a new checkpoint is committed": 80}
+    assert marks_of(after(done(action), 90, saved(RUN, 12_881, 80, 4))) == {"a new checkpoint is committed": 80}
     ended = (replace(RUNNING, state="FAILED", ends_at=NOW + 2),)
     assert after(done(action), 60, jobs=ended).is_open
     record = after(done(action), 130, jobs=ended)
-    assert told(record) == {"a new checkpoint is committed": "it ended without a new checkpoint"}
+    assert marks_of(record) == {"a new checkpoint is committed": "it ended without a new checkpoint"}
     assert not record.is_open
 
 
 def test_a_queued_job_is_observed_by_its_number() -> None:
     action = only(planned("queue"))
     new = replace(WAITING, id="95_[1-3%1]", number=95, array=95, tasks="1-3%1")
-    assert told(after(done(action, made="95"), 20, jobs=(RUNNING, new))) == {"it is in the queue": 20}
-    assert told(after(done(action, made="95"), 45)) == {"it is in the queue": "the queue does not show job 95"}
-    assert told(after(done(action), 1)) == {"it is in the queue": "it is not known which job was submitted"}
+    assert marks_of(after(done(action, made="95"), 20, jobs=(RUNNING, new))) == {"it is in the queue": 20}
+    assert marks_of(after(done(action, made="95"), 45)) == {"it is in the queue": "the queue does not show job 95"}
+    assert marks_of(after(done(action), 1)) == {"it is in the queue": "it is not known which job was submitted"}
 
 
 def test_an_excluded_node_is_observed_in_the_job_and_a_drained_one_at_the_node() -> None:
     operator = {"prod": replace(state().clusters["prod"], may_operate=True)}
     keep, drain = planned("exclude", "n1", of=state(clusters=operator)).actions
     kept = replace(WAITING, excluded=("n7", "n1"))
-    assert told(after(done(keep), 20, jobs=(RUNNING, kept))) == {"the job excludes the node": 20}
-    assert told(after(done(keep), 200)) == {"the job excludes the node": "Slurm does not show it"}
+    assert marks_of(after(done(keep), 20, jobs=(RUNNING, kept))) == {"the job excludes the node": 20}
+    assert marks_of(after(done(keep), 200)) == {"the job excludes the node": "Slurm does not show it"}
     drained = {"n1": SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",))}
-    assert told(after(done(drain), 20, scheduler_nodes=drained)) == {"the node is drained": 20}
+    assert marks_of(after(done(drain), 20, scheduler_nodes=drained)) == {"the node is drained": 20}
 
 
 def test_no_action_is_followed_for_ever() -> None:
@@ -413,7 +415,7 @@ def test_a_switch_of_somebody_else_does_not_make_it_done() -> None:
 def test_an_action_whose_command_did_not_answer_is_judged_too() -> None:
     record = done(REQUEUE, status="unknown", outcome="it is not known whether it was done: no answer")
     record = after(record, 40, jobs=(AGAIN,))
-    assert (record.status, told(record)["it waits again"]) == ("done", 40)
+    assert (record.status, marks_of(record)["it waits again"]) == ("done", 40)
     assert record.outcome.endswith("no answer; its effect is observed: it was done")
 
 

@@ -98,8 +98,8 @@ def test_open_alerts_are_reported_the_worst_first_and_counted() -> None:
     ]
     title, lines = compose(state(run()), NOW, alerts)
     assert title.endswith(" · 2 alerts open")
-    told = lines[lines.index("2 alerts open") :]
-    assert told == (
+    section = lines[lines.index("2 alerts open") :]
+    assert section == (
         "2 alerts open",
         "  critical: n2 is gone (since 10m, acknowledged by ann)",
         "  warning: n1 is hot (since 10m)",
@@ -150,9 +150,9 @@ def test_a_loss_that_is_no_number_is_reported_as_such() -> None:
 
 
 def test_a_run_without_checkpoints_or_with_none_yet_says_which() -> None:
-    def told(**facts: Any) -> str:
+    def section(**facts: Any) -> str:
         checkpoints = Checkpoints(path="/c", host="h", listed_at=NOW, **facts)
         return compose(state(run(checkpoints=checkpoints)), NOW, ())[1][3]
 
-    assert told() == "  no checkpoint yet"
-    assert told(error="no such directory") == "  checkpoints cannot be seen: no such directory"
+    assert section() == "  no checkpoint yet"
+    assert section(error="no such directory") == "  checkpoints cannot be seen: no such directory"

@@ -74,17 +74,17 @@ def paths(receiver: WebhookReceiver) -> list[str]:
 def test_who_does_not_lead_says_neither_that_all_is_well_nor_that_something_is_wrong(
     receiver: WebhookReceiver, switch: Make
 ) -> None:
-    asked: list[bool] = []
+    calls: list[bool] = []
 
     def leads() -> bool:
-        asked.append(len(asked) >= 5)
-        return asked[-1]
+        calls.append(len(calls) >= 5)
+        return calls[-1]
 
     switch(unwell=lambda: "the rules have not been evaluated for 2m", is_leader=leads)
     until(lambda: "/fail" in paths(receiver), "it leads again")
-    assert True in asked
+    assert True in calls
     assert paths(receiver)[:2] == ["/start", "/fail"]
-    assert asked[:5] == [False] * 5
+    assert calls[:5] == [False] * 5
 
 
 def test_it_begins_and_is_then_fed_while_all_is_well(receiver: WebhookReceiver, switch: Make) -> None:
@@ -193,7 +193,7 @@ def test_after_its_farewell_nothing_is_well_and_nothing_fails(receiver: WebhookR
 
 def test_what_is_wrong_in_a_single_evaluation_is_not_reported(receiver: WebhookReceiver, switch: Make) -> None:
     """After a sleep it may wake before the rules are evaluated again."""
-    said = iter([None, "the rules have not been evaluated for 3h", None, None])
-    switch(lambda: next(said, None))
+    reasons = iter([None, "the rules have not been evaluated for 3h", None, None])
+    switch(lambda: next(reasons, None))
     receiver.wait_for(4)
     assert set(paths(receiver)) == {"/start", ""}

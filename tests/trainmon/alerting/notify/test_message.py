@@ -27,18 +27,22 @@ def test_a_message_says_what_since_when_by_what_what_was_tried_and_what_to_do() 
         Delivery(channel="phone", kind="fire", state="sent", at=NOW - 1_000, answer="id 7"),
         Delivery(channel="mail", kind="fire", state="dead", at=NOW - 1_000, answer="550 no such user"),
     )
-    told = message(notice(alert(delivery=tried)))
-    assert told.title == "CODE RED video-2b: run-dead"
-    assert told.body == BODY
-    assert (told.key, told.severity, told.acknowledge) == ("k3v9x2ab-fire", "critical", (("k3v9x2ab", TOKEN),))
+    rendered = message(notice(alert(delivery=tried)))
+    assert rendered.title == "CODE RED video-2b: run-dead"
+    assert rendered.body == BODY
+    assert (rendered.key, rendered.severity, rendered.acknowledge) == (
+        "k3v9x2ab-fire",
+        "critical",
+        (("k3v9x2ab", TOKEN),),
+    )
 
 
 def test_what_was_stopped_by_a_person_is_an_information_and_no_code_red() -> None:
     stopped = alert(rule="run-stopped", severity="info", summary="ann stopped video-2b by its kill switch", event=True)
-    told = message(notice(stopped, severity="info", kind="event", reason="happened"))
-    assert told.title == "INFO video-2b: run-stopped"
-    assert "CODE RED" not in told.title + told.body
-    assert told.acknowledge == ()
+    rendered = message(notice(stopped, severity="info", kind="event", reason="happened"))
+    assert rendered.title == "INFO video-2b: run-stopped"
+    assert "CODE RED" not in rendered.title + rendered.body
+    assert rendered.acknowledge == ()
 
 
 @pytest.mark.parametrize(
@@ -60,10 +64,10 @@ def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> 
         alert(id=f"gpu{i}", rule="gpu-hot", subject=f"gpu:gpu-001/{i}", severity="warning", token=f"{TOKEN}{i}")
         for i in range(8)
     ]
-    told = message(notice(*gpus, severity="warning"))
-    assert told.title == "WARNING video-2b: gpu-hot gpu-001/0 and 7 more"
-    assert told.acknowledge == tuple((f"gpu{i}", f"{TOKEN}{i}") for i in range(8))
-    first, second, *_ = told.body.split("\n\n")
+    rendered = message(notice(*gpus, severity="warning"))
+    assert rendered.title == "WARNING video-2b: gpu-hot gpu-001/0 and 7 more"
+    assert rendered.acknowledge == tuple((f"gpu{i}", f"{TOKEN}{i}") for i in range(8))
+    first, second, *_ = rendered.body.split("\n\n")
     assert first.endswith("mute: trainmon-tui mute gpu:gpu-001/0 --for 1h (m in pane 5)")
     assert second.split("\n") == [
         "no process of video-2b is left on 4 nodes; its last step was 12,345, 31m ago",
@@ -71,38 +75,38 @@ def test_eight_gpus_of_a_node_are_one_message_that_one_button_acknowledges() -> 
         "  | step 12345 loss 2.30",
         "acknowledge: trainmon-tui ack gpu1",
     ]
-    assert told.body.count("acknowledge: trainmon-tui ack gpu") == 8
+    assert rendered.body.count("acknowledge: trainmon-tui ack gpu") == 8
 
 
 def test_what_is_over_says_after_how_long_and_asks_for_nothing() -> None:
-    told = message(over(alert(), NOW))
-    assert told.title == "RESOLVED video-2b: run-dead"
-    assert "began 2027-01-15 07:29:00 UTC; resolved 2027-01-15 08:00:00 UTC, after 31m" in told.body
-    assert "trainmon-tui ack" not in told.body
-    assert (told.severity, told.acknowledge) == ("info", ())
-    assert is_good_news(told)
+    rendered = message(over(alert(), NOW))
+    assert rendered.title == "RESOLVED video-2b: run-dead"
+    assert "began 2027-01-15 07:29:00 UTC; resolved 2027-01-15 08:00:00 UTC, after 31m" in rendered.body
+    assert "trainmon-tui ack" not in rendered.body
+    assert (rendered.severity, rendered.acknowledge) == ("info", ())
+    assert is_good_news(rendered)
 
 
 def test_what_is_no_longer_watched_is_not_called_over() -> None:
     gone = alert(phase="resolved", resolved_at=NOW, ended="no longer watched")
-    told = message(notice(gone, kind="resolve", reason="no longer watched"))
-    assert told.title == "NO LONGER WATCHED video-2b: run-dead"
-    assert "; no longer watched since 2027-01-15 08:00:00 UTC" in told.body
-    assert "resolved" not in told.body
-    assert not is_good_news(told)
+    rendered = message(notice(gone, kind="resolve", reason="no longer watched"))
+    assert rendered.title == "NO LONGER WATCHED video-2b: run-dead"
+    assert "; no longer watched since 2027-01-15 08:00:00 UTC" in rendered.body
+    assert "resolved" not in rendered.body
+    assert not is_good_news(rendered)
 
 
 def test_after_an_outage_one_message_lists_all_with_their_own_times() -> None:
     fired = notice(at=NOW - 20_000)
     ended = over(alert(), NOW - 18_000)
     other = notice(alert(id="other", rule="disk-full", subject="disk:login:/fsx", run=None), key="b", at=NOW - 19_000)
-    told = message(ended, other, fired, now=NOW)
-    assert told.title == "CODE RED disk-full login:/fsx and 1 more [5h 33m late]"
-    first, second = told.body.split("\n\n")
+    rendered = message(ended, other, fired, now=NOW)
+    assert rendered.title == "CODE RED disk-full login:/fsx and 1 more [5h 33m late]"
+    first, second = rendered.body.split("\n\n")
     assert "2027-01-15 02:43:20 UTC, sent 5h 16m late: fired" in first
     assert "2027-01-15 02:26:40 UTC, sent 5h 33m late: fired" in second
     assert "2027-01-15 03:00:00 UTC, sent 5h late: over for 1m" in second
-    assert told.key.startswith("several-")
+    assert rendered.key.startswith("several-")
 
 
 def test_the_same_notices_make_the_same_key() -> None:
@@ -111,30 +115,35 @@ def test_the_same_notices_make_the_same_key() -> None:
 
 
 def test_of_heartbeats_that_were_late_the_newest_is_sent() -> None:
-    told = message(beat(at=NOW - 9_000, key="a", title="old", lines=("an old line",)), beat())
-    assert told.title == "video-2b alive: step 12,345 [2h 30m late]"
-    assert "an old line" not in told.body
+    rendered = message(beat(at=NOW - 9_000, key="a", title="old", lines=("an old line",)), beat())
+    assert rendered.title == "video-2b alive: step 12,345 [2h 30m late]"
+    assert "an old line" not in rendered.body
 
 
 def test_a_sign_of_life_is_its_lines() -> None:
-    told = message(beat())
-    assert (told.title, told.body) == ("video-2b alive: step 12,345", "video-2b: alive\n  step 12,345, loss 2.314")
+    rendered = message(beat())
+    assert (rendered.title, rendered.body) == (
+        "video-2b alive: step 12,345",
+        "video-2b: alive\n  step 12,345, loss 2.314",
+    )
 
 
 def test_ten_thousand_alerts_are_a_message_of_a_size_that_can_be_sent() -> None:
     many = [alert(id=f"a{i}", subject=f"node:n{i}", summary=f"n{i} is gone", token=TOKEN) for i in range(10_000)]
-    told = message(notice(*many))
-    assert len(told.body.encode()) <= BODY_BYTES
-    assert told.title == "CODE RED video-2b: run-dead n0 and 9,999 more"
-    assert told.body.endswith("… and 9,560 more alerts: trainmon-tui status")
-    assert len(told.acknowledge) == 16
+    rendered = message(notice(*many))
+    assert len(rendered.body.encode()) <= BODY_BYTES
+    assert rendered.title == "CODE RED video-2b: run-dead n0 and 9,999 more"
+    assert rendered.body.endswith("… and 9,560 more alerts: trainmon-tui status")
+    assert len(rendered.acknowledge) == 16
 
 
 def test_alerts_that_a_notice_only_counts_are_counted() -> None:
-    told = message(notice(alert(), kind="digest", more=211, lines=("212 alerts at once", "212 × run-dead (critical)")))
-    assert told.title == "CODE RED video-2b: run-dead and 211 more"
-    assert told.body.startswith("212 alerts at once\n212 × run-dead (critical)\n\nno process of video-2b")
-    assert told.body.endswith("\n\nand 211 more alerts: trainmon-tui status")
+    rendered = message(
+        notice(alert(), kind="digest", more=211, lines=("212 alerts at once", "212 × run-dead (critical)"))
+    )
+    assert rendered.title == "CODE RED video-2b: run-dead and 211 more"
+    assert rendered.body.startswith("212 alerts at once\n212 × run-dead (critical)\n\nno process of video-2b")
+    assert rendered.body.endswith("\n\nand 211 more alerts: trainmon-tui status")
 
 
 def test_what_is_about_to_be_sent_does_not_count_as_sent_before() -> None:
@@ -152,10 +161,10 @@ def test_secrets_and_control_characters_of_logs_do_not_leave() -> None:
         advice="https://u:hunter2@host/x",
         acknowledged_by="ann\x1b[2J",
     )  # fmt: skip
-    told = message(notice(nasty, reason="x\x07y"))
-    said = told.title + told.body
-    assert not [word for word in ("hunter2", "hf_abc", "0123456789abcdef", "\x1b", "\x00", "\x07") if word in said]
-    assert "died with --api-key *** CODE GREEN" in told.body
+    rendered = message(notice(nasty, reason="x\x07y"))
+    output = rendered.title + rendered.body
+    assert not [word for word in ("hunter2", "hf_abc", "0123456789abcdef", "\x1b", "\x00", "\x07") if word in output]
+    assert "died with --api-key *** CODE GREEN" in rendered.body
 
 
 def test_evidence_of_a_megabyte_is_cut() -> None:
@@ -163,11 +172,11 @@ def test_evidence_of_a_megabyte_is_cut() -> None:
 
 
 def test_the_regular_test_asks_to_be_acknowledged() -> None:
-    asked = notices.new_test({}, NOW, lambda: TOKEN)
-    told = message(notice(*asked.values(), severity="info"))
-    assert told.title == "INFO test of trainmon-tui: please acknowledge it"
-    assert [token for _, token in told.acknowledge] == [TOKEN]
-    assert "mute" not in told.body
+    request = notices.new_test({}, NOW, lambda: TOKEN)
+    rendered = message(notice(*request.values(), severity="info"))
+    assert rendered.title == "INFO test of trainmon-tui: please acknowledge it"
+    assert [token for _, token in rendered.acknowledge] == [TOKEN]
+    assert "mute" not in rendered.body
 
 
 def test_missing_data_is_reported_with_its_reason() -> None:
@@ -193,15 +202,15 @@ def test_every_kind_of_notice_has_a_text() -> None:
     kinds = next(field.type for field in msgspec.structs.fields(Notice) if field.name == "kind")
     for kind in kinds.__args__:
         for about in (notice(kind=kind), notice(kind=kind, alerts=(), title="a title", lines=("a line",))):
-            told = render((about,), NOW)
-            assert told.title
-            assert told.body
+            rendered = render((about,), NOW)
+            assert rendered.title
+            assert rendered.body
 
 
 def test_a_log_of_any_length_leaves_room_for_what_is_to_be_done() -> None:
     long = tuple(f"Traceback {number} " + "x" * 480 for number in range(10))
-    told = message(notice(alert(evidence=long)))
-    text, is_whole = fitted(told, 4_096, "… more in the file")
+    rendered = message(notice(alert(evidence=long)))
+    text, is_whole = fitted(rendered, 4_096, "… more in the file")
     assert not is_whole
     assert len(text.encode()) <= 4_096
     assert "Traceback 9" in text, "the newest line is kept"
@@ -217,10 +226,10 @@ def test_a_pager_gets_the_worst_alert_and_what_to_do_before_all_else() -> None:
 
 
 def test_what_is_wrong_comes_before_a_sign_of_life_that_was_late() -> None:
-    told = message(beat(at=NOW - 7_200), notice(at=NOW - 7_000))
-    assert told.title == "CODE RED video-2b: run-dead and 1 more [2h late]"
-    assert told.body.startswith("no process of video-2b is left")
-    assert told.body.endswith(
+    rendered = message(beat(at=NOW - 7_200), notice(at=NOW - 7_000))
+    assert rendered.title == "CODE RED video-2b: run-dead and 1 more [2h late]"
+    assert rendered.body.startswith("no process of video-2b is left")
+    assert rendered.body.endswith(
         "video-2b alive: step 12,345\nwritten 2027-01-15 06:00:00 UTC, sent 2h late\nvideo-2b: alive\n"
         "  step 12,345, loss 2.314"
     )
@@ -236,8 +245,8 @@ def test_a_long_name_hides_neither_how_many_nor_how_late() -> None:
 
 def test_an_event_has_a_time_and_who_acknowledged_is_written_once() -> None:
     restarted = alert(rule="restarted", severity="info", event=True, since=NOW - 5)
-    told = message(notice(restarted, kind="event", reason="happened", severity="info"))
-    assert "at 2027-01-15 07:59:55 UTC (5s ago)" in told.body
+    rendered = message(notice(restarted, kind="event", reason="happened", severity="info"))
+    assert "at 2027-01-15 07:59:55 UTC (5s ago)" in rendered.body
     taken = alert(acknowledged_by="phone", acknowledged_at=NOW)
     body = message(notice(taken, kind="acknowledged", reason="acknowledged by phone", severity="info")).body
     assert body.count("acknowledged by phone") == 1
@@ -250,8 +259,8 @@ def test_the_page_of_the_run_goes_with_it() -> None:
 
 
 def test_what_was_resolved_before_it_was_sent_wakes_nobody() -> None:
-    told = message(notice(at=NOW - 7_200), over(alert(), NOW - 3_600))
-    assert (told.title, told.severity) == ("RESOLVED video-2b: run-dead [2h late]", "warning")
+    rendered = message(notice(at=NOW - 7_200), over(alert(), NOW - 3_600))
+    assert (rendered.title, rendered.severity) == ("RESOLVED video-2b: run-dead [2h late]", "warning")
     assert message(notice(at=NOW - 7_200), over(alert(id="b"), NOW - 3_600)).severity == "critical"
 
 

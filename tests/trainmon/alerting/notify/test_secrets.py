@@ -63,12 +63,12 @@ def kept(folder: Path) -> Iterator[str]:
             yield file.read_bytes().decode(errors="replace")
 
 
-def told(scene: Scene) -> str:
+def events_text(scene: Scene) -> str:
     return repr(scene.events)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said", "mail"),
+    ("answer", "reply", "mail"),
     [
         (error(40301), status(404, {"error": "no such path"}), "550 no"),
         (error(50001), status(500), "451 later"),
@@ -78,18 +78,18 @@ def told(scene: Scene) -> str:
     ids=["refused", "later", "cut", "taken"],
 )
 def test_no_secret_leaks_whatever_a_channel_meets(
-    answer: Answer, said: Answer, mail: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    answer: Answer, reply: Answer, mail: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with NtfyServer.start() as ntfy, WebhookReceiver.start() as hook, MailServer.start() as post:
         ntfy.always(answer)
-        hook.always(said)
+        hook.always(reply)
         post.always(mail)
         with opened(tmp_path, *made(ntfy, hook, post, tmp_path)) as scene:
             scene.enqueue(notice(key="a-fire", channels=NAMES))
             tried = "SELECT COUNT(*) FROM outbox WHERE attempts > 0 AND state != 'leased' AND key = 'a-fire'"
             until(lambda: scene.rows(tried)[0][0] >= len(NAMES), "each was tried")
-            everything = caplog.text + told(scene)
+            everything = caplog.text + events_text(scene)
         everything += "".join(kept(tmp_path))
     assert "hunter2" not in everything
 

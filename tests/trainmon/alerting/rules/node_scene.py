@@ -110,8 +110,8 @@ class Scene:
     def runs(self, *jobs: Job) -> Scene:
         """A run that trains on both nodes, with a step just now; its job is in the queue unless others are given."""
         source = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=self.now, period=1e6)
-        told = SchedulerNodesListed("prod", self.now, tuple(slurm(name) for name in self.nodes))
-        self.reduce(SourceChanged(source), RunsChanged((SPEC,)), JobsListed("prod", self.now, jobs or (job(),)), told)
+        listed = SchedulerNodesListed("prod", self.now, tuple(slurm(name) for name in self.nodes))
+        self.reduce(SourceChanged(source), RunsChanged((SPEC,)), JobsListed("prod", self.now, jobs or (job(),)), listed)
         return self.steps()
 
     def steps(self) -> Scene:

@@ -113,11 +113,11 @@ def test_a_lost_gpu_and_one_that_wants_a_reset(nvml: Nvml) -> None:
 
 def test_a_driver_that_lists_no_gpu_where_slurm_says_eight(nvml: Nvml) -> None:
     nvml.clear(gpus=0)
-    told = SchedulerNode(name="n1", cluster="prod", state="IDLE", gres="gpu:a100:8(S:0-1)")
+    listed = SchedulerNode(name="n1", cluster="prod", state="IDLE", gres="gpu:a100:8(S:0-1)")
     with probe(nvml) as running:
         running.wait(HostSample)
         assert found(running) == {}, "nothing says that it should have some"
-        (missing,) = found(running, SchedulerNodesListed("prod", 0.0, (told,)))["gpu-missing"]
+        (missing,) = found(running, SchedulerNodesListed("prod", 0.0, (listed,)))["gpu-missing"]
     assert missing.severity == "critical"
     assert missing.summary == "no GPU of n1 can be read: Slurm says gpu:8, NVML lists none"
 

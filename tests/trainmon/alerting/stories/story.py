@@ -337,8 +337,10 @@ class Story:
     ) -> Notice:
         """That one message of this kind went out, of these subjects (among them, with `count`)."""
         for notice in self.new():
-            told = {alert.subject for alert in notice.alerts}
-            if notice.kind != kind or not (told >= set(subjects) if count else told == set(subjects) or not subjects):
+            notified = {alert.subject for alert in notice.alerts}
+            if notice.kind != kind or not (
+                notified >= set(subjects) if count else notified == set(subjects) or not subjects
+            ):
                 continue
             assert count is None or len(notice.alerts) + notice.more == count, f"{_short(notice)}: not {count}"
             assert on is None or set(notice.channels) == set(on), f"{_short(notice)}: not on {on}"

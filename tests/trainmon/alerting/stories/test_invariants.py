@@ -114,14 +114,14 @@ WITHIN = 95.0
 
 def check_told_soon(story: Story, waiting: dict[str, float]) -> None:
     """`waiting`: since when a critical alert could have been told."""
-    told = {alert.id for notice in story.kept.notices for alert in notice.alerts}
+    notified = {alert.id for notice in story.kept.notices for alert in notice.alerts}
     for alert in story.state.alerts.values():
         is_quiet = quiet_because(alert) is not None or alert.acknowledged_by is not None
         if is_quiet or alert.phase != "firing" or alert.severity != "critical" or story.state.leadership.holder != "us":
             waiting.pop(alert.id, None)
             continue
         since = waiting.setdefault(alert.id, story.elapsed)
-        assert alert.id in told or story.elapsed - since <= WITHIN, f"{alert.rule} {alert.subject} is not told"
+        assert alert.id in notified or story.elapsed - since <= WITHIN, f"{alert.rule} {alert.subject} is not told"
 
 
 def step(story: Story, until: float, fired: dict[str, Alert], waiting: dict[str, float]) -> None:
@@ -145,8 +145,10 @@ def check_end(story: Story, key: str) -> None:
     for notice in story.kept.notices:
         if notice.key == key and notice.kind == "resolve":
             for alert in notice.alerts:
-                heard = earlier.get(alert.id, set()) | earlier.get(f"{alert.rule} flaps", set())
-                assert set(notice.channels) <= heard, f"{alert.rule} is over on {notice.channels}, told on {heard}"
+                received = earlier.get(alert.id, set()) | earlier.get(f"{alert.rule} flaps", set())
+                assert set(notice.channels) <= received, (
+                    f"{alert.rule} is over on {notice.channels}, told on {received}"
+                )
         for alert in notice.alerts:
             name = f"{alert.rule} flaps" if notice.kind == "flapping" else alert.id
             earlier.setdefault(name, set()).update(notice.channels)

@@ -268,8 +268,8 @@ def test_a_message_never_lists_one_alert_twice(size: int) -> None:
         for number in range(size):
             story.wrong("gpu-hot", f"gpu:gpu-{number:03}/0")
         story.at(60)
-        told = [alert.id for notice in story.new() for alert in notice.alerts]
-        assert len(told) == len(set(told)) == size
+        found = [alert.id for notice in story.new() for alert in notice.alerts]
+        assert len(found) == len(set(found)) == size
         for notice in story.new():
             story.expected.add(notice.key)
 

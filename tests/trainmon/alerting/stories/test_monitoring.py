@@ -217,11 +217,11 @@ def test_a_test_that_nobody_answers_within_a_day_is_reported() -> None:
     spec = HeartbeatSpec(every=None, start=False)
     with Story(UnansweredTest(), phone(), mail(), heartbeat=spec) as story:
         story.order("test").at(10)
-        asked = story.expect("test", "self").alerts[0]
+        request = story.expect("test", "self").alerts[0]
         story.at(DAY + 60, tick=25)
         notice = story.expect("fire", "self", on=["mail"])
         assert notice.alerts[0].summary == "nobody acknowledged the test notification of 1d ago"
-        story.order("ack", asked.id).at(DAY + 61)
+        story.order("ack", request.id).at(DAY + 61)
         story.expect("acknowledged", "self")
         story.at(DAY + 200).expect("resolve", "self", on=["mail"])
 

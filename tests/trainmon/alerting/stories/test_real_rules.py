@@ -55,12 +55,12 @@ class Cluster(Story):
             for i in EIGHT
         )
         facts = tuple(GpuFacts(i, uuid=f"GPU-{name}-{i}", memory_total_mib=81_559, power_limit_w=700.0) for i in EIGHT)
-        said = (
+        readings = (
             GpuFactsAll(1, at, facts, expected=8),
             GpuSamples(1, at, gpus),
             HostSample(1, at, load1=8.0, memory_used_mib=200_000, memory_total_mib=2_000_000),
         )
-        return [NodeReading(name, "prod", at, one) for one in said]
+        return [NodeReading(name, "prod", at, one) for one in readings]
 
 
 def test_a_calm_hour_of_a_calm_cluster_says_nothing() -> None:
@@ -151,9 +151,9 @@ def test_a_disk_that_left_the_config_is_no_longer_watched_and_not_well() -> None
         room = {"read_only": False, "total_bytes": 10**12, "total_inodes": 10**9, "free_inodes": 10**8}
         free = {"/home": 9 * 10**11, "/fsx": 10**9}
         for until in range(10, 1_200, 10):
-            told = tuple(DiskSample(path=path, mount=path, filesystem="xfs", free_bytes=free[path], **room)
+            disk_samples = tuple(DiskSample(path=path, mount=path, filesystem="xfs", free_bytes=free[path], **room)
                          for path in ("/home", "/fsx") if path == "/home" or until <= 300)  # fmt: skip
-            story.hear(NodeReading("gpu-001", "prod", story.clock.wall, DiskSamples(1, story.clock.wall, told)))
+            story.hear(NodeReading("gpu-001", "prod", story.clock.wall, DiskSamples(1, story.clock.wall, disk_samples)))
             story.talk(until)
         story.expect("fire", "disk:gpu-001:/fsx")
         (alert,) = [alert for alert in story.state.alerts.values() if alert.rule == "disk-full"]

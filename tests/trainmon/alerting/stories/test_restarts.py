@@ -175,25 +175,25 @@ def test_a_daemon_that_stood_still_for_ten_minutes_knows_it() -> None:
 
 def test_while_another_program_is_leader_we_send_nothing_and_show_its_notifications() -> None:
     with Story(rule("run-dead")) as story:
-        told = Alert(
+        result = Alert(
             id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary="dead", phase="firing",
             since=BEGIN, found_at=BEGIN, fired_at=BEGIN,
             delivery=(Delivery(channel="phone", kind="fire", state="sent", at=BEGIN),),
         )  # fmt: skip
         story.at(10).hear(LeadershipChanged(Leadership(holder="daemon", where="bastion")))
-        story.hear(AlertsReported((told,), (), (), BEGIN + 10)).wrong("run-dead", RUN).at(100)
+        story.hear(AlertsReported((result,), (), (), BEGIN + 10)).wrong("run-dead", RUN).at(100)
         assert set(story.state.alerts) == {"abcdefgh"}
 
 
 def test_when_the_daemon_is_gone_we_go_on_and_do_not_resend_what_it_sent() -> None:
     with Story(rule("run-dead"), rule("disk-full")) as story:
-        told = Alert(
+        result = Alert(
             id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary="dead", phase="firing",
             since=BEGIN, found_at=BEGIN, fired_at=BEGIN, sources=("node:gpu-001",),
             delivery=(Delivery(channel="phone", kind="fire", state="sent", at=BEGIN),),
         )  # fmt: skip
         story.at(10).hear(LeadershipChanged(Leadership(holder="daemon", where="bastion")))
-        story.hear(AlertsReported((told,), (), (), BEGIN + 10)).at(20)
+        story.hear(AlertsReported((result,), (), (), BEGIN + 10)).at(20)
         story.wrong("run-dead", RUN).hear(LeadershipChanged(Leadership(holder="us"))).at(120)
         assert story.alert("run-dead").id == "abcdefgh"
         story.expect_nothing_else().wrong("disk-full", "disk:login1:/fsx").at(130).expect("fire", "disk:login1:/fsx")

@@ -177,9 +177,9 @@ def test_a_run_that_dies_again_and_again_is_code_red_each_time_and_at_the_last_a
         assert dead.is_firing
         assert not dead.flapping
         assert dead.notified_on == ("phone",)
-        told = [notice for notice in story.new() if notice.kind in ("fire", "worse", "repeat") and notice.at >= died]
+        found = [notice for notice in story.new() if notice.kind in ("fire", "worse", "repeat") and notice.at >= died]
         began = dead.fired_at or 0.0
-        assert told or began < died, "it was told, and nobody was told that it is over"
+        assert found or began < died, "it was told, and nobody was told that it is over"
         story.expected |= {notice.key for notice in story.new()}
 
 

@@ -18,7 +18,7 @@ DAY = 86_400.0
 BY_NAME = {series.name: series for series in SERIES}
 
 
-def told(series: Series, hours: float, lag: float = 0.0) -> Forecast:
+def forecast_of(series: Series, hours: float, lag: float = 0.0) -> Forecast:
     """What is said of a series after so many hours, with all its history."""
     seen = list(looks(series, hours))
     last = seen[-1]
@@ -28,10 +28,10 @@ def told(series: Series, hours: float, lag: float = 0.0) -> Forecast:
 
 def alarms(series: Series) -> Callable[[Look], bool]:
     """Full in less than 24 h, looked at every 10 minutes with the history that the engine keeps."""
-    history, said, due = History(), False, -math.inf
+    history, trend, due = History(), False, -math.inf
 
     def alarm(look: Look) -> bool:
-        nonlocal said, due
+        nonlocal trend, due
         free = int(look.free)
         disk = Disk(
             host="n", cluster="c", path="/d", at=look.at, free_bytes=free, usable_free_bytes=free,
@@ -41,8 +41,8 @@ def alarms(series: Series) -> Callable[[Look], bool]:
         if look.at >= due:
             due = look.at + 600.0
             full_at = with_trend(disk, lambda metric: history.series(disk.key, metric, WEEK, look.at), look.at).full_at
-            said = full_at is not None and full_at - look.at < DAY
-        return said
+            trend = full_at is not None and full_at - look.at < DAY
+        return trend
 
     return alarm
 
@@ -57,19 +57,19 @@ def test_less_than_ten_minutes_of_history_give_no_trend() -> None:
 def test_a_steady_writer_fills_the_disk_when_it_says() -> None:
     ages = [-3600.0 + 60 * i for i in range(61)]
     free = [1e12 - 1e6 * (3600 + age) for age in ages]
-    said = forecast(ages, free, now=1000.0, left=free[-1])
-    assert said.per_day == pytest.approx(1e6 * DAY)
-    assert said.full_at == pytest.approx(1000.0 + free[-1] / 1e6)
-    assert said is not None
-    assert said.basis == "nothing-deleted"
-    assert said.description == "assuming nothing is deleted"
-    assert said.fit == pytest.approx(1.0)
+    trend = forecast(ages, free, now=1000.0, left=free[-1])
+    assert trend.per_day == pytest.approx(1e6 * DAY)
+    assert trend.full_at == pytest.approx(1000.0 + free[-1] / 1e6)
+    assert trend is not None
+    assert trend.basis == "nothing-deleted"
+    assert trend.description == "assuming nothing is deleted"
+    assert trend.fit == pytest.approx(1.0)
 
 
 def test_a_disk_that_gets_emptier_is_never_full() -> None:
-    said = forecast([-1200, -600, 0], [1.0, 2.0, 3.0], 0.0, 3.0)
-    assert said.full_at is None
-    assert said.per_day == pytest.approx(-2 / 1200 * DAY)
+    trend = forecast([-1200, -600, 0], [1.0, 2.0, 3.0], 0.0, 3.0)
+    assert trend.full_at is None
+    assert trend.per_day == pytest.approx(-2 / 1200 * DAY)
 
 
 def test_one_deletion_does_not_turn_the_trend() -> None:
@@ -80,8 +80,8 @@ def test_one_deletion_does_not_turn_the_trend() -> None:
 
 
 def test_gaps_are_left_out() -> None:
-    said = forecast([-1200, -900, -600, 0], [4.0, math.nan, 3.0, 2.0], 0.0, 2.0)
-    assert said.per_day == pytest.approx(2 / 1200 * DAY, rel=0.3)
+    trend = forecast([-1200, -900, -600, 0], [4.0, math.nan, 3.0, 2.0], 0.0, 2.0)
+    assert trend.per_day == pytest.approx(2 / 1200 * DAY, rel=0.3)
 
 
 # ---- the six series --------------------------------------------------------------------------------------------------
@@ -96,38 +96,38 @@ def test_every_series_of_the_table_is_forecast_right(name: str) -> None:
 
 
 def test_of_a_sawtooth_the_growth_is_that_of_what_remains() -> None:
-    said = told(BY_NAME["prune-12 + leak"], 40)
-    assert said is not None
-    assert (said.basis, said.cycles) == ("cycles", 6)
-    assert said.description == "after 6 deletions: what remains after each one grows"
-    assert said.per_day == pytest.approx(0.04 * TB * 24, rel=0.05)
-    assert said.full_at == pytest.approx((78 - 40) * HOUR, rel=0.2)
+    trend = forecast_of(BY_NAME["prune-12 + leak"], 40)
+    assert trend is not None
+    assert (trend.basis, trend.cycles) == ("cycles", 6)
+    assert trend.description == "after 6 deletions: what remains after each one grows"
+    assert trend.per_day == pytest.approx(0.04 * TB * 24, rel=0.05)
+    assert trend.full_at == pytest.approx((78 - 40) * HOUR, rel=0.2)
 
 
 def test_a_sawtooth_that_does_not_grow_is_never_full() -> None:
     for name in ("keep-last-3", "prune every 12"):
-        said = told(BY_NAME[name], 40)
-        assert said is not None
-        assert (said.full_at, said.basis) == (None, "cycles")
+        trend = forecast_of(BY_NAME[name], 40)
+        assert trend is not None
+        assert (trend.full_at, trend.basis) == (None, "cycles")
 
 
 def test_deletions_that_stop_are_reported() -> None:
-    said = told(BY_NAME["pruner dies"], 30 + 9.5)
-    assert said is not None
-    assert (said.basis, said.description) == ("stopped", "deletions seem to have stopped")
-    assert said.full_at == pytest.approx((96.6 - 39.5) * HOUR, rel=0.1)
+    trend = forecast_of(BY_NAME["pruner dies"], 30 + 9.5)
+    assert trend is not None
+    assert (trend.basis, trend.description) == ("stopped", "deletions seem to have stopped")
+    assert trend.full_at == pytest.approx((96.6 - 39.5) * HOUR, rel=0.1)
 
 
 def test_with_too_few_deletions_nothing_is_forecast() -> None:
-    said = told(BY_NAME["prune every 12"], 13)
-    assert said is not None
-    assert (said.full_at, said.basis, said.cycles) == (None, "cycles", 2)
+    trend = forecast_of(BY_NAME["prune every 12"], 13)
+    assert trend is not None
+    assert (trend.full_at, trend.basis, trend.cycles) == (None, "cycles", 2)
 
 
 def test_large_steps_hours_apart_are_a_growth() -> None:
     steps = Series("a step every 6 h", total=10 * TB, every=6 * HOUR, begins_with=1 * TB)
-    said = told(steps, 26)
-    assert said.full_at == pytest.approx((54 - 26) * HOUR, rel=0.25)
+    trend = forecast_of(steps, 26)
+    assert trend.full_at == pytest.approx((54 - 26) * HOUR, rel=0.25)
 
 
 @pytest.mark.parametrize("saves", [0.0, 1.0 * TB])
@@ -143,16 +143,16 @@ def test_what_is_copied_once_is_no_growth(took: float, saves: float) -> None:
         count = hours * 60
         left = 100 * TB - used[count - 1]
         offsets = [at - ages[count - 1] for at in ages[:count]]
-        said = forecast(offsets, [-one for one in used[:count]], 0.0, left, size=100 * TB)
-        assert said.full_at is None or said.full_at > DAY, f"{hours} h: full in {said.full_at / HOUR:.1f} h"
+        trend = forecast(offsets, [-one for one in used[:count]], 0.0, left, size=100 * TB)
+        assert trend.full_at is None or trend.full_at > DAY, f"{hours} h: full in {trend.full_at / HOUR:.1f} h"
 
 
 def test_hourly_deletions_do_not_hide_those_once_a_day() -> None:
     """Kept by number every hour, and something else that a nightly job deletes."""
     ages = [600.0 * i for i in range(int(6 * DAY / 600))]
     free = [20.0 * TB - 1 * TB * (at % HOUR / HOUR) - 6 * TB * (at % DAY / DAY) for at in ages]
-    said = forecast([at - ages[-1] for at in ages], free, 0.0, free[-1] - 12 * TB, size=20 * TB)
-    assert said.full_at is None
+    trend = forecast([at - ages[-1] for at in ages], free, 0.0, free[-1] - 12 * TB, size=20 * TB)
+    assert trend.full_at is None
 
 
 def test_a_disk_that_is_made_larger_was_not_emptied() -> None:
@@ -166,14 +166,14 @@ def test_a_disk_that_is_made_larger_was_not_emptied() -> None:
             usable_free_bytes=free, total_bytes=size * TB,
         )  # fmt: skip
         history.record_disk(disk)
-    told = with_trend(disk, lambda metric: history.series(disk.key, metric, WEEK, disk.at), disk.at)
-    assert told.forecast is not None
-    assert told.forecast.basis == "nothing-deleted"
-    assert told.full_at == pytest.approx(90 * HOUR, rel=0.01)
+    forecast_of = with_trend(disk, lambda metric: history.series(disk.key, metric, WEEK, disk.at), disk.at)
+    assert forecast_of.forecast is not None
+    assert forecast_of.forecast.basis == "nothing-deleted"
+    assert forecast_of.full_at == pytest.approx(90 * HOUR, rel=0.01)
     zfs = msgspec.structs.replace(disk, filesystem="zfs")
-    told = with_trend(zfs, lambda metric: history.series(disk.key, metric, WEEK, disk.at), disk.at)
-    assert told.forecast is not None
-    assert (told.forecast.basis, told.full_at) == ("cycles", None)
+    forecast_of = with_trend(zfs, lambda metric: history.series(disk.key, metric, WEEK, disk.at), disk.at)
+    assert forecast_of.forecast is not None
+    assert (forecast_of.forecast.basis, forecast_of.full_at) == ("cycles", None)
 
 
 # ---- statistics that lag ---------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ def test_its_groups_are_what_it_says() -> None:
     line = "\x1b[36m(TaskRunner pid=1)\x1b[0m step:404 - a/b:1 - actor/loss:nan - tps:1,500"
     found = parse_line(line, (verl, *FORMATS))
     assert found is not None
-    name, said = found
-    assert (name, said.step, said.tokens_per_s, said.target_step) == ("verl", 404, 1500.0, None)
-    assert said.loss is not None
-    assert math.isnan(said.loss)
+    name, fields = found
+    assert (name, fields.step, fields.tokens_per_s, fields.target_step) == ("verl", 404, 1500.0, None)
+    assert fields.loss is not None
+    assert math.isnan(fields.loss)
 
 
 def test_a_group_that_took_no_part_is_not_known() -> None:

@@ -23,9 +23,9 @@ ME: dict[str, str | None] = {"prod": "ana", "other": "a.meyer"}
 NOW = 100_000.0
 
 
-def job(number: int, state: str = "RUNNING", **said: Any) -> Job:
-    told: dict[str, Any] = {"cluster": "prod", "name": "llm", "user": "ana", "batch": True, "id": str(number)}
-    return Job(number=number, state=state, **{**told, **said})
+def job(number: int, state: str = "RUNNING", **log_text: Any) -> Job:
+    facts: dict[str, Any] = {"cluster": "prod", "name": "llm", "user": "ana", "batch": True, "id": str(number)}
+    return Job(number=number, state=state, **{**facts, **log_text})
 
 
 def runs(*jobs: Job, configured: tuple[RunSpec, ...] = (), before: tuple[RunSpec, ...] = ()) -> tuple[RunSpec, ...]:
@@ -33,7 +33,7 @@ def runs(*jobs: Job, configured: tuple[RunSpec, ...] = (), before: tuple[RunSpec
 
 
 def test_the_jobs_of_a_run_are_those_that_run_then_wait_then_ended() -> None:
-    told = [
+    facts = [
         job(1, "COMPLETED", ends_at=50.0),
         job(2, "FAILED", ends_at=60.0),
         job(3, "PENDING", submitted_at=5.0),
@@ -44,9 +44,9 @@ def test_the_jobs_of_a_run_are_those_that_run_then_wait_then_ended() -> None:
         job(8, name="else"),
         job(9, cluster="other"),
     ]
-    own = jobs_of(RunSpec(name="llm", cluster="prod"), told)
+    own = jobs_of(RunSpec(name="llm", cluster="prod"), facts)
     assert [one.number for one in own] == [6, 5, 4, 3, 7, 2, 1]
-    assert present(own) == told[5]
+    assert present(own) == facts[5]
     assert present(own[2:]) is None
     assert present(()) is None
 

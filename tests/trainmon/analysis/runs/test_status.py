@@ -112,8 +112,8 @@ def test_a_growing_log_without_a_step_is_starting_and_a_quiet_one_idle() -> None
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [(4.1, "4.1s"), (4.0, "4s"), (42.3, "42s"), (660, "11m"), (11_400, "3h10m"), (187_200, "2d4h"), (9.97, "10s")],
 )
-def test_durations_are_rounded_for_reading(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+def test_durations_are_rounded_for_reading(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -114,6 +114,8 @@ def test_a_measure_that_is_no_longer_logged_gives_way_to_counted_steps() -> None
 def test_lines_that_take_turns_do_not_change_the_measure() -> None:
     known = learnt()
     for second in range(0, 600, 10):
-        said = ("tokens_per_s",) if second % 20 else ("step_time_s",)
-        known = throughput.advance(known, progress(NOW + 2_400 + second, printed=said, step_time_s=4.0), 2, reset=False)
+        metrics = ("tokens_per_s",) if second % 20 else ("step_time_s",)
+        known = throughput.advance(
+            known, progress(NOW + 2_400 + second, printed=metrics, step_time_s=4.0), 2, reset=False
+        )
     assert (known.measure, known.usual_rate) == ("tokens/s", 1_000.0)

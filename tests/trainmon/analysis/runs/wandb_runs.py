@@ -23,18 +23,18 @@ EMPTY = {"n1": Node(name="n1", cluster="prod", gpus=(Gpu(index=0, utilization_pc
 
 
 def wrun(state: str = "running", beat: float = NOW - 20, **more: Any) -> WandbRun:
-    said: dict[str, Any] = {"id": "a1", "name": "llm-r1", "created_at": NOW - 7200, "step": 12_880}
-    return WandbRun(entity="t", project="p", state=state, heartbeat_at=beat, **(said | more))
+    fields: dict[str, Any] = {"id": "a1", "name": "llm-r1", "created_at": NOW - 7200, "step": 12_880}
+    return WandbRun(entity="t", project="p", state=state, heartbeat_at=beat, **(fields | more))
 
 
-def told(*runs: WandbRun, stepped: float | None = NOW - 40, at: float = NOW, **more: Any) -> Wandb:
-    said: dict[str, Any] = {"polled_at": at, "runs": runs, "stepped_at": stepped}
-    return replace(read(GROUP, runs, None, at, False), **(said | more))
+def summarized(*runs: WandbRun, stepped: float | None = NOW - 40, at: float = NOW, **more: Any) -> Wandb:
+    fields: dict[str, Any] = {"polled_at": at, "runs": runs, "stepped_at": stepped}
+    return replace(read(GROUP, runs, None, at, False), **(fields | more))
 
 
 def logged(wandb: Wandb, quiet: float = 6.0, spec: RunSpec = SPEC, **progress: Any) -> Run:
-    said: dict[str, Any] = {"step": 12_880, "loss": 1.9, "at": NOW - quiet, "cadence_s": 4.1, "format": "x"}
-    steps = Progress(**(said | progress))
+    fields: dict[str, Any] = {"step": 12_880, "loss": 1.9, "at": NOW - quiet, "cadence_s": 4.1, "format": "x"}
+    steps = Progress(**(fields | progress))
     return Run(spec=spec, progress=steps, log=Log(host="login", path="/fsx/llm.out", at=NOW - quiet), wandb=wandb)
 
 
@@ -46,7 +46,7 @@ def source(health: Any = "ok", ago: float = 5) -> Source:
     return Source(name="wandb:llm", kind="wandb", cluster="prod", health=health, period=60, answered_at=NOW - ago)
 
 
-def heard(nodes: Mapping[str, Node] | None = None) -> RunContext:
+def context(nodes: Mapping[str, Node] | None = None) -> RunContext:
     return RunContext(nodes or {}, {"wandb:llm": source()})
 
 

@@ -15,8 +15,8 @@ T = 1_000_000.0
 
 
 def run(id_: str, state: str = "running", beat: float | None = T, **more: Any) -> WandbRun:
-    said: dict[str, Any] = {"created_at": T - 7200, "step": 12_000, "name": f"video-{id_}"}
-    return WandbRun(entity="team", project="project", id=id_, state=state, heartbeat_at=beat, **(said | more))
+    fields: dict[str, Any] = {"created_at": T - 7200, "step": 12_000, "name": f"video-{id_}"}
+    return WandbRun(entity="team", project="project", id=id_, state=state, heartbeat_at=beat, **(fields | more))
 
 
 def look(*runs: WandbRun, before: Wandb | None = None, at: float = T, stopped: bool = False) -> Wandb:

@@ -42,7 +42,7 @@ class Parts:
 
     def __init__(self, plan: Plan | None = None, becomes: Sequence[Record] = (), *, now: State | None = None) -> None:
         self.state = now or state()
-        self.asked: list[ActionRequest] = []
+        self.requests: list[ActionRequest] = []
         self.acted: list[Action] = []
         self._plan = plan
         self._becomes = becomes
@@ -54,7 +54,7 @@ class Parts:
         return lambda: self._sinks.remove(sink)
 
     def prepare(self, ask: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        self.asked.append(ask)
+        self.requests.append(ask)
         if self._plan is not None:
             reply(replace(self._plan, request=ask))
 

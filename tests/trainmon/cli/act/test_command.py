@@ -93,7 +93,7 @@ def test_a_dry_run_prints_the_plan_and_does_nothing(capsys: pytest.CaptureFixtur
 def test_the_request_has_what_the_command_line_says() -> None:
     parts = Parts(PLAN)
     result(parts, "88", dry_run=True, why="slow", count=3, switch="/s", run="video-2b")
-    (ask,) = parts.asked
+    (ask,) = parts.requests
     assert (ask.verb, ask.subjects, ask.why, ask.count, ask.switch, ask.run, ask.signal) == (
         "requeue", ("prod/88",), "slow", 3, "/s", "video-2b", "USR1",
     )  # fmt: skip
@@ -104,9 +104,9 @@ def test_nobody_at_a_terminal_and_no_yes_is_refused(capsys: pytest.CaptureFixtur
     parts = Parts(PLAN)
     assert result(parts) == 4
     assert parts.acted == []
-    told = capsys.readouterr()
-    assert told.out.startswith("Requeue job 88 of video-2b\n")
-    assert told.err == (
+    printed = capsys.readouterr()
+    assert printed.out.startswith("Requeue job 88 of video-2b\n")
+    assert printed.err == (
         "trainmon-tui: nothing was done: there is no terminal to confirm on; to go on without confirmation: --yes\n"
     )
 
@@ -125,13 +125,13 @@ def test_what_must_be_typed_is_not_skipped_by_yes(
     parts = Parts(replace(PLAN, typed="88", because="it holds 4 nodes"), [DONE])
     assert result(parts, yes=True, typed=typed) == code
     assert bool(parts.acted) == (code == 0)
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     expected = {
         None: "nothing was done: it holds 4 nodes; to go on without confirmation: --yes --typed 88",
         "87": "nothing was done: --typed is 87, but the plan requires 88",
         "88": "",
     }
-    assert told == (f"trainmon-tui: {expected[typed]}\n" if code else "")
+    assert printed == (f"trainmon-tui: {expected[typed]}\n" if code else "")
 
 
 @pytest.mark.parametrize(("status", "code"), [("failed", 1), ("refused", 4), ("unknown", 3)])
@@ -153,8 +153,8 @@ def test_what_follows_is_waited_for_and_reported_once(capsys: pytest.CaptureFixt
         replace(OPEN, marks=(replace(WAITS, at=1003.0), replace(RUNS, at=1130.0)), settled_at=1130.0),
     ]
     assert result(Parts(PLAN, steps), yes=True, wait=5.0) == 0
-    told = capsys.readouterr().out.splitlines()[-3:]
-    assert [line[8:] for line in told] == [
+    printed = capsys.readouterr().out.splitlines()[-3:]
+    assert [line[8:] for line in printed] == [
         "  Requeue job 88 of video-2b: done: requeued",
         "  Requeue job 88 of video-2b: it waits again",
         "  Requeue job 88 of video-2b: it runs again",

@@ -16,7 +16,7 @@ from trainmon.ledger.ledger import Ledger
 from trainmon.model import CreateFile, Milestone, Record
 
 
-def told(home: Path, *argv: str) -> CompletedProcess[str]:
+def actions(home: Path, *argv: str) -> CompletedProcess[str]:
     return trainmon("actions", *argv, cwd=home, HOME=str(home), XDG_STATE_HOME=str(home / "state"), TZ="UTC")
 
 
@@ -29,9 +29,9 @@ def written(home: Path, *records: Record) -> None:
 
 
 def test_with_no_ledger_there_was_no_action_and_none_is_made(tmp_path: Path) -> None:
-    done = told(tmp_path)
+    done = actions(tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "no actions in this period\n")
-    done = told(tmp_path, "--json")
+    done = actions(tmp_path, "--json")
     assert (done.returncode, done.stdout) == (0, "[]\n")
     assert not (tmp_path / "state" / "trainmon-tui" / "ledger.sqlite").exists()
 
@@ -40,26 +40,26 @@ def test_the_newest_is_last_and_a_run_or_a_job_may_be_requested(tmp_path: Path) 
     now = time.time()
     other = replace(record("a3", at=now - 50), action=action("a3", run=None, job="prod/91_3", requested_at=now - 50))
     written(tmp_path, record("a2", at=now - 100), record("a1", at=now - 200), record("old", at=now - 9 * 86_400), other)
-    assert [one["id"] for one in json.loads(told(tmp_path, "--json").stdout)] == ["a1", "a2", "a3"]
-    assert [one["id"] for one in json.loads(told(tmp_path, "--json", "--since", "90s").stdout)] == ["a3"]
-    assert [one["id"] for one in json.loads(told(tmp_path, "--json", "91_3").stdout)] == ["a3"]
-    assert len(told(tmp_path, "--since", "30d").stdout.splitlines()) == 5
-    assert told(tmp_path, "nobody").stderr == "no actions on nobody in this period\n"
+    assert [one["id"] for one in json.loads(actions(tmp_path, "--json").stdout)] == ["a1", "a2", "a3"]
+    assert [one["id"] for one in json.loads(actions(tmp_path, "--json", "--since", "90s").stdout)] == ["a3"]
+    assert [one["id"] for one in json.loads(actions(tmp_path, "--json", "91_3").stdout)] == ["a3"]
+    assert len(actions(tmp_path, "--since", "30d").stdout.splitlines()) == 5
+    assert actions(tmp_path, "nobody").stderr == "no actions on nobody in this period\n"
 
 
 def test_the_log_that_was_kept_can_be_read(tmp_path: Path) -> None:
     now = time.time()
-    assert told(tmp_path, "--log").returncode == 3
+    assert actions(tmp_path, "--log").returncode == 3
     ledger = Ledger(tmp_path / "state" / "trainmon-tui", print)
     ledger.start()
     ledger.write_text("a1", "log", "login1", "/fsx/log", "step 1\nCUDA out of memory")
     ledger.write(record("a1", at=now - 50))
     ledger.write(record("a2", at=now))
     ledger.stop()
-    done = told(tmp_path, "video-2b", "--log")
+    done = actions(tmp_path, "video-2b", "--log")
     assert (done.returncode, done.stdout) == (0, "step 1\nCUDA out of memory\n")
     assert done.stderr.startswith("login1:/fsx/log before: Requeue job 88 of video-2b, ")
-    done = told(tmp_path, "other", "--log")
+    done = actions(tmp_path, "other", "--log")
     assert (done.returncode, done.stderr) == (3, "no log was saved for these actions\n")
 
 
@@ -93,7 +93,7 @@ def test_a_damaged_ledger_is_exit_3_with_a_message(tmp_path: Path) -> None:
     file = tmp_path / "state" / "trainmon-tui" / "ledger.sqlite"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"nothing that SQLite knows, and long enough for a header of it" * 20)
-    done = told(tmp_path)
+    done = actions(tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
         f"trainmon-tui: the ledger {file}: it is not a ledger, or it is damaged; "

@@ -46,18 +46,18 @@ def phone(ntfy: NtfyServer, topic: str = "env:TOPIC") -> str:
     return f'[[notify]]\ntype = "ntfy"\nname = "phone"\nserver = "{ntfy.url}"\ntopic = "{topic}"\n'
 
 
-def said(rows: list[Row]) -> list[tuple[str, str, str]]:
+def cells(rows: list[Row]) -> list[tuple[str, str, str]]:
     return [(row.mark, row.what, row.text) for row in rows]
 
 
 def test_with_nothing_configured_it_is_reported_who_is_not_notified() -> None:
-    assert said(list(check_channels(Settings(), test=True))) == [
+    assert cells(list(check_channels(Settings(), test=True))) == [
         ("note", "", "nobody is notified: the config has no [[notify]]"), ("note", "", SWITCH),
     ]  # fmt: skip
 
 
 def test_without_notify_nothing_is_sent(tmp_path: Path, ntfy: NtfyServer) -> None:
-    rows = said(list(check_channels(settings(tmp_path, phone(ntfy)), test=False)))
+    rows = cells(list(check_channels(settings(tmp_path, phone(ntfy)), test=False)))
     assert rows[0] == ("ok", "phone", f"ntfy, 127.0.0.1:{ntfy.port}/***")
     assert ("note", "", ONE) in rows
     assert ("note", "", SWITCH) in rows
@@ -67,7 +67,7 @@ def test_without_notify_nothing_is_sent(tmp_path: Path, ntfy: NtfyServer) -> Non
 def test_each_channel_gets_a_test_and_says_the_answer(tmp_path: Path, ntfy: NtfyServer, other: Receiver) -> None:
     hook = f'[[notify]]\ntype = "webhook"\nurl = "{other.url}/hook"\n[heartbeat]\nping = "{other.url}/switch"\n'
     found = settings(tmp_path, phone(ntfy) + hook)
-    rows = said(list(check_channels(found, test=True)))
+    rows = cells(list(check_channels(found, test=True)))
     (message,) = ntfy.messages
     assert message.title.endswith("a test of trainmon-tui")
     assert "If you read this, the channel phone works." in message.message
@@ -99,7 +99,7 @@ def test_a_secret_that_is_not_there_is_reported_by_its_name_and_the_other_channe
     tmp_path: Path, ntfy: NtfyServer
 ) -> None:
     other = phone(ntfy).replace('"phone"', '"other"')
-    rows = said(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
+    rows = cells(list(check_channels(settings(tmp_path, phone(ntfy, "env:NO_SUCH") + other), test=True)))
     assert rows[0] == (
         "bad", "",
         '[[notify]] #1 (phone): "topic" names the environment variable NO_SUCH, which is not set',

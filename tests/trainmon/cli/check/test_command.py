@@ -26,11 +26,13 @@ HERE = Settings(disks=(DiskSettings(path="/"),))
 
 
 def look(settings: Settings, ssh_config: Path | None = None) -> list[list[Row]]:
-    told: list[int] = []
+    result: list[int] = []
     rows = list(
-        check_hosts(settings, is_person_there=False, progress=lambda done, _: told.append(done), ssh_config=ssh_config)
+        check_hosts(
+            settings, is_person_there=False, progress=lambda done, _: result.append(done), ssh_config=ssh_config
+        )
     )
-    assert told == list(range(1, len(told) + 1))
+    assert result == list(range(1, len(result) + 1))
     return rows
 
 
@@ -112,13 +114,13 @@ def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: P
     bad = RunSettings(name="bad", log=f"{tmp_path}/none/*.out", checkpoints=f"{tmp_path}/nowhere")
     lab = ClusterSettings(name="lab", login="n0", nodes=("n1",))
     reader, other = look(Settings(clusters=(lab,), runs=(good, bad)), sshd.ssh_config(2))
-    said = {(row.mark, row.what, row.text) for row in reader}
-    assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in said
-    assert ("ok", str(tmp_path / "logs"), "can be entered") in said
-    assert ("ok", str(tmp_path), "switch files can be created") in said
-    assert ("ok", str(tmp_path / "kill"), "armed") in said
-    assert ("ok", str(tmp_path / "save"), "not armed") in said
-    assert ("bad", f"{tmp_path}/nowhere", "missing or not a directory") in said
+    fields = {(row.mark, row.what, row.text) for row in reader}
+    assert ("ok", f"{tmp_path}/logs/*.out", f"followed: {tmp_path}/logs/1.out") in fields
+    assert ("ok", str(tmp_path / "logs"), "can be entered") in fields
+    assert ("ok", str(tmp_path), "switch files can be created") in fields
+    assert ("ok", str(tmp_path / "kill"), "armed") in fields
+    assert ("ok", str(tmp_path / "save"), "not armed") in fields
+    assert ("bad", f"{tmp_path}/nowhere", "missing or not a directory") in fields
     (lost,) = [row for row in reader if row.mark == "bad" and row.what == f"{tmp_path}/none/*.out"]
     assert lost.fix == "start the run bad, or fix its `log` in the config"
     assert not [row for row in other if row.what.startswith(str(tmp_path))]
@@ -243,16 +245,16 @@ def test_a_quota_is_queried_and_reported(tmp_path: Path) -> None:
     script = tmp_path / "lfs"
     script.write_text(f"#!/bin/sh\necho '{tmp_path} 5242880* 4194304 6291456 6d 12 0 100 -'\n")
     script.chmod(0o755)
-    asked = QuotaSettings(command=(str(script), "quota", "-q", "-u", "me"), parser="lustre")
-    (rows,) = look(Settings(disks=(DiskSettings(path=str(tmp_path), quota=asked),)))
+    request = QuotaSettings(command=(str(script), "quota", "-q", "-u", "me"), parser="lustre")
+    (rows,) = look(Settings(disks=(DiskSettings(path=str(tmp_path), quota=request),)))
     row = next(row for row in rows if row.what == f"quota {tmp_path}")
     assert (row.mark, row.text) == ("ok", "user me: 5.0G used, limit 6.0G; 12 files, limit 100")
 
 
 def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
-    asked = QuotaSettings(command=("mmlsquota-of-nowhere", "-Y"), parser="gpfs")
+    request = QuotaSettings(command=("mmlsquota-of-nowhere", "-Y"), parser="gpfs")
     counted = QuotaSettings(command=("du", "-s", str(tmp_path)), parser="du", limit=10**12)
-    disks = (DiskSettings(path=str(tmp_path), quota=asked), DiskSettings(path="/", quota=counted))
+    disks = (DiskSettings(path=str(tmp_path), quota=request), DiskSettings(path="/", quota=counted))
     (rows,) = look(Settings(disks=disks))
     quotas = [row for row in rows if row.what.startswith("quota ")]
     assert [(row.mark, row.fix) for row in quotas] == [("bad", "set its absolute path"), ("note", "")]

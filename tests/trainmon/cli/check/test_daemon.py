@@ -20,7 +20,7 @@ def rows(bastion: Bastion, clock: HandClock) -> list[Row]:
     return list(query(SETTINGS, "bastion", dial, clock))
 
 
-def told(answer: Completed) -> list[Row]:
+def checked(answer: Completed) -> list[Row]:
     clock = HandClock()
     bastion = Bastion(clock)
     bastion.answer = lambda argv: answer
@@ -42,7 +42,7 @@ def test_one_that_watches_says_who_and_by_how_many_channels() -> None:
 def test_one_that_nobody_has_started_says_how() -> None:
     clock = HandClock()
 
-    assert told(Bastion(clock).nobody()) == [
+    assert checked(Bastion(clock).nobody()) == [
         Row("bad", "daemon", "bastion", "nobody watches: alerts-only ended", START)
     ]
 
@@ -55,13 +55,13 @@ def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_distingu
         Row("bad", "daemon", "bastion", "no answer in 10 s", "try: ssh bastion trainmon-tui status")
     ]  # fmt: skip
 
-    assert told(Completed(127, b"", b"not found")) == [
+    assert checked(Completed(127, b"", b"not found")) == [
         Row("bad", "daemon", "bastion", "command not found: trainmon-tui",
             'set its path: [daemon] command = ["/path/on/bastion/trainmon-tui"]')
     ]  # fmt: skip
 
 
 def test_another_version_is_reported() -> None:
-    (row,) = told(Completed(0, b'{"version":9,"at":1.0}', b""))
+    (row,) = checked(Completed(0, b'{"version":9,"at":1.0}', b""))
 
     assert (row.mark, row.text) == ("bad", "its status has version 9, not 1")

@@ -28,8 +28,8 @@ class Checked:
     home: Path
 
     def rows(self, *runs: RunSpec, **environ: str) -> list[Row]:
-        told = environ_of(self.server, self.home, **environ)
-        rows = check_wandb(runs, partial(find_credentials, told), partial(ChildClient, told))
+        result = environ_of(self.server, self.home, **environ)
+        rows = check_wandb(runs, partial(find_credentials, result), partial(ChildClient, result))
         assert self.server.key not in str(rows)
         return rows
 

@@ -40,9 +40,9 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
 
 def test_systemd_would_say_what_is_wrong_with_it(tmp_path: Path) -> None:
     text = service.systemd(["/nowhere/trainmon-tui", "--alerts-only"]).replace("Restart=always", "Restart=ever")
-    said = verified(text, tmp_path)
-    assert "/nowhere/trainmon-tui is not executable" in said
-    assert "Failed to parse service restart specifier" in said
+    output = verified(text, tmp_path)
+    assert "/nowhere/trainmon-tui is not executable" in output
+    assert "Failed to parse service restart specifier" in output
 
 
 def test_a_word_of_the_unit_is_one_argument_and_names_no_variable() -> None:

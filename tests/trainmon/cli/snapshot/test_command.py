@@ -36,12 +36,12 @@ def test_this_machine_and_its_run_as_json(tmp_path: Path) -> None:
     )
     done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["version"], told["verdict"]) == (1, "well")
-    assert [source["health"] for source in told["sources"]] == ["ok"]
-    assert told["nodes"][0]["memory_total_mib"] > 0
-    assert "/" in [disk["path"] for disk in told["disks"]]
-    (run,) = told["runs"]
+    document = json.loads(done.stdout)
+    assert (document["version"], document["verdict"]) == (1, "well")
+    assert [source["health"] for source in document["sources"]] == ["ok"]
+    assert document["nodes"][0]["memory_total_mib"] > 0
+    assert "/" in [disk["path"] for disk in document["disks"]]
+    (run,) = document["runs"]
     assert (run["name"], run["step"], run["target_step"], run["loss"]) == ("r", 120, 1000, 2.113)
     assert run["log"]["path"] == str(tmp_path / "train.log")
 
@@ -67,9 +67,9 @@ def test_a_quota_of_the_config_is_queried_and_reported(tmp_path: Path) -> None:
         f'quota = {{ command = ["{script}", "quota", "-q", "-u", "me"], parser = "lustre" }}\n'
     )
     done = trainmon("snapshot", "--json", "--config", "c.toml", "--wait", "30s", cwd=tmp_path, HOME=str(tmp_path))
-    told = json.loads(done.stdout)
-    assert [source["health"] for source in told["sources"] if source["name"].startswith("quota:")] == ["ok"]
-    (disk,) = [disk for disk in told["disks"] if disk["path"] == str(tmp_path)]
+    document = json.loads(done.stdout)
+    assert [source["health"] for source in document["sources"] if source["name"].startswith("quota:")] == ["ok"]
+    (disk,) = [disk for disk in document["disks"] if disk["path"] == str(tmp_path)]
     assert (disk["lag"], disk["quota"]["left_bytes"], disk["quota"]["left_inodes"]) == (300.0, 2**30, 88)
 
 
@@ -158,13 +158,13 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
             "r": Run(spec=RunSpec(name="r", cluster="c"), progress=Progress(step=12880, at=94.0), why="steps advance")
         },
     )
-    told = list(lines(state))
-    assert told[0].endswith("  warning")
-    assert told[2:4] == [
+    document = list(lines(state))
+    assert document[0].endswith("  warning")
+    assert document[2:4] == [
         "RUN  VERDICT  JOB  STEP    LOSS  STEP TIME  LAST STEP  CHECKPOINT  WHY",
         "r    unknown  -    12,880  ?     ?          6s         -           steps advance",
     ]
-    assert told[6:] == [
+    assert document[6:] == [
         "n1    ok      nvml   2, 1 bad  61 C      90%       1.0G / 4.0G  1.5      ?       1s        GPU 1: GPU is lost",
         "n2    down    none   ?         ?         ?         ?            ?        ?       ?         "
         "no route; try: ssh n2",
@@ -211,12 +211,12 @@ def test_this_machine_counts_where_something_of_it_is_requested() -> None:
 
 def test_a_host_that_is_requested_is_not_hidden_by_what_is_watched_beside_it() -> None:
     """Its login host and its Slurm answer: of the host itself nothing is seen."""
-    asked = requested_sources(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
-    assert asked == {"node:n1"}
+    request = requested_sources(Settings(clusters=(ClusterSettings(login="login1", nodes=("n1",)),)), ("n1",))
+    assert request == {"node:n1"}
     down = Source(name="node:n1", kind="node", cluster="local", health="down")
     login = Source(name="node:login1", kind="node", cluster="local", health="ok", answered_at=1.0)
     queue = Source(name="slurm:local", kind="slurm", cluster="local", health="ok", answered_at=1.0)
     state = State(sources={source.name: source for source in (down, login, queue)})
-    assert (verdict(state, asked), exit_status(state, asked)) == ("blind", 3)
+    assert (verdict(state, request), exit_status(state, request)) == ("blind", 3)
     seen = State(sources={**state.sources, "node:n1": replace(down, health="ok", answered_at=1.0)})
-    assert (verdict(seen, asked), exit_status(seen, asked)) == ("well", 0)
+    assert (verdict(seen, request), exit_status(seen, request)) == ("well", 0)

@@ -49,9 +49,9 @@ def test_a_disk_that_hangs_keeps_what_it_is() -> None:
 def test_the_contract_has_the_quota_and_what_it_leaves() -> None:
     scene = Scene().allowed(MINE)
     assert list(breaches(msgspec.json.decode(encode(scene.state, NOW)))) == []
-    told = snapshot(scene.state, NOW)["disks"][0]["quota"]
-    assert (told["left_bytes"], told["left_inodes"], told["at"], told["trouble"]) == (TB, 2, NOW, None)
-    assert told["allowances"][0]["whose"] == "user me"
+    result = snapshot(scene.state, NOW)["disks"][0]["quota"]
+    assert (result["left_bytes"], result["left_inodes"], result["at"], result["trouble"]) == (TB, 2, NOW, None)
+    assert result["allowances"][0]["whose"] == "user me"
     assert snapshot(Scene().state, NOW)["disks"][0]["quota"] is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.engine.reducers.test_reduce import RUN, STEP, chunk, folded, said
+from tests.trainmon.engine.reducers.test_reduce import RUN, STEP, chunk, folded, reading_of
 from trainmon.model import (
     CheckpointEntry,
     CheckpointListing,
@@ -31,24 +31,24 @@ PULSE = "[2026-09-21 {:02d}:00:00] PULSE: llm is running"
 def hanging() -> State:
     """A run that stepped at 1000 and is silent since; a watchdog writes into its log."""
     lines = [STEP.format(step) for step in (9, 10)]
-    state = folded(RunsChanged((RUN,)), said(chunk(*lines, mtime=1000.0, size=300)))
+    state = folded(RunsChanged((RUN,)), reading_of(chunk(*lines, mtime=1000.0, size=300)))
     pulse = chunk(PULSE.format(1), t=4600.0, mtime=4600.0, size=340)
-    return folded(said(pulse, at=4600.0), state=state, now=4600.0)
+    return folded(reading_of(pulse, at=4600.0), state=state, now=4600.0)
 
 
 def test_steps_that_a_new_reader_repeats_are_no_progress() -> None:
     state = hanging()
     again = chunk(*(STEP.format(step) for step in (9, 10)), PULSE.format(1), t=4700.0, mtime=4600.0, size=340)
-    state = folded(said(Hello(1, 4690.0, "n1"), at=4690.0), said(again, at=4700.0), state=state, now=4700.0)
+    state = folded(reading_of(Hello(1, 4690.0, "n1"), at=4690.0), reading_of(again, at=4700.0), state=state, now=4700.0)
     assert (state.runs["llm"].progress.step, state.runs["llm"].progress.at) == (10, 1000.0)
     assert state.runs["llm"].verdict == "stalled"
     more = chunk(STEP.format(10), PULSE.format(1), STEP.format(11), t=4800.0, mtime=4790.0, size=480)
-    state = folded(said(Hello(1, 4795.0, "n1"), at=4795.0), said(more, at=4800.0), state=state, now=4800.0)
+    state = folded(reading_of(Hello(1, 4795.0, "n1"), at=4795.0), reading_of(more, at=4800.0), state=state, now=4800.0)
     assert (state.runs["llm"].progress.step, state.runs["llm"].progress.at) == (11, 4790.0)
 
 
 def first_look(*lines: str, at: float = 1_000_000.0) -> Run:
-    return folded(RunsChanged((RUN,)), said(chunk(*lines, t=at, mtime=at - 5), at=at), now=at).runs["llm"]
+    return folded(RunsChanged((RUN,)), reading_of(chunk(*lines, t=at, mtime=at - 5), at=at), now=at).runs["llm"]
 
 
 def test_a_watchdog_in_the_log_of_a_run_that_hangs_does_not_make_it_healthy_at_a_first_look() -> None:
@@ -64,19 +64,21 @@ def test_a_watchdog_in_the_log_of_a_run_that_hangs_does_not_make_it_healthy_at_a
 
 def test_new_lines_are_younger_than_the_look_before_whatever_the_file_server_says() -> None:
     behind = 1_200.0
-    state = folded(RunsChanged((RUN,)), said(chunk(STEP.format(1), t=2000.0, mtime=2000.0 - behind), at=2000.0))
+    state = folded(RunsChanged((RUN,)), reading_of(chunk(STEP.format(1), t=2000.0, mtime=2000.0 - behind), at=2000.0))
     assert state.runs["llm"].progress.at == 800.0, "a first look cannot know"
-    state = folded(said(chunk(STEP.format(2), t=2010.0, mtime=2010.0 - behind), at=2010.0), state=state, now=2010.0)
+    state = folded(
+        reading_of(chunk(STEP.format(2), t=2010.0, mtime=2010.0 - behind), at=2010.0), state=state, now=2010.0
+    )
     assert (state.runs["llm"].progress.at, state.runs["llm"].verdict) == (2000.0, "healthy")
 
 
 def test_a_log_is_as_new_as_its_file() -> None:
-    state = folded(RunsChanged((RUN,)), said(chunk("loading", mtime=1000.0)))
-    state = folded(said(chunk("loading", t=1100.0, mtime=1100.0), at=1100.0), state=state, now=1100.0)
+    state = folded(RunsChanged((RUN,)), reading_of(chunk("loading", mtime=1000.0)))
+    state = folded(reading_of(chunk("loading", t=1100.0, mtime=1100.0), at=1100.0), state=state, now=1100.0)
     assert state.runs["llm"].log is not None
     assert state.runs["llm"].log.began_at == 1000.0
     other = chunk("loading", t=1200.0, mtime=1200.0, path="/fsx/2.out", restarted="newer")
-    state = folded(said(other, at=1200.0), state=state, now=1200.0)
+    state = folded(reading_of(other, at=1200.0), state=state, now=1200.0)
     assert state.runs["llm"].log is not None
     assert state.runs["llm"].log.began_at == 1200.0
 
@@ -93,12 +95,12 @@ def test_the_same_paths_of_another_cluster_are_other_files() -> None:
     theirs = RunSpec(name="other", cluster="lab", checkpoints="/ckpt", kill_switch=RUN.kill_switch)
     clusters = ClustersChanged((Cluster(name="prod", login="n1"), Cluster(name="lab", login="n2")))
     armed = SwitchSamples(1, 1000.0, (SwitchSample("/fsx/kill", exists=True, mtime=990.0),))
-    state = folded(RunsChanged((ours, theirs)), clusters, said(armed), said(listing()))
+    state = folded(RunsChanged((ours, theirs)), clusters, reading_of(armed), reading_of(listing()))
     assert state.runs["llm"].kill is not None
     assert state.runs["llm"].checkpoints is not None
     assert (state.runs["other"].kill, state.runs["other"].checkpoints) == (None, None)
     shared = ClustersChanged((Cluster(name="lab", login="n1"),))
-    state = folded(shared, said(armed), said(listing()), state=state)
+    state = folded(shared, reading_of(armed), reading_of(listing()), state=state)
     assert state.runs["other"].checkpoints is not None
     assert state.runs["other"].kill is not None
 
@@ -110,22 +112,22 @@ def test_what_a_run_without_a_job_saves_is_not_torn_by_the_end_of_its_last_job()
         cluster="prod", id="88", number=88, name="llm", user="ana", state="FAILED", started_at=100.0, ends_at=500.0
     )
     queue = (SourceChanged(slurm), JobsListed("prod", 1000.0, (failed,)))
-    state = folded(RunsChanged((spec,)), *queue, said(listing()))
+    state = folded(RunsChanged((spec,)), *queue, reading_of(listing()))
     state = folded(NodeReading("n1", "prod", 1000.0, listing()), state=state)
     assert state.runs["llm"].checkpoints is not None
     assert state.runs["llm"].checkpoints.list[0].state == "torn"
-    state = folded(said(chunk(STEP.format(1), mtime=999.0)), said(listing()), state=state)
+    state = folded(reading_of(chunk(STEP.format(1), mtime=999.0)), reading_of(listing()), state=state)
     assert state.runs["llm"].checkpoints is not None
     assert state.runs["llm"].checkpoints.list[0].state == "writing", "somebody trains it by hand"
 
 
 def test_the_longest_pause_of_a_log_is_one_that_was_watched() -> None:
-    state = folded(RunsChanged((RUN,)), said(chunk("page 1", mtime=1000.0, seen=1)))
+    state = folded(RunsChanged((RUN,)), reading_of(chunk("page 1", mtime=1000.0, seen=1)))
 
     def pause(*lines: str, at: float, path: str = "/fsx/run.out") -> float:
         nonlocal state
         grown = chunk(*lines, t=at, mtime=at if lines else 1000.0, seen=len(lines), path=path)
-        state = folded(said(grown, at=at), state=state, now=at)
+        state = folded(reading_of(grown, at=at), state=state, now=at)
         log = state.runs["llm"].log
         assert log is not None
         return log.pause_s

@@ -96,35 +96,35 @@ def test_another_clusters_jobs_are_left_alone() -> None:
 
 
 def test_a_watched_node_has_its_schedulers_word() -> None:
-    told = SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",), reason="Kill task failed")
+    listed = SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",), reason="Kill task failed")
     state = State(nodes={"n1": Node(name="n1", cluster="prod")})
-    node = folded(SchedulerNodesListed("prod", NOW, (told,)), state=state).nodes["n1"]
+    node = folded(SchedulerNodesListed("prod", NOW, (listed,)), state=state).nodes["n1"]
     assert (node.scheduler_state, node.scheduler_reason) == ("IDLE+DRAIN", "Kill task failed")
 
 
 def test_spares_are_idle_for_the_scheduler_and_well_for_us() -> None:
-    told = [SchedulerNode(name=f"n{n}", cluster="prod", state="IDLE") for n in range(4)]
-    told.append(SchedulerNode(name="n4", cluster="prod", state="IDLE", flags=("DRAIN",)))
-    told.append(SchedulerNode(name="n5", cluster="prod", state="ALLOCATED"))
+    listed = [SchedulerNode(name=f"n{n}", cluster="prod", state="IDLE") for n in range(4)]
+    listed.append(SchedulerNode(name="n4", cluster="prod", state="IDLE", flags=("DRAIN",)))
+    listed.append(SchedulerNode(name="n5", cluster="prod", state="ALLOCATED"))
     down = Source(name="node:n1", kind="node", cluster="prod", phase="retrying", error="no answer")
     state = folded(
         ClustersChanged((Cluster(name="prod", login="login1", spares=4),)),
         SourceChanged(SLURM),
         SourceChanged(down),
-        SchedulerNodesListed("prod", NOW, tuple(told)),
+        SchedulerNodesListed("prod", NOW, tuple(listed)),
     )
     found = spares(state)[0]
     assert (found.wanted, found.idle_healthy, found.drained, found.are_missing) == (4, 3, 1, True)
 
 
 def test_spares_are_counted_where_the_runs_train_and_only_where_some_are_wanted() -> None:
-    told = [SchedulerNode(name=f"n{n}", cluster="prod", state="IDLE", partitions=("h100", "all")) for n in range(2)]
-    told += [SchedulerNode(name=f"c{n}", cluster="prod", state="IDLE", partitions=("cpu",)) for n in range(5)]
+    listed = [SchedulerNode(name=f"n{n}", cluster="prod", state="IDLE", partitions=("h100", "all")) for n in range(2)]
+    listed += [SchedulerNode(name=f"c{n}", cluster="prod", state="IDLE", partitions=("cpu",)) for n in range(5)]
     events: list[Event] = [
         SourceChanged(SLURM),
         RunsChanged((RunSpec(name="llm", cluster="prod"),)),
         JobsListed("prod", NOW, (job(88, partition="h100"), job(89, name="prepare", partition="cpu"))),
-        SchedulerNodesListed("prod", NOW, tuple(told)),
+        SchedulerNodesListed("prod", NOW, tuple(listed)),
     ]
     wanted, unwanted = (
         spares(folded(ClustersChanged((Cluster(name="prod", login="login1", spares=count),)), *events))[0]

@@ -59,11 +59,11 @@ def test_the_end_of_an_old_log_is_not_reported_as_new_and_an_attempt_that_goes_o
 
 
 def test_the_loss_scale_is_that_of_its_log_or_of_w_and_b() -> None:
-    told = state(spec=WITH_WANDB, wandb=wandb())
-    assert loss_scale(told.runs["llm"]) is None
+    result = state(spec=WITH_WANDB, wandb=wandb())
+    assert loss_scale(result.runs["llm"]) is None
     current = replace(wandb().runs[0], summary={"loss-scale": 1024.0})
-    told = state(spec=WITH_WANDB, wandb=wandb(runs=(current,)))
-    assert loss_scale(told.runs["llm"]) == 1024.0
+    result = state(spec=WITH_WANDB, wandb=wandb(runs=(current,)))
+    assert loss_scale(result.runs["llm"]) == 1024.0
 
 
 def test_nothing_new_is_nothing_remembered() -> None:

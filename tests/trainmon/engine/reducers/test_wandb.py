@@ -41,8 +41,8 @@ SUMMARY: dict[str, float | str] = {"train/loss": 2.1, "grad_norm": 0.3, "tokens_
 
 
 def wrun(id_: str = "a", state: str = "running", step: int | None = 100, at: float = T, **more: Any) -> WandbRun:
-    said: dict[str, Any] = {"created_at": T - 7200, "heartbeat_at": at, "summary": SUMMARY, "name": id_}
-    return WandbRun(entity="t", project="p", id=id_, state=state, step=step, **(said | more))
+    fields: dict[str, Any] = {"created_at": T - 7200, "heartbeat_at": at, "summary": SUMMARY, "name": id_}
+    return WandbRun(entity="t", project="p", id=id_, state=state, step=step, **(fields | more))
 
 
 def seen(*runs: WandbRun, at: float = T, **more: Any) -> WandbPolled:
@@ -60,7 +60,7 @@ def folded(*events: Event, state: State | None = None, now: float = T) -> State:
     return reduce(state or reduce(State(), [RunsChanged((SPEC,))], now), events, now)
 
 
-def told(state: State) -> Wandb:
+def wandb_of(state: State) -> Wandb:
     wandb: Wandb | None = state.runs["llm"].wandb
     assert wandb is not None
     return wandb
@@ -73,7 +73,7 @@ def chunk(*lines: str, t: float = T, **more: Any) -> LogChunk:
 def test_the_runs_of_a_group_are_known_with_the_active_one_its_keys_and_samples() -> None:
     sample = Sample(key="val", kind="image", file="media/val_1.png")
     state = folded(seen(wrun("b"), wrun("a", "crashed"), samples=(sample,)))
-    wandb = told(state)
+    wandb = wandb_of(state)
     assert (wandb.phase, wandb.active, wandb.keys, wandb.polled_at) == (
         "active",
         ("b",),
@@ -92,11 +92,11 @@ def test_a_run_that_is_not_watched_or_has_no_w_and_b_is_left_alone() -> None:
 
 def test_time_turns_waiting_into_overdue_and_an_old_heartbeat_into_none() -> None:
     state = folded(seen(wrun()))
-    assert told(state).phase == "active"
+    assert wandb_of(state).phase == "active"
     state = folded(state=state, now=T + 601)
-    assert (told(state).phase, told(state).since) == ("waiting", T + 601)
-    assert told(folded(state=state, now=T + 601 + 900)).phase == "waiting"
-    assert told(folded(state=state, now=T + 601 + 901)).phase == "overdue"
+    assert (wandb_of(state).phase, wandb_of(state).since) == ("waiting", T + 601)
+    assert wandb_of(folded(state=state, now=T + 601 + 900)).phase == "waiting"
+    assert wandb_of(folded(state=state, now=T + 601 + 901)).phase == "overdue"
 
 
 def test_while_w_and_b_does_not_answer_us_nothing_follows_from_it() -> None:
@@ -105,11 +105,11 @@ def test_while_w_and_b_does_not_answer_us_nothing_follows_from_it() -> None:
     lost = SourceChanged(replace(source, phase="retrying", error="no connection"))
     state = folded(lost, state=state, now=T + 60)
     state = folded(state=state, now=T + 86_400)
-    assert (told(state).phase, told(state).active) == ("active", ("a",))
+    assert (wandb_of(state).phase, wandb_of(state).active) == ("active", ("a",))
     state = folded(SourceChanged(replace(source, answered_at=T + 86_460)), state=state, now=T + 86_460)
-    assert told(state).phase == "waiting"
+    assert wandb_of(state).phase == "waiting"
     beats = seen(wrun(at=T + 86_455), at=T + 86_461)
-    assert told(folded(beats, state=state, now=T + 86_461)).phase == "active"
+    assert wandb_of(folded(beats, state=state, now=T + 86_461)).phase == "active"
 
 
 def test_nothing_new_makes_no_new_value() -> None:
@@ -122,7 +122,7 @@ def test_a_run_under_an_armed_kill_switch_has_ended_and_no_restart_is_waited_for
     armed = replace(state.runs["llm"], kill=Switch(path="/k", exists=True))
     state = replace(state, runs={"llm": armed})
     state = folded(seen(wrun(state="failed"), at=T + 60), state=state, now=T + 60)
-    assert (told(state).phase, told(state).why) == ("ended", "a failed at step 100; the run was stopped")
+    assert (wandb_of(state).phase, wandb_of(state).why) == ("ended", "a failed at step 100; the run was stopped")
 
 
 def test_a_run_that_a_user_ended_is_not_waited_for() -> None:
@@ -130,7 +130,7 @@ def test_a_run_that_a_user_ended_is_not_waited_for() -> None:
     kill = replace(kill, action=replace(kill.action, verb="kill", run="llm"))
     state = folded(ActionChanged(kill), seen(wrun()))
     state = folded(seen(wrun(state="failed"), at=T + 60), state=state, now=T + 60)
-    assert (told(state).phase, state.runs["llm"].verdict) == ("ended", "stopped")
+    assert (wandb_of(state).phase, state.runs["llm"].verdict) == ("ended", "stopped")
 
 
 def test_progress_comes_from_w_and_b_where_no_log_has_it() -> None:
@@ -143,10 +143,10 @@ def test_progress_comes_from_w_and_b_where_no_log_has_it() -> None:
 
 def test_the_step_is_as_old_as_the_last_row_and_not_as_the_heartbeat() -> None:
     state = folded(seen(wrun()), grew([2.0] * 50, first=51, at=T - 3000))
-    assert told(state).stepped_at == T - 3000
+    assert wandb_of(state).stepped_at == T - 3000
     assert state.runs["llm"].progress.at == T - 3000
     told_so = folded(seen(wrun(logged_at=T - 3000)))
-    assert told(told_so).stepped_at == T - 3000
+    assert wandb_of(told_so).stepped_at == T - 3000
 
 
 def test_a_step_that_advances_is_as_new_as_the_look_that_saw_it() -> None:
@@ -199,43 +199,43 @@ def test_a_word_of_the_log_without_a_step_does_not_stop_w_and_bs_count() -> None
 def test_a_spike_is_reported_with_its_value_its_step_and_what_is_usual() -> None:
     usual = [2.2 + 0.1 * math.sin(i) for i in range(200)]
     state = folded(seen(wrun()), grew(usual))
-    assert (told(state).loss_state, told(state).loss_why) == ("fine", "")
+    assert (wandb_of(state).loss_state, wandb_of(state).loss_why) == ("fine", "")
     spiky = [*usual[:10], 5.0, 9.12, 4.0, *usual[:10]]
     state = folded(grew(spiky, first=200, at=T + 60), state=state, now=T + 60)
-    assert told(state).loss_state == "spike"
-    assert told(state).loss_why == "spike: 9.12 at step 211, usually 2.1 to 2.3, and back since"
-    assert told(folded(state=state, now=T + 9000)).loss_state == "spike"
+    assert wandb_of(state).loss_state == "spike"
+    assert wandb_of(state).loss_why == "spike: 9.12 at step 211, usually 2.1 to 2.3, and back since"
+    assert wandb_of(folded(state=state, now=T + 9000)).loss_state == "spike"
     state = folded(grew(usual[:20], first=230, at=T + 120), state=state, now=T + 120)
-    assert told(state).loss_state == "spike"
-    assert told(folded(state=state, now=T + 660)).loss_state == "fine"
+    assert wandb_of(state).loss_state == "spike"
+    assert wandb_of(folded(state=state, now=T + 660)).loss_state == "fine"
 
 
 def test_a_loss_that_is_no_number_is_reported_with_its_first_step_until_it_is_one_again() -> None:
     state = folded(seen(wrun()), grew([2.0] * 50 + [math.nan] * 30))
-    assert (told(state).loss_state, told(state).loss_why) == ("nan", "train/loss has been NaN since step 50")
+    assert (wandb_of(state).loss_state, wandb_of(state).loss_why) == ("nan", "train/loss has been NaN since step 50")
     state = folded(grew([math.nan] * 30, first=80, at=T + 60), state=state, now=T + 60)
-    assert told(state).loss_why == "train/loss has been NaN since step 50"
+    assert wandb_of(state).loss_why == "train/loss has been NaN since step 50"
     state = folded(grew([2.0], first=110, at=T + 120), state=state, now=T + 120)
-    assert told(state).loss_state == "fine"
+    assert wandb_of(state).loss_state == "fine"
     infinite = folded(seen(wrun(summary={"train/loss": math.inf})))
-    assert told(infinite).loss_why == "train/loss has been infinite since step 100"
+    assert wandb_of(infinite).loss_why == "train/loss has been infinite since step 100"
     well = folded(seen(wrun(step=101)), state=infinite)
-    assert told(well).loss_state == "fine"
+    assert wandb_of(well).loss_state == "fine"
 
 
 def test_the_points_of_an_older_attempt_say_nothing_of_the_current_loss() -> None:
     state = folded(seen(wrun("b"), wrun("a", "crashed")), grew([math.nan] * 10))
-    assert (told(state).loss_state, told(state).points, told(state).recent) == ("fine", 10, ())
+    assert (wandb_of(state).loss_state, wandb_of(state).points, wandb_of(state).recent) == ("fine", 10, ())
 
 
 def test_the_next_attempt_begins_with_a_clean_slate_and_knows_the_one_before() -> None:
     sample = Sample(key="val", kind="image", file="media/val_1.png")
     state = folded(seen(wrun(), samples=(sample,)), grew([2.0] * 50 + [math.nan]))
     state = folded(seen(wrun(state="crashed", step=50), at=T + 60), state=state, now=T + 60)
-    assert told(state).loss_state == "nan"
+    assert wandb_of(state).loss_state == "nan"
     again = wrun("b", step=10, at=T + 900, created_at=T + 890)
     state = folded(seen(again, wrun(state="crashed"), at=T + 900), state=state, now=T + 900)
-    wandb = told(state)
+    wandb = wandb_of(state)
     assert (wandb.loss_state, wandb.recent, wandb.samples) == ("fine", (), ())
     assert wandb.before is not None
     assert wandb.before.id == "a"
@@ -254,12 +254,12 @@ def test_a_nan_of_the_attempt_before_is_not_that_of_the_next() -> None:
 def test_a_sample_that_was_fetched_stays_fetched_until_a_newer_one_comes() -> None:
     sample = Sample(key="val", kind="image", file="media/val_1.png")
     state = folded(seen(wrun(), samples=(sample,)), SampleFetched("llm", "media/val_1.png", "/home/val_1.png"))
-    assert told(state).samples[0].kept == "/home/val_1.png"
+    assert wandb_of(state).samples[0].kept == "/home/val_1.png"
     state = folded(seen(wrun(), samples=(sample,)), state=state)
-    assert told(state).samples[0].kept == "/home/val_1.png"
+    assert wandb_of(state).samples[0].kept == "/home/val_1.png"
     newer = replace(sample, file="media/val_2.png")
     state = folded(seen(wrun(), samples=(newer,)), state=state)
-    assert (told(state).samples[0].file, told(state).samples[0].kept) == ("media/val_2.png", None)
+    assert (wandb_of(state).samples[0].file, wandb_of(state).samples[0].kept) == ("media/val_2.png", None)
 
 
 def test_console_lines_are_its_log_and_their_steps_its_progress() -> None:

@@ -109,13 +109,13 @@ def test_endless_output_is_cut_off(shell: SshShell) -> None:
 
 
 def test_a_closed_stream_ends_its_command(shell: SshShell) -> None:
-    heard = Heard()
-    stream = shell.stream(["sh", "-c", "echo here; cat; echo bye"], heard)
-    until(lambda: heard.out, "the command speaks")
+    reader = Heard()
+    stream = shell.stream(["sh", "-c", "echo here; cat; echo bye"], reader)
+    until(lambda: reader.out, "the command speaks")
     stream.write(b"hello\n")
     stream.close()
-    until(heard.done.is_set, "it ends")
-    assert (heard.out, heard.ends) == (b"here\nhello\nbye\n", [(0, None)])
+    until(reader.done.is_set, "it ends")
+    assert (reader.out, reader.ends) == (b"here\nhello\nbye\n", [(0, None)])
 
 
 def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: EventLoop) -> None:
@@ -129,13 +129,13 @@ def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: Ev
 
 
 def test_an_unread_complaint_costs_no_cpu(shell: SshShell) -> None:
-    heard = Heard()
-    shell.stream(["sh", "-c", "echo oops >&2; sleep 0.6"], heard)
-    until(lambda: heard.err, "the complaint arrives")
+    reader = Heard()
+    shell.stream(["sh", "-c", "echo oops >&2; sleep 0.6"], reader)
+    until(lambda: reader.err, "the complaint arrives")
     before = time.process_time()
-    assert heard.done.wait(40)
+    assert reader.done.wait(40)
     assert time.process_time() - before < 0.1
-    assert heard.err == b"oops\n"
+    assert reader.err == b"oops\n"
 
 
 # ---- the ways there --------------------------------------------------------------------------------------------------
@@ -173,14 +173,14 @@ def test_two_hops_are_shared_and_given_back(sshd: Sshd, loop: EventLoop, tmp_pat
 
 def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     dialer = Dialer(loop, config_file=sshd.ssh_config(2, extra="Host n1\n  ProxyJump n0", path=tmp_path / "config"))
-    heard = Heard()
+    reader = Heard()
     try:
-        dialer.dial("n1").stream(["sleep", "30"], heard)
+        dialer.dial("n1").stream(["sleep", "30"], reader)
         os.kill(min(sshd.sessions()), signal.SIGKILL)
-        until(heard.done.is_set, "the stream ends")
+        until(reader.done.is_set, "the stream ends")
     finally:
         dialer.close()
-    assert str(heard.ends[0][1]) == "n1: n0: the server closed the connection (check its jump host)"
+    assert str(reader.ends[0][1]) == "n1: n0: the server closed the connection (check its jump host)"
 
 
 def test_jumping_in_a_circle_is_refused(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
@@ -207,18 +207,18 @@ def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, loop: EventL
     script = f"sh -c 'echo $$ > {pid_file}; exec ssh -F {inner} -W %h:%p n1'"
     config = sshd.ssh_config(2, extra=f"Host n0\n  ProxyCommand {script}", path=tmp_path / "config")
     dialer = Dialer(loop, config_file=config)
-    heard = Heard()
+    reader = Heard()
     try:
-        dialer.dial("n0").stream(["sleep", "30"], heard)
+        dialer.dial("n0").stream(["sleep", "30"], reader)
         other = dialer.dial("n1")
         os.kill(int(pid_file.read_text()), signal.SIGKILL)
-        until(heard.done.is_set, "the stream ends")
+        until(reader.done.is_set, "the stream ends")
         before = time.process_time()
         other.run(["sleep", "0.5"], timeout=10)
         assert time.process_time() - before < 0.1
     finally:
         dialer.close()
-    assert isinstance(heard.ends[0][1], HostUnreachable)
+    assert isinstance(reader.ends[0][1], HostUnreachable)
 
 
 def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
@@ -232,13 +232,13 @@ def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, loop: EventLoop, tmp_p
 
 
 def test_a_killed_connection_ends_its_streams_with_a_sentence(sshd: Sshd, shell: SshShell) -> None:
-    heard = [Heard(), Heard()]
-    for sink in heard:
+    reader = [Heard(), Heard()]
+    for sink in reader:
         shell.stream(["sleep", "30"], sink)
     send_all(sshd.sessions(), signal.SIGKILL)
-    for sink in heard:
+    for sink in reader:
         until(sink.done.is_set, "the stream ends")
-    assert [str(sink.ends[0][1]) for sink in heard] == ["n0: the server closed the connection"] * 2
+    assert [str(sink.ends[0][1]) for sink in reader] == ["n0: the server closed the connection"] * 2
     with pytest.raises(HostUnreachable, match="the server closed the connection"):
         shell.run(["true"], timeout=5)
 
@@ -248,14 +248,14 @@ def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
 ) -> None:
     extra = "Host n0\n  ServerAliveInterval 1\n  ServerAliveCountMax 2"
     dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
-    heard = Heard()
+    reader = Heard()
     shell = dialer.dial("n0")
-    shell.stream(["sleep", "30"], heard)
+    shell.stream(["sleep", "30"], reader)
     stopped = sshd.sessions()
     send_all(stopped, signal.SIGSTOP)
     try:
-        until(heard.done.is_set, "the silence is noticed", 6.0)
-        assert "n0: no data for " in str(heard.ends[0][1])
+        until(reader.done.is_set, "the silence is noticed", 6.0)
+        assert "n0: no data for " in str(reader.ends[0][1])
     finally:
         send_all(stopped, signal.SIGCONT)
         dialer.close()

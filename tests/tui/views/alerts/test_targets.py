@@ -41,14 +41,14 @@ async def test_a_on_a_row_acknowledges_all_that_its_mark_stands_for() -> None:
         assert "Acknowledge 2 alerts" in text
 
         await press(pilot, "enter")
-        assert backend.asked[-2:] == [("acknowledge", "aaaa0001", ""), ("acknowledge", "aaaa0002", "")]
+        assert backend.requests[-2:] == [("acknowledge", "aaaa0001", ""), ("acknowledge", "aaaa0002", "")]
 
 
 async def test_a_on_a_node_and_on_a_disk() -> None:
     for pane, name in (("2", "aaaa0003"), ("3", "aaaa0004")):
         async with showing(on_rows()) as (backend, pilot):
             await press(pilot, pane, "g", "a", "enter")
-            assert backend.asked == [("acknowledge", name, "")], pane
+            assert backend.requests == [("acknowledge", name, "")], pane
 
 
 async def test_a_where_nothing_fires_means_the_worst_and_says_so() -> None:
@@ -60,14 +60,14 @@ async def test_a_where_nothing_fires_means_the_worst_and_says_so() -> None:
             assert "gpu-hot" in text
 
             await press(pilot, "enter")
-            assert backend.asked[-1] == ("acknowledge", "aaaa0009", ""), keys
+            assert backend.requests[-1] == ("acknowledge", "aaaa0009", ""), keys
 
 
 async def test_a_where_no_alert_fires_says_so() -> None:
     async with showing(calm()) as (backend, pilot):
         assert "no alert needs an acknowledgement" in await press(pilot, "a")
         assert "no alert is firing" in await press(pilot, "escape", "m")
-        assert backend.asked == []
+        assert backend.requests == []
 
 
 async def test_m_on_a_row_mutes_its_alerts() -> None:
@@ -75,7 +75,7 @@ async def test_m_on_a_row_mutes_its_alerts() -> None:
         await press(pilot, "2", "g", "m", "enter")
 
         found = Silence(id="", rule="gpu-hot", subject="gpu:x", until=NOW + 3_600.0, by="", why="", made_at=0.0)
-        assert backend.asked == [("mute", found)]
+        assert backend.requests == [("mute", found)]
 
 
 async def test_of_what_happened_the_question_says_what_becomes_of_it() -> None:
@@ -83,7 +83,7 @@ async def test_of_what_happened_the_question_says_what_becomes_of_it() -> None:
     async with showing(with_alerts(event)) as (backend, pilot):
         assert "An event is sent only once" in await press(pilot, "5", "a")
         await press(pilot, "enter")
-        assert backend.asked == [("acknowledge", "aaaa000b", "")]
+        assert backend.requests == [("acknowledge", "aaaa000b", "")]
 
 
 def test_what_happened_stands_below_once_somebody_knows_of_it() -> None:

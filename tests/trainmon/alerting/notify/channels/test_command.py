@@ -37,9 +37,9 @@ def test_a_program_gets_the_message_as_json_and_nothing_as_arguments(tmp_path: P
     got = json.loads((tmp_path / "got").read_bytes())
     assert (tmp_path / "count").read_text() == "1\n"
     assert (got["version"], got["title"], got["severity"]) == (1, "CODE RED video-2b: run-dead", "critical")
-    (told,) = got["notices"]
-    assert (told["severity"], told["more"]) == ("critical", 0)
-    assert (told["kind"], told["alerts"][0]["summary"], told["alerts"][0]["evidence"]) == ("fire", NASTY, ["ä"])
+    (passed,) = got["notices"]
+    assert (passed["severity"], passed["more"]) == ("critical", 0)
+    assert (passed["kind"], passed["alerts"][0]["summary"], passed["alerts"][0]["evidence"]) == ("fire", NASTY, ["ä"])
     assert TOKEN not in (tmp_path / "got").read_text()
 
 
@@ -110,9 +110,9 @@ def test_no_pipe_is_left_open(tmp_path: Path) -> None:
 def desktop(found: str | None, shown: list[tuple[object, ...]] | None = None) -> Desktop:
     toaster = Toaster()
 
-    def toast(*told: object) -> bool:
+    def toast(*passed: object) -> bool:
         assert shown is not None
-        shown.append(told)
+        shown.append(passed)
         return True
 
     toaster.toast = None if shown is None else toast
@@ -137,7 +137,7 @@ def test_without_a_desktop_the_dashboard_shows_it_and_rings() -> None:
     shown.clear()
     desktop(None, shown).send(message(notice(), notice(kind="resolve")), 10)
     desktop(None, shown).send(message(notice(alert(severity="warning"))), 10)
-    assert [told[-1] for told in shown] == [(), ()], "that is more than a dashboard shows by itself"
+    assert [passed[-1] for passed in shown] == [(), ()], "that is more than a dashboard shows by itself"
 
 
 def test_while_the_dashboard_ends_it_is_sent_later() -> None:

@@ -38,7 +38,7 @@ def paths(receiver: WebhookReceiver) -> list[str]:
     return [path.removeprefix(f"/{UUID}") for path, _ in receiver.pings]
 
 
-def told(receiver: WebhookReceiver, *notices: Notice) -> list[str]:
+def pinged(receiver: WebhookReceiver, *notices: Notice) -> list[str]:
     """Where each of these is told, one after the other."""
     channel = check(receiver)
     for one in notices:
@@ -47,22 +47,22 @@ def told(receiver: WebhookReceiver, *notices: Notice) -> list[str]:
 
 
 def test_a_critical_alert_turns_it_down_with_the_reason_and_its_end_turns_it_up(receiver: WebhookReceiver) -> None:
-    assert told(receiver, notice(), over(alert())) == ["/fail", ""]
+    assert pinged(receiver, notice(), over(alert())) == ["/fail", ""]
     assert receiver.pings[0][1].startswith("CODE RED video-2b: run-dead\n\nno process of video-2b is left")
 
 
 def test_it_is_up_only_when_the_last_one_is_over(receiver: WebhookReceiver) -> None:
     other = alert(id="other", subject="run:b")
-    assert told(receiver, notice(), notice(other), over(alert()), over(other)) == ["/fail", "/fail", "/log", ""]
+    assert pinged(receiver, notice(), notice(other), over(alert()), over(other)) == ["/fail", "/fail", "/log", ""]
 
 
 def test_warnings_and_signs_of_life_are_only_kept(receiver: WebhookReceiver) -> None:
     warning = notice(alert(severity="warning"), severity="warning")
-    assert told(receiver, warning, beat(), notice(), beat()) == ["/log", "/log", "/fail", "/log"]
+    assert pinged(receiver, warning, beat(), notice(), beat()) == ["/log", "/log", "/fail", "/log"]
 
 
 def test_after_a_restart_a_sign_of_life_does_not_turn_it_up(receiver: WebhookReceiver) -> None:
-    told(receiver, notice())
+    pinged(receiver, notice())
     check(receiver).send(message(beat()), 10)
     assert paths(receiver) == ["/fail", "/log"]
 
@@ -128,19 +128,19 @@ def test_an_unknown_check_is_broken_and_its_address_is_in_no_word(receiver: Webh
 
 
 @pytest.mark.parametrize(
-    ("words", "error", "said"),
+    ("words", "error", "reply"),
     [
         (b"OK (not found)", Broken, "it knows no such check; correct the address in the config"),
         (b"OK (rate limited)", Retry, "it accepts no more pings in this minute"),
     ],
 )
 def test_an_ok_that_is_none_is_not_taken_for_one(
-    receiver: WebhookReceiver, words: bytes, error: Any, said: str
+    receiver: WebhookReceiver, words: bytes, error: Any, reply: str
 ) -> None:
     receiver.script(Answer("status", 200, words))
     with pytest.raises(error) as caught:
         check(receiver).send(message(), 10)
-    assert str(caught.value) == said
+    assert str(caught.value) == reply
 
 
 def test_a_signal_goes_before_the_query_of_an_address(receiver: WebhookReceiver) -> None:

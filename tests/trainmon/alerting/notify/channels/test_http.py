@@ -39,7 +39,7 @@ def receiver() -> Iterator[WebhookReceiver]:
 
 
 @pytest.mark.parametrize(
-    ("said", "after"),
+    ("header", "after"),
     [
         ("120", 120.0),
         ("1.5", 1.5),
@@ -52,8 +52,8 @@ def receiver() -> Iterator[WebhookReceiver]:
         (None, None),
     ],
 )
-def test_retry_after_is_seconds_or_a_date(receiver: WebhookReceiver, said: str | None, after: float | None) -> None:
-    receiver.script(status(429, retry_after=said))
+def test_retry_after_is_seconds_or_a_date(receiver: WebhookReceiver, header: str | None, after: float | None) -> None:
+    receiver.script(status(429, retry_after=header))
     assert Http("x", Still()).request("POST", receiver.url, headers={}, timeout=10).retry_after == after
 
 

@@ -31,11 +31,11 @@ def ntfy(server: NtfyServer, **settings: Any) -> Ntfy:
 
 def test_a_message_arrives_with_its_priority_and_an_acknowledge_button(server: NtfyServer) -> None:
     sent = ntfy(server, reply_topic=REPLY).send(message(), 10)
-    (told,) = server.of(TOPIC)
-    assert sent.answer == told.id
-    assert (told.title, told.priority, told.tags) == ("CODE RED video-2b: run-dead", 5, ("rotating_light",))
-    assert told.message == message().body
-    (button,) = told.actions
+    (stored,) = server.of(TOPIC)
+    assert sent.answer == stored.id
+    assert (stored.title, stored.priority, stored.tags) == ("CODE RED video-2b: run-dead", 5, ("rotating_light",))
+    assert stored.message == message().body
+    (button,) = stored.actions
     assert (button["label"], button["url"], button["body"]) == (
         "Acknowledge",
         f"{server.url}/{REPLY}",
@@ -52,7 +52,7 @@ def test_it_is_the_json_form_in_utf_8(server: NtfyServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "priority", "tag"),
+    ("stored", "priority", "tag"),
     [
         (message(notice(alert(severity="warning"), severity="warning")), 4, "warning"),
         (message(notice(alert(severity="info"), severity="info")), 3, "information_source"),
@@ -61,8 +61,8 @@ def test_it_is_the_json_form_in_utf_8(server: NtfyServer) -> None:
     ],
     ids=["warning", "info", "over", "beat"],
 )
-def test_what_is_less_urgent_is_less_loud(server: NtfyServer, told: Any, priority: int, tag: str) -> None:
-    ntfy(server).send(told, 10)
+def test_what_is_less_urgent_is_less_loud(server: NtfyServer, stored: Any, priority: int, tag: str) -> None:
+    ntfy(server).send(stored, 10)
     assert (server.messages[0].priority, server.messages[0].tags) == (priority, (tag,))
 
 
@@ -84,8 +84,8 @@ def test_a_long_text_is_cut_at_a_line_and_follows_whole_as_a_file(server: NtfySe
 
 
 def with_files(*files: Attachment) -> Any:
-    told = message()
-    return type(told)(**{name: getattr(told, name) for name in told.__struct_fields__} | {"attachments": files})
+    stored = message()
+    return type(stored)(**{name: getattr(stored, name) for name in stored.__struct_fields__} | {"attachments": files})
 
 
 def test_pictures_follow_their_message_quietly(server: NtfyServer) -> None:
@@ -191,8 +191,8 @@ def test_a_server_of_ones_own_wants_a_login() -> None:
         for login in (None, login_of("tk_wrong", None, None), login_of(None, "ann", "wrong")):
             with pytest.raises(Broken, match=r"\(40[13]01\)"):
                 ntfy(server, login=login).send(message(), 10)
-        told = ntfy(server, login=login_of("tk_abc", None, None), reply_topic=REPLY)
-        told.send(message(), 10)
+        stored = ntfy(server, login=login_of("tk_abc", None, None), reply_topic=REPLY)
+        stored.send(message(), 10)
         assert "tk_abc" not in json.dumps(server.messages[-1].raw), "who reads a message must not get our login"
         server.press(server.messages[-1])
         assert server.of(REPLY)[0].message == f"ack k3v9x2ab {TOKEN}"
@@ -210,13 +210,13 @@ def test_a_critical_alert_rings(server: NtfyServer) -> None:
     channel = ntfy(server, call="+4930123456")
     channel.send(message(), 10)
     channel.send(message(over(alert())), 10)
-    assert [told.call for told in server.messages] == ["+4930123456", ""]
+    assert [stored.call for stored in server.messages] == ["+4930123456", ""]
 
 
 def test_a_call_that_is_refused_does_not_cost_the_message(server: NtfyServer) -> None:
     server.script(error(40035))
     sent = ntfy(server, call="yes").send(message(), 10)
-    assert [told.call for told in server.messages] == [""]
+    assert [stored.call for stored in server.messages] == [""]
     assert "the phone call failed: invalid request: anonymous phone calls are not allowed (40035)" in sent.answer
 
 
@@ -229,13 +229,13 @@ def test_whether_answers_can_be_read_is_known_without_sending() -> None:
 
 def test_no_error_names_the_topic_or_the_login(server: NtfyServer) -> None:
     channel = ntfy(server, login="Bearer tk_hunter2")
-    said = []
+    replies = []
     for answer in (status(500), status(404), error(40301), CUT, DIE, status(302)):
         server.script(answer)
         with pytest.raises((Retry, Broken)) as caught:
             channel.send(message(), 10)
-        said += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
-    assert not [words for words in said if TOPIC in words or "tk_hunter2" in words]
+        replies += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
+    assert not [words for words in replies if TOPIC in words or "tk_hunter2" in words]
 
 
 @pytest.mark.parametrize("topic", ["alerts", "video-team-alerts", "trainmon-2026", "my-training-runs-2027"])

@@ -55,7 +55,7 @@ def reading(phone: Ntfy, memory: Memory) -> Iterator[list[AlertRequest]]:
         assert not replies._thread.is_alive()
 
 
-def told(server: NtfyServer) -> Message:
+def last_message(server: NtfyServer) -> Message:
     return server.of(TOPIC)[-1]
 
 
@@ -64,7 +64,7 @@ def test_a_press_of_the_button_becomes_a_request(server: NtfyServer, tmp_path: P
     phone = channel(server, memory)
     phone.send(message(), 10)
     with reading(phone, memory) as got:
-        server.press(told(server))
+        server.press(last_message(server))
         until(lambda: got, "the order")
     (order,) = got
     assert (order.verb, order.alert, order.token, order.via, order.by) == ("ack", "k3v9x2ab", TOKEN, "phone", "phone")
@@ -76,7 +76,7 @@ def test_one_press_acknowledges_all_of_a_message(server: NtfyServer, tmp_path: P
     phone = channel(server, memory)
     phone.send(message(notice(alert(id="a"), alert(id="b", subject="node:b"))), 10)
     with reading(phone, memory) as got:
-        server.press(told(server))
+        server.press(last_message(server))
         until(lambda: len(got) == 2, "both orders")
     assert [order.alert for order in got] == ["a", "b"]
 
@@ -84,13 +84,13 @@ def test_one_press_acknowledges_all_of_a_message(server: NtfyServer, tmp_path: P
 def test_what_was_pressed_while_we_were_down_is_received_once(server: NtfyServer, tmp_path: Path) -> None:
     first = Memory(tmp_path)
     channel(server, first).send(message(), 10)
-    server.press(told(server))
+    server.press(last_message(server))
     with reading(channel(server, first), first) as got:
         until(lambda: got, "the order of before the start")
     again = Memory(tmp_path)
     assert again.topic(server.url, TOPIC) == first.topic(server.url, TOPIC)
     with reading(channel(server, again), again) as got:
-        server.press(told(server))
+        server.press(last_message(server))
         until(lambda: got, "the order of after the start")
     assert len(got) == 1, "the one of before is not heard again"
 
@@ -100,10 +100,10 @@ def test_a_connection_that_broke_is_made_again(server: NtfyServer, tmp_path: Pat
     phone = channel(server, memory)
     phone.send(message(), 10)
     with reading(phone, memory) as got:
-        server.press(told(server))
+        server.press(last_message(server))
         until(lambda: got, "the first order")
         server._http.hang_up()
-        server.press(told(server))
+        server.press(last_message(server))
         until(lambda: len(got) == 2, "the order after the break")
 
 
@@ -116,8 +116,8 @@ def test_a_topic_that_may_not_be_read_is_reported_once_and_without_its_name(
         phone = channel(server, memory, "Bearer tk_wrong")
         with reading(phone, memory):
             until(lambda: caplog.records, "a warning")
-    said = [record.getMessage() for record in caplog.records]
-    assert said == ["replies of phones to phone cannot be read: the server answers 401"]
+    logged = [record.getMessage() for record in caplog.records]
+    assert logged == ["replies of phones to phone cannot be read: the server answers 401"]
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_topic_that_may_not_be_read_is_reported_once_and_without_its_name(
         " ".join(["ack", *["a " + TOKEN] * 17]),
     ],
 )  # fmt: skip
-def test_what_is_no_reply_of_ours_is_no_request(said: str) -> None:
-    assert not list(requests(said, 1.0))
+def test_what_is_no_reply_of_ours_is_no_request(logged: str) -> None:
+    assert not list(requests(logged, 1.0))
 
 
 def test_nonsense_in_the_topic_stops_nothing(server: NtfyServer, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_nonsense_in_the_topic_stops_nothing(server: NtfyServer, tmp_path: Path)
     phone.send(message(), 10)
     server._put(phone.reply_topic or "", request_of(b"hello\x00"))
     with reading(phone, memory) as got:
-        server.press(told(server))
+        server.press(last_message(server))
         until(lambda: got, "the order")
     assert len(got) == 1
 

@@ -69,12 +69,12 @@ def hook(receiver: WebhookReceiver, **headers: str) -> Webhook:
 def test_the_payload_is_alertmanagers(receiver: WebhookReceiver) -> None:
     hook(receiver, Authorization="Bearer abc").send(message(), 10)
     (request,) = receiver.taken
-    told = request.json
-    fingerprint = told["alerts"][0].pop("fingerprint")
+    result = request.json
+    fingerprint = result["alerts"][0].pop("fingerprint")
     assert re.fullmatch(r"[0-9a-f]{16}", fingerprint)
     wanted: Any = {**PAYLOAD, "alerts": [{k: v for k, v in PAYLOAD["alerts"][0].items() if k != "fingerprint"}]}
-    assert told == wanted
-    assert list(told) == list(PAYLOAD)
+    assert result == wanted
+    assert list(result) == list(PAYLOAD)
     assert request.headers["content-type"] == "application/json"
     assert request.headers["authorization"] == "Bearer abc"
 
@@ -96,7 +96,7 @@ def test_what_is_over_has_an_end_and_the_same_fingerprint(receiver: WebhookRecei
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("result", "reason"),
     [
         (message(notice(kind="repeat")), "repeat interval elapsed"),
         (message(notice(kind="worse")), "new alerts added"),
@@ -107,39 +107,39 @@ def test_what_is_over_has_an_end_and_the_same_fingerprint(receiver: WebhookRecei
     ],
     ids=["repeat", "worse", "some-resolved"],
 )
-def test_the_reason_is_in_alertmanagers_words(told: Any, reason: str) -> None:
-    assert payload(told, "hook")["notification_reason"] == reason
+def test_the_reason_is_in_alertmanagers_words(result: Any, reason: str) -> None:
+    assert payload(result, "hook")["notification_reason"] == reason
 
 
 def test_what_all_alerts_share_is_reported_once() -> None:
     two = [alert(id=f"a{i}", rule="gpu-hot", subject=f"gpu:n1/{i}", node="n1", summary=f"GPU {i}") for i in range(2)]
-    told = payload(message(notice(*two)), "hook")
-    assert told["commonLabels"] == {"alertname": "gpu-hot", "severity": "critical", "run": "video-2b", "node": "n1"}
-    assert "summary" not in told["commonAnnotations"]
-    assert len({one["fingerprint"] for one in told["alerts"]}) == 2
+    result = payload(message(notice(*two)), "hook")
+    assert result["commonLabels"] == {"alertname": "gpu-hot", "severity": "critical", "run": "video-2b", "node": "n1"}
+    assert "summary" not in result["commonAnnotations"]
+    assert len({one["fingerprint"] for one in result["alerts"]}) == 2
 
 
 def test_a_sign_of_life_is_an_alert_that_is_no_fault() -> None:
-    told = payload(message(beat()), "hook")
-    (one,) = told["alerts"]
+    result = payload(message(beat()), "hook")
+    (one,) = result["alerts"]
     assert one["labels"] == {"alertname": "trainmon-heartbeat", "severity": "info"}
     assert one["annotations"]["summary"] == "video-2b alive: step 12,345"
-    assert told["groupKey"] == payload(message(beat(key="heartbeat-2")), "hook")["groupKey"] == "trainmon-heartbeat"
+    assert result["groupKey"] == payload(message(beat(key="heartbeat-2")), "hook")["groupKey"] == "trainmon-heartbeat"
     both = message(notice(alert(id="a"), key="a", group="a"), notice(alert(id="b"), key="b", group="b"))
     assert payload(both, "hook")["groupKey"] == both.key
 
 
 def test_very_many_are_truncated_and_counted() -> None:
-    told = payload(message(notice(*[alert(id=f"a{i}", subject=f"node:n{i}") for i in range(1_200)])), "hook")
-    assert (len(told["alerts"]), told["truncatedAlerts"]) == (1_000, 200)
+    result = payload(message(notice(*[alert(id=f"a{i}", subject=f"node:n{i}") for i in range(1_200)])), "hook")
+    assert (len(result["alerts"]), result["truncatedAlerts"]) == (1_000, 200)
 
 
 def test_no_token_and_no_secret_is_in_it(receiver: WebhookReceiver) -> None:
     hook(receiver).send(message(notice(alert(evidence=("--api-key hunter2hunter2",)))), 10)
-    said = receiver.taken[0].body.decode()
-    assert "--api-key ***" in said
-    assert TOKEN not in said
-    assert "hunter2" not in said
+    text = receiver.taken[0].body.decode()
+    assert "--api-key ***" in text
+    assert TOKEN not in text
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize(

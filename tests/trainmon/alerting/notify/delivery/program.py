@@ -30,7 +30,7 @@ class Lines:
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         with self._file.open("a") as stream:
-            stream.writelines(f"{told.key}\n" for told in message.notices)
+            stream.writelines(f"{names.key}\n" for names in message.notices)
         return Sent()
 
 
@@ -39,15 +39,15 @@ PERIOD: Seconds = 0.1
 
 def lines() -> queue.SimpleQueue[str | None]:
     """What it is told; None at the end."""
-    told: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+    names: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def read() -> None:
         for line in sys.stdin:
-            told.put(line.strip())
-        told.put(None)
+            names.put(line.strip())
+        names.put(None)
 
     threading.Thread(target=read, daemon=True).start()
-    return told
+    return names
 
 
 def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience: Seconds) -> None:
@@ -72,8 +72,8 @@ def main(directory: Path, file: Path, is_network: bool, lease: Seconds, patience
             break
         if line == "hang":
             threading.Event().wait()
-        told = fire(line)
-        service.enqueue(AlertChanges(at=now, alerts=told.alerts, notices=(told,)))
+        names = fire(line)
+        service.enqueue(AlertChanges(at=now, alerts=names.alerts, notices=(names,)))
     service.stop()
     ledger.stop()
 

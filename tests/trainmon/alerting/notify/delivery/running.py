@@ -29,27 +29,27 @@ class Program:
         directory: Path,
         disk: str = "local",
         *,
-        told: Path | None = None,
+        sent_file: Path | None = None,
         lease: Seconds = LEASE,
         patience: Seconds = PATIENT,
         env: Mapping[str, str] = os.environ,
     ) -> None:
-        self.told = told or directory / "told"
-        words = [str(directory), str(self.told), disk, str(lease), str(patience)]
+        self.sent_file = sent_file or directory / "told"
+        words = [str(directory), str(self.sent_file), disk, str(lease), str(patience)]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.trainmon.alerting.notify.delivery.program", *words],
             cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
         )  # fmt: skip
-        self.said: queue.Queue[str] = queue.Queue()
+        self.printed: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.put(line.strip())
+            self.printed.put(line.strip())
 
     def says(self, holder: str) -> str:
-        while not (line := self.said.get(timeout=PATIENT)).startswith(f"{holder}|"):
+        while not (line := self.printed.get(timeout=PATIENT)).startswith(f"{holder}|"):
             pass
         return line
 
@@ -70,7 +70,7 @@ class Program:
 
     @property
     def came(self) -> list[str]:
-        return self.told.read_text().split() if self.told.exists() else []
+        return self.sent_file.read_text().split() if self.sent_file.exists() else []
 
 
 @contextmanager

@@ -74,7 +74,7 @@ class Phone:
     @property
     def keys(self) -> list[str]:
         """Of all notices that were told, in order."""
-        return [told.key for message in self.taken for told in message.notices]
+        return [result.key for message in self.taken for result in message.notices]
 
 
 class Scene:
@@ -112,7 +112,7 @@ class Scene:
 
     def enqueue(self, *notices: Notice, **facts: Any) -> None:
         now = self.clock.now()
-        alerts = tuple(one for told in notices for one in told.alerts)
+        alerts = tuple(one for result in notices for one in result.alerts)
         history = tuple((one.id, "fired", "it began") for one in alerts)
         self.service.enqueue(AlertChanges(at=now, alerts=alerts, notices=notices, history=history, **facts))
 

@@ -54,8 +54,8 @@ def test_a_fallback_delivers_what_a_channel_that_is_down_cannot(tmp_path: Path, 
         assert spare.tried == [], "a blip"
         clock.passed = limit + 1.0
         until(lambda: spare.keys == ["a-fire"])
-        (told,) = spare.taken[0].notices
-        assert told.reason == "fired; phone could not deliver it: 503 service unavailable"
+        (found,) = spare.taken[0].notices
+        assert found.reason == "fired; phone could not deliver it: 503 service unavailable"
         assert [pair[0] for pair in spare.taken[0].acknowledge] == ["a"], "its button works as the phone's does"
         until(lambda: (health(scene, "phone").overdue, health(scene, "phone").waiting) == (1, 0))
         scene.enqueue(fire("b"))

@@ -48,7 +48,7 @@ def watch(folder: Path, ntfy: str, hook: str, clock: Shifted) -> Iterator[Scene]
 
 
 def reasons(hook: WebhookReceiver) -> list[str]:
-    return [told["alerts"][0]["annotations"]["reason"] for told in hook.messages]
+    return [result["alerts"][0]["annotations"]["reason"] for result in hook.messages]
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -120,10 +120,10 @@ def test_a_phone_that_is_a_fallback_acknowledges(tmp_path: Path) -> None:
         assert settings is not None, problems
         routes = routes_of(settings.notify)
         with opened(tmp_path, *senders(settings.notify, environ={}), routes=routes, clock=clock) as scene:
-            told = fire("a", "hook")
-            scene.enqueue(told)
+            result = fire("a", "hook")
+            scene.enqueue(result)
             until(lambda: scene.rows("SELECT 1 FROM outbox WHERE words IS NOT NULL"), "the first try")
             clock.passed = 50.0
             until(lambda: ntfy.of("ops"), "the fallback")
             ntfy.press(ntfy.of("ops")[0])
-            assert ntfy.of("answers")[0].message == f"ack a {told.alerts[0].token}"
+            assert ntfy.of("answers")[0].message == f"ack a {result.alerts[0].token}"

@@ -57,8 +57,8 @@ def test_of_two_programs_one_notifies_and_the_other_takes_over_when_it_is_killed
             until(lambda: first.came == ["a-fire"])
             until(lambda: [one.id for event in second.of(AlertsReported)[-1:] for one in event.alerts] == ["a"])
             until(lambda: second.of(LeadershipChanged)[-1].leadership.at is not None)
-            duty = second.of(LeadershipChanged)[-1].leadership
-            assert (duty.holder, duty.where) == ("other", f"pid {first.process.pid}")
+            current = second.of(LeadershipChanged)[-1].leadership
+            assert (current.holder, current.where) == ("other", f"pid {first.process.pid}")
             second.enqueue(fire("mine"))
             second.until_marked()
             first.kill()
@@ -212,12 +212,12 @@ def test_a_leader_whose_loop_hangs_is_reported(tmp_path: Path) -> None:
         first.service.report_trouble(None)
         with standing_by(tmp_path, Phone(), clock=Shifted(QUIET * 3)) as second:
 
-            def duty() -> Leadership:
+            def current() -> Leadership:
                 duties: list[LeadershipChanged] = second.of(LeadershipChanged)
                 return duties[-1].leadership
 
-            until(lambda: duty().problem is not None)
-            assert duty().problem == "it has written nothing to the ledger for 3m"
+            until(lambda: current().problem is not None)
+            assert current().problem == "it has written nothing to the ledger for 3m"
 
 
 def test_a_lock_is_one_programs_and_says_whose(tmp_path: Path) -> None:

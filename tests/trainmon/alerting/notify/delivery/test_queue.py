@@ -25,8 +25,8 @@ from trainmon.model import Notice, Notification
 DAY = 86_400.0
 
 
-def notification(told: Notice, **facts: Any) -> Notification:
-    return Notification(id=0, channel="phone", notice=told, made_at=told.at, **facts)
+def notification(delivered: Notice, **facts: Any) -> Notification:
+    return Notification(id=0, channel="phone", notice=delivered, made_at=delivered.at, **facts)
 
 
 def about(name: str, **facts: Any) -> Notice:
@@ -35,8 +35,8 @@ def about(name: str, **facts: Any) -> Notice:
 
 def queue(*notices: Notice, at: float = 1_000.0) -> SendQueue:
     made = SendQueue(Random(7))
-    for told in notices:
-        made.add(notification(told), at)
+    for delivered in notices:
+        made.add(notification(delivered), at)
     return made
 
 
@@ -61,12 +61,12 @@ def waits(made: SendQueue, at: float) -> float:
 
 def test_the_worst_goes_first_and_then_the_oldest() -> None:
     made = queue(about("a", severity="info"), about("b", severity="warning"), about("c"), about("d"))
-    told = []
+    delivered = []
     for _ in range(4):
         found = batch(made, 1_000.0)
-        told += [one.notice.key for one in found.notifications]
+        delivered += [one.notice.key for one in found.notifications]
         made.sent(found)
-    assert told == ["c-fire", "d-fire", "b-fire", "a-fire"]
+    assert delivered == ["c-fire", "d-fire", "b-fire", "a-fire"]
     assert made.pick(1_000.0) is None
 
 
@@ -154,10 +154,10 @@ def test_news_that_are_critical_do_not_wait_for_the_pause_of_others() -> None:
     assert picked(made, now) == ["c-fire"]
 
 
-@pytest.mark.parametrize(("asked", "waited"), [(30.0, 30.0), (10 * DAY, RETRY_AFTER_AT_MOST)])
-def test_a_receiver_that_asks_to_be_left_alone_is(asked: float, waited: float) -> None:
+@pytest.mark.parametrize(("delay", "waited"), [(30.0, 30.0), (10 * DAY, RETRY_AFTER_AT_MOST)])
+def test_a_receiver_that_asks_to_be_left_alone_is(delay: float, waited: float) -> None:
     made = queue(about("a", severity="warning"))
-    made.failed(batch(made, 1_000.0), 1_000.0, asked)
+    made.failed(batch(made, 1_000.0), 1_000.0, delay)
     made.add(notification(about("b", severity="warning")), 1_000.0)
     assert waits(made, 1_000.0) == waited, "whatever comes, but what is critical"
     assert picked(made, 1_000.0 + waited) != []
@@ -326,10 +326,10 @@ def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> No
 
 def test_one_that_spoils_every_message_holds_up_no_other() -> None:
     made = queue(*(about(name, severity="warning") for name in "abcde"))
-    now, told = 2_000.0 + LATE, []
+    now, delivered = 2_000.0 + LATE, []
     for _ in range(200):
         found = made.pick(now)
-        if found is None or told[4:]:
+        if found is None or delivered[4:]:
             break
         if not isinstance(found, MessageBatch):
             now += found
@@ -340,10 +340,10 @@ def test_one_that_spoils_every_message_holds_up_no_other() -> None:
             made.failed(found, now, None)
         else:
             made.sent(found)
-            told += keys
-        if len(told) == 4:
+            delivered += keys
+        if len(delivered) == 4:
             break
-    assert sorted(told) == ["b-fire", "c-fire", "d-fire", "e-fire"]
+    assert sorted(delivered) == ["b-fire", "c-fire", "d-fire", "e-fire"]
     assert len(made) == 1
 
 

@@ -306,7 +306,7 @@ def test_a_three_day_outage_ends_in_one_message_with_the_times_of_then(tmp_path:
     with opened(tmp_path, phone, clock=Shifted(3 * 86_400.0)) as scene:
         until(lambda: sorted(phone.keys) == ["a-fire", "a-resolve", "b-fire"])
         (message,) = phone.taken
-        assert [told.at for told in message.notices if told.key == "a-fire"] == [one.at]
+        assert [result.at for result in message.notices if result.key == "a-fire"] == [one.at]
 
 
 def test_a_notification_found_after_a_jump_of_the_clock_is_sent_and_not_given_up(tmp_path: Path) -> None:

@@ -68,10 +68,10 @@ def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_sent_twice(tmp_path: P
         assert time.monotonic() - started < 5.0, "handing over waits for no disk"
         until(lambda: len(fires(phone)) == 4)
         until(lambda: len(phone.keys) == 5, "the notice about the ledger, from another turn of the service")
-        (told,) = [told for message in phone.taken for told in message.notices if told.kind == "direct"]
-        assert (told.title, told.reason) == ("Ledger stuck: alerts are sent directly", "ledger stuck")
-        assert told.lines[0].endswith("did not answer in 1 s")
-        (one,) = [told for message in phone.taken for told in message.notices if told.key == "a1-fire"]
+        (found,) = [found for message in phone.taken for found in message.notices if found.kind == "direct"]
+        assert (found.title, found.reason) == ("Ledger stuck: alerts are sent directly", "ledger stuck")
+        assert found.lines[0].endswith("did not answer in 1 s")
+        (one,) = [found for message in phone.taken for found in message.notices if found.key == "a1-fire"]
         assert one.reason == "fired; sent directly: ledger stuck"
         scene.enqueue(fire("later"))
         until(lambda: "later-fire" in phone.keys)
@@ -217,8 +217,8 @@ def test_a_program_that_was_stopped_blames_no_ledger(tmp_path: Path) -> None:
         until(lambda: "+50***" in repr(scene.of(ChannelsChanged)), "a turn of the service")
         Stuck.let_go()
         until(lambda: phone.keys == ["a-fire"])
-        (told,) = phone.taken[0].notices
-        assert (told.kind, told.reason) == ("fire", "fired")
+        (found,) = phone.taken[0].notices
+        assert (found.kind, found.reason) == ("fire", "fired")
         scene.until_marked()
         assert phone.keys == ["a-fire"], "no ledger was blamed"
 
@@ -233,4 +233,4 @@ def test_ten_thousand_at_once_are_written_and_sent(tmp_path: Path) -> None:
         until(lambda: scene.rows("SELECT count(*) FROM outbox WHERE state IN ('sent', 'merged')") == [(20_000,)])
         assert len(phone.taken) == len(mail.taken) == 1
         assert len(phone.taken[0].body.encode()) <= 60_000
-        assert not any(told.kind == "direct" for message in phone.taken for told in message.notices)
+        assert not any(found.kind == "direct" for message in phone.taken for found in message.notices)

@@ -27,9 +27,9 @@ SENT = "SELECT key FROM outbox WHERE state = 'sent' AND key LIKE '%-fire'"
 def two(directory: Path, disk: str = "local", **env: Any) -> Iterator[tuple[Program, Program]]:
     """A leader and a standby; what they send is on another disk."""
     own = {"lease": LEASE, "patience": 1.0, **env}
-    with program(directory, disk, told=directory.with_name("told-1"), **own) as first:
+    with program(directory, disk, sent_file=directory.with_name("told-1"), **own) as first:
         first.says("us")
-        with program(directory, disk, told=directory.with_name("told-2"), lease=LEASE, patience=1.0) as second:
+        with program(directory, disk, sent_file=directory.with_name("told-2"), lease=LEASE, patience=1.0) as second:
             second.says("other")
             yield first, second
 
@@ -94,7 +94,7 @@ def test_a_disk_that_hangs_for_the_leader_neither_ends_its_leadership_nor_hides_
         first.fire("a")
         until(lambda: fires(first) == ["a-fire"], "it notifies from memory")
         until(lambda: (watcher.reach() or 0) > began + LEASE, "it renews for longer than the lease")
-        assert not any(line.startswith("us") for line in [*second.said.queue]), "so nobody takes over"
+        assert not any(line.startswith("us") for line in [*second.printed.queue]), "so nobody takes over"
         first.stop()
         second.says("us")
         second.fire("b")
@@ -115,11 +115,11 @@ def test_a_disk_that_hangs_for_the_leader_neither_ends_its_leadership_nor_hides_
 def test_a_disk_that_hangs_for_all_does_not_keep_the_standby_from_taking_over(tmp_path: Path) -> None:
     mount = HungMount.at(tmp_path / "state", tmp_path)
     with (
-        program(tmp_path / "state", told=tmp_path / "told-1", lease=LEASE, patience=1.0, env=mount.env) as first,
-        program(tmp_path / "state", told=tmp_path / "told-2", lease=LEASE, patience=1.0, env=mount.env) as second,
+        program(tmp_path / "state", sent_file=tmp_path / "told-1", lease=LEASE, patience=1.0, env=mount.env) as first,
+        program(tmp_path / "state", sent_file=tmp_path / "told-2", lease=LEASE, patience=1.0, env=mount.env) as second,
     ):
-        until(lambda: not first.said.empty() and not second.said.empty())
-        leader, standby = (first, second) if first.said.get().startswith("us") else (second, first)
+        until(lambda: not first.printed.empty() and not second.printed.empty())
+        leader, standby = (first, second) if first.printed.get().startswith("us") else (second, first)
         standby.says("other")
         mount.hang()
         leader.stop()

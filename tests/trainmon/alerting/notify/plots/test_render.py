@@ -68,11 +68,11 @@ FAKE = script(
 
 
 def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
-    asked = Asked(curve(20_000))
-    pictures = PlotRenderer(asked, cache=tmp_path)
+    request = Asked(curve(20_000))
+    pictures = PlotRenderer(request, cache=tmp_path)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
-    assert (file.name, file.media_type, asked.keys) == ("video-2b-loss.png", "image/png", [("t/p/a1", "train/loss")])
+    assert (file.name, file.media_type, request.keys) == ("video-2b-loss.png", "image/png", [("t/p/a1", "train/loss")])
     picture = file.read(20)
     assert picture.startswith(PNG)
     assert len(picture) > 5_000
@@ -93,7 +93,7 @@ def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "count"),
+    ("loss_lines", "count"),
     [
         (notice(), 1),
         (notice(alert(subject="gpu:gpu-001/3", rule="gpu-hot")), 0),
@@ -104,10 +104,10 @@ def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
     ],
     ids=["run", "gpu", "digest", "over", "acknowledged", "unknown-run"],
 )
-def test_pictures_go_with_what_they_explain(told: Any, count: int) -> None:
+def test_pictures_go_with_what_they_explain(loss_lines: Any, count: int) -> None:
     pictures = PlotRenderer(Asked(), argv=FAKE)
     pictures.observe(state(wandb=wandb()))
-    assert len(pictures((told,))) == count
+    assert len(pictures((loss_lines,))) == count
 
 
 def test_two_channels_share_one_drawing_until_it_is_old() -> None:
@@ -144,11 +144,11 @@ def test_who_waits_for_anothers_drawing_does_not_wait_for_ever() -> None:
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
     with pictures._drawing:
-        told: list[bytes] = []
-        thread = threading.Thread(target=lambda: told.append(file.read(0.1)))
+        loss_lines: list[bytes] = []
+        thread = threading.Thread(target=lambda: loss_lines.append(file.read(0.1)))
         thread.start()
         thread.join(20)
-    assert told == [b""]
+    assert loss_lines == [b""]
 
 
 def test_the_newest_sample_goes_along(tmp_path: Path) -> None:

@@ -84,11 +84,11 @@ def test_where_checkpoints_are_saved_the_first_deletion_may_be_many_saves_away()
 
 
 def test_where_others_write_only_a_straight_growth_counts() -> None:
-    for fits, latest, told in ((0.97, 5.0, True), (0.6, 5.0, False), (0.97, None, False), (0.97, 60.0, False)):
+    for fits, latest, result in ((0.97, 5.0, True), (0.6, 5.0, False), (0.97, None, False), (0.97, 60.0, False)):
         scene = Scene().tell("login1", sample(filesystem="lustre"))
         late = None if latest is None else NOW + latest * HOUR
         found = scene.foretold(forecast(3, fit=fits, latest=late)).found(FORECAST)
-        assert bool(found) is told
+        assert bool(found) is result
     shared = Scene().tell("login1", sample(filesystem="lustre")).foretold(forecast(3, fit=0.1, of="quota"))
     assert list(shared.found(FORECAST)) == ["disk:prod:/fsx"]
 

@@ -216,9 +216,9 @@ def test_a_directory_that_a_run_has_yet_to_make_is_no_trouble() -> None:
 
 
 def test_a_path_that_is_not_there_hangs_nowhere() -> None:
-    said = "does not exist; the nearest existing parent is /"
-    finding = hung(Scene(), "n1", state="error", error=said).only(HUNG)
-    assert (finding.severity, finding.summary) == ("warning", f"n1:/fsx {said}; last tried 0s ago")
+    missing = "does not exist; the nearest existing parent is /"
+    finding = hung(Scene(), "n1", state="error", error=missing).only(HUNG)
+    assert (finding.severity, finding.summary) == ("warning", f"n1:/fsx {missing}; last tried 0s ago")
     assert finding.advice == "a mount is missing, or the config is wrong: see findmnt -T /fsx on n1"
     assert "server" not in hung(Scene(), "n1", state="error", error="Permission denied").only(HUNG).advice
 

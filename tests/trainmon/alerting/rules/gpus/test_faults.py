@@ -82,16 +82,16 @@ def test_errors_that_are_no_longer_reported_are_not_resolved() -> None:
 
 def test_a_restart_of_this_program_does_not_make_new_errors_old() -> None:
     scene = Scene().after(300.0).say("n1", samples(NOW + 300), facts(NOW + 300, ecc_uncorrected=2))
-    told = alert(only(scene.found(ECC)), scene.now)
+    fired = alert(only(scene.found(ECC)), scene.now)
     anew = Scene("n2").say("n1", samples(NOW), facts(NOW, ecc_uncorrected=2)).after(3_900.0)
     anew.well("n2").say("n1", samples(anew.now), facts(anew.now, ecc_uncorrected=2))
     assert only(anew.found(ECC)).severity == "warning"
-    anew.state = replace(anew.state, alerts={told.id: told})
+    anew.state = replace(anew.state, alerts={fired.id: fired})
     finding = only(anew.found(ECC))
     assert finding.severity == "critical"
     assert finding.summary == "GPU 3 of n1 has 2 uncorrected ECC errors, some of them new, the first 1h ago"
-    later = replace(told, summary=finding.summary, since=anew.now - 90_000)
-    anew.state = replace(anew.state, alerts={told.id: later})
+    later = replace(fired, summary=finding.summary, since=anew.now - 90_000)
+    anew.state = replace(anew.state, alerts={fired.id: later})
     assert only(anew.found(ECC)).severity == "warning", "a day later they are old"
 
 
@@ -241,13 +241,13 @@ def test_a_login_node_without_gpus_misses_none() -> None:
 
 
 def test_for_a_broken_gpu_of_a_node_on_which_no_job_is_nobody_gets_up() -> None:
-    for told, severity in (
+    for fired, severity in (
         (slurm("n1", "IDLE"), "warning"),
         (slurm("n1", "IDLE", "DRAIN"), "warning"),
         (slurm("n1", "DOWN", "NOT_RESPONDING"), "warning"),
         (slurm("n1", "ALLOCATED"), "critical"),
     ):
-        scene = Scene().scheduler(told).say("n1", facts(NOW, remap_failed=True))
+        scene = Scene().scheduler(fired).say("n1", facts(NOW, remap_failed=True))
         assert only(scene.found(REMAP)).severity == severity
         scene.say("n1", GpuSamples(1, NOW, (GpuSample(index=3, lost=True),)))
         assert only(scene.found(LOST)).severity == severity

@@ -30,7 +30,7 @@ def only(scene: Scene) -> Finding:
 
 
 @pytest.mark.parametrize(
-    ("scene", "told", "words"),
+    ("scene", "listed", "words"),
     [
         (greeted("none", MISMATCH), slurm("n1", "IDLE", **EIGHT),
          "Slurm says gpu:8, NVML lists none: Driver/library version mismatch"),
@@ -48,24 +48,24 @@ def only(scene: Scene) -> Finding:
     ],
 )  # fmt: skip
 def test_a_gpu_node_that_was_never_seen_with_gpus_is_critical(
-    scene: Scene, told: SchedulerNode | None, words: str
+    scene: Scene, listed: SchedulerNode | None, words: str
 ) -> None:
-    finding = only(scene.scheduler(told) if told is not None else scene)
+    finding = only(scene.scheduler(listed) if listed is not None else scene)
     assert (finding.severity, finding.summary) == ("critical", f"no GPU of n1 can be read: {words}")
     assert MISSING.for_ < 60
 
 
 @pytest.mark.parametrize("note", [None, "NVML: Driver Not Loaded", "NVML: Insufficient Permissions"])
-@pytest.mark.parametrize("told", [None, slurm("n1", "IDLE"), slurm("n1", "IDLE", gres="nvme:2")])
-def test_a_login_host_or_a_cpu_node_misses_none(note: str | None, told: SchedulerNode | None) -> None:
+@pytest.mark.parametrize("listed", [None, slurm("n1", "IDLE"), slurm("n1", "IDLE", gres="nvme:2")])
+def test_a_login_host_or_a_cpu_node_misses_none(note: str | None, listed: SchedulerNode | None) -> None:
     scene = greeted("none", note)
-    assert (scene.scheduler(told) if told is not None else scene).found(MISSING) == {}
+    assert (scene.scheduler(listed) if listed is not None else scene).found(MISSING) == {}
 
 
 @pytest.mark.parametrize("flags", [("DRAIN",), ("MAINTENANCE",), ("REBOOT_ISSUED",)])
 def test_where_slurm_starts_nothing_it_is_a_warning(flags: tuple[str, ...]) -> None:
-    told = slurm("n1", "IDLE", *flags, reason="the driver is being installed", **EIGHT)
-    assert only(greeted("none", on_the_bus=8).scheduler(told)).severity == "warning"
+    listed = slurm("n1", "IDLE", *flags, reason="the driver is being installed", **EIGHT)
+    assert only(greeted("none", on_the_bus=8).scheduler(listed)).severity == "warning"
 
 
 def test_under_a_run_a_drained_node_without_gpus_is_critical() -> None:

@@ -186,8 +186,8 @@ def left(state: str = "IDLE", *flags: str, memory: int = 40_000, processes: tupl
     scene = Scene("n1").scheduler(slurm("n1", state, *flags))
     odd = {"memory_used_mib": memory, "utilization_pct": 0}
     rows = tuple(GpuSample(index, **(IDLE | odd if index == 3 else IDLE)) for index in range(8))
-    told = tuple(GpuFacts(index, processes=processes if index == 3 else ()) for index in range(8))
-    return scene.say("n1", GpuFactsAll(1, NOW, told, 8), GpuSamples(1, NOW, rows))
+    result = tuple(GpuFacts(index, processes=processes if index == 3 else ()) for index in range(8))
+    return scene.say("n1", GpuFactsAll(1, NOW, result, 8), GpuSamples(1, NOW, rows))
 
 
 def test_what_an_ended_job_left_on_an_idle_node_is_reported_with_its_owner() -> None:

@@ -23,7 +23,7 @@ def only(found: dict[str, Finding], subject: str = "node:n1") -> Finding:
     return found[subject]
 
 
-def told(node: SchedulerNode, *, run: bool = True) -> Scene:
+def scene_of(node: SchedulerNode, *, run: bool = True) -> Scene:
     scene = Scene().runs() if run else Scene()
     return scene.scheduler(node, slurm("n2"))
 
@@ -47,13 +47,13 @@ PLANNED = (
 
 @pytest.mark.parametrize("node", PLANNED)
 def test_nodes_that_work_or_are_planned_away_say_nothing(node: SchedulerNode) -> None:
-    assert told(node).found(DRAINED) == {}
+    assert scene_of(node).found(DRAINED) == {}
 
 
 def test_a_drained_node_of_a_run_is_a_warning_with_its_reason() -> None:
     reason = "gres/gpu count reported lower than configured (7 < 8)"
     node = slurm("n1", "ALLOCATED", "DRAIN", reason=reason, reason_by="slurm", reason_at=NOW - 600)
-    finding = only(told(node).found(DRAINED))
+    finding = only(scene_of(node).found(DRAINED))
     assert (finding.severity, finding.run, finding.sources) == ("warning", "llm", ("slurm:prod",))
     assert finding.summary == f"Slurm drains n1 (for 10m): {reason} (by slurm)"
     assert "queue another job (N)" in finding.advice
@@ -68,27 +68,27 @@ def test_a_drained_node_of_a_run_is_a_warning_with_its_reason() -> None:
      (slurm("n1", "ALLOCATED", "NOT_RESPONDING"), "gets no answer from n1")],
 )  # fmt: skip
 def test_a_node_that_is_down_or_failing_under_a_run_is_critical(node: SchedulerNode, words: str) -> None:
-    finding = only(told(node).found(DRAINED))
+    finding = only(scene_of(node).found(DRAINED))
     assert finding.severity == "critical"
     assert words in finding.summary
 
 
 def test_a_ping_of_slurms_that_is_missed_once_wakes_nobody_and_what_it_has_decided_waits_for_nothing() -> None:
     assert DRAINED.for_ >= 300
-    assert not only(told(slurm("n1", "ALLOCATED", "NOT_RESPONDING")).found(DRAINED)).fires_at_once
+    assert not only(scene_of(slurm("n1", "ALLOCATED", "NOT_RESPONDING")).found(DRAINED)).fires_at_once
     for node in (slurm("n1", "DOWN", "NOT_RESPONDING"), slurm("n1", "ALLOCATED", "DRAIN")):
-        assert only(told(node).found(DRAINED)).fires_at_once
+        assert only(scene_of(node).found(DRAINED)).fires_at_once
 
 
 def test_a_watched_node_of_no_run_is_a_warning_and_after_a_day_an_information() -> None:
-    assert only(told(slurm("n1", "DOWN", reason_at=NOW - 60), run=False).found(DRAINED)).severity == "warning"
+    assert only(scene_of(slurm("n1", "DOWN", reason_at=NOW - 60), run=False).found(DRAINED)).severity == "warning"
     old = slurm("n1", "IDLE", "DRAIN", reason_at=NOW - 2 * DAY)
-    assert only(told(old, run=False).found(DRAINED)).severity == "info"
+    assert only(scene_of(old, run=False).found(DRAINED)).severity == "info"
 
 
 def test_a_node_that_we_drained_ourselves_is_an_information() -> None:
     node = slurm("n1", "ALLOCATED", "DRAIN", reason="bad fan", reason_by="ana", reason_at=NOW)
-    scene = told(node)
+    scene = scene_of(node)
     assert not only(scene.found(DRAINED)).person
     scene.reduce(ClustersChanged((Cluster(name="prod", login="login", me="ana"),)))
     assert only(scene.found(DRAINED)).person
@@ -100,7 +100,7 @@ def test_a_node_that_nobody_watches_is_not_reported() -> None:
 
 
 def test_a_scheduler_that_is_silent_resolves_nothing() -> None:
-    scene = told(slurm("n1", "DOWN"))
+    scene = scene_of(slurm("n1", "DOWN"))
     finding = only(scene.found(DRAINED))
     down(scene)
     assert scene.found(DRAINED) == {}
@@ -114,8 +114,8 @@ def test_a_scheduler_that_is_silent_resolves_nothing() -> None:
 @pytest.mark.parametrize("file", ["nodes.txt", "nodes-lost-gpu.txt"])
 def test_what_a_real_slurm_says_of_sick_nodes(file: str) -> None:
     """gpu-1 is drained by a person and gpu-4 lacks a GPU; in the first file gpu-3 is down."""
-    told = read_nodes((CAPTURED / file).read_text(), "prod")
-    scene = Scene(*(node.name for node in told)).scheduler(*told)
+    scene_of = read_nodes((CAPTURED / file).read_text(), "prod")
+    scene = Scene(*(node.name for node in scene_of)).scheduler(*scene_of)
     words = {finding.subject: finding.summary for finding in scene.found(DRAINED).values()}
     down = {"node:gpu-3"} if file == "nodes.txt" else set()
     assert set(words) == {"node:gpu-1", "node:gpu-4"} | down

@@ -127,7 +127,7 @@ def found(rule: Rule, seen: State, now: float = NOW) -> Finding | None:
     return all_found[0] if all_found else None
 
 
-def said(rule: Rule, seen: State, now: float = NOW) -> str:
+def summary(rule: Rule, seen: State, now: float = NOW) -> str:
     one = found(rule, seen, now)
     return "" if one is None else one.summary
 

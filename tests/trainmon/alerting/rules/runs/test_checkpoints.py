@@ -13,8 +13,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     checkpoints,
     found,
     job,
-    said,
     state,
+    summary,
     without,
 )
 from trainmon.alerting.rules.runs.checkpoints import CheckpointOverdue, CheckpointPointer, CheckpointTorn
@@ -46,14 +46,14 @@ def test_names_that_count_epochs_and_not_steps_are_late_by_time_alone() -> None:
     known = checkpoints(checkpoint(5, 900), checkpoint(4, 2_900), every_steps=1)
     assert found(CheckpointOverdue(), state(job(), checkpoints=known)) is None
     late = checkpoints(checkpoint(5, 5_500), every_steps=1)
-    assert said(CheckpointOverdue(), state(job(), checkpoints=late)) == (
+    assert summary(CheckpointOverdue(), state(job(), checkpoints=late)) == (
         "the last checkpoint of llm, of step 5, is 1h 31m old; usually it saves every 33m"
     )
 
 
 def test_time_counts_where_steps_are_not_known() -> None:
     known = checkpoints(checkpoint(None, 5_500), every_steps=None)
-    assert "usually it saves every 33m" in said(CheckpointOverdue(), state(job(), checkpoints=known))
+    assert "usually it saves every 33m" in summary(CheckpointOverdue(), state(job(), checkpoints=known))
     early = checkpoints(checkpoint(None, 3_000), every_steps=None)
     assert found(CheckpointOverdue(), state(job(), checkpoints=early)) is None
 
@@ -73,7 +73,7 @@ def test_a_checkpoint_that_is_in_time_or_on_its_way_says_nothing(known: Checkpoi
 
 
 def test_a_job_that_trains_for_hours_without_any_checkpoint_is_reported() -> None:
-    assert said(CheckpointOverdue(), state(job(), checkpoints=checkpoints())).startswith(
+    assert summary(CheckpointOverdue(), state(job(), checkpoints=checkpoints())).startswith(
         "llm has trained for 11h 6m in job 88, and has no checkpoint; 12,880 steps are at risk"
     )
 

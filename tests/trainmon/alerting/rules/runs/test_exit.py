@@ -24,8 +24,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     found,
     job,
     lines,
-    said,
     state,
+    summary,
     wandb,
     watched,
     without,
@@ -45,8 +45,8 @@ def judged(*jobs: Job, **changes: Any) -> State:
     """A state whose verdict is the one that its own facts give, once its steps have ended."""
     seen = state(*jobs, **{"progress": replace(PROGRESS, at=NOW - 730)} | changes)
     run = seen.runs["llm"]
-    told = judge(run, RunContext(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
-    return changed(seen, verdict=told.verdict, why=told.why)
+    result = judge(run, RunContext(seen.nodes, seen.sources, seen.jobs, seen.actions), NOW)
+    return changed(seen, verdict=result.verdict, why=result.why)
 
 
 def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
@@ -103,8 +103,8 @@ def test_a_job_that_slurm_has_requeued_and_that_waits_is_a_warning_after_a_quart
         assert found(RunDead(), judged(fine, progress=quiet)) is None, "it is its first wait, or a person holds it"
     action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
                     run="llm", job="prod/88", operation=Execute(("scontrol", "requeue", "88")))  # fmt: skip
-    asked = {"a1": Record(action=action, status="done", done_at=NOW - 1_199)}
-    assert found(RunDead(), judged(waiting, progress=quiet, actions=asked)) is None, "a person did that"
+    actions = {"a1": Record(action=action, status="done", done_at=NOW - 1_199)}
+    assert found(RunDead(), judged(waiting, progress=quiet, actions=actions)) is None, "a person did that"
 
 
 def test_attempts_that_fail_one_after_another_are_critical_though_the_next_has_begun() -> None:
@@ -186,8 +186,10 @@ def test_a_job_that_ends_well_short_of_its_target_is_critical_and_no_second_aler
 
 def test_w_and_b_that_says_finished_short_of_the_target_is_the_same() -> None:
     done = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="finished")
-    told = wandb("ended", runs=(done,), active=())
-    assert "12,880 of 20,000" in said(EndedEarly(), state(spec=WITH_WANDB, wandb=told, verdict="dead", why="ended"))
+    result = wandb("ended", runs=(done,), active=())
+    assert "12,880 of 20,000" in summary(
+        EndedEarly(), state(spec=WITH_WANDB, wandb=result, verdict="dead", why="ended")
+    )
 
 
 def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> None:
@@ -222,7 +224,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
 
 
 def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:
-    assert "job 88 was requeued, for the 2nd time" in said(Restarted(), state(job(started_at=NOW - 60, restarts=2)))
+    assert "job 88 was requeued, for the 2nd time" in summary(Restarted(), state(job(started_at=NOW - 60, restarts=2)))
     assert found(Restarted(), state(job(started_at=NOW - 60))) is None
     assert found(Restarted(), state(job(started_at=NOW - 60), ended(ends_at=NOW - 10))) is None, "a sweep's other job"
 
@@ -232,14 +234,14 @@ def test_steps_that_go_back_are_a_restart_where_no_job_is_known() -> None:
     seen = after(seen, [lines(NOW + 10, STEP.format(110))], NOW + 10)
     assert found(Restarted(), seen, NOW + 10) is None
     seen = after(seen, [lines(NOW + 400, STEP.format(51))], NOW + 400)
-    assert "its steps went back from 110" in said(Restarted(), seen, NOW + 410)
+    assert "its steps went back from 110" in summary(Restarted(), seen, NOW + 410)
 
 
 def test_the_next_run_of_a_group_is_a_restart_where_no_job_is_known() -> None:
     first = WandbRun(entity="e", project="p", id="a1", name="llm-1", state="crashed", created_at=NOW - 9_000)
     second = WandbRun(entity="e", project="p", id="a2", name="llm-2", state="running", created_at=NOW - 60)
-    told = wandb(runs=(second, first), active=("a2",), attempts=("a2", "a1"))
-    assert "W&B shows llm-2 (a2) after llm-1 (a1)" in said(Restarted(), state(spec=WITH_WANDB, wandb=told))
+    result = wandb(runs=(second, first), active=("a2",), attempts=("a2", "a1"))
+    assert "W&B shows llm-2 (a2) after llm-1 (a1)" in summary(Restarted(), state(spec=WITH_WANDB, wandb=result))
 
 
 # ---- a person had ended it, and took the switch back ----
@@ -301,13 +303,13 @@ def test_a_person_who_was_named_before_this_program_began_again_is_believed() ->
     stopped = state(ended("COMPLETED"), verdict="stopped", why="the kill switch has been armed for 15m by ann")
     finding = found(RunStopped(), stopped)
     assert finding is not None
-    told = replace(COMPLETED, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 720)})
-    assert "by ann" in said(RunStopped(), told)
-    assert found(EndedEarly(), told) is None
-    failed = replace(DEAD, alerts=told.alerts)
+    result = replace(COMPLETED, alerts={"a1b2c3d4": replace(alert(finding), since=NOW - 720)})
+    assert "by ann" in summary(RunStopped(), result)
+    assert found(EndedEarly(), result) is None
+    failed = replace(DEAD, alerts=result.alerts)
     assert found(RunDead(), failed) is None
     later = ended(ends_at=NOW - 100)
-    another = replace(DEAD, jobs={later.key: later}, alerts=told.alerts)
+    another = replace(DEAD, jobs={later.key: later}, alerts=result.alerts)
     assert found(RunDead(), another) is not None, "that is another end"
 
 
@@ -325,13 +327,13 @@ def test_an_event_keeps_the_time_at_which_it_was_reported_first() -> None:
 
 def test_a_person_who_has_it_requeued_again_and_again_knows_of_it() -> None:
     restart = Finding(rule="restarted", subject="run:llm", severity="info", summary="again", run="llm", event=True)
-    told = {
+    result = {
         name: replace(alert(restart), id=name, since=NOW - 700 + place, fired_at=NOW - 700 + place)
         for place, name in enumerate(("a", "b", "c"))
     }
     present = job(started_at=NOW - 5, restarts=3)
-    assert found(RunDead(), judged(present, alerts=told)).severity == "critical"  # type: ignore[union-attr]
+    assert found(RunDead(), judged(present, alerts=result)).severity == "critical"  # type: ignore[union-attr]
     action = Action(id="a1", verb="requeue", subject="llm", cluster="prod", host="login", title="Requeue job 88",
                     run="llm", job="prod/88", operation=Execute(("scontrol", "requeue", "88")))  # fmt: skip
-    asked = {"a1": Record(action=action, status="done", done_at=NOW - 699)}
-    assert found(RunDead(), judged(present, alerts=told, actions=asked)) is None
+    actions = {"a1": Record(action=action, status="done", done_at=NOW - 699)}
+    assert found(RunDead(), judged(present, alerts=result, actions=actions)) is None

@@ -17,9 +17,9 @@ from tests.trainmon.alerting.rules.runs.states import (
     ended,
     found,
     job,
-    said,
     source,
     state,
+    summary,
     without,
 )
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
@@ -53,7 +53,7 @@ def test_a_job_that_will_never_start_is_not_scheduled_unless_a_person_holds_it()
     never = job(
         89, state="PENDING", reason="DependencyNeverSatisfied", started_at=None, dependency="afterok:88(failed)"
     )
-    assert said(NotScheduled(), state(never, verdict="queued")) == (
+    assert summary(NotScheduled(), state(never, verdict="queued")) == (
         "llm is not scheduled: job 89 will not start by itself: waits for a job that can no longer end as required: "
         "it will never start"
     )
@@ -79,7 +79,7 @@ def test_a_job_that_ends_before_its_run_is_done_with_nothing_behind_it_is_a_warn
     assert finding.summary == "no job waits behind job 88 of llm, which ends in 6h00m, but the run needs 25h00m more"
     assert "trainmon-tui queue llm" in finding.advice
     two = changed(LAST, queued_behind=1)
-    assert said(NoJobQueued(wanted=2), two).startswith("only 1 job waits behind job 88 of llm")
+    assert summary(NoJobQueued(wanted=2), two).startswith("only 1 job waits behind job 88 of llm")
 
 
 def test_what_is_done_in_time_or_is_queued_or_is_far_from_its_end_needs_none() -> None:

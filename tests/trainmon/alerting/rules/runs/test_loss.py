@@ -18,8 +18,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     changed,
     found,
     lines,
-    said,
     state,
+    summary,
     wandb,
     watched,
     without,
@@ -74,7 +74,7 @@ def test_a_single_step_without_a_number_is_skipped_by_every_scaler() -> None:
 def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
     trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
     seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble, loss_state="nan"), verdict="diverged", why="nan")
-    assert said(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
+    assert summary(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
     borrowed = changed(seen, progress=replace(PROGRESS, borrowed=("loss",)))
     quiet = without(changed(borrowed, wandb=wandb()), WANDB)
     assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10 s"
@@ -114,25 +114,25 @@ def anew(*text: str) -> tuple[State, float]:
 
 def test_a_restart_of_this_program_ends_no_spike_until_the_loss_is_back() -> None:
     before, then = stepped(usual(), 80, line(80, loss=9.1), line(81, loss=8.8))
-    told = alert(found(LossSpike(), before, then))  # type: ignore[arg-type]
+    fired = alert(found(LossSpike(), before, then))  # type: ignore[arg-type]
     high, at = anew(*(line(200 + place, loss=8.8) for place in range(90)))
     assert found(LossSpike(), high, at) is None
-    still = found(LossSpike(), replace(high, alerts={told.id: told}), at)
+    still = found(LossSpike(), replace(high, alerts={fired.id: fired}), at)
     assert still is not None
     assert still.summary.startswith("the loss of llm rose to 9.1 at step 80 (usually 2 to 2.06) ")
     assert still.summary.endswith(", and is 8.8 at step 289")
     for loss in (2.03, 2.09):
         back, at = anew(line(200, loss=loss))
-        assert found(LossSpike(), replace(back, alerts={told.id: told}), at) is None
-        assert LossSpike().why_unknown(back, told, at) is None
+        assert found(LossSpike(), replace(back, alerts={fired.id: fired}), at) is None
+        assert LossSpike().why_unknown(back, fired, at) is None
 
 
 def test_a_loss_that_stays_high_is_not_over_because_its_band_has_followed_it() -> None:
     seen, at = stepped(usual(), 80, *(line(80 + place, loss=8.0) for place in range(3)))
-    told = replace(alert(found(LossSpike(), seen, at)), since=at)  # type: ignore[arg-type]
+    fired = replace(alert(found(LossSpike(), seen, at)), since=at)  # type: ignore[arg-type]
     seen, at = stepped(seen, 83, *(line(83 + place, loss=8.0 + 0.01 * (place % 7)) for place in range(200)))
     assert found(LossSpike(), seen, at) is None, "by itself it looks usual by now"
-    seen = replace(seen, alerts={told.id: told})
+    seen = replace(seen, alerts={fired.id: fired})
     assert found(LossSpike(), seen, at) is not None
     assert found(LossSpike(), seen, at + 43_300) is None, "half a day later it is"
     back, later = stepped(seen, 283, line(283, loss=2.1))
@@ -141,13 +141,13 @@ def test_a_loss_that_stays_high_is_not_over_because_its_band_has_followed_it() -
 
 def test_a_restart_of_this_program_ends_no_floor_and_no_row_of_skipped_steps() -> None:
     before, then = stepped(watched(), 0, line(1), line(2, scale=1.0))
-    told = alert(found(LossScaleFloor(), before, then))  # type: ignore[arg-type]
+    fired = alert(found(LossScaleFloor(), before, then))  # type: ignore[arg-type]
     still, at = anew(line(200, scale=1.0))
-    assert LossScaleFloor().why_unknown(still, told, at) == (
+    assert LossScaleFloor().why_unknown(still, fired, at) == (
         "it is still 1; its value before this program started is not known"
     )  # fmt: skip
     risen, at = anew(line(200, scale=2.0))
-    assert LossScaleFloor().why_unknown(risen, told, at) is None
+    assert LossScaleFloor().why_unknown(risen, fired, at) is None
     rows, then = stepped(watched(), 0, *(line(one, loss=None, skipped=1) for one in range(25)))
     skipping = alert(found(SkippedSteps(), rows, then))  # type: ignore[arg-type]
     few, at = anew(line(200), line(201, loss=None, skipped=1))
@@ -158,11 +158,11 @@ def test_a_restart_of_this_program_ends_no_floor_and_no_row_of_skipped_steps() -
 
 def test_a_nan_that_began_before_this_program_is_not_over_while_the_next_lines_have_none() -> None:
     before, then = stepped(usual(), 80, *(line(80 + place, loss=None, nans=1) for place in range(3)))
-    told = alert(found(LossNan(), before, then))  # type: ignore[arg-type]
+    fired = alert(found(LossNan(), before, then))  # type: ignore[arg-type]
     still, at = anew(line(200, loss=None, nans=1))
     assert found(LossNan(), still, at) is None
-    assert LossNan().why_unknown(still, told, at) == "its loss has just become NaN again"
-    assert LossNan().why_unknown(changed(still, verdict="dead", why="it failed"), told, at) is None
+    assert LossNan().why_unknown(still, fired, at) == "its loss has just become NaN again"
+    assert LossNan().why_unknown(changed(still, verdict="dead", why="it failed"), fired, at) is None
 
 
 def test_a_nan_is_over_by_a_number_and_not_by_silence() -> None:
@@ -192,8 +192,8 @@ def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_l
     seen, at = stepped(usual(), 80, line(80, loss=2.05))
     assert found(LossSpike(), seen, at) is None
     trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)
-    told = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble))
-    assert "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago" in said(LossSpike(), told)
+    fired = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble))
+    assert "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago" in summary(LossSpike(), fired)
     over = replace(trouble, after=1)
     assert found(LossSpike(), state(spec=WITH_WANDB, wandb=wandb(trouble=over))) is None
 
@@ -265,8 +265,8 @@ def test_steps_that_deepspeed_skips_beside_a_bar_are_counted() -> None:
     seen, at = after(watched(), [lines(NOW, *begun)], NOW), NOW
     for step in range(15, 40):
         at = NOW + 4.0 * step
-        told = [bar.format(step // 9, step, step)] if step < 18 else [overflow, bar.format(step // 9, step, step)]
-        seen = after(seen, [lines(at, *told)], at)
-    assert said(SkippedSteps(), seen, at) == "llm has skipped 22 iterations in a row, until step 39"
+        fired = [bar.format(step // 9, step, step)] if step < 18 else [overflow, bar.format(step // 9, step, step)]
+        seen = after(seen, [lines(at, *fired)], at)
+    assert summary(SkippedSteps(), seen, at) == "llm has skipped 22 iterations in a row, until step 39"
     seen = after(seen, [lines(at + 4, bar.format(4, 40, 40))], at + 4)
     assert found(SkippedSteps(), seen, at + 4) is None

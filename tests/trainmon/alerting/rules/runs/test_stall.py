@@ -169,8 +169,8 @@ def test_a_silence_is_over_when_steps_come_or_the_run_has_ended() -> None:
 def test_one_silence_is_one_alert_whatever_its_gpus_do_meanwhile() -> None:
     finding = found(RunHung(), HUNG)
     assert finding is not None
-    told = replace(STALLED, alerts={"a1b2c3d4": alert(finding)})
-    assert found(RunStalled(), told) is None, "that it hangs is told already"
+    alerted = replace(STALLED, alerts={"a1b2c3d4": alert(finding)})
+    assert found(RunStalled(), alerted) is None, "that it hangs is told already"
     pending = replace(STALLED, alerts={"a1b2c3d4": replace(alert(finding), phase="pending")})
     assert found(RunStalled(), pending) is not None
     other = replace(STALLED, alerts={"a1b2c3d4": replace(alert(finding), run="another")})

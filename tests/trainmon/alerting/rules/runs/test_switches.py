@@ -17,8 +17,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     ended,
     found,
     job,
-    said,
     state,
+    summary,
     without,
 )
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
@@ -90,7 +90,7 @@ def test_a_save_switch_that_a_training_run_does_not_take_is_a_warning() -> None:
     )
     assert "trainmon-tui signal llm" in finding.advice
     hangs = state(job(), save=SAVE, verdict="hung", why="no step", progress=replace(PROGRESS, at=NOW - 3_600))
-    assert said(SaveSwitchIgnored(), hangs).endswith("and its trainer has not consumed it; there was no step for 1h")
+    assert summary(SaveSwitchIgnored(), hangs).endswith("and its trainer has not consumed it; there was no step for 1h")
 
 
 def test_a_save_switch_is_given_ten_of_the_runs_own_intervals() -> None:
@@ -104,7 +104,7 @@ def test_a_save_switch_is_given_ten_of_the_runs_own_intervals() -> None:
 
 def test_a_switch_that_was_taken_and_no_checkpoint_came_of_it() -> None:
     seen = state(job(), save=TAKEN, checkpoints=BEFORE)
-    assert said(SaveSwitchIgnored(), seen) == (
+    assert summary(SaveSwitchIgnored(), seen) == (
         "llm consumed its save switch 20m ago, but committed no checkpoint; the last one is of step 12,500"
     )
     saved = changed(seen, checkpoints=checkpoints(checkpoint(12_600, 1_100), checkpoint(12_500, 4_000)))

@@ -19,8 +19,8 @@ from tests.trainmon.alerting.rules.runs.states import (
     found,
     job,
     lines,
-    said,
     state,
+    summary,
     watched,
     without,
 )
@@ -82,17 +82,17 @@ def test_a_slow_run_that_is_not_measured_any_more_is_not_over() -> None:
 
 
 def test_a_restart_of_this_program_does_not_make_a_slow_pace_the_usual_one() -> None:
-    told = alert(found(SlowThroughput(), paced(SLOW)))  # type: ignore[arg-type]
+    fired = alert(found(SlowThroughput(), paced(SLOW)))  # type: ignore[arg-type]
     later = NOW + 3_000
     slow = replace(USUAL, recent=(1.2e6,) * 10, usual=(1.2e6,) * 40, usual_rate=1.2e6, closed_at=later)
     anew = replace(paced(slow), started_at=NOW + 60)
     assert found(SlowThroughput(), anew, later) is None
     words = "it makes 1.2M tokens/s, and made 1.6M before this program started"
-    assert SlowThroughput().why_unknown(anew, told, later) == words
+    assert SlowThroughput().why_unknown(anew, fired, later) == words
     fast = replace(paced(replace(slow, recent=(1.55e6,) * 10)), started_at=NOW + 60)
-    assert SlowThroughput().why_unknown(fast, told, later) is None
+    assert SlowThroughput().why_unknown(fast, fired, later) is None
     settled = replace(paced(replace(slow, closed_at=NOW + 50_000)), started_at=NOW + 60)
-    assert SlowThroughput().why_unknown(settled, told, NOW + 50_000) is None, "after half a day it is its usual one"
+    assert SlowThroughput().why_unknown(settled, fired, NOW + 50_000) is None, "after half a day it is its usual one"
 
 
 def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is_as_fast_again() -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_becomes_slower_is_seen_in_its_own_log_and_is_over_when_it_is
     train(40, 10.0)
     assert found(SlowThroughput(), seen, at) is None
     train(8, 14.0)
-    assert said(SlowThroughput(), seen, at) == (
+    assert summary(SlowThroughput(), seen, at) == (
         "llm makes 0.0714 steps/s over its last 5 minutes, 29 % less than its usual 0.1"
     )
     train(8, 10.0)
@@ -150,7 +150,7 @@ def test_a_gpu_that_is_throttled_holds_its_run_up_and_its_node_is_named() -> Non
 
 
 def test_a_gpu_that_is_cold_among_peers_at_work_is_found() -> None:
-    assert said(Straggler(), beside(node("n1"), node("n2", COLD))) == (
+    assert summary(Straggler(), beside(node("n1"), node("n2", COLD))) == (
         "n2 slows llm down: GPU 5 draws 120 W at 20 % and 35 °C, while its 15 peers are at 650 W"
     )
 
@@ -225,6 +225,6 @@ def test_samples_become_the_means_that_are_compared() -> None:
         )
     run: Run = replace(seen.runs["llm"], verdict="healthy")
     seen = replace(seen, runs={"llm": run})
-    assert said(Straggler(), seen, NOW + 200) == (
+    assert summary(Straggler(), seen, NOW + 200) == (
         "n1 slows llm down: GPU 6 runs at 400 MHz, while its 7 peers are at 1,980 MHz"
     )

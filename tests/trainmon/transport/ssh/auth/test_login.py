@@ -27,14 +27,14 @@ class Person:
     def __init__(self, answers: dict[str, str | None]) -> None:
         self._answers = answers
         self._at_once = threading.Lock()
-        self.asked: list[tuple[str, str, str]] = []
+        self.requests: list[tuple[str, str, str]] = []
 
     def __call__(
         self, host: str, title: str, instructions: str, fields: tuple[tuple[str, bool], ...]
     ) -> tuple[str, ...] | None:
         assert self._at_once.acquire(blocking=False), "two questions at once"
         try:
-            self.asked += [(host, title, text) for text, _ in fields]
+            self.requests += [(host, title, text) for text, _ in fields]
             answers = [self._answers[text] for text, _ in fields]
             return None if None in answers else tuple(answer for answer in answers if answer is not None)
         finally:
@@ -151,7 +151,7 @@ def test_a_passphrase_is_prompted_for_once_for_many_hosts(sshd: Sshd, loop: Even
         with ThreadPoolExecutor(12) as pool:
             shells = list(pool.map(dialer.dial, [f"n{i}" for i in range(12)]))
         assert all(map(works, shells))
-        assert [title for _, title, _ in person.asked] == [f"Passphrase for {key}"]
+        assert [title for _, title, _ in person.requests] == [f"Passphrase for {key}"]
         assert not any(shell.prompted for shell in shells)
     declining = Person({f"Passphrase for {key}: ": None})
     together = threading.Barrier(12)
@@ -163,7 +163,7 @@ def test_a_passphrase_is_prompted_for_once_for_many_hosts(sshd: Sshd, loop: Even
     with dialing(loop, config, declining) as dialer, ThreadPoolExecutor(12) as pool:
         tries = [pool.submit(dial, f"n{i}") for i in range(12)]
         assert all(isinstance(attempt.exception(30), LoginNeeded) for attempt in tries)
-    assert len(declining.asked) == 1
+    assert len(declining.requests) == 1
 
 
 def test_a_key_without_a_passphrase_goes_first_without_a_prompt(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_key_without_a_passphrase_goes_first_without_a_prompt(sshd: Sshd, loop
     config = sshd.ssh_config(extra=f"Host n0\n  IdentityFile {locked}", path=tmp_path / "config")
     with dialing(loop, config, person) as dialer:
         assert works(dialer.dial("n0"))
-    assert person.asked == []
+    assert person.requests == []
 
 
 def test_a_passphrase_is_not_prompted_for_where_the_key_would_not_do(
@@ -184,7 +184,7 @@ def test_a_passphrase_is_not_prompted_for_where_the_key_would_not_do(
     person = Person({})
     with dialing(loop, config, person) as dialer, pytest.raises(LoginRefused):
         dialer.dial("n0")
-    assert person.asked == []
+    assert person.requests == []
 
 
 def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_second_factor_of_several_rounds(sshd: Sshd, loop: EventLoop, tmp_path
         shell = dialer.dial("asker")
         assert shell.run(["true"], timeout=5).stdout == b"ran true"
         assert shell.prompted
-    assert person.asked[0] == ("asker", "Second factor", "Passcode or option: ")
+    assert person.requests[0] == ("asker", "Second factor", "Passcode or option: ")
 
 
 def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone(
@@ -234,12 +234,12 @@ def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone
 ) -> None:
     """A server cuts off who is silent for two minutes: with 64 hosts that ask, most would never get their turn."""
     script = Script(("keyboard-interactive",), rounds=(("Second factor", (("Code: ", False),), ("123",)),))
-    asked: list[str] = []
+    titles: list[str] = []
 
     def ask(host: str, *_: object) -> tuple[str, ...]:
-        asked.append(host)
+        titles.append(host)
         until(lambda: len(dialer._opening) == 1, "the others have let go of their connections")
-        assert script.attempts.count("keyboard-interactive") == len(asked)
+        assert script.attempts.count("keyboard-interactive") == len(titles)
         return ("123",)
 
     with asking(sshd, loop, tmp_path, script, ask) as dialer:
@@ -248,7 +248,7 @@ def test_hosts_that_wait_for_their_question_hold_no_connection_and_ring_no_phone
         with ThreadPoolExecutor(6) as pool:
             shells = list(pool.map(dialer.dial, [f"asker{i}" for i in range(6)]))
         assert all(map(works, shells))
-    assert sorted(asked) == [f"asker{i}" for i in range(6)]
+    assert sorted(titles) == [f"asker{i}" for i in range(6)]
 
 
 def test_a_key_and_then_a_second_factor(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:

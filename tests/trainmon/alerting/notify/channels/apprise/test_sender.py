@@ -38,15 +38,15 @@ def test_a_mail_has_the_message_its_pictures_and_a_name_of_its_own(mail: MailSer
         Attachment(name="drawn.png", media_type="image/png", draw=lambda _: b"\x89PNG drawn"),
         Attachment(name="none.png", media_type="image/png", draw=lambda _: b""),
     )
-    told = msgspec.structs.replace(message(notice(alert(summary="перегрев 🔥"))), attachments=files)
-    assert apprise(mail.url).send(told, 20) == Sent()
+    rendered = msgspec.structs.replace(message(notice(alert(summary="перегрев 🔥"))), attachments=files)
+    assert apprise(mail.url).send(rendered, 20) == Sent()
     (got,) = mail.wait_for(1)
     assert got["subject"] == "CODE RED video-2b: run-dead"
     text = got.get_body(("plain",))
     assert text is not None
-    assert text.get_content().strip().replace("\r", "") == told.body
+    assert text.get_content().strip().replace("\r", "") == rendered.body
     assert [part.get_payload(decode=True) for part in got.iter_attachments()] == [b"\x89PNG curve", b"\x89PNG drawn"]
-    assert got["message-id"] == message_id(told.key, "127.0.0.1")
+    assert got["message-id"] == message_id(rendered.key, "127.0.0.1")
     assert mail.recipients == [("ops@lab.test",)]
 
 
@@ -114,8 +114,8 @@ def test_files_that_are_refused_do_not_cost_the_message() -> None:
     with WebhookReceiver.start() as receiver:
         receiver.script(status(413))
         files = (Attachment(name="curve.png", media_type="image/png", data=b"x" * 1_000),)
-        told = msgspec.structs.replace(message(), attachments=files)
-        apprise(f"json://127.0.0.1:{receiver.port}/").send(told, 20)
+        rendered = msgspec.structs.replace(message(), attachments=files)
+        apprise(f"json://127.0.0.1:{receiver.port}/").send(rendered, 20)
         assert receiver.messages[0]["title"] == "CODE RED video-2b: run-dead"
         assert receiver.messages[0]["attachments"] == []
 
@@ -191,5 +191,5 @@ def test_our_own_process_never_loads_apprise() -> None:
         "import trainmon.alerting.notify.plots.render, trainmon.alerting.notify.deadman\n"
         f"print([name for name in ({heavy}) if name in sys.modules])"
     )
-    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert told.stdout.strip() == "[]"
+    rendered = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert rendered.stdout.strip() == "[]"

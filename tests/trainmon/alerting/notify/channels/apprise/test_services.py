@@ -63,8 +63,8 @@ def test_what_a_service_answers_is_for_now_or_for_good(url: str, answer: Answer,
         with pytest.raises(error) as caught:
             service(url, receiver).send(message(), 10)
         assert receiver.requests, "it was asked"
-    said = caught.value.message
-    assert not [secret for secret in ("hunter2", "abcdabcd", "0000", "1550002222") if secret in said], said
+    text = caught.value.message
+    assert not [secret for secret in ("hunter2", "abcdabcd", "0000", "1550002222") if secret in text], text
 
 
 def test_each_alert_of_a_message_is_an_incident_that_opens_and_ends_by_itself() -> None:
@@ -75,8 +75,8 @@ def test_each_alert_of_a_message_is_an_incident_that_opens_and_ends_by_itself() 
         chan = service(PAGERDUTY, receiver)
         chan.send(message(notice(*gpus)), 10)
         chan.send(message(notice(ended, both, kind="resolve", reason="over")), 10)
-        told = [(one["event_action"], one["dedup_key"]) for one in receiver.messages]
-    opened, closed = told[:3], told[3:]
+        found = [(one["event_action"], one["dedup_key"]) for one in receiver.messages]
+    opened, closed = found[:3], found[3:]
     assert [action for action, _ in opened] == ["trigger"] * 3
     assert len({key for _, key in opened}) == 3
     assert closed == [("resolve", key) for _, key in opened[:2]]
