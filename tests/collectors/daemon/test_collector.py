@@ -60,8 +60,10 @@ class Bastion:
 
     def status(self, holder: str = "alerts-only", words: str | None = None, looked: float = 4.0) -> bytes:
         now = self.clock.now() + self.ahead
-        leadership = {"holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
-                "words": words}  # fmt: skip
+        leadership = {
+            "holder": holder, "pid": 7, "host": "bastion", "started_at": now - 900.0, "last_tick_at": now - looked,
+            "words": words,
+        }  # fmt: skip
         snapshot = alert_status(self.alerts, SILENCES, (channel(),))
         return json.dumps(
             {"version": 1, "at": now, "duty": leadership, "sources": [], "outbox": {}, **snapshot}

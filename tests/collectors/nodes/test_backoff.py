@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectors.nodes.backoff import NEEDS_A_JOB, NONE_OF_OURS
-from tests.collectors.nodes.test_collector import FakeShell, Host
+from tests.collectors.nodes.hosts import FakeShell, Host
 from trainmon.lib import HostUnreachable, LoginRefused, TrainmonError
 from trainmon.model import Source
 

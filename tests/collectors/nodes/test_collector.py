@@ -2,119 +2,25 @@
 
 from __future__ import annotations
 
-import queue
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from collectors.assignment import by_mount
-from collectors.nodes.collector import NodeCollector, pause_before
 from collectors.nodes.stream import LONGEST_LINE, ProbeStream
 from collectors.probe import bundle
-from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
+from tests.collectors.nodes.hosts import GREETING, HELLO, FakeClock, FakeShell, Host, until
+from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused
 from trainmon.model import (
     DiskSample,
     DiskSamples,
-    Event,
     GpuSamples,
     Hello,
     NodeReading,
-    Source,
-    SourceChanged,
     Spec,
     StandInEnded,
 )
-from trainmon.transport.shell import Completed, Sink
-
-GREETING = b"#probe 00000000\n"
-HELLO = b'{"k":"hello","v":1,"t":1.0,"host":"n1"}\n'
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.at = 1000.0
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-
-class FakeShell:
-    """A connection whose other end is the test."""
-
-    def __init__(self, *, prompted: bool = False) -> None:
-        self.host = "n1"
-        self.prompted = prompted
-        self.sink: Sink | None = None
-        self.written = b""
-        self.closed = False
-        self.argv: Sequence[str] = ()
-
-    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
-        return Completed(0, b"", b"")
-
-    def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
-        self.sink, self.argv = sink, argv
-        return self
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Host:
-    """A Watch on a host that answers a dial as the test says."""
-
-    def __init__(self, *answers: FakeShell | TrainmonError) -> None:
-        self.answers = list(answers)
-        self.dials = 0
-        self.clock = FakeClock()
-        self.events: queue.Queue[Event] = queue.Queue()
-        self.watch = NodeCollector("n1", "prod", self.dial, self.events.put, self.clock, python="python3")
-        self.watch.watch(Spec(disks=("/",)), frozenset())
-
-    def dial(self) -> FakeShell:
-        self.dials += 1
-        answer = self.answers.pop(0)
-        if isinstance(answer, TrainmonError):
-            raise answer
-        return answer
-
-    def source(self, phase: str) -> Source:
-        """The next telling of its source in a phase."""
-        while True:
-            event = self.events.get(timeout=40)
-            if isinstance(event, SourceChanged) and event.source.phase == phase:
-                return event.source
-
-    def connected(self, shell: FakeShell) -> Sink:
-        self.watch.tick()
-        until(lambda: shell.sink is not None and self.idle())
-        assert shell.sink is not None
-        assert shell.written == b""
-        shell.sink.received(GREETING)
-        assert shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",)))
-        return shell.sink
-
-    def ticked(self, seconds: float) -> None:
-        self.clock.at += seconds
-        until(self.idle)
-        self.watch.tick()
-
-    def idle(self) -> bool:
-        return not self.watch._dialling
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 40 s"
-        time.sleep(0.002)
+from trainmon.transport.shell import Sink
 
 
 def test_a_host_that_answers_is_up_and_its_lines_are_events() -> None:
@@ -152,112 +58,6 @@ def test_a_node_that_has_not_greeted_is_sent_nothing() -> None:
     host.watch.watch(Spec(disks=("/fsx",)), frozenset())
     host.ticked(25.0)
     assert shell.written == b""
-
-
-def test_a_host_that_does_not_answer_is_dialled_again_after_a_growing_pause() -> None:
-    error = HostUnreachable("n1", "no answer in 40 s", hint="try: ssh n1")
-    shell = FakeShell()
-    host = Host(error, error, shell)
-    host.watch.tick()
-    source = host.source("retrying")
-    assert (source.error, source.hint) == ("no answer in 40 s", "try: ssh n1")
-    assert source.retry_at is not None
-    host.ticked(0.5)
-    assert host.dials == 1
-    host.ticked(2.0)
-    host.source("retrying")
-    assert host.dials == 2
-    host.ticked(3.0)
-    until(lambda: host.dials == 3)
-
-
-def test_a_refresh_ends_the_pause() -> None:
-    host = Host(HostUnreachable("n1", "no"), FakeShell())
-    host.watch.tick()
-    host.source("retrying")
-    host.watch.refresh()
-    host.ticked(0.0)
-    until(lambda: host.dials == 2)
-
-
-def test_a_host_that_needs_a_login_waits_for_a_person() -> None:
-    shell = FakeShell()
-    host = Host(LoginNeeded("n1", "it asks for a one-time code"), shell)
-    host.watch.tick()
-    assert host.source("held").hint == "press L to log in again"
-    for _ in range(20):
-        host.ticked(60.0)
-    assert host.dials == 1
-    host.watch.login()
-    host.ticked(0.0)
-    until(lambda: host.dials == 2)
-
-
-def test_a_host_that_needed_a_prompt_is_not_redialled_when_it_is_lost() -> None:
-    shell = FakeShell(prompted=True)
-    host = Host(shell)
-    sink = host.connected(shell)
-    sink.received(HELLO)
-    host.source("up")
-    sink.ended(None, HostUnreachable("n1", "the connection was lost"))
-    source = host.source("held")
-    assert (source.error, source.hint) == ("the connection was lost", "press L to log in again")
-    assert shell.closed
-    host.ticked(600.0)
-    assert host.dials == 1
-
-
-def test_a_host_that_was_queried_and_then_failed_is_not_redialled() -> None:
-    failed = HostUnreachable("n1", "its server did not answer in time")
-    failed.prompted = True
-    host = Host(failed, FakeShell())
-    host.watch.tick()
-    assert host.source("held").hint == "press L to log in again"
-    host.ticked(600.0)
-    assert host.dials == 1
-
-
-def test_a_command_that_ends_before_its_start_has_returned_is_lost_at_once() -> None:
-    class Refusing(FakeShell):
-        def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
-            super().stream(argv, sink)
-            sink.stderr_received(b"This account is not available\n")
-            sink.ended(1, None)
-            return self
-
-    shell = Refusing()
-    host = Host(shell)
-    host.watch.tick()
-    assert host.source("retrying").error == "its probe ended with status 1: This account is not available"
-    assert shell.closed
-
-
-def test_a_probe_that_ends_says_why() -> None:
-    shell = FakeShell()
-    host = Host(shell)
-    sink = host.connected(shell)
-    sink.stderr_received(b"bash: python3: command not found\n")
-    sink.ended(127, None)
-    assert host.source("retrying").error == "its probe ended with status 127: bash: python3: command not found"
-
-
-def test_an_interpreter_that_ends_without_a_word_is_as_good_as_none() -> None:
-    first, second = FakeShell(), FakeShell()
-    host = Host(first, second)
-    host.connected(first).ended(1, None)
-    host.source("retrying")
-    assert first.argv == bundle.command("python3")
-    host.ticked(3.0)
-    until(lambda: second.argv == bundle.command(bundle.NO_PYTHON))
-
-
-def test_an_interpreter_that_was_killed_is_tried_again() -> None:
-    first, second = FakeShell(), FakeShell()
-    host = Host(first, second)
-    host.connected(first).ended(137, None)
-    host.source("retrying")
-    host.ticked(3.0)
-    until(lambda: second.argv == bundle.command("python3"))
 
 
 def test_what_a_probe_complains_of_is_reported_while_it_runs() -> None:
@@ -401,12 +201,6 @@ def test_what_it_reads_in_the_place_of_another_is_marked_and_handed_back() -> No
         StandInEnded("n1", ("/fsx", "/fsx/b")),
         ("own", "/"),
     ]
-
-
-def test_pauses_grow_to_a_minute_and_never_coincide() -> None:
-    assert 1.0 <= pause_before(0) <= 1.5
-    assert all(30 <= pause_before(20) <= 60.5 for _ in range(50))
-    assert len({pause_before(3) for _ in range(20)}) == 20
 
 
 @pytest.mark.parametrize(

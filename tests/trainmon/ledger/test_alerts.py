@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.samples import alert, notice
+from tests.trainmon.ledger.opened import opened, plain
 from tests.trainmon.ledger.records import transaction
-from tests.trainmon.ledger.test_ledger import opened, plain
 from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_requests, read_stored_alerts
 from trainmon.ledger.database import LedgerStuck, open_to_write
 from trainmon.ledger.lease import (

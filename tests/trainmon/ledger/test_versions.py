@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.trainmon.ledger.contents import contents, restored
+from tests.trainmon.ledger.opened import At, opened
 from tests.trainmon.ledger.records import actions, open_records, record
-from tests.trainmon.ledger.test_ledger import At, opened
 from trainmon.ledger.schema import VERSION
 
 WRITTEN = Path(__file__).parents[2] / "written" / "ledger"

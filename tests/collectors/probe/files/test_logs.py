@@ -6,34 +6,13 @@ import json
 import os
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from collectors.probe.files import tail
 from collectors.probe.files.logs import Logs
-from tests.collectors.probe.wire import Watch, decoded, readings_of
-
-
-class Log:
-    """A followed pattern, a clock, and what it said."""
-
-    def __init__(self, pattern: Path | str, keep: str = "step", watch: Watch | None = None) -> None:
-        self.watch = watch or Watch()
-        self.sense = Logs({"logs": [{"id": "run", "pattern": str(pattern)}], "keep": keep}, self.watch)
-
-    def chunks(self, slow: bool = False, after: float = 2.0) -> list[Any]:
-        self.watch.at += after
-        return readings_of(self.sense, slow)
-
-    def chunk(self, slow: bool = False, after: float = 2.0) -> Any:
-        [chunk] = self.chunks(slow, after)
-        return chunk
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "train.out"
+from tests.collectors.probe.files.log_reader import Log
+from tests.collectors.probe.wire import decoded, readings_of
 
 
 def test_it_begins_with_the_whole_lines_of_the_last_64_kib(path: Path):
@@ -264,113 +243,6 @@ def test_a_writer_faster_than_we_read_is_skipped_ahead_of_and_its_lines_counted(
     assert chunk.lines[-1] == "step 80000"
     assert chunk.seen == 80_001
     assert chunk.dropped == chunk.seen - len(chunk.lines)
-
-
-def test_the_newest_match_is_followed_by_time_then_by_name(tmp_path: Path):
-    for name in ("1.out", "2.out", "3.out"):
-        (tmp_path / name).write_text(name + "\n")
-        os.utime(tmp_path / name, (1000, 1000))
-    (tmp_path / "4.err").touch()
-    (tmp_path / "5.out").mkdir()
-    assert Log(tmp_path / "*.out").chunk().lines == ("3.out",)
-    os.utime(tmp_path / "1.out", (2000, 2000))
-    assert Log(tmp_path / "*.out").chunk().lines == ("1.out",)
-
-
-def test_a_new_match_takes_over_within_10_s_and_the_rest_of_the_old_one_comes_first(tmp_path: Path):
-    old, new = tmp_path / "1.out", tmp_path / "2.out"
-    old.write_text("one\n")
-    log = Log(tmp_path / "*.out")
-    log.chunk()
-    with old.open("a") as file:
-        file.write("two\n")
-    os.utime(old, (1000, 1000))
-    new.write_text("n" * 99 + "\n" + "fresh\n" * 20_000)
-    first = log.chunk()
-    assert (first.path, first.lines) == (str(old), ("two",))
-    newer = log.chunk(after=8.0)
-    assert (newer.path, newer.restarted, newer.seen) == (str(new), "newer", 20_001)
-
-
-def test_two_logs_written_at_the_same_time_do_not_take_turns(tmp_path: Path):
-    one, two = tmp_path / "1.out", tmp_path / "2.out"
-    one.write_text("a\n")
-    two.write_text("b\n")
-    os.utime(one, (1000, 1000))
-    log = Log(tmp_path / "*.out")
-    assert log.chunk().path == str(two)
-    for i in range(20):
-        for path in (two, one):
-            with path.open("a") as file:
-                file.write(f"{i}\n")
-        os.utime(two, (1000, 1000))
-        chunk = log.chunk(after=10.0)
-        assert (chunk.path, chunk.restarted) == (str(two), None)
-    with one.open("a") as file:
-        file.write("alone\n")
-    assert log.chunks(after=30.0) == []
-    taken = log.chunk(after=40.0)
-    assert (taken.path, taken.restarted, taken.lines[-1]) == (str(one), "newer", "alone")
-
-
-def test_a_log_that_is_returned_to_goes_on_without_repeating_lines(tmp_path: Path):
-    one, two = tmp_path / "1.out", tmp_path / "2.out"
-    one.write_text("a\n")
-    log = Log(tmp_path / "*.out")
-    log.chunk()
-    two.write_text("b\n")
-    os.utime(one, (1000, 1000))
-    assert log.chunks(after=10.0)[-1].path == str(two)
-    os.utime(two, (1000, 1000))
-    with one.open("a") as file:
-        file.write("c\n")
-    log.chunks(after=30.0)
-    back = log.chunk(after=61.0)
-    assert (back.path, back.restarted, back.lines) == (str(one), "newer", ("c",))
-
-
-def test_a_match_that_is_renamed_is_the_same_log(tmp_path: Path):
-    one = tmp_path / "1.out"
-    one.write_text("a\n")
-    log = Log(tmp_path / "*.out")
-    log.chunk()
-    one.rename(tmp_path / "9.out")
-    with (tmp_path / "9.out").open("a") as file:
-        file.write("b\n")
-    chunk = log.chunk()
-    assert (chunk.path, chunk.restarted, chunk.lines) == (str(tmp_path / "9.out"), None, ("b",))
-
-
-def test_a_pattern_without_a_match_says_so_and_recovers(tmp_path: Path):
-    log = Log(tmp_path / "*.out")
-    assert log.chunk().error == f"no file matches {tmp_path}/*.out"
-    assert log.chunks() == []
-    (tmp_path / "1.out").write_text("hello\n")
-    chunk = log.chunk(after=10.0)
-    assert (chunk.error, chunk.lines) == (None, ("hello",))
-
-
-def test_a_pattern_in_a_missing_folder_says_which(tmp_path: Path):
-    expected = f"no file matches {tmp_path}/no/*.out: {tmp_path}/no does not exist; "
-    assert Log(tmp_path / "no" / "*.out").chunk().error == expected + f"the nearest existing parent is {tmp_path}"
-
-
-def test_a_name_with_brackets_is_found_as_it_is_written(tmp_path: Path):
-    (tmp_path / "run[1].out").write_text("x\n")
-    assert Log(tmp_path / "run[1].out").chunk().lines == ("x",)
-
-
-def test_a_directory_a_fifo_and_a_device_are_refused(tmp_path: Path):
-    os.mkfifo(tmp_path / "fifo")
-    assert Log(tmp_path).chunk().error == f"{tmp_path}: a directory, not a regular file: it is not read"
-    assert Log(tmp_path / "fifo").chunk().error == f"{tmp_path}/fifo: a FIFO, not a regular file: it is not read"
-    assert Log("/dev/zero").chunk().error == "/dev/zero: a device, not a regular file: it is not read"
-
-
-def test_names_and_text_that_are_not_utf8_still_decode(tmp_path: Path):
-    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.out")).write_bytes(b"\xff\x80 step\n")
-    chunk = Log(tmp_path / "*.out").chunk()
-    assert (chunk.lines, chunk.path) == (("\ufffd\ufffd step",), f"{tmp_path}/\ufffd.out")
 
 
 def test_a_broken_expression_is_reported_and_the_log_goes_on(path: Path):

@@ -121,15 +121,15 @@ def test_a_topic_that_may_not_be_read_is_reported_once_and_without_its_name(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reply",
     [
         "", "hello", "ack", "ack k3v9x2ab", f"ACK k3v9x2ab {TOKEN}", f"ack k3v9x2ab {TOKEN} x", f"ack  a {TOKEN}",
         f"ack ../etc {TOKEN}", "ack a short", f"ack a {'t' * 200}", f"unack a {TOKEN}", f"ack a {TOKEN}\nack b {TOKEN}",
         " ".join(["ack", *["a " + TOKEN] * 17]),
     ],
 )  # fmt: skip
-def test_what_is_no_reply_of_ours_is_no_request(logged: str) -> None:
-    assert not list(requests(logged, 1.0))
+def test_what_is_no_reply_of_ours_is_no_request(reply: str) -> None:
+    assert not list(requests(reply, 1.0))
 
 
 def test_nonsense_in_the_topic_stops_nothing(server: NtfyServer, tmp_path: Path) -> None:

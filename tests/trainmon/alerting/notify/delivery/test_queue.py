@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 
-from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
+from tests.trainmon.alerting.notify.delivery.send_queues import DAY, about, batch, notification, picked, queue
+from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.queue import (
     BURST,
@@ -20,37 +20,6 @@ from trainmon.alerting.notify.delivery.queue import (
     TOGETHER,
     SendQueue,
 )
-from trainmon.model import Notice, Notification
-
-DAY = 86_400.0
-
-
-def notification(delivered: Notice, **facts: Any) -> Notification:
-    return Notification(id=0, channel="phone", notice=delivered, made_at=delivered.at, **facts)
-
-
-def about(name: str, **facts: Any) -> Notice:
-    return notice(alert(id=name), key=f"{name}-fire", **facts)
-
-
-def queue(*notices: Notice, at: float = 1_000.0) -> SendQueue:
-    made = SendQueue(Random(7))
-    for delivered in notices:
-        made.add(notification(delivered), at)
-    return made
-
-
-def picked(made: SendQueue, at: float, **how: Any) -> list[str]:
-    """The keys of what is told now; none, if nothing is."""
-    return [one.notice.key for one in batch(made, at, **how).notifications]
-
-
-def batch(made: SendQueue, at: float, **how: Any) -> MessageBatch:
-    found = made.pick(at, **how)
-    if not isinstance(found, MessageBatch):
-        return MessageBatch(())
-    made.lease(found)
-    return found
 
 
 def waits(made: SendQueue, at: float) -> float:
@@ -169,159 +138,6 @@ def test_a_receiver_that_asks_to_be_left_alone_is_tried_again_with_each_critical
     assert waits(made, 1_000.0) == 900.0, "and with the same one every quarter of an hour"
     made.add(notification(about("b")), 1_240.0)
     assert picked(made, 1_240.0) == ["b-fire"]
-
-
-# ---- what others are to deliver --------------------------------------------------------------------------------------
-
-
-def overdue(made: SendQueue, at: float) -> list[str]:
-    return [one.notice.key for one in made.overdue(at)]
-
-
-def tried(made: SendQueue, at: float, key: str) -> MessageBatch:
-    """The message with this key; those before it fail."""
-    found = batch(made, at)
-    while key not in [one.notice.key for one in found.notifications]:
-        assert found.queued, f"{key} does not go at {at}"
-        made.failed(found, at, None)
-        found = batch(made, at)
-    return found
-
-
-@pytest.mark.parametrize(("severity", "limit"), [("critical", 60.0), ("warning", 300.0), ("info", 300.0)])
-def test_a_message_is_overdue_in_time_to_be_delivered_by_others(severity: str, limit: float) -> None:
-    """With 15 s to write it down and to send it: what a stuck ledger, and a slow channel take."""
-    made, now = queue(about("a", severity=severity)), 1_000.0
-    while not overdue(made, now):
-        found = made.pick(now)
-        if isinstance(found, MessageBatch):
-            made.lease(found)
-            made.failed(found, now, None)
-        now += 1.0
-    assert 0.6 * limit <= now - 1_000.0 <= limit - 15.0, "nor at the first blip"
-
-
-def test_a_try_that_hangs_counts_from_its_beginning() -> None:
-    made = queue(about("a"))
-    found = batch(made, 1_000.0)
-    assert overdue(made, 1_030.0) == []
-    made.failed(found, 1_030.0, None)
-    batch(made, 1_040.0)
-    assert overdue(made, 1_045.0) == ["a-fire"], "in the middle of the second"
-
-
-def test_a_new_message_for_a_channel_that_is_down_is_overdue_after_its_first_try() -> None:
-    made = queue(about("a"))
-    made.failed(batch(made, 1_000.0), 1_000.0, None)
-    made.add(notification(about("b")), 1_100.0)
-    assert overdue(made, 1_100.0) == ["a-fire"]
-    made.failed(tried(made, 1_100.0, "b-fire"), 1_101.0, None)
-    made.passed_on("a-fire")
-    assert overdue(made, 1_101.0) == ["b-fire"]
-    made.passed_on("b-fire")
-    made.add(notification(about("c")), 1_200.0)
-    batch(made, 1_200.0)
-    assert overdue(made, 1_205.0) == []
-    assert overdue(made, 1_210.0) == ["c-fire"], "a first try that hangs is not waited for"
-
-
-def test_what_cannot_go_because_the_receiver_asks_for_a_pause_is_overdue_at_once() -> None:
-    made = queue(about("a"))
-    made.failed(batch(made, 1_000.0), 1_000.0, 99_999_999.0)
-    assert overdue(made, 1_000.0) == ["a-fire"]
-
-
-def test_a_channel_that_works_now_and_then_delays_nothing() -> None:
-    made = queue(about("a"))
-    made.failed(batch(made, 1_000.0), 1_000.0, None)
-    for at in range(1_008, 1_045, 9):
-        made.add(notification(about(f"b{at}")), float(at))
-        made.sent(tried(made, float(at), f"b{at}-fire"))
-    assert overdue(made, 1_045.0) == ["a-fire"]
-
-
-def test_what_follows_a_message_that_others_were_given_goes_the_same_way_at_once() -> None:
-    made = queue(about("a", severity="warning"))
-    made.failed(batch(made, 1_000.0), 1_000.0, None)
-    assert overdue(made, 1_240.0) == ["a-fire"]
-    made.passed_on("a-fire")
-    made.add(notification(over(alert(id="a"))), 1_250.0)
-    assert overdue(made, 1_250.0) == ["a-resolve"]
-
-
-def test_signs_of_life_are_each_channels_own() -> None:
-    made = queue(beat())
-    made.failed(batch(made, 1_000.0), 1_000.0, None)
-    assert overdue(made, 9_000.0) == []
-
-
-def down(*names: str) -> SendQueue:
-    """A channel that is down; what it should have delivered another one has."""
-    made = queue(*(about(name) for name in names))
-    for _ in names:
-        made.failed(batch(made, 1_000.0), 1_000.0, None)
-    for one in made.overdue(1_050.0):
-        made.passed_on(one.notice.key)
-        made.delivered_by(one.notice.key, "spare")
-    return made
-
-
-def test_what_others_have_delivered_is_tried_as_one_summary_and_does_not_wait() -> None:
-    made = down("a", "b", "c")
-    assert (len(made), made.oldest_at, made.overdue_count) == (0, None, 3)
-    for at in range(2_000, 6_000, 400):
-        found = batch(made, float(at))
-        assert sorted(one.notice.key for one in found.notifications) == ["a-fire", "b-fire", "c-fire"]
-        assert found.is_summary
-        made.failed(found, float(at), None)
-
-
-def test_the_summary_follows_the_first_message_that_a_channel_takes_again() -> None:
-    made = down("a", "b")
-    made.failed(batch(made, 2_000.0), 2_000.0, None)
-    made.add(notification(about("c")), 2_001.0)
-    first = batch(made, 2_001.0)
-    assert [one.notice.key for one in first.notifications] == ["c-fire"], "what is new goes before, and alone"
-    made.sent(first)
-    assert sorted(picked(made, 2_001.0)) == ["a-fire", "b-fire"]
-
-
-def test_resolved_is_sent_in_the_summary() -> None:
-    made = down("a", "b")
-    made.add(notification(over(alert(id="a"))), 2_000.0)
-    assert sorted(picked(made, 2_000.0)) == ["a-fire", "a-resolve", "b-fire"]
-
-
-def test_a_summary_is_for_a_week() -> None:
-    made, now = down("a"), 2_000.0
-    while isinstance(found := made.pick(now), MessageBatch | float):
-        if isinstance(found, MessageBatch):
-            made.lease(found)
-            if made.failed(found, now, None):
-                break
-        now += found if isinstance(found, float) else 0.0
-    assert 7 * DAY <= now - 1_000.0 <= 7 * DAY + LONGEST_PAUSE
-
-
-def test_a_fallback_that_fails_as_well_sends_nothing_late() -> None:
-    made = queue()
-    made.add(Notification(id=0, channel="spare", notice=about("a"), made_at=1_000.0), 1_000.0)
-    made.failed(batch(made, 1_000.0), 1_000.0, None)
-    assert overdue(made, 1_050.0) == ["a-fire"]
-    made.passed_on("a-fire")
-    made.delivered_by("a-fire", "mail")
-    found = batch(made, 2_000.0)
-    assert made.withdraw(lambda one: bool(one.delivered_by)) == [], "it is being sent"
-    made.failed(found, 2_000.0, None)
-    assert [one.notice.key for one in made.withdraw(lambda one: bool(one.delivered_by))] == ["a-fire"]
-    assert made.pick(9e9) is None
-
-
-def test_another_channel_of_the_same_message_that_works_needs_no_summary() -> None:
-    made = queue(about("a"))
-    made.delivered_by("a-fire", "spare")
-    found = batch(made, 1_000.0)
-    assert not found.is_summary
 
 
 def test_one_that_spoils_every_message_holds_up_no_other() -> None:

@@ -1,0 +1,183 @@
+"""What one poll asks for: details, accounting and nodes."""
+
+from __future__ import annotations
+
+from tests.collectors.slurm.fake_slurm import Polled
+from trainmon.lib import CommandFailed
+from trainmon.model import (
+    ClustersChanged,
+)
+from trainmon.transport.shell import Completed
+
+
+def test_details_are_queried_again_when_the_state_or_the_start_changes() -> None:
+    polled = Polled()
+    own = polled.slurm.submit()
+    polled.first()
+    polled.slurm.jobs[own] |= {"T": "PENDING", "r": "BeginTime", "V": "2026-03-02T09:00:00", "restarts": "1"}
+    polled.look()
+    assert [(job.state, job.restarts) for job in polled.changed] == [("PENDING", 1)]
+    polled.look()
+    assert polled.changed == []
+    polled.slurm.jobs[own] |= {"T": "RUNNING", "S": "2026-03-02T09:02:00"}
+    polled.look()
+    assert len(polled.changed) == 1
+
+
+def test_a_first_poll_of_200_jobs_requests_20_details_our_running_ones_first() -> None:
+    polled = Polled(users=("ana", "ben"))
+    for _ in range(100):
+        polled.slurm.submit(u="ben")
+    for _ in range(85):
+        polled.slurm.submit(T="PENDING", N="")
+    mine = [polled.slurm.submit() for _ in range(15)]
+    polled.first()
+    assert len(polled.jobs) == 200
+    requested = [job.id for job in polled.changed]
+    assert len(requested) == 20
+    assert set(requested[:15]) == set(mine)
+    assert {job.state for job in polled.changed[15:]} == {"PENDING"}
+    for _ in range(9):
+        polled.look()
+    assert polled.slurm.count("scontrol", "show", "job") == 20
+    polled.look()
+    assert polled.slurm.count("scontrol") == 0
+
+
+def test_a_slow_controller_gets_few_detail_requests_at_a_time() -> None:
+    polled = Polled()
+    for _ in range(30):
+        polled.slurm.submit()
+    polled.slurm.detail_takes = 4.0
+    polled.first()
+    assert len(polled.changed) == 3
+
+
+def test_looking_at_a_job_requests_its_details_at_most_every_5_s() -> None:
+    polled = Polled()
+    polled.slurm.submit()
+    polled.first()
+    polled.events.clear()
+    for _ in range(100):
+        polled.clock.at += 0.1
+        polled.poller.poll_job("prod/88")
+        polled.poller.poll_job("prod/nonsense")
+        polled.poller.step()
+    assert len(polled.changed) == 2
+    assert polled.looks == 0
+
+
+def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> None:
+    polled = Polled()
+    for _ in range(30):
+        polled.slurm.submit()
+    polled.first()
+    polled.slurm.requests.clear()
+    polled.slurm.trouble["scontrol"] = CommandFailed("login1: env did not end in 25 s")
+    for number in range(88, 118):
+        polled.poller.poll_job(f"prod/{number}")
+    polled.poller.step()
+    assert polled.slurm.count("scontrol") == 1
+    polled.slurm.trouble["squeue"] = CommandFailed("login1: env did not end in 25 s")
+    polled.look()
+    assert polled.source.phase == "retrying"
+    polled.slurm.requests.clear()
+    polled.clock.at += 20
+    polled.poller.poll_job("prod/88")
+    polled.poller.step()
+    assert polled.slurm.requests == []  # its source tells that it is silent
+
+
+def test_accounting_is_queried_only_for_what_vanished() -> None:
+    polled = Polled()
+    own = polled.slurm.submit()
+    polled.first()
+    del polled.slurm.jobs[own]
+    fields = [
+        "88",
+        "88",
+        "CANCELLED by 1234",
+        "0:15",
+        "2026-03-02T07:00:00",
+        "2026-03-02T08:00:00",
+        "2026-03-02T09:00:00",
+    ]
+    polled.slurm.ended = "|1#".join([*fields, "ana", "h100", "llm", "high", "1", "gpu-1"])
+    polled.look()
+    (job,) = polled.changed
+    assert (job.state, job.cancelled_by, job.name, job.stdout) == ("CANCELLED", "kim", "run", "/fsx/88.out")
+    assert job.gone_at == polled.clock.now()
+    assert job.ends_at is not None
+    polled.look()
+    assert polled.slurm.count("sacct") == 0
+
+
+def test_accounting_that_lags_is_queried_again_but_not_for_ever() -> None:
+    polled = Polled()
+    own = polled.slurm.submit()
+    polled.first()
+    del polled.slurm.jobs[own]
+    requested = 0
+    for _ in range(30):
+        polled.look()
+        requested += polled.slurm.count("sacct")
+    assert requested == 10
+    assert polled.changed == []
+
+
+def test_without_accounting_there_is_no_query_and_no_error() -> None:
+    polled = Polled()
+    polled.slurm.accounts = "none"
+    own = polled.slurm.submit()
+    polled.first()
+    assert (polled.cluster.accounting, polled.cluster.may_operate) == (False, False)
+    del polled.slurm.jobs[own]
+    polled.look()
+    assert (polled.slurm.count("sacct"), polled.slurm.count("sacctmgr")) == (0, 0)
+    assert polled.source.error is None
+
+
+def test_accounting_that_is_down_spoils_nothing() -> None:
+    polled = Polled()
+    own = polled.slurm.submit()
+    polled.first()
+    del polled.slurm.jobs[own]
+    polled.slurm.trouble["sacct"] = Completed(
+        1, b"", b"sacct: error: Problem talking to the database: Connection refused"
+    )
+    polled.look()
+    assert polled.source.error is None
+    assert not [event for event in polled.events if isinstance(event, ClustersChanged)]
+
+
+def test_elements_that_begin_to_run_have_not_vanished() -> None:
+    polled = Polled()
+    polled.slurm.submit(id="88_[1-3%1]", K="1-3%1", T="PENDING", N="")
+    polled.first()
+    polled.slurm.jobs.clear()
+    polled.slurm.submit(id="88_1", K="1")
+    polled.look()
+    assert polled.slurm.count("sacct") == 0
+
+
+def test_spares_are_counted_on_all_nodes_of_the_partitions() -> None:
+    polled = Polled(spares=2)
+    polled.slurm.submit(P="h100,a100")
+    polled.first()
+    assert [requested[3] for requested in polled.slurm.requests if requested[0] == "sinfo"] == ["--partition=a100,h100"]
+
+
+def test_nodes_of_the_config_are_requested_with_those_of_the_jobs() -> None:
+    polled = Polled(nodes=("gpu-9", "gpu-1"))
+    polled.slurm.submit(N="gpu-[1-2]")
+    polled.first()
+    assert [requested[3] for requested in polled.slurm.requests if requested[0] == "sinfo"] == [
+        "--nodes=gpu-1,gpu-2,gpu-9"
+    ]
+
+
+def test_no_nodes_of_interest_cost_no_question() -> None:
+    polled = Polled()
+    polled.slurm.submit(T="PENDING", N="")
+    polled.first()
+    assert polled.slurm.count("sinfo") == 0

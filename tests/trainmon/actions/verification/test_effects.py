@@ -1,0 +1,131 @@
+"""The effects of commands to Slurm: requeue, cancel, hold, signal, queue, exclude and drain."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import (  # fmt: skip
+    NOW,
+    RUN,
+    RUNNING,
+    WAITING,
+    done,
+    only,
+    planned,
+    readback,
+    source,
+    state,
+)
+from tests.trainmon.actions.verification.records import AGAIN, REQUEUE, after, marks_of, saved
+from trainmon.actions.verification.observation import has_task
+from trainmon.model import (
+    SchedulerNode,
+)
+
+
+def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
+    record = after(done(REQUEUE), 15)
+    assert marks_of(record) == {"it waits again": None, "it starts anew": None}
+    record = after(record, 31, jobs=(AGAIN,))
+    assert marks_of(record) == {"it waits again": 31, "it starts anew": None}
+    record = after(record, 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
+    assert marks_of(record) == {"it waits again": 31, "it starts anew": 150}
+    assert not record.is_open
+
+
+def test_a_requeue_that_starts_again_between_two_polls_is_observed_too() -> None:
+    record = after(done(REQUEUE), 160, jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
+    assert marks_of(record) == {"it waits again": 160, "it starts anew": 150}
+
+
+def test_a_requeued_element_waits_in_the_row_of_its_array() -> None:
+    gone, row = replace(RUNNING, gone_at=NOW + 20), replace(WAITING, id="88_[3,5-10%1]", tasks="3,5-10%1")
+    record = after(done(REQUEUE), 31, jobs=(gone, row))
+    assert marks_of(record) == {"it waits again": 31, "it starts anew": None}
+    lost = after(done(REQUEUE), 31, jobs=(gone, WAITING))
+    assert marks_of(lost)["it waits again"] == "the job is no longer in the queue"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "named"),
+    [("3", [3]), ("1,3-4%1", [1, 3, 4]), ("2-10:4,12%2", [2, 6, 10, 12]), ("", []), ("1-3,...", [1, 2, 3])],
+)
+def test_the_elements_that_an_expression_names(tasks: str, named: list[int]) -> None:
+    assert [number for number in range(15) if has_task(tasks, number)] == named
+
+
+def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
+    ended = replace(RUNNING, state="COMPLETED", ends_at=NOW - 1)
+    assert after(done(REQUEUE), 5, jobs=(ended,)).is_open
+    record = after(done(REQUEUE), 45, jobs=(ended,))
+    assert marks_of(record)["it waits again"] == (
+        "nothing happened: Slurm does not requeue ended jobs (its script ended with status 0)"
+    )
+    assert not record.is_open
+
+
+def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:
+    record = after(done(REQUEUE), 200)
+    assert marks_of(record)["it waits again"] == "it still runs: Slurm has not requeued it"
+    assert record.is_open
+
+
+def test_while_slurm_is_silent_nothing_is_concluded() -> None:
+    silent = {
+        "slurm:prod": source("slurm:prod", answered_at=NOW - 5, health="down"),
+        "node:login": source("node:login"),
+    }
+    for action in (REQUEUE, only(planned("hold")), only(planned("cancel", "prod/88_[]"))):
+        record = after(done(action), 300, jobs=(RUNNING,), sources=silent)
+        assert all(mark.at is None and mark.missed is None for mark in record.marks)
+        assert record.is_open
+
+
+def test_a_cancel_is_over_when_the_job_has_ended_or_is_gone() -> None:
+    action = only(planned("cancel"))
+    ended = replace(RUNNING, state="CANCELLED", ends_at=NOW + 3)
+    assert marks_of(after(done(action), 20, jobs=(ended,))) == {"it has ended": 3}
+    assert marks_of(after(done(action), 20, jobs=(replace(RUNNING, gone_at=NOW + 20),))) == {"it has ended": 20}
+    late = after(done(action), 200, jobs=(replace(RUNNING, state="COMPLETING"),))
+    assert marks_of(late)["it has ended"] == "Slurm still lists it: it may wait for processes that do not end"
+    elements = only(planned("cancel", "prod/88_[]"))
+    assert marks_of(after(done(elements), 20, jobs=(RUNNING,))) == {"it has ended": 20}
+
+
+def test_hold_and_release_are_observed_by_priority() -> None:
+    hold, held = only(planned("hold")), replace(WAITING, priority=0, reason="JobHeldUser")
+    assert marks_of(after(done(hold), 20, jobs=(RUNNING, held))) == {"it is held": 20}
+    assert marks_of(after(done(hold), 45)) == {"it is held": "it is not held"}
+    release = only(planned("release", of=state(held)))
+    assert marks_of(after(done(release), 20, jobs=(WAITING,))) == {"it is released": 20}
+    assert marks_of(after(done(release), 45, jobs=(held,))) == {"it is released": "it is still held (JobHeldUser)"}
+    assert marks_of(after(done(hold), 20, jobs=(RUNNING,))) == {"it is held": "the job is no longer in the queue"}
+
+
+def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
+    action = only(planned("signal", seen=readback(RUNNING)))
+    assert marks_of(after(done(action), 90, saved(RUN, 12_881, 80, 4))) == {"a new checkpoint is committed": 80}
+    ended = (replace(RUNNING, state="FAILED", ends_at=NOW + 2),)
+    assert after(done(action), 60, jobs=ended).is_open
+    record = after(done(action), 130, jobs=ended)
+    assert marks_of(record) == {"a new checkpoint is committed": "it ended without a new checkpoint"}
+    assert not record.is_open
+
+
+def test_a_queued_job_is_observed_by_its_number() -> None:
+    action = only(planned("queue"))
+    new = replace(WAITING, id="95_[1-3%1]", number=95, array=95, tasks="1-3%1")
+    assert marks_of(after(done(action, made="95"), 20, jobs=(RUNNING, new))) == {"it is in the queue": 20}
+    assert marks_of(after(done(action, made="95"), 45)) == {"it is in the queue": "the queue does not show job 95"}
+    assert marks_of(after(done(action), 1)) == {"it is in the queue": "it is not known which job was submitted"}
+
+
+def test_an_excluded_node_is_observed_in_the_job_and_a_drained_one_at_the_node() -> None:
+    operator = {"prod": replace(state().clusters["prod"], may_operate=True)}
+    keep, drain = planned("exclude", "n1", of=state(clusters=operator)).actions
+    kept = replace(WAITING, excluded=("n7", "n1"))
+    assert marks_of(after(done(keep), 20, jobs=(RUNNING, kept))) == {"the job excludes the node": 20}
+    assert marks_of(after(done(keep), 200)) == {"the job excludes the node": "Slurm does not show it"}
+    drained = {"n1": SchedulerNode(name="n1", cluster="prod", state="IDLE", flags=("DRAIN",))}
+    assert marks_of(after(done(drain), 20, scheduler_nodes=drained)) == {"the node is drained": 20}

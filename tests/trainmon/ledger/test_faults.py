@@ -1,0 +1,229 @@
+"""A ledger on a disk that hangs, is full, damaged, replaced or held by another program."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.product import QUICK
+from tests.trainmon.ledger.opened import Stuck, opened, plain, until
+from tests.trainmon.ledger.records import DONE, actions, record
+from trainmon.ledger.ledger import LedgerStuck
+
+
+def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None:
+    with opened(tmp_path, factory=Stuck, patience=0.3) as (ledger, troubles):
+        ledger.write(record("first"))
+        Stuck.go.clear()
+        Stuck.hung.set()
+        with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 0\.3 s"):
+            ledger.write(record())
+        started = time.monotonic()
+        for number in range(3_000):
+            ledger.keep(record(f"b{number}"))
+        ledger.keep(record(**DONE))
+        with pytest.raises(LedgerStuck):
+            actions(ledger, 0.0)
+        assert time.monotonic() - started < 5.0
+        Stuck.hung.clear()
+        Stuck.go.set()
+        until(lambda: plain(ledger.file, "SELECT count(*) FROM actions WHERE id = 'b2999'") == [(1,)])
+        assert plain(ledger.file, "SELECT count(*), max(status) FROM actions WHERE id = 'a1'") == [(1, "done")]
+        assert plain(ledger.file, "SELECT count(*) < 1100 FROM actions") == [(1,)]
+        assert troubles.empty()
+
+
+def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
+    with opened(tmp_path, factory=Stuck, patience=1.0) as (ledger, _):
+        ledger.write(record("first"))
+        Stuck.go.clear()
+        Stuck.hung.set()
+        ledger.keep(record())
+        started = time.monotonic()
+        ledger.stop()
+        assert time.monotonic() - started < QUICK
+        Stuck.hung.clear()
+        Stuck.go.set()
+
+
+class Full(sqlite3.Connection):
+    """A disk with room for the tables only, until a test makes some."""
+
+    pages = 36
+
+    def __init__(self, *values: Any, **options: Any) -> None:
+        super().__init__(*values, **options)
+        self.execute(f"PRAGMA max_page_count = {self.pages}")
+
+
+def test_a_full_disk_is_reported_and_what_waited_is_written_when_there_is_room(tmp_path: Path) -> None:
+    large = record("big", outcome="x" * 100_000)
+    with opened(tmp_path, factory=Full) as (ledger, troubles):
+        ledger.write(record())
+        with pytest.raises(LedgerStuck, match="its disk is full"):
+            ledger.write(large)
+        assert troubles.get(timeout=40) == f"the ledger {ledger.file}: its disk is full"
+        assert actions(ledger, 0.0) == [record()]
+        Full.pages = 10_000
+        assert troubles.get(timeout=40) is None
+        assert actions(ledger, 0.0) == [record(), large]
+    Full.pages = 36
+
+
+def test_a_directory_that_cannot_be_made_is_reported_once_and_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    with opened(tmp_path / "state") as (ledger, troubles):
+        assert troubles.get(timeout=40) == f"the ledger {tmp_path}/state: file exists"
+        ledger.keep(record())
+        with pytest.raises(LedgerStuck, match="file exists"):
+            ledger.write(record("a2"))
+        (tmp_path / "state").unlink()
+        assert troubles.get(timeout=40) is None
+        assert actions(ledger, 0.0) == [record(), record("a2")]
+
+
+def test_a_damaged_file_is_reported_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
+    with opened(tmp_path) as (ledger, troubles):
+        assert troubles.get(timeout=40) == (
+            f"the ledger {ledger.file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
+        )
+        with pytest.raises(LedgerStuck, match="damaged"):
+            actions(ledger, 0.0)
+        ledger.file.rename(tmp_path / "damaged")
+        ledger.write(record())
+        assert troubles.get(timeout=40) is None
+        assert actions(ledger, 0.0) == [record()]
+
+
+def test_a_file_that_is_overwritten_in_place_is_reported_at_the_next_write_and_not_after_the_next_start(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as (ledger, troubles):
+        ledger.write(record())
+        assert actions(ledger, 0.0) == [record()]
+        ledger.file.write_bytes(b"no ledger at all, for once" * 1000)
+        with pytest.raises(LedgerStuck, match="damaged"):
+            ledger.write(record("a2"))
+        assert "damaged; move it away" in troubles.get(timeout=40)
+        ledger.file.rename(tmp_path / "damaged")
+        ledger.write(record("a3"))
+        assert troubles.get(timeout=40) is None
+        assert actions(ledger, 0.0) == [record("a2"), record("a3")]
+
+
+def test_a_file_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+        for path in tmp_path.iterdir():
+            path.unlink()
+        ledger.write(record("a2"))
+        assert plain(ledger.file, "SELECT id FROM actions") == [("a2",)]
+
+
+def test_a_copy_that_is_put_in_place_while_a_program_writes_is_not_spoilt_by_what_the_old_one_left(
+    tmp_path: Path,
+) -> None:
+    with opened(tmp_path) as (ledger, troubles):
+        for number in range(40):
+            ledger.write(record(f"a{number}"))
+        plain(ledger.file, f"VACUUM INTO '{tmp_path / 'copy'}'")
+        for number in range(40):
+            ledger.write(record(f"b{number}"))
+        (tmp_path / "copy").replace(ledger.file)
+        ledger.write(record("c"))
+        assert plain(ledger.file, "PRAGMA quick_check") == [("ok",)]
+        assert plain(ledger.file, "SELECT count(*) FROM actions") == [(41,)]
+        assert [troubles.get() for _ in range(troubles.qsize())] == []
+
+
+def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+    plain(ledger.file, "PRAGMA user_version = 7")
+    with opened(tmp_path) as (ledger, troubles):
+        words = troubles.get(timeout=40)
+        assert words == (
+            f"a newer trainmon-tui made {ledger.file} (version 7; this program knows 2): nothing is written to it "
+            "(use the newer program here, too, or set another XDG_STATE_HOME)"
+        )
+        assert actions(ledger, 0.0) == [record()]
+        with pytest.raises(LedgerStuck, match="newer trainmon-tui"):
+            ledger.write(record("a2"))
+    assert plain(ledger.file, "SELECT id FROM actions") == [("a1",)]
+
+
+def test_a_record_that_this_version_cannot_read_hides_no_other(tmp_path: Path) -> None:
+    with opened(tmp_path) as (ledger, _):
+        ledger.write(record())
+        ledger.write(record("a2"))
+        connection = sqlite3.connect(ledger.file)
+        with connection:
+            connection.execute("UPDATE actions SET record = replace(record, 'requeue', 'teleport') WHERE id = 'a1'")
+        connection.close()
+        assert actions(ledger, 0.0) == [record("a2")]
+
+
+def test_another_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> None:
+    with opened(tmp_path, patience=0.2) as (ledger, troubles):
+        ledger.write(record())
+        other = sqlite3.connect(ledger.file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LedgerStuck, match="did not answer"):
+            ledger.write(record("a2"))
+        other.execute("COMMIT")
+        other.close()
+        until(lambda: plain(ledger.file, "SELECT id FROM actions") == [("a1",), ("a2",)])
+        assert troubles.empty()
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from tests.trainmon.ledger.records import record
+from trainmon.ledger.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), print)
+ledger.start()
+for number in range(40):
+    ledger.write(record(f"{sys.argv[2]}-{number}", at=time.time()))
+print("written", flush=True)
+import os, signal
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_two_programs_write_one_file_and_a_kill_loses_nothing(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    argv = [sys.executable, "-c", WRITER, str(tmp_path)]
+    both = [subprocess.Popen([*argv, name], cwd=root, stdout=subprocess.PIPE, text=True) for name in "pq"]
+    found = [process.communicate(timeout=60)[0] for process in both]
+    assert found == ["written\n", "written\n"]
+    assert plain(tmp_path / "ledger.sqlite", "SELECT count(*) FROM actions") == [(80,)]
+
+
+def test_a_ledger_where_nothing_may_be_made_is_read_all_the_same(tmp_path: Path) -> None:
+    folder = tmp_path / "fixed"
+    with opened(folder) as (ledger, _):
+        ledger.write(record())
+    assert [path.name for path in folder.iterdir()] == ["ledger.sqlite"], "a good end leaves one file"
+    folder.chmod(0o555)
+    argv = [
+        sys.executable,
+        "-c",
+        "import sys, pathlib, trainmon.ledger.reader as l; print(len(l.recent_actions(pathlib.Path(sys.argv[1]),0,9)))",
+    ]
+    if os.getuid() == 0:  # root without its right to write anywhere
+        os.chown(folder, 65534, 65534)
+        argv = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--", *argv]
+    done = subprocess.run(
+        [*argv, str(folder)], cwd=Path(__file__).parents[3], capture_output=True, text=True, timeout=30, check=False
+    )
+    folder.chmod(0o755)
+    assert done.stdout == "1\n", done.stderr

@@ -1,0 +1,91 @@
+"""Login prompts: one at a time, hidden input, never answered by accident."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.tui.dashboard import publish, showing
+from tests.tui.screen_text import settled, text_of
+from tests.tui.states.states import asking, calm, source, troubled
+from trainmon.model import Prompt
+from tui.modals import LoginPrompt
+from tui.screens import MainScreen
+
+
+async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answer() -> None:
+    async with showing(asking()) as (app, pilot, backend):
+        assert isinstance(app.screen, LoginPrompt)
+        await pilot.press(*"123456")
+        await settled(pilot)
+        text = text_of(app)
+        assert "gpu-001 asks: Duo two-factor" in text
+        assert "Passcode or option (1-2):" in text
+        assert "123456" not in text
+
+        await pilot.press("enter")
+        await settled(pilot)
+        assert backend.requests == [("answer", 7, ("123456",))]
+
+
+async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
+    two = asking(
+        Prompt(id=1, host="a", title="Password", fields=(("Password: ", False),)), Prompt(id=2, host="b", title="Code")
+    )
+    async with showing(two) as (app, pilot, backend):
+        assert "a asks: Password" in text_of(app)
+        assert "1 more to answer" in text_of(app)
+
+        await pilot.press("escape")
+        await settled(pilot)
+        assert "b asks: Code" in text_of(app)
+
+        await pilot.press("enter")
+        await settled(pilot)
+        assert backend.requests == [("answer", 1, None), ("answer", 2, ())]
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_a_login_prompt_that_is_no_longer_needed_closes_by_itself() -> None:
+    async with showing(asking()) as (app, pilot, backend):
+        await publish(app, pilot, backend, calm())
+
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_a_question_waits_until_nobody_types_so_that_no_key_answers_it() -> None:
+    async with showing(calm()) as (app, pilot, backend):
+        await pilot.press("slash", *"llm")
+        backend.publish(asking())
+        await settled(pilot)
+        await pilot.press(*"-7", "enter")
+        await settled(pilot)
+        assert isinstance(app.screen, MainScreen)
+        assert (app.main.runs.filter, backend.requests) == ("llm-7", [])
+
+        await publish(app, pilot, backend, asking())
+        assert isinstance(app.screen, LoginPrompt)
+
+
+async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the_password() -> None:
+    async with showing(asking()) as (app, pilot, backend):
+        await pilot.press(*"hun")
+        await publish(app, pilot, backend, calm())
+        assert "no longer asks" in text_of(app)
+        await pilot.press(*"terKSq", "enter")
+        await settled(pilot)
+
+        assert isinstance(app.screen, MainScreen)
+        assert backend.requests == [("answer", 7, None)]
+
+
+async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_several() -> None:
+    async with showing(troubled()) as (app, pilot, backend):
+        await pilot.press("L")
+        await settled(pilot)
+        assert backend.requests == [("login", "node:gpu-006")]
+
+        held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error="refused")}
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=held))
+        await pilot.press("L", "j", "enter")
+        await settled(pilot)
+        assert backend.requests[-1] == ("login", "node:gpu-007")
