@@ -238,16 +238,18 @@ class DaemonCollector(PollingThread):
             self._poll_done()  # a caller that waits in answers() must not notify any more
             self._on_active(status)
         self._report(phase="up", answered_at=now, error=None, hint=None)
-        leader = status.duty
+        leader = status.leader
         at = status.at if leader.last_tick_at is None else leader.last_tick_at
         self._report_leader(at, leader.problem, leader.started_at)
         self._submit(AlertsReported((*status.alerts, *status.ended), status.silences, status.channels, at))
 
     def _unwatched(self, status: Status) -> None:
         """The host answers, but no daemon watches there, or it hangs."""
-        problem = status.duty.problem or "no daemon runs there"
-        if status.duty.holder != "nobody" and status.duty.last_tick_at is not None:
-            self._last_active = min(self._last_active, self._clock.monotonic() - (status.at - status.duty.last_tick_at))
+        problem = status.leader.problem or "no daemon runs there"
+        if status.leader.holder != "nobody" and status.leader.last_tick_at is not None:
+            self._last_active = min(
+                self._last_active, self._clock.monotonic() - (status.at - status.leader.last_tick_at)
+            )
         self._report(phase="up", answered_at=self._clock.now(), error=f"{self.host}: {problem}",
                    hint="start it there: trainmon-tui service systemd")  # fmt: skip
         self._silent(problem, SILENT_PERIODS)

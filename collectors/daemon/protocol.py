@@ -43,7 +43,7 @@ def shift_times(status: Status, seconds: Seconds) -> Status:
     """The answer with all times moved by these seconds, to our clock."""
     return replace(
         _moved(status, seconds),
-        duty=_moved(status.duty, seconds),
+        leader=_moved(status.leader, seconds),
         alerts=tuple(_moved(alert, seconds) for alert in status.alerts),
         ended=tuple(_moved(alert, seconds) for alert in status.ended),
         silences=tuple(_moved(silence, seconds) for silence in status.silences),

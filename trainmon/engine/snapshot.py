@@ -276,7 +276,7 @@ class Status(msgspec.Struct, frozen=True):
     version: int
     at: Instant
     """The time of the status, by the clock of that machine."""
-    duty: LeaderStatus = LeaderStatus()
+    leader: LeaderStatus = msgspec.field(default=LeaderStatus(), name="duty")
     alerts: tuple[Alert, ...] = ()
     ended: tuple[Alert, ...] = ()
     silences: tuple[Silence, ...] = ()

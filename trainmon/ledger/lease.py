@@ -61,7 +61,7 @@ class LeaseLock:
     def __init__(self, directory: Path, holder: Holder) -> None:
         self._file = directory / LOCK
         self._holder = holder
-        self._guard = threading.Lock()
+        self._mutex = threading.Lock()
         """Never held during disk access."""
         self._descriptor: int | None = None
         self._end: int | None = None
@@ -100,12 +100,12 @@ class LeaseLock:
 
     def reach(self) -> int | None:
         """Where the locks of other programs end; it grows while the leader renews. None: no other program leads."""
-        with self._guard:
+        with self._mutex:
             return None if self._descriptor is None else _reach(self._descriptor, 0)
 
     def take_over(self, reach: int) -> bool:
         """Lead from now on, if the locks of others still end there."""
-        with self._guard:
+        with self._mutex:
             if self._descriptor is None or not _lock(self._descriptor, reach):
                 return False
             self._end, self._is_lost = reach + 1, False
@@ -113,7 +113,7 @@ class LeaseLock:
 
     def renew(self, *, has_progressed: bool) -> bool:
         """Renew the lease if this program has made progress. False: another program has taken over."""
-        with self._guard:
+        with self._mutex:
             if self._descriptor is None or self._end is None:
                 return not self._is_lost  # no lock could be created: two programs that notify are better than none
             if self._has_lock() and (not has_progressed or _lock(self._descriptor, self._end)):
@@ -125,20 +125,20 @@ class LeaseLock:
 
     @property
     def is_ours(self) -> bool:
-        with self._guard:
+        with self._mutex:
             return self._has_lock()
 
     @property
     def is_superseded(self) -> bool:
         """Whether another program has taken over from us."""
-        with self._guard:
+        with self._mutex:
             return self._is_lost or (self._end is not None and not self._has_lock())
 
     def _has_lock(self) -> bool:
         return self._descriptor is not None and self._end is not None and _reach(self._descriptor, self._end) is None
 
     def release(self) -> None:
-        with self._guard:
+        with self._mutex:
             if self._descriptor is not None:
                 os.close(self._descriptor)
             self._descriptor = self._end = None

@@ -128,7 +128,9 @@ class Standby(AlertService):
                 super().stop(0.0)
                 self._create_service()
             now, reason = self._clock.now(), f"{self.daemon.host} notifies"
-            answer = self._ledger.transact(lambda kept: stop_waiting(kept, now, status, reason), lambda: None)
+            answer = self._ledger.transact(
+                lambda connection: stop_waiting(connection, now, status, reason), lambda: None
+            )
             if not answer.done.wait(PATIENCE):
                 log.warning("waiting notifications could not be stopped: the ledger does not answer")
             elif answer.found:  # what happened while nobody watched there; this service gets nothing new

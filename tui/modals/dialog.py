@@ -35,7 +35,7 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
 
 
 def text(content: str, kind: str) -> Static:
-    """A text of a dialog; `kind` is its class in trainmon.tcss: question, words, label or hint."""
+    """A text of a dialog; `kind` is its class in trainmon.tcss: question, body, label or hint."""
     return Static(content, classes=kind, markup=False)
 
 

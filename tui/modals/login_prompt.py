@@ -28,7 +28,7 @@ class LoginPrompt(Dialog[tuple[str, ...] | None]):
         prompt = self.prompt
         lines: list[Widget] = [text(clean(f"{prompt.host} asks: {prompt.title}"), "question")]
         if prompt.instructions:
-            lines.append(text("\n".join(clean(line) for line in prompt.instructions.splitlines()[:8]), "words"))
+            lines.append(text("\n".join(clean(line) for line in prompt.instructions.splitlines()[:8]), "body"))
         for (label, _), field in zip(prompt.fields, self.fields, strict=True):
             lines += [text(clean(label), "label"), field]
         yield Vertical(*lines, self.hint, classes="dialog")

@@ -44,7 +44,7 @@ class Menu(Dialog[Verb | None]):
         self.subjects = tuple(subjects)
         self.entries = entries(self.subjects, state, now)
         self.lines = KeyedLines()
-        self.refusal = text("", "words")
+        self.refusal = text("", "body")
 
     def compose(self) -> ComposeResult:
         names = clean(self.subjects[0][1] if len(self.subjects) == 1 else f"{len(self.subjects)} marked rows", 200)

@@ -14,7 +14,7 @@ class TextPrompt(Dialog[str | None]):
 
     def __init__(self, question: str, *lines: str, verb: str, value: str = "", placeholder: str = "") -> None:
         super().__init__()
-        self.texts = text(question, "question"), *(text(line, "words") for line in lines)
+        self.texts = text(question, "question"), *(text(line, "body") for line in lines)
         self.field = text_field(value, placeholder=placeholder, select_on_focus=False)
         self.hint = text(f"Enter {verb}  Esc closes", "hint")
 

@@ -129,7 +129,7 @@ def test_another_machines_status_becomes_the_same_values_but_for_the_secret() ->
     assert [one.id for one in found.ended] == ["aaaa0009", "aaaa000a"]
     assert found.silences == SILENCES
     assert found.channels == (channel(),)
-    assert (found.duty.holder, found.duty.pid, found.duty.last_tick_at) == ("alerts-only", 7, None)
+    assert (found.leader.holder, found.leader.pid, found.leader.last_tick_at) == ("alerts-only", 7, None)
 
 
 def test_a_delivery_keeps_its_words() -> None:

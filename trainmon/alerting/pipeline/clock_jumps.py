@@ -75,7 +75,7 @@ def apply_jump(state: State, jump: Jump, now: Instant) -> State:
     return replace(state, clock_jumped_at=now, clock_jump_why=jump.why, alerts=alerts)
 
 
-def is_believed(state: State, finding: Finding, now: Instant) -> bool:
+def is_trusted(state: State, finding: Finding, now: Instant) -> bool:
     """Whether a finding rests on data from after the last jump, or began after it. A finding by age alone waits until
     every source had time to answer."""
     jumped_at = state.clock_jumped_at

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.clock_jumps import is_believed, may_resolve
+from trainmon.alerting.pipeline.clock_jumps import is_trusted, may_resolve
 from trainmon.alerting.pipeline.episode import Token, firing_again, new_alert
 from trainmon.alerting.rules import TEST, Rule, ago, failed_rules
 from trainmon.lib import Instant, Seconds
@@ -111,7 +111,7 @@ def _with_finding(
 ) -> Alert | None:
     """The alert of a finding; None if the finding is not believed and there was no alert."""
     now = evaluation.now
-    if not is_believed(evaluation.state, finding, now):
+    if not is_trusted(evaluation.state, finding, now):
         return None if old is None else _with_unknown_data(old, "stale", NO_NEW_DATA, evaluation)
     alert = new_alert(finding, now, known, evaluation.token) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":

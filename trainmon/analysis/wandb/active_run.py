@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import RUNS_AT_MOST, Beat, GroupPhase, Wandb, WandbRun, WandbSpec
 
-BELIEVED_FOR: Seconds = 600.0
+TRUSTED_FOR: Seconds = 600.0
 """W&B has shown runs as running for weeks after they were gone. wandb beats every 30 s, the server gives up after 5
 minutes, and wandb's own terminal UI after 10."""
 
@@ -43,7 +43,7 @@ def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: In
     """What W&B says of a run at `at` by our clock. `runs`: newest first; `stopped`: whether a person ended the run."""
     before = before or Wandb()
     beats = {run.id: _beat(run, before.beats.get(run.id), at) for run in runs if run.state in ALIVE}
-    running = [run for run in runs if run.id in beats and age(beats[run.id], at) <= BELIEVED_FOR]
+    running = [run for run in runs if run.id in beats and age(beats[run.id], at) <= TRUSTED_FOR]
     active = [run for run in running if not _is_followed(run, running)]
     attempts = _attempts(runs, active, before)
     last = next((run for name in attempts for run in runs if run.id == name), None)
@@ -131,7 +131,7 @@ def _gone_since(last: WandbRun, before: Wandb, at: Instant) -> Instant:
     """Since when no run is active: as we observed it, else by the last heartbeat."""
     if before.phase in ("waiting", "overdue") and before.since is not None and before.attempts[:1] == (last.id,):
         return before.since
-    late = SWEEP if last.state == "crashed" else BELIEVED_FOR if last.state in ALIVE else 0.0
+    late = SWEEP if last.state == "crashed" else TRUSTED_FOR if last.state in ALIVE else 0.0
     return at if before.phase in ("active", "several") else min(at, _end(last) + late)
 
 

@@ -172,13 +172,13 @@ def query(settings: Settings, host: str, connect: Callable[[], Shell], clock: Cl
     finally:
         collector.stop()
     if not is_watched:
-        yield Row("bad", "daemon", host, status.duty.problem or NO_DAEMON, START)
+        yield Row("bad", "daemon", host, status.leader.problem or NO_DAEMON, START)
         return
-    last = status.duty.last_tick_at
+    last = status.leader.last_tick_at
     checked = "" if last is None else f", last check {duration(max(0.0, status.at - last))} ago"
     channels = counted(len(status.channels), "channel") if status.channels else "no channel"
-    yield Row("ok", "daemon", host, f"pid {status.duty.pid} sends notifications to {channels}{checked}")
-    if status.duty.problem:
-        yield Row("note", "daemon", host, status.duty.problem)
+    yield Row("ok", "daemon", host, f"pid {status.leader.pid} sends notifications to {channels}{checked}")
+    if status.leader.problem:
+        yield Row("note", "daemon", host, status.leader.problem)
     if not status.channels:
         yield Row("note", "daemon", host, "it has no notification channel", "add [[notify]] to the config there")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.clock_jumps import Moment, find_jump, is_believed, may_resolve, not_in_the_future
+from trainmon.alerting.pipeline.clock_jumps import Moment, find_jump, is_trusted, may_resolve, not_in_the_future
 from trainmon.model import Finding, Log, Node, Progress, Run, RunSpec, Source, State
 
 NOW = 1_750_000_000.0
@@ -43,18 +43,18 @@ WOKEN = State(sources={"node:n1": SILENT, "node:n2": SPOKE}, clock_jumped_at=NOW
 
 
 def test_after_a_wake_a_fault_is_believed_with_a_word_of_its_sources_or_after_a_minute() -> None:
-    assert not is_believed(WOKEN, found("node:n1"), NOW + 5)
-    assert not is_believed(WOKEN, found("node:n1", "node:n2"), NOW + 5)
-    assert is_believed(WOKEN, found("node:n2"), NOW + 5)
-    assert is_believed(WOKEN, found(), NOW + 5), "what this program knows of itself"
-    assert is_believed(WOKEN, found("node:n1"), NOW + 60)
+    assert not is_trusted(WOKEN, found("node:n1"), NOW + 5)
+    assert not is_trusted(WOKEN, found("node:n1", "node:n2"), NOW + 5)
+    assert is_trusted(WOKEN, found("node:n2"), NOW + 5)
+    assert is_trusted(WOKEN, found(), NOW + 5), "what this program knows of itself"
+    assert is_trusted(WOKEN, found("node:n1"), NOW + 60)
 
 
 def test_an_age_proves_nothing_for_a_minute_unless_it_began_after_the_wake() -> None:
-    assert not is_believed(WOKEN, found("node:n2", by_age=True, since=NOW - 9_000), NOW + 59)
-    assert not is_believed(WOKEN, found(by_age=True), NOW + 59)
-    assert is_believed(WOKEN, found("node:n2", by_age=True, since=NOW + 3), NOW + 5)
-    assert is_believed(WOKEN, found("node:n2", by_age=True, since=NOW - 9_000), NOW + 60)
+    assert not is_trusted(WOKEN, found("node:n2", by_age=True, since=NOW - 9_000), NOW + 59)
+    assert not is_trusted(WOKEN, found(by_age=True), NOW + 59)
+    assert is_trusted(WOKEN, found("node:n2", by_age=True, since=NOW + 3), NOW + 5)
+    assert is_trusted(WOKEN, found("node:n2", by_age=True, since=NOW - 9_000), NOW + 60)
 
 
 def test_what_is_not_found_after_a_wake_means_something_once_its_sources_have_spoken() -> None:
@@ -68,7 +68,7 @@ def test_the_time_of_a_clock_that_was_set_back_is_no_word_of_a_source() -> None:
     woken = not_in_the_future(
         State(sources={"node:n1": replace(SILENT, answered_at=NOW + 900)}, clock_jumped_at=NOW), NOW
     )
-    assert not is_believed(woken, found("node:n1"), NOW + 5)
+    assert not is_trusted(woken, found("node:n1"), NOW + 5)
 
 
 def test_what_is_dated_ahead_after_the_clock_was_set_back_happened_now() -> None:

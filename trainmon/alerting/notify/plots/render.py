@@ -51,11 +51,11 @@ class Track:
         self.steps: array[float] = array("d")
         self.values: array[float] = array("d")
         self._every = 1
-        self._seen = 0
+        self._count = 0
 
     def add(self, step: float, value: float) -> None:
-        self._seen += 1
-        if self._seen % self._every:
+        self._count += 1
+        if self._count % self._every:
             return
         self.steps.append(step)
         self.values.append(value)
