@@ -85,7 +85,7 @@ class RunDiscovery:
             page = page if login.location is not None and login.shows(page.host) else None
         return log_mentions.with_mentions(run, found, page)
 
-    def is_news(self, reading: AnyReading) -> bool:
+    def is_relevant(self, reading: AnyReading) -> bool:
         """Whether a reading may tell more about the runs; from any thread."""
         if isinstance(reading, LogChunk):
             return bool(reading.mentions) or any(map(log_mentions.is_mention, reading.lines))

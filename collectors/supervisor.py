@@ -105,7 +105,7 @@ class Supervisor(PollingThread):
         self._released_at: dict[str, Seconds] = {}
         """Since when a host has no job any more."""
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._news: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()
+        self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()
         """Readings that may tell more about the runs."""
         self._refreshed_at: Seconds = -REFRESH_EVERY
         self._polled_soon_at: dict[str, Seconds] = {}
@@ -209,8 +209,8 @@ class Supervisor(PollingThread):
         """Advance the nodes, and assign the shared files to hosts."""
         while not self._queues_to_poll.empty():  # they may explain a lost connection
             self.poll_queue_soon(self._queues_to_poll.get())
-        while not self._news.empty():
-            self._learn(self._news.get())
+        while not self._readings.empty():
+            self._learn(self._readings.get())
         self._remove_old()
         self._assign()
         for node in self._nodes.values():
@@ -277,8 +277,8 @@ class Supervisor(PollingThread):
     def _received(self, event: Event) -> None:
         """Submit an event of a host. Our own thread takes over what it tells about the runs."""
         self._submit(event)
-        if isinstance(event, NodeReading) and self._discovery.is_news(event.reading):
-            self._news.put(event)
+        if isinstance(event, NodeReading) and self._discovery.is_relevant(event.reading):
+            self._readings.put(event)
             self._wake.set()
 
     def _learn(self, event: NodeReading) -> None:

@@ -50,9 +50,9 @@ def ascii_text(text: str) -> str:
 
 def wants_ascii(environ: Mapping[str, str], encoding: str | None = None) -> bool:
     """Whether to stay in ASCII: TRAINMON_ASCII=1 (0 refuses it), else a locale that is not UTF-8, or a bare console."""
-    asked = environ.get("TRAINMON_ASCII", "")
-    if asked:
-        return asked != "0"
+    value = environ.get("TRAINMON_ASCII", "")
+    if value:
+        return value != "0"
     if environ.get("TERM") in {"dumb", "vt100", "vt220"}:
         return True
     encoding = encoding or locale.getencoding()

@@ -97,9 +97,9 @@ SIXTEEN = Theme(
 THEMES = (DARK, LIGHT, CLEAR, SIXTEEN)
 
 
-def fitting(asked: str, color_system: str | None) -> str:
+def fitting(requested: str, color_system: str | None) -> str:
     """The requested theme; on a terminal with sixteen colours, SIXTEEN instead of our default."""
-    return SIXTEEN.name if asked == DARK.name and color_system in {None, "standard", "windows"} else asked
+    return SIXTEEN.name if requested == DARK.name and color_system in {None, "standard", "windows"} else requested
 
 
 def defaults(*, dark: bool) -> dict[str, str]:

@@ -73,8 +73,8 @@ def in_flight(state: State | None) -> list[Record]:
     ended in the middle of them are not among them."""
     if state is None:
         return []
-    asked = [one for one in state.actions.values() if one.status == "asked"]
-    return [one for one in asked if (one.written_at or one.action.requested_at) >= state.started_at]
+    requested = [one for one in state.actions.values() if one.status == "asked"]
+    return [one for one in requested if (one.written_at or one.action.requested_at) >= state.started_at]
 
 
 # ---- alerts ----------------------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def _grace(word: str, used: Cell, soft: Cell, now: Instant) -> str | None:
 
 
 def _cell(word: str, thousand: int) -> Cell | None:
-    """`95747836`, `5242880*`, `[10200224]`, `14340M`. Sizes are told in KiB, also with a letter; files one by one."""
+    """`95747836`, `5242880*`, `[10200224]`, `14340M`. Sizes are in KiB, also with a letter; files one by one."""
     found = NUMBER.fullmatch(word)
     if found is None:
         return Cell(0, is_over=False, is_inexact=False) if word in ("-", "none") else None

@@ -38,7 +38,7 @@ than 5 % above is seen on no chart."""
 
 LINGERS = 20
 LINGERS_FOR: Seconds = 600.0
-"""A spike is told until so many points have come after it, and for as long: a poll brings a minute of steps at once."""
+"""A spike is reported until this many points and seconds have followed: a poll brings a minute of steps at once."""
 
 JUDGED_AT_MOST = 200
 """Points of one poll that are judged, the last: three steps a second in a minute."""

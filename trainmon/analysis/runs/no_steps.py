@@ -190,7 +190,7 @@ def is_unread(run: Run, job: Job | None, now: Instant) -> bool:
 
 
 def unread(run: Run, context: RunContext, now: Instant) -> Judgement:
-    """The verdict on such a run. GPUs that spin without power are told: small models look the same as a hang there."""
+    """The verdict on such a run. It names GPUs that are busy at low power: small models and hangs look the same."""
     spin = gpus_of(run, context.nodes, context.sources, now).spin
     return Judgement("unknown", UNREAD + (f"; {spin}" if spin else "") + missing_job(run, context, now))
 

@@ -88,9 +88,9 @@ def role_of(key: str) -> Role:
 def choose(charts: Sequence[str], history_keys: Iterable[str]) -> tuple[str, ...]:
     """The metrics to chart: those that the config names, else those with the common names; the loss first."""
     if charts:
-        asked = tuple(dict.fromkeys(charts))[:AT_MOST]
-        loss = loss_of(asked)
-        return asked if loss is None else (loss, *(key for key in asked if key != loss))
+        configured = tuple(dict.fromkeys(charts))[:AT_MOST]
+        loss = loss_of(configured)
+        return configured if loss is None else (loss, *(key for key in configured if key != loss))
     known = [key for key in dict.fromkeys(history_keys) if not key.startswith(("_", "system/", "system."))]
     chosen = [key for role in ORDER[:4] if (key := _best(role, known)) is not None]
     chosen += sorted((key for key in known if role_of(key) == "validation"), key=_rank)[:VALIDATIONS]

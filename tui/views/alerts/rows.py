@@ -121,7 +121,7 @@ def fitting(spans: Sequence[Span], width: int) -> tuple[Span, ...]:
 
 
 def silence_row(silence: Silence, now: Instant, width: int) -> Row:
-    """`◐ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: being mended`."""
+    """`◐ muted 43m left  rule gpu-hot on gpu:gpu-003/5  by ana: in repair`."""
     by = "maintenance window of trainmon.toml" if silence.window else f"by {silence.by}"
     left = f"{duration(silence.until - now):>6} left  "
     text = clean(f"{silence_text(silence)}  {by}" + (f": {silence.why}" if silence.why else ""))
