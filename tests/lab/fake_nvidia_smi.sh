@@ -17,6 +17,7 @@ while [ $# -gt 0 ]; do
 done
 case $story in
     hung) while :; do sleep 1; done ;;
+    hung-tree) for child in $(seq 100); do sleep 1000 & done; wait ;;
     mismatch) echo "Failed to initialize NVML: Driver/library version mismatch"; echo "NVML library version: 580.126"; exit 18 ;;
     handle) [ "$only" = 0 ] || { echo "Unable to determine the device handle for GPU0000:4F:00.0: Unknown Error"; exit 255; } ;;
     inforom) code=14 ;;

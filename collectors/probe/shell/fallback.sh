@@ -39,19 +39,41 @@ function number(s) { return s ~ /^-?[0-9]+(\.[0-9]+)?$/ ? s : "null" }
 function first(file,   line) { if ((getline line < file) <= 0) line = ""; close(file); return line }
 '
 
-# end PID...: end these processes and all their children.
+# identify PID: set $id to PID:START and $state. Once a process has ended, its PID may become that of a stranger.
+identify() {
+    stat=
+    { read -r stat <"/proc/$1/stat"; } 2>/dev/null
+    # shellcheck disable=SC2086
+    set -- "$1" ${stat##*") "}
+    state=$2 id=$1:${21}
+}
+
+# lives ID: whether this very process runs. A zombie, which nobody may ever reap, does not.
+lives() {
+    identify "${1%:*}"
+    case $state in "" | [XZ]) false ;; *) [ "$id" = "$1" ] ;; esac
+}
+
+# end ID...: end these processes and all their children. Each is stopped before its children are listed, so that it starts
+# no more. They end from the leaves to the roots: who waits for a root may end us, and then none is left over.
 end() {
-    all=
+    all= list=
+    for one in "$@"; do ! lives "$one" || list="$list ${one%:*}"; done
+    # shellcheck disable=SC2086
+    set -- $list
     while [ $# -gt 0 ]; do
         below=
+        kill -STOP "$1" 2>/dev/null
         { read -r below <"/proc/$1/task/$1/children"; } 2>/dev/null
-        all="$all $1"
+        all="$1 $all"
         shift
         # shellcheck disable=SC2086
         set -- "$@" $below
     done
     # shellcheck disable=SC2086
     kill $all 2>/dev/null
+    # shellcheck disable=SC2086
+    kill -CONT $all 2>/dev/null
 }
 
 # with_limit SECONDS REPORT COMMAND ARGUMENT...: emit the command; past its limit, emit the report every 10 s until it ends.
@@ -59,19 +81,21 @@ with_limit() {
     limit=$1 report=$2
     shift 2
     emit "$@" &
-    command=$!
+    identify $!
+    command=$id
     (
         sleep "$limit"
-        while kill -0 $command; do
-            emit $report
-            end $command
+        while lives "$command"; do
+            ! lives "$main" || emit $report
+            end "$command"
             sleep 10
         done
     ) 2>/dev/null &
-    guard=$!
-    wait $command 2>/dev/null
-    end $guard
-    wait $guard 2>/dev/null
+    identify $!
+    guard=$id
+    wait "${command%:*}" 2>/dev/null
+    end "$guard"
+    wait "${guard%:*}" 2>/dev/null
 }
 
 hello() {
@@ -265,15 +289,17 @@ pci_gpus() {
 }
 
 watch_host() {
-    while kill -0 $$ 2>/dev/null; do
+    while lives "$main"; do
         emit sample_host
         sleep "$period"
     done
+    # shellcheck disable=SC2086
+    end $jobs # those that are older: the lease, which waits for its input
 }
 
 watch_disk() {
     disk=$1
-    while kill -0 $$ 2>/dev/null; do
+    while lives "$main"; do
         with_limit "$patience" hung_disk sample_disk "$disk"
         sleep 10
     done
@@ -286,7 +312,7 @@ watch_gpus() {
     [ "$driven" -le "$expected" ] || expected=$driven
     [ "$expected" -gt 0 ] || expected=null
     ticks=0
-    while kill -0 $$ 2>/dev/null; do
+    while lives "$main"; do
         [ $((ticks % (30 / period + 1))) -eq 0 ] && with_limit $((4 * patience)) hung_gpus sample_gpus gpus "$slow"
         with_limit $((4 * patience)) hung_gpus sample_gpus gpu "$fast"
         ticks=$((ticks + 1))
@@ -296,9 +322,10 @@ watch_gpus() {
 
 renew_lease() {
     while [ "$(dd bs=4096 count=1 2>/dev/null | wc -c)" -gt 0 ]; do
-        kill -USR1 $$ 2>/dev/null || exit
+        lives "$main" || exit
+        kill -USR1 $$
     done
-    kill -TERM $$ 2>/dev/null
+    ! lives "$main" || kill -TERM $$
 }
 
 # The last line must not block either: the client may have stopped reading.
@@ -307,17 +334,22 @@ finish() {
     # shellcheck disable=SC2086
     end $jobs
     reading bye "\"why\":\"$1\"" &
-    bye=$!
-    (sleep 1; kill $bye) 2>/dev/null &
-    guard=$!
-    wait $bye 2>/dev/null
-    end $guard
+    identify $!
+    bye=$id
+    (sleep 1; end "$bye") 2>/dev/null &
+    identify $!
+    guard=$id
+    wait "${bye%:*}" 2>/dev/null
+    end "$guard"
     exit 0
 }
 
+add_job() { identify $! && jobs="$jobs $id"; }
 read_uptime() { read -r up _ </proc/uptime && up=${up%%.*}; }
 
 jobs=
+identify $$
+main=$id
 probe=sh
 command -v nvidia-smi >/dev/null 2>&1 && probe=nvidia-smi
 trap 'beat=1' USR1
@@ -326,24 +358,25 @@ trap 'finish "ended by a signal"' HUP INT
 hello
 exec 3<&0 </dev/null
 renew_lease <&3 3<&- &
-jobs=$!
+add_job
 exec 3<&-
 watch_host &
-jobs="$jobs $!"
+add_job
 expected=$(pci_gpus)
 [ "$expected" -eq 0 ] || emit reading gpus "\"g\":[],\"expected\":$expected"
-[ $probe = sh ] || { watch_gpus & jobs="$jobs $!"; }
+[ $probe = sh ] || { watch_gpus & add_job; }
 for path in "$@"; do
     watch_disk "$path" &
-    jobs="$jobs $!"
+    add_job
 done
 
 read_uptime
 last=$up
 while :; do
     sleep 2 &
-    nap=$!
-    while kill -0 $nap 2>/dev/null; do wait $nap 2>/dev/null; done
+    identify $!
+    nap=$id
+    while lives "$nap"; do wait "${nap%:*}" 2>/dev/null; done
     read_uptime
     [ -z "$beat" ] || last=$up beat=
     [ $((up - last)) -lt "$lease" ] || finish "the client has been silent for $lease s"

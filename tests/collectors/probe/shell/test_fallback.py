@@ -10,6 +10,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -115,6 +116,13 @@ def alive(pid: int) -> bool:
         return " Z " not in Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
+    except OSError:
+        return b""
 
 
 @pytest.fixture(params=SHELLS)
@@ -273,6 +281,7 @@ def test_a_hung_disk_is_reported_and_the_rest_goes_on(shell: str, start: Any, tm
     [hung] = fallback.first(readings.DiskSamples).d
     assert (hung.path, hung.state, hung.total_bytes) == (str(mount.folder), "hung", None)
     assert fallback.first(readings.HostSample)
+    mount.recover()
 
 
 def test_the_end_of_standard_input_ends_everything(shell: str, start: Any):
@@ -307,14 +316,62 @@ def test_a_client_that_stopped_reading_cannot_keep_it(shell: str, start: Any):
     wait_until(lambda: not any(map(alive, family)))
 
 
-def test_a_killed_fallback_leaves_nothing_running(shell: str, start: Any):
+def test_a_hung_nvidia_smi_is_ended_with_all_its_children(shell: str, start: Any):
+    fallback = start(shell, story="hung-tree", TRAINMON_PATIENCE="1")
+
+    def tree() -> list[int]:
+        return [pid for pid in fallback.family() if command(pid) == b"sleep 1000 "]
+
+    wait_until(lambda: len(tree()) == 100)
+    family = tree()
+    assert fallback.first(readings.Trouble).text == "nvidia-smi does not answer"
+    wait_until(lambda: not any(map(alive, family)), within=2.0)
+
+
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_a_killed_fallback_leaves_nothing_running(shell: str, start: Any, is_reaped: bool):
+    """Also below a parent that never reaps it, such as the first process of many containers."""
     fallback = start(shell, story="well")
     fallback.first(readings.HostSample)
     family = fallback.family()
     fallback.process.kill()
-    fallback.process.wait(timeout=40)
-    fallback.process.stdin.close()
+    if is_reaped:
+        fallback.process.wait(timeout=40)
+        fallback.process.stdin.close()
     wait_until(lambda: not any(map(alive, family)))
+
+
+REUSE = """
+import os, pathlib, subprocess, sys, time
+script, shell = sys.argv[1], sys.argv[2:]
+fallback = subprocess.Popen([*shell, "-c", script, "sh", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+while b"memory_used_mib" not in fallback.stdout.readline():  # now all its children run
+    pass
+fallback.kill()
+fallback.wait()
+last = pathlib.Path("/proc/sys/kernel/ns_last_pid")
+while True:
+    last.write_text(str(fallback.pid - 1))
+    stranger = subprocess.Popen(["sleep", "1000"])
+    if stranger.pid == fallback.pid:
+        break
+    stranger.kill()
+fallback.stdin.close()
+while sum(b"POSIX sh" in path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")) > 1:  # ours, too
+    time.sleep(0.05)
+try:
+    stranger.wait(1)
+except subprocess.TimeoutExpired:
+    print("the stranger lives")
+"""
+
+
+def test_a_stranger_with_the_pid_of_the_killed_fallback_is_left_alone(shell: str):
+    """In a PID namespace of its own, where a PID can be given again."""
+    alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    argv = [*alone, sys.executable, "-c", REUSE, SCRIPT.read_text(), *SHELLS[shell]]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    assert done.stdout == "the stranger lives\n"
 
 
 def test_it_redirects_into_nothing_but_dev_null():
