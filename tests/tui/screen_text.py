@@ -14,7 +14,7 @@ from tests.tui.states.states import NOW
 from tui.app import Dashboard
 
 SAME = 4
-"""Looks at the screen, 20 ms apart, that must agree."""
+"""Pauses of 20 ms in which nothing is drawn."""
 
 
 class StillClock:
@@ -45,13 +45,18 @@ def text_of(app: App[Any]) -> str:
 
 
 async def settled(pilot: Pilot[None]) -> str:
-    """The screen's text once it stays the same: a screen that opens does so a moment after its key."""
-    app = pilot.app
-    seen: list[str] = []
+    """The screen's text once nothing is drawn: a screen that opens does so a moment after its key."""
+    app, screen, still = pilot.app, pilot.app.screen, 0
+
+    def drawn() -> None:
+        nonlocal still
+        still = -1
+
+    app.post_display_hook = drawn  # type: ignore[method-assign]
     for _ in range(100):
         await pilot.pause(0.02)
-        seen.append(f"{app.screen}\0{text_of(app)}")
-        if len(seen) >= SAME and len(set(seen[-SAME:])) == 1:
+        screen, still = app.screen, still + 1 if app.screen is screen else 0
+        if still == SAME:
             break
     return text_of(app)
 
