@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from trainmon.analysis.log_formats import LogReport
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Plan, Run, Series, Silence, State
 
 
 class Backend(Protocol):
@@ -18,6 +19,9 @@ class Backend(Protocol):
     def history(self, subject: str, metric: str, span: Seconds) -> Series:
         """The last `span` seconds of a number. Subjects: `node/3` (GPU 3; temperature, memory, utilization, power)
         and a Disk.key (free_bytes, free_inodes). Memory is in MiB, power in W. Empty if unknown."""
+
+    def read_log(self, run: Run) -> LogReport:
+        """What is read in each of the last lines of a run's log, with the formats of the config."""
 
     def refresh(self) -> None:
         """Poll all sources now (rate-limited), and reconnect those that wait for their next try."""

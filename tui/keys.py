@@ -42,6 +42,14 @@ KEYS: tuple[Key, ...] = (
     Key("N", "log.previous", "next_match(-1)", "previous match, downwards", "log", "view", "N"),
     Key("f", "log.follow", "follow", "follow the end of the log, or stop following", "log", "view", "f", "Follow"),
     Key("w", "log.wrap", "wrap", "wrap long lines, or cut them", "log", "view", "w", "Wrap"),
+    Key("s", "format.step", "screen.name('step')", "this number is the step", "cells", "view", "s"),
+    Key("l", "format.loss", "screen.name('loss')", "this number is the loss", "cells", "view", "l"),
+    Key("t", "format.time", "screen.name('step_time')", "this number is the time of a step", "cells", "view", "t"),
+    Key("delete,backspace,x", "format.none", "screen.name('')", "this number is of no interest", "cells", "view", "x"),
+    Key("y,c", "format.copy", "screen.copy", "copy the [[log_format]] block for the config", "cells", "view", "y"),
+    Key("left", "format.left", "screen.cell(-1)", "the previous number of the line", "cells", "move", "←"),
+    Key("right", "format.right", "screen.cell(1)", "the next number of the line; Enter lists all fields", "cells",
+        "move", "→"),
     Key("v", "wandb.next", "next_charts", "the next page of charts", "wandb", "view", "v", "Charts"),
     Key("enter", "wandb.alone", "alone", "show only this chart, or all charts", "wandb", "view", "Enter"),
     Key("e", "wandb.log", "log", "y axis: linear or logarithmic", "wandb", "view", "e", "Log"),
@@ -71,6 +79,8 @@ KEYS: tuple[Key, ...] = (
     Key("space", "lines.mark", "toggle_mark", "mark or unmark this row, to act on several at once", "marks",
         "view",
         "Space"),
+    Key("i", "log.inspect", "screen.log_format", "inspect what is read in each line, and correct it", "format",
+        "view", "i", "Inspect"),
     Key("y", "view.copy", "screen.copy", "copy the name, path, line or URL (clipboard: OSC 52)", "pane",
         "view", "y"),
     Key("1", "pane.runs", "pane('1')", "go to Runs; again: full screen", "main", "move", "1"),
@@ -142,17 +152,18 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "alert": (*_READ, "list"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
-    "log": ("app", "main", "back", "pane", "log", "moves", "alerts"),
-    "log-screen": ("app", "back", "pane", "log", "moves", "log-screen", "alerts"),
+    "log": ("app", "main", "back", "pane", "log", "format", "moves", "alerts"),
+    "log-screen": ("app", "back", "pane", "log", "format", "moves", "log-screen", "alerts"),
     "wandb": ("app", "main", "back", "pane", "moves", "wandb", "page", "alerts"),
     "wandb-screen": (*_READ, "wandb", "page"),
     "node": (*_READ, "list", "act-any", "act-node"),
-    "run": (*_READ, "list", "act-any", "act"),
-    "run-wandb": (*_READ, "list", "samples", "page", "act-any", "act"),
+    "run": (*_READ, "list", "format", "act-any", "act"),
+    "run-wandb": (*_READ, "list", "format", "samples", "page", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "help": ("app", "back", "moves", "help"),
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
+    "log-format": ("back", "moves", "list", "cells"),
 }
 """The active scopes of each context."""
 
@@ -162,7 +173,7 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 FOOTER_AT_MOST = 9
 
 OPENS = frozenset(
-    {"runs", "gpus", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu"}
+    {"runs", "gpus", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu", "log-format"}
 )
 """Contexts where Enter opens something. A disk has no screen of its own."""
 
@@ -248,7 +259,8 @@ SHOWN_AT = {
     "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
     "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",
     "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
-    "main": "the panes", "help": "Help", "log-screen": "Log on the full screen",
+    "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
+    "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere",
 }  # fmt: skip
 """Where a scope is active, in words."""

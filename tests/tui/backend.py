@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Plan, Run, Series, Silence, State
 
 
 class FakeBackend:
@@ -40,6 +41,9 @@ class FakeBackend:
     def history(self, subject: str, metric: str, span: Seconds) -> Series:
         offsets = tuple(float(at) for at in range(-int(span), 1, 60))
         return Series(offsets, tuple(60.0 + (-at // 60) % 5 for at in offsets))
+
+    def read_log(self, run: Run) -> LogReport:
+        return report(run.log.lines if run.log else (), progress=run.progress, shape=run.memory.shape)
 
     def refresh(self) -> None:
         self.requests.append(("refresh",))

@@ -61,6 +61,7 @@ SCREENS: tuple[Kept, ...] = (
     Kept("jump", (120, 40), "calm", ("apostrophe",)),
     Kept("palette", (80, 24), "alarmed", ("colon", *"s")),
     Kept("log", (80, 24), "calm", ("l", "w")),
+    *(Kept("log-format", size, "calm", ("l", "i", "right", "right")) for size in SIZES),
     Kept("run", (80, 24), "troubled", ("enter",)),
     Kept("node", (120, 40), "troubled", ("2", "G", "enter")),
     Kept("wandb", (80, 24), "wandb", ("6",)),

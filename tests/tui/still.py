@@ -6,8 +6,9 @@ import math
 from array import array
 from collections.abc import Callable, Sequence
 
+from trainmon.analysis.log_formats import LogReport, report
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Plan, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Curve, Plan, Run, Series, Silence, State
 
 TOPS = {"temperature": 70.0, "utilization": 90.0, "power": 650.0, "memory": 70_000.0}
 
@@ -30,6 +31,9 @@ class StillBackend:
             return Series((), ())
         offsets = tuple(float(at) for at in range(-3_000, 1, 10) if not -2_060 < at < -1_700)
         return Series(offsets, tuple(TOPS[metric] * (1 - 0.15 * math.sin(at / 100)) for at in offsets))
+
+    def read_log(self, run: Run) -> LogReport:
+        return report(run.log.lines if run.log else (), progress=run.progress, shape=run.memory.shape)
 
     def refresh(self) -> None:
         self.requests.append(("refresh", ""))

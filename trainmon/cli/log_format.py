@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,8 +49,9 @@ def command(log: str, config: Path | None, ssh_config: Path | None, count: int, 
 
     settings, _ = load_settings(config, ())
     path = Path(log).expanduser()
-    name, lines = (path.stem, _tail(path)) if path.is_file() else (log, _lines_of(settings, log, ssh_config, wait))
-    read = report(lines, log_formats(settings))
+    is_file = path.is_file()
+    lines, partial = (_tail(path), None) if is_file else _lines_of(settings, log, ssh_config, wait)
+    name, read = path.stem if is_file else log, report(lines, log_formats(settings), partial=partial)
     if as_json:
         import msgspec
 
@@ -71,8 +73,8 @@ def _tail(path: Path) -> list[str]:
     return lines[size > TAIL : len(lines) - (lines[-1] == "")]
 
 
-def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: float) -> list[str]:
-    """The last lines of a run's log, from its host.
+def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: float) -> tuple[Sequence[str], str | None]:
+    """The last lines of a run's log and its unfinished line, from its host.
 
     Raises:
         ConfigError: there is no such run.
@@ -97,7 +99,7 @@ def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: floa
     log = state.runs[name].log
     if log is None or (log.error is not None and not log.lines):
         raise TrainmonError(f"the log of {name} was not read: {'no answer' if log is None else log.error}")
-    return [*log.lines, *([] if log.partial is None else [log.partial])]
+    return log.lines, log.partial
 
 
 def _as_text(name: str, read: LogReport, count: int) -> list[str]:

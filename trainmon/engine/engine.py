@@ -75,7 +75,7 @@ class Engine:
         self.state = State(at=now, started_at=now, demo=demo, read_only=read_only)
         self.rings = History()
         self.curves = Curves()
-        self._formats = formats
+        self.formats = formats
         self._ledger = ledger
         self._alerting = alerting
         self._failed_at: Instant = 0.0
@@ -135,7 +135,7 @@ class Engine:
     def step(self, events: Sequence[Event], now: Instant) -> State:
         """Reduce a batch of events, record its numbers, and evaluate the rules."""
         before = self.state.actions
-        state = reduce(self.state, events, now, self._formats)
+        state = reduce(self.state, events, now, self.formats)
         with self._lock:
             self._record(state, events)
             self.state = self._with_trends(state, events, now)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
+from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Seconds
@@ -21,13 +22,18 @@ from trainmon.model import (
     AlertRequest,
     AlertRequested,
     Curve,
+    Log,
     Plan,
     Refusal,
+    Run,
     Series,
     Silence,
     State,
 )
 from trainmon.transport.shell import Shell
+
+READ_LINES = 200
+"""Lines of a log that are read again for a person who asks; 2,000 would take the dashboard half a second."""
 
 
 class DashboardBackend:
@@ -54,6 +60,12 @@ class DashboardBackend:
         if self._executor is not None:
             self._executor.stop()
             self._executor = None
+
+    def read_log(self, run: Run) -> LogReport:
+        log, known = run.log or Log(host=""), self.engine.formats
+        return report(
+            log.lines[-READ_LINES:], known, partial=log.partial, progress=run.progress, shape=run.memory.shape
+        )
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         return self.engine.subscribe(sink)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tui.modals.dialog import Dialog, Once
 from tui.modals.find import Find
 from tui.modals.jump import Jump, Target
+from tui.modals.log_format import LogFormat
 from tui.modals.login_prompt import LoginPrompt
 from tui.modals.menu import Menu
 from tui.modals.mute import Mute
@@ -18,6 +19,7 @@ __all__ = [
     "Dialog",
     "Find",
     "Jump",
+    "LogFormat",
     "LoginPrompt",
     "Menu",
     "Mute",

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Protocol, cast
 from textual.binding import BindingType
 from textual.screen import Screen
 
-from trainmon.lib import scrub
+from trainmon.lib import clean, scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
-from tui.modals import Find, Once, Pick
+from tui.modals import Find, LogFormat, Once, Pick
 from tui.panes import HeaderLine, Pane
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -42,7 +42,7 @@ class StateScreen(Once[None]):
     """A screen that gets each State, and the last one when it is opened."""
 
     CONTEXT: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", *ACTS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", "format", *ACTS)]
     header: HeaderLine
     foot: Footer
     pane: Pane | None = None
@@ -69,7 +69,7 @@ class StateScreen(Once[None]):
         context = self.dashboard.context_of(self)
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(CONTEXTS[context])
-        if action in {"find", "sort", "open_page", "save_samples", "acknowledge", "mute"}:
+        if action in {"find", "sort", "open_page", "save_samples", "log_format", "acknowledge", "mute"}:
             return any(key.action == f"screen.{action}" for key in active_keys(context))
         return super().check_action(action, parameters)
 
@@ -99,6 +99,16 @@ class StateScreen(Once[None]):
         if text:
             self.app.copy_to_clipboard(text)
             self.app.notify(text, title="copied", timeout=4, markup=False)
+
+    def action_log_format(self) -> None:
+        """Show what is read in the last lines of the run's log."""
+        name, state = getattr(self.pane, "run", None), self.dashboard.shown
+        run = None if state is None or name is None else state.runs.get(name)
+        if run is None or run.log is None or not (run.log.lines or run.log.partial):
+            text = "no run is selected" if run is None else f"the log of {clean(run.name)} has no lines yet"
+            self.app.notify(text, severity="warning", timeout=6, markup=False)
+        else:
+            self.app.push_screen(LogFormat(run.name, self.dashboard.backend.read_log(run)))
 
     # ---- the page of its W&B run ----
 

@@ -37,6 +37,7 @@ ALSO = {
     "view.zoom": ("full screen",),
     "view.refresh": ("reload",),
     "log.find": ("find", "grep"),
+    "log.inspect": ("log format", "teach"),
     "alerts.ack": ("acknowledge",),
     "alerts.mute": ("unmute", "silence"),
     "run.samples": ("images", "videos"),

@@ -7,7 +7,7 @@ from tui.widgets.keyed_lines import KeyedLines, TextView
 from tui.widgets.links import SENTENCE_LINES, Line, Link, Linked, first_link, link_of, rows, sentence
 from tui.widgets.log_view import LogView
 from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns, width_of
-from tui.widgets.span_lines import Heading, Picture, SpanLine
+from tui.widgets.span_lines import Heading, Picture, SpanLine, SpanLines
 
 __all__ = [
     "GUTTER",
@@ -24,6 +24,7 @@ __all__ = [
     "Picture",
     "Row",
     "SpanLine",
+    "SpanLines",
     "TextView",
     "changed_columns",
     "chosen",

@@ -12,7 +12,7 @@ from trainmon.analysis.log_formats.line import StepLine
 from trainmon.analysis.log_formats.read import LEARNED
 from trainmon.analysis.log_formats.registry import plain
 from trainmon.analysis.log_formats.report import ReadLine
-from trainmon.analysis.log_formats.template import FIELD, VARYING, Cell, cells_of, expression, template_of, values
+from trainmon.analysis.log_formats.template import FIELD, UNIT, VARYING, Cell, cells_of, expression, template_of, values
 
 ANY_NUMBER = re.compile(rf"(?:{NO_NUMBER})|(?:(?<!\w)(?=[-+n iI.N])|(?=\d))(?P<number>{NUMBER})")
 """Also one that is glued to a word: `ep003`."""
@@ -89,6 +89,8 @@ def suggested(lines: Iterable[str]) -> str | None:
         last, rows = group[-1], [cells(line) for line in group]
         growing = []
         for at, cell in enumerate(rows[-1]):
+            if UNIT.match(last, cell.end):
+                continue
             counts = [
                 whole(line[row[at].start : row[at].end]) if at < len(row) else None
                 for row, line in zip(rows, group, strict=True)

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from trainmon.analysis.log_formats.line import Format, StepLine
 from trainmon.analysis.log_formats.progress import advance
 from trainmon.analysis.log_formats.read import LEARNED, read_line
@@ -44,11 +46,23 @@ class LogReport(NamedTuple):
         return None if last is None else template(last.text)
 
 
-def report(lines: Iterable[str], own: Sequence[Format] = ()) -> LogReport:
-    """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first."""
-    progress, shape, read = Progress(), LogShape(), []
-    for number, line in enumerate(lines, 1):
-        found, shape = read_line(line, progress, shape, float(number), own)
+def report(
+    lines: Iterable[str],
+    own: Sequence[Format] = (),
+    *,
+    partial: str | None = None,
+    progress: Progress | None = None,
+    shape: LogShape | None = None,
+) -> LogReport:
+    """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first.
+
+    `partial` is the unfinished last line. With the progress and the shape of a run, its log is read on.
+    """
+    progress, read = progress or Progress(), list[ReadLine]()
+    shape = replace(shape or LogShape(), block="", text="", block_lines=0, candidates=())
+    for number, line in enumerate((*lines, *filter(None, [partial])), 1):
+        is_finished = line is not partial
+        found, shape = read_line(line, progress, shape, float(number), own, is_finished=is_finished)
         progress = progress if found is None else advance(progress, *found, float(number))
         read.append(ReadLine(plain(line), *(found or (None, None))))
     return LogReport(tuple(read), progress, shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.analysis.log_formats.learned import names
@@ -46,14 +46,23 @@ def template_of(example: str, cells: Sequence[Cell]) -> str | None:
         del named[-1]
     label = example[: next(cell.start for cell in named if cell.field)].rstrip(OPENING)
     at = len(label) - len(DIVIDER.split(label)[-1].lstrip())  # what stands before the first name differs: times, ranks
+    text = _joined(example, named, at)
+    found = re.search(expression(text), example)
+    is_right = found is not None and all(
+        cell.start == found.start(cell.field) for cell in named if cell.field and cell.start >= at
+    )
+    return text if is_right else _joined(example, named, 0)  # `{step} : {loss}` also matches a time
+
+
+def _joined(example: str, cells: Iterable[Cell], at: int) -> str:
+    """The example from a position on, with fields in place of its cells."""
     parts: list[str] = []
-    for start, end, field in named:
+    for start, end, field in cells:
         if start >= at:
             parts += [VARYING.sub("{}", example[at:start]), f"{{{field}}}"]
             at = end
     unit = UNIT.match(example, at)
-    parts.append("" if unit is None else unit[0])
-    text = re.sub(r"\s+", " ", "".join(parts))
+    text = re.sub(r"\s+", " ", "".join((*parts, unit[0] if unit else "")))
     return re.sub(r"^\{\}[^\w{}]*\s", "", text).lstrip()
 
 

@@ -19,7 +19,7 @@ class LogChecks(NamedTuple):
 
     def check(self, host: str, run: str, chunk: LogChunk) -> Row:
         """The format of a log with its last step, or a format to start from."""
-        what, read = f"log of {run}", report((*chunk.kept, *chunk.lines, *filter(None, [chunk.partial])), self.formats)
+        what, read = f"log of {run}", report((*chunk.kept, *chunk.lines), self.formats, partial=chunk.partial)
         count, progress = len(read.lines), read.progress
         if not count:
             return Row("note", host, what, "empty so far: its format is not known yet")

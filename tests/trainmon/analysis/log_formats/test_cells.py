@@ -65,6 +65,7 @@ def test_a_template_marks_the_numbers_that_it_reads_in_other_lines() -> None:
 def test_a_number_that_grows_in_similar_lines_may_be_the_step() -> None:
     lines = [f"17322780{n} rank 3 >> {n}0 done, nll 2.{99 - n} 0.2s" for n in range(10, 20)]
     assert suggested(["starting", *lines, "saved"]) == "rank {} >> {step} done, nll {loss}"
+    assert suggested([f"10:00:{n} [rank0] {n}0 : 2.{99 - n}" for n in range(10, 20)]) == "[{}] {step}"
     assert suggested(lines[:2]) is None
     assert suggested([f"{n} 3.{n}" for n in range(10)]) is None  # it would match every line with a number
     assert suggested(["loading 3 shards"] * 9) is None
