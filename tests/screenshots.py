@@ -77,8 +77,8 @@ class HandClock:
         return 1_000.0 + self.passed
 
 
-class Postman:
-    """Every letter arrives a moment after it was written."""
+class InstantDelivery:
+    """Delivers every notification after one second."""
 
     def __init__(self, submit: Callable[[Event], None]) -> None:
         self._submit = submit
@@ -92,7 +92,7 @@ class Postman:
 
 
 def beginning() -> tuple[Event, ...]:
-    """This program has the duty of telling people, by the demo's channels."""
+    """This program is the leader and sends by the channels of the demo."""
     health = tuple(replace(channel.health, state="ok") for channel in channels())
     leadership = Leadership(holder="us", where="here", since=STARTED)
     return (LeadershipChanged(leadership), AlertsRestored(StoredAlerts()), ChannelsChanged(health))
@@ -105,7 +105,7 @@ class Played(DashboardBackend):
         self.clock = HandClock()
         events_so_far: list[Event] = [*beginning()]
         rules = tuple(rule() for rule in RULES)
-        alerting = AlertManager(rules, Routing(routes=ROUTES), Postman(events_so_far.append), clock=self.clock)
+        alerting = AlertManager(rules, Routing(routes=ROUTES), InstantDelivery(events_so_far.append), clock=self.clock)
         super().__init__(Engine(self.clock, demo=True, alerting=alerting))
         self._demo = Demo(events_so_far.append, clock=self.clock, directory=directory)
         while self.clock.passed < after:

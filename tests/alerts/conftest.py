@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC
-from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster
 from tests.lab.ntfy_server import NtfyServer
 
@@ -53,12 +53,12 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, nodes: Cluster, ntfy: NtfyServer) -> Iterator[Callable[..., Watch]]:
+def watch(tmp_path: Path, nodes: Cluster, ntfy: NtfyServer) -> Iterator[Callable[..., AlertDaemon]]:
     """Makes a daemon that watches the nodes and tells the ntfy server; `more` is added to its config."""
     with contextlib.ExitStack() as stack:
 
-        def make(more: str = "", name: str = "daemon", **env: str) -> Watch:
-            made = Watch(tmp_path, name=name, ssh_config=nodes.sshd.ssh_config(2), **env)
+        def make(more: str = "", name: str = "daemon", **env: str) -> AlertDaemon:
+            made = AlertDaemon(tmp_path, name=name, ssh_config=nodes.sshd.ssh_config(2), **env)
             made.config.write_text(CONFIG.format(url=ntfy.url, topic=TOPIC) + more)
             stack.callback(made.close)
             return made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.alerts.watch import PATIENCE
+from tests.alerts.daemon import PATIENCE
 from tests.end_to_end.product import until
 from tests.lab.ntfy_server import Message, NtfyServer
 

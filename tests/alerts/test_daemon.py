@@ -6,15 +6,15 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import received, titles, until_told
-from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster, until
 from tests.lab.clock import SetClock
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.receiver import status
 
-MakeWatch = Callable[..., Watch]
+MakeDaemon = Callable[..., AlertDaemon]
 
 
 def lose(nodes: Cluster, node: int, gpu: int = 1) -> None:
@@ -30,7 +30,7 @@ def mend(nodes: Cluster, node: int) -> None:
     nodes.nvml[node].clear(gpus=2)
 
 
-def started(daemon: Watch) -> Watch:
+def started(daemon: AlertDaemon) -> AlertDaemon:
     daemon.start()
     for node in ("node:n0", "node:n1"):
         daemon.until("source", source=node, health="ok")
@@ -38,7 +38,7 @@ def started(daemon: Watch) -> Watch:
 
 
 def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_is_reported(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
 ) -> None:
     daemon = started(watch())
     lose(nodes, 0)
@@ -61,7 +61,7 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
 
 
 def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twice(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
 ) -> None:
     first, second = watch(), watch(name="second")
     first.start()
@@ -92,7 +92,7 @@ def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twic
 
 
 def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
 ) -> None:
     more = f'[[notify]]\ntype = "webhook"\nurl = "{ntfy.url}/gone/for/good"\n[[cluster]]\nname = "c"\nnodes = ["n9"]\n'
     daemon = started(watch(more))
@@ -115,7 +115,7 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
 
 
 def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, tmp_path: Path
 ) -> None:
     clock = SetClock(tmp_path)
     daemon = started(watch(**clock.env))

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from tests.alerts.daemon import PATIENCE, UNWANTED, AlertDaemon, imported
 from tests.alerts.messages import TOPIC, until_told
-from tests.alerts.watch import PATIENCE, UNWANTED, Watch, imported
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import Message, NtfyServer
 from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_training import Training
 from tests.wandb.parts import logged
 
-MakeWatch = Callable[..., Watch]
+MakeDaemon = Callable[..., AlertDaemon]
 
 RUN = """\
 [wandb]
@@ -47,7 +47,7 @@ def files(ntfy: NtfyServer, ending: str) -> list[Message]:
 
 
 def test_a_sign_of_life_comes_with_its_lines_the_curve_and_the_newest_sample(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, wandb: WandbServer
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, wandb: WandbServer
 ) -> None:
     hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/elsewhere"\n'
     daemon = watch(RUN + hook, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key, PYTHONPROFILEIMPORTTIME="1")

@@ -6,16 +6,16 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.alerts.watch import Watch
+from tests.alerts.daemon import AlertDaemon
 from tests.end_to_end.product import Cluster
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.sshd import keygen, program
 
-MakeWatch = Callable[..., Watch]
+MakeDaemon = Callable[..., AlertDaemon]
 
 
 def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, tmp_path: Path
 ) -> None:
     """The key has a passphrase, and an agent that holds it: all is well, until whoever unlocked it logs out."""
     locked = keygen(tmp_path / "locked", passphrase="correct horse")

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.alerts.daemon import UNWANTED, AlertDaemon, imported
 from tests.alerts.messages import titles
-from tests.alerts.watch import UNWANTED, Watch, imported
 from tests.end_to_end.product import Cluster
 from tests.lab.clock import SetClock
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.receiver import Receiver
 
-MakeWatch = Callable[..., Watch]
+MakeDaemon = Callable[..., AlertDaemon]
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def switch() -> Iterator[Receiver]:
 
 
 def test_looks_of_cron_are_one_watch_and_load_nothing_of_a_terminal_or_a_plot(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, switch: Receiver, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, switch: Receiver, tmp_path: Path
 ) -> None:
     """A minute lies between two of them, by a clock that is set."""
     clock = SetClock(tmp_path)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.alerts.daemon import PATIENCE, AlertDaemon
 from tests.alerts.messages import received, titles, until_told
-from tests.alerts.watch import PATIENCE, Watch
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.receiver import Receiver
 
-MakeWatch = Callable[..., Watch]
+MakeDaemon = Callable[..., AlertDaemon]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def pings(switch: Receiver) -> list[str]:
     return [request.path for request in switch.taken]
 
 
-def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch) -> None:
+def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon) -> None:
     daemon = watch()
     good = daemon.config.read_text()
     daemon.start()
@@ -66,7 +66,7 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
 
 
 def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
 ) -> None:
     daemon = watch()
     muted = daemon.run("mute", "--node", "n1", "--for", "1h", "--why", "it is repaired", "--json")
@@ -97,7 +97,7 @@ def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
 
 
 def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, switch: Receiver
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, switch: Receiver
 ) -> None:
     daemon = watch()
     text = daemon.config.read_text().replace("start = false", 'start = true\nping = "env:SWITCH"\nping_every = "1s"')
@@ -122,7 +122,7 @@ def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
 
 
 def test_systemd_is_notified_when_it_is_ready_and_after_each_evaluation(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))

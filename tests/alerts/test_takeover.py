@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles, until_told
-from tests.alerts.watch import Watch
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
 
-MakeWatch = Callable[..., Watch]
+MakeDaemon = Callable[..., AlertDaemon]
 
 TAKEOVER = 75.0
 """The longest that the test waits; tests.bench.takeover prints how long it takes."""
@@ -21,7 +21,7 @@ def fill(nodes: Cluster, node: int) -> None:
 
 
 def test_a_standby_notifies_while_the_leader_is_stopped_and_nothing_is_sent_twice(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeWatch
+    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
 ) -> None:
     """With the lease as it is in production: its time is part of what is proved."""
     first, second = watch(), watch(name="second")

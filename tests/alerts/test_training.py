@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.alerts.daemon import PATIENCE, AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles, until_told
-from tests.alerts.watch import PATIENCE, Watch
 from tests.end_to_end.product import words
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.slurm import Slurm
@@ -61,11 +61,11 @@ def sshd(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh
 
 
 @pytest.fixture
-def watch(tmp_path: Path, sshd: Sshd, ntfy: NtfyServer) -> Iterator[Callable[..., Watch]]:
+def watch(tmp_path: Path, sshd: Sshd, ntfy: NtfyServer) -> Iterator[Callable[..., AlertDaemon]]:
     with contextlib.ExitStack() as stack:
 
-        def make(more: str = "", **env: str) -> Watch:
-            made = Watch(tmp_path, ssh_config=sshd.ssh_config(5, name="gpu-{}"), **env)
+        def make(more: str = "", **env: str) -> AlertDaemon:
+            made = AlertDaemon(tmp_path, ssh_config=sshd.ssh_config(5, name="gpu-{}"), **env)
             made.config.write_text(CONFIG.format(url=ntfy.url, topic=TOPIC) + more)
             stack.callback(made.close)
             return made
@@ -94,7 +94,7 @@ def _read(task: Path) -> bytes:
 
 @pytest.mark.slow  # Slurm is asked every 15 s, and what is told comes after two such looks
 def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_taken_up(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch]
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., AlertDaemon]
 ) -> None:
     run = Training(slurm, f"run-{next(NUMBERS)}")
     run.start()
@@ -119,7 +119,7 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
 
 
 def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch]
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., AlertDaemon]
 ) -> None:
     daemon = watch()
     script = daemon.folder / "trainmon.slurm"
@@ -156,7 +156,7 @@ exec sleep 1000
 
 
 def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_falls_silent(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., Watch], tmp_path: Path
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., AlertDaemon], tmp_path: Path
 ) -> None:
     """It prints for ten times its `stall_after`."""
     tmp_path.chmod(0o755)

@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received
-from tests.alerts.watch import Watch
 from tests.bench.table import show
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
@@ -90,7 +90,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def measured(daemon: Watch) -> None:
+def measured(daemon: AlertDaemon) -> None:
     time.sleep(SETTLE)
     before, _ = cost(daemon.pid)
     started = time.monotonic()
@@ -137,7 +137,7 @@ def main() -> None:
         Cluster.start(Path(name) / "nodes", count, gpus=GPUS, env={}, own={}, options={}) as nodes,
     ):
         wandb.log(wandb.add_run("first", group="final"), {"train/loss": 2.0})
-        daemon = Watch(
+        daemon = AlertDaemon(
             Path(name) / "watch", ssh_config=nodes.sshd.ssh_config(count),
             WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key,
         )  # fmt: skip

@@ -93,7 +93,7 @@ def entry(one: Saved, at: float, *, is_whole: bool) -> CheckpointEntry:
     return CheckpointEntry(name=f"step-{one.number}", mtime=at, bytes=int(one.bytes), groups=(shards, *marker))
 
 
-class Told(NamedTuple):
+class Outcome(NamedTuple):
     """What became of one series."""
 
     full_at: float | None
@@ -106,7 +106,7 @@ class Told(NamedTuple):
     rules: list[str]
 
 
-def go(series: Series, hours: float) -> Told:
+def go(series: Series, hours: float) -> Outcome:
     end = full_after(series, hours + 72)
     day, false, due = Day(series), set[str](), list[bool]()
     first = None
@@ -124,7 +124,7 @@ def go(series: Series, hours: float) -> Told:
             due.append(bool(firing))
     fired = [notice for notice in day.kept.notices if notice.kind in ("fire", "worse", "flapping")]
     rules = sorted({alert.rule for notice in fired for alert in notice.alerts})
-    return Told(end, false, sum(due) / len(due) if due else None, first, len(fired), rules)
+    return Outcome(end, false, sum(due) / len(due) if due else None, first, len(fired), rules)
 
 
 def is_new(alert: Alert, day: Day) -> bool:

@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 from tests.alerts.conftest import CONFIG
+from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles
-from tests.alerts.watch import Watch
 from tests.bench.table import show
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
@@ -36,7 +36,9 @@ def busy(processes: int, seconds: float) -> None:
         time.sleep(seconds)
 
 
-def round_of(leader: Watch, standby: Watch, nodes: Cluster, ntfy: NtfyServer, count: int) -> tuple[float, float]:
+def round_of(
+    leader: AlertDaemon, standby: AlertDaemon, nodes: Cluster, ntfy: NtfyServer, count: int
+) -> tuple[float, float]:
     """Stop the leader, and let it go on when the standby leads. Seconds until that leads, and until it notifies."""
     led = len(standby.lines(event="duty", holder="us"))
     stood_by = len(leader.lines(event="duty", holder="other"))
@@ -65,7 +67,7 @@ def main() -> None:
         ntfy = stack.enter_context(NtfyServer.start())
         two = []
         for name in ("first", "second"):
-            two.append(Watch(folder / "home", name=name, ssh_config=nodes.sshd.ssh_config(2)))
+            two.append(AlertDaemon(folder / "home", name=name, ssh_config=nodes.sshd.ssh_config(2)))
             two[-1].config.write_text(CONFIG.format(url=ntfy.url, topic=TOPIC))
             stack.callback(two[-1].close)
             two[-1].start()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collectors.wandb.wire import HistoryPoints, ListRuns, ReadHistory, RunList
 from tests.bench.table import show
-from tests.lab.wandb_asking import Asking, asking, resident_mib
+from tests.lab.wandb_child import WandbChild, resident_mib, running_child
 from tests.lab.wandb_server import WandbServer
 from trainmon.model import WandbSpec
 
@@ -44,7 +44,7 @@ def processor_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def memory(child: Asking) -> tuple[float, float]:
+def memory(child: WandbChild) -> tuple[float, float]:
     assert child.sidecar is not None
     return resident_mib(child.process.pid), resident_mib(child.sidecar)
 
@@ -53,7 +53,11 @@ def main() -> int:
     polls = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
     marks = sorted({10, polls // 4, polls // 2, polls})
     rows, seen = [], []
-    with WandbServer.start() as server, tempfile.TemporaryDirectory() as home, asking(server, Path(home)) as child:
+    with (
+        WandbServer.start() as server,
+        tempfile.TemporaryDirectory() as home,
+        running_child(server, Path(home)) as child,
+    ):
         path = fill(server)
         child.expect(RunList, ListRuns(id=1, spec=SPEC))
         assert child.sidecar is not None

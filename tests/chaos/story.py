@@ -86,12 +86,12 @@ class Outcome:
     """Of messages by one channel, how many a crash left without their mark, and so to come again."""
 
 
-class Nursery:
+class ForkServer:
     """The process that lives are forked from."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.nursery"],
+            [sys.executable, "-m", "tests.chaos.fork_server"],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
@@ -130,7 +130,7 @@ class Story:
         self.diary = directory / "diary"
         self.faults.write_text("")
         self.outcome = Outcome()
-        self.nursery = Nursery()
+        self.nursery = ForkServer()
         self._bad = cycle(BAD)
         self._names: list[str] = []
         self._active: list[str] = []
@@ -166,9 +166,9 @@ class Story:
 
     def lose_lives_in_pairs(self, kills: int) -> None:
         """Two programs on one ledger: where the one that tells is killed, the other takes over, and is killed too."""
-        lock, other = threading.Lock(), Nursery()
+        lock, other = threading.Lock(), ForkServer()
 
-        def lives(nursery: Nursery) -> None:
+        def lives(nursery: ForkServer) -> None:
             for _ in range(kills // 2):
                 with lock:
                     self._something_happens()

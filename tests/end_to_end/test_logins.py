@@ -12,7 +12,7 @@ import pytest
 from paramiko import Ed25519Key
 
 from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, Screen, environment
-from tests.lab.factors import FactorServer, Script
+from tests.lab.paramiko_server import ParamikoServer, Script
 from tests.lab.sshd import Sshd, keygen
 
 StartCluster = Callable[..., Cluster]
@@ -22,12 +22,12 @@ PASSWORD = "correct horse"
 
 
 @contextlib.contextmanager
-def vault(product: Product, **script: object) -> Iterator[tuple[Script, FactorServer]]:
+def vault(product: Product, **script: object) -> Iterator[tuple[Script, ParamikoServer]]:
     """A host `vault` that asks for what the script says."""
     folder = product.folder
     host_key, key = keygen(folder / "vault_key"), keygen(folder / "own_key")
     made = Script(key=Ed25519Key.from_private_key_file(str(key)), runs=True, **script)  # type: ignore[arg-type]
-    with FactorServer.start(host_key, made) as server:
+    with ParamikoServer.start(host_key, made) as server:
         public = " ".join(Path(f"{host_key}.pub").read_text().split()[:2])
         (folder / "vault_hosts").write_text(f"[127.0.0.1]:{server.port} {public}\n")
         product.ssh_config = folder / "vault_config"

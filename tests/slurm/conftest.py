@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.slurm import Slurm
+from tests.slurm.polling import Polling
+from tests.slurm.product import SlurmProduct
 from tests.slurm.training import Training
-from tests.slurm.using import Using
-from tests.slurm.watch import Watch
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
 
@@ -49,26 +49,26 @@ def slurm(one_slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
 
 
 @pytest.fixture
-def watching(slurm: Slurm) -> Iterator[Callable[..., Watch]]:
+def watching(slurm: Slurm) -> Iterator[Callable[..., Polling]]:
     """Makes our poller, asking this Slurm on this machine: watching(users=("root", "nobody"))."""
     loop = EventLoop()
     loop.start()
     shell = LocalShell(loop)
-    yield functools.partial(Watch, shell)
+    yield functools.partial(Polling, shell)
     shell.close()
     loop.stop()
 
 
 @pytest.fixture
-def watch(watching: Callable[..., Watch]) -> Watch:
+def watch(watching: Callable[..., Polling]) -> Polling:
     """It watches nobody's jobs but ours."""
     return watching()
 
 
 @pytest.fixture
-def product(tmp_path: Path, slurm: Slurm) -> Iterator[Using]:
+def product(tmp_path: Path, slurm: Slurm) -> Iterator[SlurmProduct]:
     """The product as its user has it; its commands find this Slurm."""
-    made = Using(tmp_path, slurm.environ)
+    made = SlurmProduct(tmp_path, slurm.environ)
     with contextlib.closing(made):
         yield made
 

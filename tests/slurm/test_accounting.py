@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab.slurm import Slurm
 from tests.slurm.conftest import open_directory
-from tests.slurm.watch import Watch
+from tests.slurm.polling import Polling
 from trainmon.slurm import reasons
 
 
@@ -29,7 +29,7 @@ def forget(slurm: Slurm) -> None:
     slurm.start_controller(forgetting=True)
 
 
-def test_accounting_shows_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -> None:
+def test_accounting_shows_how_a_vanished_job_ended(slurm: Slurm, watch: Polling) -> None:
     gate = slurm.directory / "gate"
     failed = slurm.submit(f"until [ -e {gate} ]; do sleep 0.1; done; exit 7")
     cancelled = slurm.submit("sleep 600")
@@ -52,7 +52,7 @@ def test_accounting_shows_how_a_vanished_job_ended(slurm: Slurm, watch: Watch) -
     assert reasons.end_reason(watch.job(cancelled)) == "cancelled by root"
 
 
-def test_accounting_shows_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, watch: Watch) -> None:
+def test_accounting_shows_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, watch: Polling) -> None:
     gate = slurm.directory / "second-gate"
     script = f"#!/bin/bash\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N1\nuntil [ -e {gate} ]; do sleep 0.1; done; exit 7"
     job_id = slurm.submit(script)
@@ -66,7 +66,7 @@ def test_accounting_shows_how_a_vanished_heterogeneous_job_ended(slurm: Slurm, w
     assert len([job for job in watch.state.jobs.values() if job.id.partition("+")[0] == job_id]) == 1
 
 
-def test_a_silent_slurmdbd_costs_the_ends_only(slurm: Slurm, watching: Callable[..., Watch]) -> None:
+def test_a_silent_slurmdbd_costs_the_ends_only(slurm: Slurm, watching: Callable[..., Polling]) -> None:
     watch = watching()
     job_id = slurm.submit("sleep 600")
     slurm.wait_for_state(job_id, "RUNNING")

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from tests.lab.daemons import until
 from tests.lab.slurm import OTHER, Slurm
+from tests.slurm.product import SlurmProduct
 from tests.slurm.training import CAUGHT, Training
-from tests.slurm.using import Using
 
 MakeTraining = Callable[..., Training]
 
 
 def test_save_and_kill_and_what_an_armed_kill_switch_forbids(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     job_id = run.start()
@@ -45,7 +45,7 @@ def test_save_and_kill_and_what_an_armed_kill_switch_forbids(
 
 
 def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     job_id = run.start()
@@ -70,7 +70,7 @@ def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
 
 
 def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     job_id = run.start()
@@ -88,7 +88,7 @@ def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(
 
 
 def test_a_run_is_never_another_users_job_of_its_name_which_is_touched_by_its_typed_id_alone(
-    slurm: Slurm, product: Using
+    slurm: Slurm, product: SlurmProduct
 ) -> None:
     first = slurm.submit("sleep 600", "-J", "shared")
     slurm.wait_for_state(first, "RUNNING")
@@ -114,7 +114,7 @@ def test_a_run_is_never_another_users_job_of_its_name_which_is_touched_by_its_ty
 
 
 def test_of_two_jobs_that_train_under_the_name_of_a_run_none_is_chosen(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     jobs = [slurm.submit("sleep 600", "-J", run.name) for _ in range(2)]
@@ -128,7 +128,7 @@ def test_of_two_jobs_that_train_under_the_name_of_a_run_none_is_chosen(
 
 
 def test_the_id_of_a_heterogeneous_job_that_snapshot_prints_stands_for_the_whole_of_it(
-    slurm: Slurm, product: Using
+    slurm: Slurm, product: SlurmProduct
 ) -> None:
     job_id = slurm.submit("#!/bin/bash\n#SBATCH -J het -N1\n#SBATCH hetjob\n#SBATCH -J het -N1\nsleep 600")
     second = str(int(job_id) + 1)
@@ -148,7 +148,7 @@ def test_the_id_of_a_heterogeneous_job_that_snapshot_prints_stands_for_the_whole
 
 
 def test_more_of_a_run_is_queued_held_released_and_kept_off_a_node(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     job_id = run.start()
@@ -178,7 +178,7 @@ def test_more_of_a_run_is_queued_held_released_and_kept_off_a_node(
 
 
 def test_usr1_reaches_the_trainer_in_a_step_and_under_a_script_that_catches_it(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     step, script = training("--usr1=save"), training("--usr1=save-and-exit", how=CAUGHT)
     stepped, scripted = step.start(), script.start()
@@ -195,7 +195,7 @@ def test_usr1_reaches_the_trainer_in_a_step_and_under_a_script_that_catches_it(
 
 
 def test_nothing_is_done_while_the_controller_is_silent_or_when_only_looking_is_allowed(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     job_id = run.start()

@@ -10,8 +10,8 @@ import pytest
 from tests.end_to_end.product import Cluster, Screen
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
+from tests.slurm.product import SlurmProduct
 from tests.slurm.training import Training
-from tests.slurm.using import Using
 from trainmon.ledger.ledger import recent_actions
 from trainmon.model import Record
 
@@ -34,19 +34,19 @@ def close(screen: Screen) -> None:
     screen.until_gone(r"\[ Close \]")
 
 
-def newest(product: Using, verb: str) -> Record:
+def newest(product: SlurmProduct, verb: str) -> Record:
     """The newest action of a verb, as the ledger has it. Read here: it is asked for many times a second."""
     ledger = product.home / ".local" / "state" / "trainmon-tui"
     *_, found = (record for record in recent_actions(ledger, 0.0, 100) if record.action.verb == verb)
     return found
 
 
-def marks(product: Using, verb: str) -> dict[str, bool]:
+def marks(product: SlurmProduct, verb: str) -> dict[str, bool]:
     """What was to follow the newest action of a verb, and whether it did."""
     return {mark.name: mark.at is not None for mark in newest(product, verb).marks}
 
 
-def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining, product: Using) -> None:
+def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining, product: SlurmProduct) -> None:
     run = training("--save-s=0.6")
     job_id = run.start()
     product.watch(run.config())
@@ -109,7 +109,7 @@ def test_save_kill_unkill_and_queue_another(slurm: Slurm, training: MakeTraining
 
 
 @pytest.fixture
-def login(tmp_path: Path, slurm: Slurm, product: Using) -> Iterator[Cluster]:
+def login(tmp_path: Path, slurm: Slurm, product: SlurmProduct) -> Iterator[Cluster]:
     """A login host, and a host for every node, all behind one real sshd; the nodes have eight GPUs each."""
     with Cluster.start(tmp_path / "nodes", 5, gpus=8, env=slurm.environ, own={}, options={}) as cluster:
         here = f"Host login\n  HostName {cluster.sshd.address(0)}\n"
@@ -118,7 +118,7 @@ def login(tmp_path: Path, slurm: Slurm, product: Using) -> Iterator[Cluster]:
 
 
 def test_over_ssh_the_nodes_of_the_job_are_watched_and_requeue_and_cancel_act(
-    slurm: Slurm, training: MakeTraining, product: Using, login: Cluster
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct, login: Cluster
 ) -> None:
     run = training(layout="dcp", lines="titan")
     job_id = run.start()

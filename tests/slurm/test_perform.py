@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
-from tests.slurm.watch import Watch
+from tests.slurm.polling import Polling
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
 from trainmon.engine.reducers import reduce
@@ -24,7 +24,7 @@ GPUS = "--gres=gpu:8"
 class Acting:
     """A performer on this machine, whose State is that of a watch of the lab."""
 
-    def __init__(self, watch: Watch, shell: LocalShell) -> None:
+    def __init__(self, watch: Polling, shell: LocalShell) -> None:
         self.watch = watch
         self._events: list[Event] = []
         self._performer = Executor(
@@ -68,7 +68,7 @@ class Acting:
 
 
 @pytest.fixture
-def acting(watching: Callable[..., Watch], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Acting]:
+def acting(watching: Callable[..., Polling], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Acting]:
     monkeypatch.setenv("HOME", str(tmp_path))  # a login shell reads no profile of a developer
     script = tmp_path / "train.slurm"
     script.write_text("#!/bin/sh\n#SBATCH -J arr\nsleep 600\n")

@@ -7,20 +7,20 @@ from collections.abc import Callable
 import pytest
 
 from tests.lab.slurm import OTHER, Slurm
-from tests.slurm.watch import Watch
+from tests.slurm.polling import Polling
 from trainmon.model import RunSpec
 from trainmon.slurm import reasons
 
-Watching = Callable[..., Watch]
+Watching = Callable[..., Polling]
 GPUS = "--gres=gpu:8"
 
 
-def still_there(watch: Watch) -> set[str]:
+def still_there(watch: Polling) -> set[str]:
     """The jobs that have not ended; those of other tests have."""
     return {key for key, job in watch.state.jobs.items() if job.stage != "ended"}
 
 
-def test_a_running_job_has_its_nodes_times_and_log(slurm: Slurm, watch: Watch) -> None:
+def test_a_running_job_has_its_nodes_times_and_log(slurm: Slurm, watch: Polling) -> None:
     job_id = slurm.submit("sleep 600", "-N2", GPUS, "-J", "video-2b", "--time=90", "--comment=second try")
     slurm.wait_for_state(job_id, "RUNNING")
     watch.look()
@@ -70,7 +70,7 @@ def test_a_requeued_element_waits_in_a_row_of_its_own(slurm: Slurm, watching: Wa
     assert watch.state.runs["arr"].queued_behind == 3
 
 
-def test_jobs_that_wait_say_for_what(slurm: Slurm, watch: Watch) -> None:
+def test_jobs_that_wait_say_for_what(slurm: Slurm, watch: Polling) -> None:
     fine = slurm.submit("true")
     slurm.wait_for_state(fine, "COMPLETED")
     running = slurm.submit("sleep 600", "-N4", GPUS)
@@ -93,7 +93,7 @@ def test_jobs_that_wait_say_for_what(slurm: Slurm, watch: Watch) -> None:
     assert "never start" in words[never]
 
 
-def test_a_requeued_job_has_one_restart_and_starts_in_two_minutes(slurm: Slurm, watch: Watch) -> None:
+def test_a_requeued_job_has_one_restart_and_starts_in_two_minutes(slurm: Slurm, watch: Polling) -> None:
     job_id = slurm.submit("sleep 600")
     slurm.wait_for_state(job_id, "RUNNING")
     watch.look()
@@ -109,7 +109,7 @@ def test_a_requeued_job_has_one_restart_and_starts_in_two_minutes(slurm: Slurm, 
     )
 
 
-def test_a_held_job_is_released(slurm: Slurm, watch: Watch) -> None:
+def test_a_held_job_is_released(slurm: Slurm, watch: Polling) -> None:
     job_id = slurm.submit("sleep 600", "--hold")
     watch.look()
     assert watch.job(job_id).priority == 0
@@ -119,7 +119,7 @@ def test_a_held_job_is_released(slurm: Slurm, watch: Watch) -> None:
     assert watch.job(job_id).priority != 0
 
 
-def test_ends_are_distinguished(slurm: Slurm, watch: Watch) -> None:
+def test_ends_are_distinguished(slurm: Slurm, watch: Polling) -> None:
     running = slurm.submit("sleep 600")
     fine, failed, killed = slurm.submit("true"), slurm.submit("exit 3"), slurm.submit("kill -9 $$")
     slurm.wait_for_state(running, "RUNNING")
@@ -134,7 +134,7 @@ def test_ends_are_distinguished(slurm: Slurm, watch: Watch) -> None:
     assert reasons.end_reason(watch.job(killed)) == "its script failed (signal 9)"
 
 
-def test_another_persons_jobs_are_seen_where_they_are_watched(slurm: Slurm, watch: Watch, watching: Watching) -> None:
+def test_another_persons_jobs_are_seen_where_they_are_watched(slurm: Slurm, watch: Polling, watching: Watching) -> None:
     ours = slurm.submit("sleep 600")
     other = slurm.submit("sleep 600", user=OTHER)
     watch.look()
@@ -146,7 +146,7 @@ def test_another_persons_jobs_are_seen_where_they_are_watched(slurm: Slurm, watc
     assert both.job(ours).user == "root"
 
 
-def test_a_name_made_to_confuse_confuses_nothing(slurm: Slurm, watch: Watch) -> None:
+def test_a_name_made_to_confuse_confuses_nothing(slurm: Slurm, watch: Polling) -> None:
     name = "a|b #c |# d\n|318cde#9|318cde#9 $(id) 'f' [red]\x1b[31m" + "x" * 60
     nasty = slurm.submit("sleep 600", "-J", name)
     plain = slurm.submit("sleep 600", "-J", "plain")
@@ -178,7 +178,7 @@ def test_a_drained_node_and_a_lost_gpu_have_reasons(slurm: Slurm, watching: Watc
 
 
 @pytest.mark.parametrize("how", ["stopped", "frozen", "munge"])
-def test_a_silent_controller_is_not_knowing_and_no_job_is_gone(slurm: Slurm, watch: Watch, how: str) -> None:
+def test_a_silent_controller_is_not_knowing_and_no_job_is_gone(slurm: Slurm, watch: Polling, how: str) -> None:
     job_id = slurm.submit("sleep 600")
     slurm.wait_for_state(job_id, "RUNNING")
     watch.look()
@@ -200,7 +200,7 @@ def test_a_silent_controller_is_not_knowing_and_no_job_is_gone(slurm: Slurm, wat
     assert watch.job(job_id).stage == "running"
 
 
-def test_a_job_that_the_controller_has_forgotten_is_gone_and_not_ended(slurm: Slurm, watch: Watch) -> None:
+def test_a_job_that_the_controller_has_forgotten_is_gone_and_not_ended(slurm: Slurm, watch: Polling) -> None:
     job_id = slurm.submit("sleep 600")
     slurm.wait_for_state(job_id, "RUNNING")
     watch.look()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests.lab.slurm import Slurm
 from tests.lab.sshd import Sshd
+from tests.slurm.product import SlurmProduct
 from tests.slurm.training import Training
-from tests.slurm.using import Using
 
 MakeTraining = Callable[..., Training]
 
@@ -23,7 +23,7 @@ def rows(printed: str) -> list[str]:
 
 
 def test_check_queries_slurm_and_looks_for_what_the_runs_need(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
     nowhere = slurm.directory / "none"
@@ -47,7 +47,7 @@ def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     assert [line for line in done.stdout.splitlines() if line.startswith("    → fix the `script` of run other")]
 
 
-def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, product: Using) -> None:
+def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, product: SlurmProduct) -> None:
     product.watch('[[cluster]]\nname = "lab"\nnodes = "slurm"\n')
     slurm.stop_controller()
     try:
@@ -58,7 +58,7 @@ def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, produ
     assert "    → run scontrol ping on that host: it shows whether slurmctld answers" in done.stdout
 
 
-def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraining, product: Using) -> None:
+def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraining, product: SlurmProduct) -> None:
     run = training()
     job_id = run.start("--nodes=2")
     odd = slurm.submit("sleep 60", '--job-name=an "odd" name')
@@ -77,7 +77,7 @@ def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraini
 
 
 def test_the_nodes_of_a_job_are_watched_over_ssh_while_it_runs(
-    slurm: Slurm, training: MakeTraining, product: Using, tmp_path: Path
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct, tmp_path: Path
 ) -> None:
     run = training()
     run.start("--nodes=2")

@@ -8,14 +8,14 @@ from tests.end_to_end.contract import breaches
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.lab.trainer import LAYOUTS
+from tests.slurm.product import SlurmProduct
 from tests.slurm.training import Training
-from tests.slurm.using import Using
 
 MakeTraining = Callable[..., Training]
 
 
 def test_runs_are_their_jobs_their_steps_and_their_checkpoints_in_every_layout(
-    training: MakeTraining, product: Using
+    training: MakeTraining, product: SlurmProduct
 ) -> None:
     lines = {"dcp": "titan"}
     runs = [training("--every=4", "--save-s=0.1", layout=one, lines=lines.get(one, "megatron")) for one in LAYOUTS]
@@ -40,7 +40,7 @@ def test_runs_are_their_jobs_their_steps_and_their_checkpoints_in_every_layout(
 
 
 def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training(lines="titan", layout="dcp")
     job_id = run.start(steps=5)
@@ -53,7 +53,7 @@ def test_a_run_is_found_by_itself_with_its_log_and_its_nodes(
 
 
 def test_a_killed_save_is_torn_and_a_loss_that_is_no_number_is_reported(
-    slurm: Slurm, training: MakeTraining, product: Using
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     killed = training("--every=2", "--step-s=0.05", "--save-s=0.1", "--die-while-saving=6", layout="dcp")
     diverged = training("--nan-at=3", "--step-s=0.05")
@@ -71,7 +71,7 @@ def test_a_killed_save_is_torn_and_a_loss_that_is_no_number_is_reported(
     assert (other["verdict"], other["loss"]) == ("diverged", None)
 
 
-def test_a_slurm_that_does_not_answer_is_a_warning_and_exit_3(slurm: Slurm, product: Using) -> None:
+def test_a_slurm_that_does_not_answer_is_a_warning_and_exit_3(slurm: Slurm, product: SlurmProduct) -> None:
     """This machine is seen all the same."""
     product.watch('[[cluster]]\nname = "lab"\nslurm_every = "15s"\nusers = ["root"]\n')
     slurm.stop_controller()

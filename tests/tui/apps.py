@@ -31,7 +31,7 @@ class Alone(App[None]):
         yield self.widget
 
 
-class Desk(App[None]):
+class ActionApp(App[None]):
     """What the capital keys need of a dashboard, without its panes: a plan opens in a third of the time."""
 
     CSS_PATH = Path(themes.__file__).parents[1] / "trainmon.tcss"

@@ -22,7 +22,7 @@ group = "final"
 """
 
 
-class Told(NamedTuple):
+class SnapshotResult(NamedTuple):
     """What a snapshot said."""
 
     status: int
@@ -51,15 +51,15 @@ def pointed_at(server: WandbServer) -> dict[str, str]:
     return {"WANDB_BASE_URL": server.url, "WANDB_API_KEY": server.key}
 
 
-def snapshot(product: Product, env: Mapping[str, str], text: str = RUN) -> Told:
+def snapshot(product: Product, env: Mapping[str, str], text: str = RUN) -> SnapshotResult:
     """`snapshot --json`, whatever its status."""
     config = product.config(text, f"{abs(hash((text, *env.items())))}.toml")
     done = product.run("snapshot", "--json", "--wait", "40s", "--config", str(config), **env)
     assert done.stdout, done.stderr
-    return Told(done.returncode, json.loads(done.stdout), done.stderr)
+    return SnapshotResult(done.returncode, json.loads(done.stdout), done.stderr)
 
 
-def snapshots(product: Product, environments: Mapping[str, Mapping[str, str]]) -> dict[str, Told]:
+def snapshots(product: Product, environments: Mapping[str, Mapping[str, str]]) -> dict[str, SnapshotResult]:
     """One for each environment, all at once."""
     with ThreadPoolExecutor(len(environments)) as pool:
         started = {name: pool.submit(snapshot, product, env) for name, env in environments.items()}

@@ -25,7 +25,7 @@ EVERY = 60.0
 RUNS = 10
 
 
-class Watch:
+class SteppedCollector:
     """A watcher without its thread: time passes when a test says so."""
 
     def __init__(self, server: WandbServer, clock: ShiftedClock, home: Path) -> None:
@@ -74,8 +74,8 @@ class Watch:
 
 
 @pytest.fixture
-def watch(server: WandbServer, clock: ShiftedClock, folder: Path) -> Iterator[Watch]:
-    made = Watch(server, clock, folder)
+def watch(server: WandbServer, clock: ShiftedClock, folder: Path) -> Iterator[SteppedCollector]:
+    made = SteppedCollector(server, clock, folder)
     with contextlib.closing(made):
         yield made
 
@@ -88,7 +88,7 @@ def train(server: WandbServer, run: StoredRun, steps: int) -> None:
 
 
 def test_ten_runs_of_six_charts_take_twenty_requests_a_minute(
-    server: WandbServer, clock: ShiftedClock, watch: Watch
+    server: WandbServer, clock: ShiftedClock, watch: SteppedCollector
 ) -> None:
     """Half of them with their console log as well: it takes turns with the history. Only new steps are asked for."""
     runs = [server.add_run(f"r{number}", group=f"g{number}") for number in range(RUNS)]

@@ -9,7 +9,7 @@ import pytest
 from collectors.nodes.backoff import NONE_OF_OURS
 from collectors.supervisor import JOB_ENDED
 from tests.collectors.test_supervisor import Stage, job
-from tests.lab.adopting import DENIED, AdoptingSshd
+from tests.lab.pam_slurm_adopt import DENIED, PamSlurmAdoptSshd
 from trainmon.config import ClusterSettings, ConnectSettings, Settings
 from trainmon.lib import HostUnreachable, SystemClock
 from trainmon.model import Event, Hello, NodeReading
@@ -18,12 +18,12 @@ from trainmon.transport.ssh.client import Dialer
 
 
 @pytest.fixture(scope="module")
-def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AdoptingSshd]:
-    with AdoptingSshd.start(tmp_path_factory.mktemp("adopting")) as running:
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PamSlurmAdoptSshd]:
+    with PamSlurmAdoptSshd.start(tmp_path_factory.mktemp("pam")) as running:
         yield running
 
 
-def staged(sshd: AdoptingSshd, nodes: tuple[str, ...] | None) -> Stage:
+def staged(sshd: PamSlurmAdoptSshd, nodes: tuple[str, ...] | None) -> Stage:
     cluster = ClusterSettings(name="prod", nodes=nodes, connect=ConnectSettings(timeout=5.0))
     return Stage(Settings(clusters=(cluster,)), sshd.ssh_config(2), SystemClock())
 
@@ -32,7 +32,7 @@ def is_hello(event: Event) -> bool:
     return isinstance(event, NodeReading) and event.node == "n0" and isinstance(event.reading, Hello)
 
 
-def test_the_words_of_pam_reach_whoever_dials(sshd: AdoptingSshd) -> None:
+def test_the_words_of_pam_reach_whoever_dials(sshd: PamSlurmAdoptSshd) -> None:
     reader = EventLoop()
     reader.start()
     dialer = Dialer(reader, config_file=sshd.ssh_config(1), timeout=5.0)
@@ -47,7 +47,7 @@ def test_the_words_of_pam_reach_whoever_dials(sshd: AdoptingSshd) -> None:
 
 @pytest.mark.parametrize(("nodes", "words"), [(("n0",), NONE_OF_OURS), (None, JOB_ENDED)])
 def test_a_node_is_watched_for_as_long_as_our_job_runs_there(
-    sshd: AdoptingSshd, nodes: tuple[str, ...] | None, words: str
+    sshd: PamSlurmAdoptSshd, nodes: tuple[str, ...] | None, words: str
 ) -> None:
     stage = staged(sshd, nodes)
     stage.supervisor.start()

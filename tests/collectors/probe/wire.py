@@ -23,7 +23,7 @@ def decoded(line: dict[str, Any]) -> Any:
     return readings.DECODER.decode(json.dumps({"v": 1, "t": 1.0, **line}))
 
 
-class Watch:
+class ManualClock:
     """A monotonic clock that a test advances."""
 
     def __init__(self) -> None:

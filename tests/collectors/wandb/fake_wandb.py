@@ -131,7 +131,7 @@ class FakeWandb:
 HERE = Credentials("https://api.wandb.ai", "WANDB_API_KEY")
 
 
-class Watched:
+class SteppedCollector:
     """A watcher on a fake clock, and everything that it said."""
 
     def __init__(self, *specs: RunSpec, samples: Path | None = None) -> None:

@@ -15,7 +15,7 @@ from collectors.wandb.wire import (
     ReadHistory,
     ReadMetadata,
 )
-from tests.collectors.wandb.fake_wandb import HERE, NOW, Watched, a_run
+from tests.collectors.wandb.fake_wandb import HERE, NOW, SteppedCollector, a_run
 from trainmon.model import (
     CurvesGrew,
     RunSpec,
@@ -26,7 +26,7 @@ from trainmon.model import (
 
 
 def test_the_first_poll_reports_the_runs_the_curves_and_that_the_source_is_well() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.first()
     assert [type(one) for one in watched.wandb.requests] == [ListRuns, ReadHistory]
@@ -43,7 +43,7 @@ def test_the_first_poll_reports_the_runs_the_curves_and_that_the_source_is_well(
 
 
 def test_a_round_takes_two_questions_a_run_and_comes_once_a_period() -> None:
-    watched = Watched(*(a_run(f"run-{number}") for number in range(10)))
+    watched = SteppedCollector(*(a_run(f"run-{number}") for number in range(10)))
     watched.wandb.run("a1")
     watched.pass_(59)
     watched.wandb.requests.clear()
@@ -56,7 +56,7 @@ def test_a_round_takes_two_questions_a_run_and_comes_once_a_period() -> None:
 
 
 def test_several_active_runs_are_reported_and_their_curves_read() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", created_at=NOW - 300)
     watched.wandb.run("a2", created_at=NOW - 100)
     watched.pass_(50)
@@ -74,19 +74,19 @@ def test_several_active_runs_are_reported_and_their_curves_read() -> None:
 
 
 def test_no_run_at_all_is_an_answer() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.pass_(30)
     assert (watched.seen.runs, watched.source.phase, watched.source.error) == ((), "up", None)
 
 
 def test_a_run_without_a_project_starts_nothing() -> None:
-    watched = Watched(RunSpec(name="llm", cluster="prod"))
+    watched = SteppedCollector(RunSpec(name="llm", cluster="prod"))
     assert watched.watcher.step() is None
     assert (watched.wandb.began, watched.events) == (0, [])
 
 
 def test_without_a_key_nothing_is_requested_and_with_one_it_goes_on() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.login = Credentials("https://api.wandb.ai", None, "there is no key for wandb.ai", "log in")
     watched.pass_(30)
@@ -98,7 +98,7 @@ def test_without_a_key_nothing_is_requested_and_with_one_it_goes_on() -> None:
 
 
 def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
-    watched = Watched(a_run("one"), a_run("two"))
+    watched = SteppedCollector(a_run("one"), a_run("two"))
     watched.wandb.fails(ListRuns, "busy")
     watched.first()
     assert watched.rounds() == 1, "the second run would have met the same"
@@ -117,7 +117,7 @@ def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
 
 @pytest.mark.parametrize("kind", ["absent", "forbidden"])
 def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: ErrorKind) -> None:
-    watched = Watched(a_run("one", project="team/no"), a_run("two"))
+    watched = SteppedCollector(a_run("one", project="team/no"), a_run("two"))
     real = watched.wandb.query
 
     def query(request: AnyRequest, wanted: type[Any]) -> Any:
@@ -133,7 +133,7 @@ def test_an_unknown_project_and_one_of_another_team_are_one_runs_trouble(kind: E
 
 
 def test_a_fault_of_ours_is_the_trouble_of_one_run() -> None:
-    watched = Watched(a_run("one", project="team/odd"), a_run("two"))
+    watched = SteppedCollector(a_run("one", project="team/odd"), a_run("two"))
     real = watched.wandb.query
 
     def query(request: AnyRequest, wanted: type[Any]) -> Any:
@@ -149,7 +149,7 @@ def test_a_fault_of_ours_is_the_trouble_of_one_run() -> None:
 
 
 def test_a_run_whose_list_hangs_is_the_last_one_next_time() -> None:
-    watched = Watched(a_run("one"), a_run("two"))
+    watched = SteppedCollector(a_run("one"), a_run("two"))
     watched.wandb.fails(ListRuns, "slow")
     watched.first()
     watched.wandb.trouble.clear()
@@ -159,7 +159,7 @@ def test_a_run_whose_list_hangs_is_the_last_one_next_time() -> None:
 
 
 def test_curves_that_cannot_be_read_leave_the_run_well_and_are_reported_when_it_lasts() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.fails(ReadHistory, "slow")
     watched.wandb.run("a1")
     watched.pass_(30)
@@ -176,7 +176,7 @@ def test_curves_that_cannot_be_read_leave_the_run_well_and_are_reported_when_it_
 
 
 def test_a_person_who_asks_gets_a_round_at_once_but_not_twice_in_five_seconds() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.pass_(20)
     for _ in range(4):
@@ -186,7 +186,7 @@ def test_a_person_who_asks_gets_a_round_at_once_but_not_twice_in_five_seconds() 
 
 
 def test_runs_that_come_and_go() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.pass_(20)
     before = watched.rounds()
@@ -200,7 +200,7 @@ def test_runs_that_come_and_go() -> None:
 
 
 def test_facts_are_queried_once_where_the_list_has_none() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", host=None)
     watched.pass_(200)
     assert watched.wandb.count(ReadMetadata) == 1
@@ -208,7 +208,7 @@ def test_facts_are_queried_once_where_the_list_has_none() -> None:
 
 
 def test_slow_answers_stretch_the_rounds_and_never_pile_up() -> None:
-    watched = Watched(*(a_run(f"run-{number}") for number in range(5)))
+    watched = SteppedCollector(*(a_run(f"run-{number}") for number in range(5)))
     watched.wandb.run("a1")
     watched.wandb.takes = 20.0
     watched.pass_(2_000)

@@ -9,7 +9,7 @@ from collectors.wandb.wire import (
     ReadConsole,
     ReadHistory,
 )
-from tests.collectors.wandb.fake_wandb import NOW, Watched, a_run
+from tests.collectors.wandb.fake_wandb import NOW, SteppedCollector, a_run
 from trainmon.model import (
     ConsoleRead,
     CurvesGrew,
@@ -17,7 +17,7 @@ from trainmon.model import (
 
 
 def test_only_new_points_are_requested() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", steps=10)
     watched.pass_(50)
     watched.wandb.run("a1", steps=13)
@@ -27,7 +27,7 @@ def test_only_new_points_are_requested() -> None:
 
 
 def test_a_history_that_was_rewound_is_read_anew() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", steps=100)
     watched.pass_(50)
     watched.wandb.run("a1", steps=40)
@@ -37,7 +37,7 @@ def test_a_history_that_was_rewound_is_read_anew() -> None:
 
 
 def test_a_run_that_was_begun_anew_under_its_id_is_read_anew() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", steps=100)
     watched.pass_(50)
     watched.wandb.run("a1", steps=0, step=None)
@@ -49,7 +49,7 @@ def test_a_run_that_was_begun_anew_under_its_id_is_read_anew() -> None:
 
 
 def test_a_run_that_has_ended_costs_its_list_alone() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", state="finished")
     watched.pass_(200)
     watched.wandb.requests.clear()
@@ -58,7 +58,7 @@ def test_a_run_that_has_ended_costs_its_list_alone() -> None:
 
 
 def test_curves_and_console_take_turns() -> None:
-    watched = Watched(a_run(console=True))
+    watched = SteppedCollector(a_run(console=True))
     watched.wandb.console = ["first", "second"]
     watched.wandb.run("a1", steps=10)
     watched.pass_(50)
@@ -74,7 +74,7 @@ def test_curves_and_console_take_turns() -> None:
 
 
 def test_a_progress_bar_moves_and_a_log_that_is_begun_anew_is_read() -> None:
-    watched = Watched(a_run(console=True))
+    watched = SteppedCollector(a_run(console=True))
     watched.wandb.console = ["first", " 1%|   | 10/1000"]
     for last in (" 1%|   | 10/1000", " 2%|   | 20/1000", " 2%|   | 20/1000", " 3%|   | 30/1000"):
         watched.wandb.run("a1")
@@ -94,7 +94,7 @@ def test_a_progress_bar_moves_and_a_log_that_is_begun_anew_is_read() -> None:
 
 
 def test_the_log_of_the_next_run_has_its_first_lines_though_it_began_with_none() -> None:
-    watched = Watched(a_run(console=True))
+    watched = SteppedCollector(a_run(console=True))
     watched.wandb.console = ["a", "b", "c"]
     watched.wandb.run("a1", created_at=NOW - 900)
     watched.pass_(50)
@@ -110,7 +110,7 @@ def test_the_log_of_the_next_run_has_its_first_lines_though_it_began_with_none()
 
 
 def test_lines_that_came_too_fast_are_counted() -> None:
-    watched = Watched(a_run(console=True))
+    watched = SteppedCollector(a_run(console=True))
     watched.wandb.console = ["a"]
     watched.wandb.run("a1")
     watched.pass_(50)
@@ -122,7 +122,7 @@ def test_lines_that_came_too_fast_are_counted() -> None:
 
 
 def test_the_next_run_is_taken_up_and_the_tail_of_the_last_one_read() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1", steps=10, created_at=NOW - 900)
     watched.pass_(50)
     watched.wandb.run("a1", state="crashed", steps=15, created_at=NOW - 900)
@@ -139,7 +139,7 @@ def test_the_next_run_is_taken_up_and_the_tail_of_the_last_one_read() -> None:
 
 
 def test_five_earlier_attempts_are_read_once_and_a_moment_apart() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     for number in range(9):
         state = "running" if number == 8 else "crashed"
         watched.wandb.run(
@@ -155,7 +155,7 @@ def test_five_earlier_attempts_are_read_once_and_a_moment_apart() -> None:
 
 
 def test_many_thousand_steps_cost_no_memory() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.pass_(60)
     call: Callable[[], None] = watched.watcher.refresh

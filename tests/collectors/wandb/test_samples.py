@@ -12,7 +12,7 @@ from collectors.wandb.wire import (
     AnyRequest,
     FetchFile,
 )
-from tests.collectors.wandb.fake_wandb import Watched
+from tests.collectors.wandb.fake_wandb import SteppedCollector
 from trainmon.model import (
     Sample,
     SampleFetched,
@@ -22,7 +22,7 @@ IMAGE = Sample(key="val", kind="image", file="media/images/val_10_ab.png", step=
 
 
 def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
-    watched = Watched(samples=tmp_path)
+    watched = SteppedCollector(samples=tmp_path)
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE, replace(IMAGE, key="clip", kind="video", file="media/clip.mp4", step=11))}
     watched.pass_(300)
@@ -37,7 +37,7 @@ def test_one_image_an_hour_is_kept_ready(tmp_path: Path) -> None:
 
 
 def test_nothing_is_fetched_without_a_request_where_nothing_is_kept() -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE,)}
     watched.pass_(300)
@@ -45,7 +45,7 @@ def test_nothing_is_fetched_without_a_request_where_nothing_is_kept() -> None:
 
 
 def test_a_person_saves_the_samples_and_reads_where_they_are(tmp_path: Path) -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": (IMAGE, replace(IMAGE, key="b"))}
     queries: list[str] = []
@@ -64,7 +64,7 @@ def test_a_person_saves_the_samples_and_reads_where_they_are(tmp_path: Path) -> 
 
 
 def test_a_sample_that_is_gone_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
-    watched = Watched()
+    watched = SteppedCollector()
     watched.wandb.run("a1")
     watched.wandb.samples = {"a1": tuple(replace(IMAGE, key=key, file=f"{key}.png") for key in "abc")}
     watched.pass_(10)

@@ -36,7 +36,7 @@ class Full(Rule, frozen=True, kw_only=True):
             yield Finding(rule="full", subject="disk:n1:/", severity="critical", summary="full")
 
 
-class Told:
+class RecordingDelivery:
     """Implements Post: remembers what was handed over, and wakes the test when something is told."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Falling(AlertManager):
 
 
 def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_event() -> None:
-    post, clock = Told(), SystemClock()
+    post, clock = RecordingDelivery(), SystemClock()
     alerting = AlertManager((Full(),), Routing(routes=(Route(channel="phone"),)), post, clock=clock)
     engine = Engine(clock, alerting=alerting)
     engine.start()
@@ -77,7 +77,7 @@ def test_what_is_found_is_handed_over_by_the_engines_thread_without_another_even
 
 def test_the_leader_reports_when_the_next_message_is_due_and_a_standby_never() -> None:
     alerting = AlertManager(
-        (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), Told(), clock=SystemClock()
+        (Full(),), Routing(routes=(Route(channel="phone"),), group_wait=0.5), RecordingDelivery(), clock=SystemClock()
     )
     state = State(usable={"/": 0.8})
     state = alerting.evaluate(

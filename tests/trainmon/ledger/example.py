@@ -89,12 +89,12 @@ class Cluster(DashboardBackend):
         clock = Fast()
         ledger = Ledger(directory, lambda words: self.engine.submit(LedgerTrouble(words)), clock)
         senders = (
-            DemoChannel("phone", "ntfy", "ntfy.example/***", takes=0.1),
-            DemoChannel("mail", "apprise", "mailto://***", takes=0.1, busy=True),
-            DemoChannel("pager", "webhook", "https://pager.example/***", takes=0.1),
-            Refusing("away", "webhook", "https://chat.example/***", takes=0.1),
-            Unreachable("gone", "webhook", "https://sms.example/***", takes=0.1),
-            DemoChannel("instead", "command", "page-somebody", takes=0.1),
+            DemoChannel("phone", "ntfy", "ntfy.example/***", delay=0.1),
+            DemoChannel("mail", "apprise", "mailto://***", delay=0.1, busy=True),
+            DemoChannel("pager", "webhook", "https://pager.example/***", delay=0.1),
+            Refusing("away", "webhook", "https://chat.example/***", delay=0.1),
+            Unreachable("gone", "webhook", "https://sms.example/***", delay=0.1),
+            DemoChannel("instead", "command", "page-somebody", delay=0.1),
         )
         self.service = NotificationService(ledger, senders, self._say, clock, routes=ROUTES, program="alerts-only")
         window = Silence(
@@ -195,7 +195,7 @@ def dump(directory: Path) -> str:
     with closing(sqlite3.connect(directory / NAME)) as source, closing(sqlite3.connect(":memory:")) as copy:
         source.backup(copy)
         prune_alerts(copy, 0.0, resolved=8, lines=80)
-        prune_outbox(copy, 0.0, told=28)
+        prune_outbox(copy, 0.0, limit=28)
         copy.commit()
         text = "\n".join((*copy.iterdump(), f"PRAGMA user_version = {VERSION};", ""))
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", BOOT_ID, text)

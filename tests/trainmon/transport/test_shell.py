@@ -20,7 +20,7 @@ from trainmon.transport.shell import Shell
 NASTY = ("a'; echo foo", "$(id)", "two\nlines", "-rf", "", "`id`")
 
 
-class Heard:
+class Received:
     """A sink that keeps what it hears."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def test_a_command_that_takes_too_long_is_ended(local: LocalShell) -> None:
 
 
 def test_a_closed_stream_sees_the_end_of_its_input(local: LocalShell) -> None:
-    reader = Heard()
+    reader = Received()
     stream = local.stream(["sh", "-c", "cat; echo bye"], reader)
     stream.write(b"hello\n")
     stream.close()
@@ -100,7 +100,7 @@ def test_a_closed_stream_sees_the_end_of_its_input(local: LocalShell) -> None:
 
 
 def test_a_closed_stream_that_will_not_end_is_killed(local: LocalShell) -> None:
-    reader = Heard()
+    reader = Received()
     script = (
         "import os, signal, time; signal.signal(15, signal.SIG_IGN); print(os.getpid(), flush=True); time.sleep(60)"
     )
@@ -112,7 +112,7 @@ def test_a_closed_stream_that_will_not_end_is_killed(local: LocalShell) -> None:
 
 
 def test_nothing_is_left_behind_when_closed(local: LocalShell) -> None:
-    reader = Heard()
+    reader = Received()
     local.stream(["sh", "-c", "sleep 60 & echo $$ $!; wait"], reader)
     until(lambda: b"\n" in reader.out, "it speaks")
     pids = [int(pid) for pid in reader.out.split()]

@@ -9,7 +9,7 @@ import pytest
 from textual.geometry import Offset
 from textual.screen import Screen
 
-from tests.tui.apps import Desk
+from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import StillClock, arrive, dashboard, settled
 from tests.tui.states import plans
@@ -58,7 +58,7 @@ DIALOGS: tuple[tuple[Callable[[], Dialog[Any]], tuple[str, ...], str], ...] = (
 async def test_a_key_that_arrives_three_times_ends_it_once(
     dialog: Callable[[], Dialog[Any]], before: tuple[str, ...], key: str
 ) -> None:
-    app, answers, below = Desk(FakeBackend()), list[object](), Screen[None]()
+    app, answers, below = ActionApp(FakeBackend()), list[object](), Screen[None]()
     async with app.run_test(size=(80, 24)) as pilot:
         app.push_screen(below)
         app.push_screen(dialog(), answers.append)

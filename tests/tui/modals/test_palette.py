@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from textual import events
 from textual.pilot import Pilot
 
-from tests.tui.apps import Desk
+from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import arrive, dashboard, settled
 from tests.tui.states import plans
@@ -34,7 +34,7 @@ COMMANDS = (
 @asynccontextmanager
 async def asking() -> AsyncIterator[tuple[CommandPalette, Pilot[None], list[str | None]]]:
     """The palette over nothing; what it ended with is in the list."""
-    app, taken = Desk(FakeBackend()), list[str | None]()
+    app, taken = ActionApp(FakeBackend()), list[str | None]()
     async with app.run_test(size=(80, 24)) as pilot:
         palette = CommandPalette(COMMANDS)
         app.push_screen(palette, lambda chosen: taken.append(chosen and chosen.text))

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.pilot import Pilot
 
-from tests.tui.apps import Desk
+from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
@@ -25,10 +25,10 @@ KILL = ActionRequest(verb="kill", subjects=("llm-7b-a",), requested_at=NOW)
 @asynccontextmanager
 async def planning(
     ask: ActionRequest = KILL, backend: FakeBackend | None = None, size: tuple[int, int] = (80, 24)
-) -> AsyncIterator[tuple[Desk, Pilot[None], FakeBackend, PlanScreen]]:
+) -> AsyncIterator[tuple[ActionApp, Pilot[None], FakeBackend, PlanScreen]]:
     """The plan of an Ask is open."""
     backend = backend or FakeBackend(plans.with_jobs())
-    app = Desk(backend)
+    app = ActionApp(backend)
     async with app.run_test(size=size) as pilot:
         app.actions.open(ask)
         await settled(pilot)
@@ -36,7 +36,7 @@ async def planning(
         yield app, pilot, backend, app.screen
 
 
-def is_closed(app: Desk) -> bool:
+def is_closed(app: ActionApp) -> bool:
     return not isinstance(app.screen, PlanScreen)
 
 

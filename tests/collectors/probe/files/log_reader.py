@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from collectors.probe.files.logs import Logs
-from tests.collectors.probe.wire import Watch, readings_of
+from tests.collectors.probe.wire import ManualClock, readings_of
 
 
 class Log:
     """A followed pattern, a clock, and what it said."""
 
-    def __init__(self, pattern: Path | str, keep: str = "step", watch: Watch | None = None) -> None:
-        self.watch = watch or Watch()
+    def __init__(self, pattern: Path | str, keep: str = "step", watch: ManualClock | None = None) -> None:
+        self.watch = watch or ManualClock()
         self.sense = Logs({"logs": [{"id": "run", "pattern": str(pattern)}], "keep": keep}, self.watch)
 
     def chunks(self, slow: bool = False, after: float = 2.0) -> list[Any]:

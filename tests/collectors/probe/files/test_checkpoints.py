@@ -14,7 +14,7 @@ import pytest
 from collectors.probe.files.checkpoint_files import MAX_GROUPS
 from collectors.probe.files.checkpoints import BUDGET, MAX_ENTRIES, SLICE, Checkpoints
 from tests.collectors.probe import interpreters
-from tests.collectors.probe.wire import Watch, readings_of
+from tests.collectors.probe.wire import ManualClock, readings_of
 from tests.lab.checkpoints import SAVES, made
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[4]
 NOW = 1_700_000_000.0
 
 
-def sense(folder: Path, watch: Watch | None = None, now: float = NOW) -> Checkpoints:
-    return Checkpoints({"checkpoints": [str(folder)]}, watch or Watch(), lambda: now)
+def sense(folder: Path, watch: ManualClock | None = None, now: float = NOW) -> Checkpoints:
+    return Checkpoints({"checkpoints": [str(folder)]}, watch or ManualClock(), lambda: now)
 
 
 def listing(folder: Path) -> Any:
@@ -68,7 +68,7 @@ def test_pointers_are_read_and_nothing_else_is_opened(tmp_path: Path):
 
 
 def test_a_pointer_is_read_again_when_it_changes(tmp_path: Path):
-    watch = Watch()
+    watch = ManualClock()
     probe = sense(tmp_path, watch)
     (tmp_path / "latest").write_text("global_step500")
     assert readings_of(probe)[0].entries[0].text == "global_step500"
@@ -145,7 +145,7 @@ def test_names_of_any_bytes_are_reported(tmp_path: Path):
 
 
 def test_it_is_reported_when_it_changes_and_the_rest_now_and_then(tmp_path: Path):
-    watch = Watch()
+    watch = ManualClock()
     made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
     probe = sense(tmp_path, watch)
     assert len(readings_of(probe)) == 1
@@ -167,7 +167,7 @@ def test_it_is_reported_when_it_changes_and_the_rest_now_and_then(tmp_path: Path
 
 
 def test_what_was_written_lately_is_reported_at_every_look(tmp_path: Path):
-    watch = Watch()
+    watch = ManualClock()
     made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 500, stop=3)
     probe = sense(tmp_path, watch)
     for _ in range(4):
@@ -215,7 +215,7 @@ def test_what_has_long_been_still_is_not_walked_again(tmp_path: Path, lstats: Co
         shard.touch()
         os.utime(shard, (NOW - 5000, NOW - 5000))
     os.utime(tmp_path / "step-500", (NOW - 5000, NOW - 5000))
-    watch = Watch()
+    watch = ManualClock()
     probe = sense(tmp_path, watch)
     assert readings_of(probe)[0].entries[0].groups[1].count == 300
     assert lstats.requests > 300

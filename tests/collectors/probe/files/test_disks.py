@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from collectors.probe.files import disks
-from tests.collectors.probe.wire import Watch, decoded, readings_of
+from tests.collectors.probe.wire import ManualClock, decoded, readings_of
 
 TABLE = rb"""22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 30 22 0:40 / /mnt/with\040space\134x ro,nosuid shared:3 master:1 - nfs4 server:/export rw,vers=4.2
@@ -104,7 +104,7 @@ def test_names_that_are_not_utf8_still_decode(tmp_path: Path):
 
 
 def test_a_path_is_read_every_10_s_and_at_once_after_a_new_spec(tmp_path: Path):
-    watch = Watch()
+    watch = ManualClock()
     sense = disks.Disks({"disks": [str(tmp_path)]}, watch)
     assert len(readings_of(sense)) == 1
     assert readings_of(sense) == []

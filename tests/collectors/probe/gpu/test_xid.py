@@ -10,7 +10,7 @@ import pytest
 
 from collectors.probe.gpu.kernel_log import address, parsed
 from collectors.probe.gpu.xid import Deduplicator, KernelLog
-from tests.collectors.probe.wire import Watch
+from tests.collectors.probe.wire import ManualClock
 
 LINES = [
     (
@@ -108,7 +108,7 @@ def test_a_kernel_log_that_may_not_be_read_reports_nothing(tmp_path: Path) -> No
 
 
 def test_one_fault_reported_twice_is_reported_once() -> None:
-    deduplicator = Deduplicator(Watch())
+    deduplicator = Deduplicator(ManualClock())
     assert deduplicator.is_new(3, 79, "kernel")
     assert not deduplicator.is_new(3, 79, "nvml")
     assert deduplicator.is_new(4, 79, "nvml")
@@ -116,13 +116,13 @@ def test_one_fault_reported_twice_is_reported_once() -> None:
 
 
 def test_three_faults_reported_twice_are_three() -> None:
-    deduplicator = Deduplicator(Watch())
+    deduplicator = Deduplicator(ManualClock())
     assert [deduplicator.is_new(0, 31, "kernel") for _ in range(3)] == [True] * 3
     assert [deduplicator.is_new(0, 31, "nvml") for _ in range(4)] == [False] * 3 + [True]
 
 
 def test_the_same_fault_later_is_another_one() -> None:
-    watch = Watch()
+    watch = ManualClock()
     deduplicator = Deduplicator(watch)
     assert deduplicator.is_new(0, 31, "kernel")
     watch.at += 60

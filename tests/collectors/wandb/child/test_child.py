@@ -23,7 +23,7 @@ from collectors.wandb.wire import (
     RunMetadata,
     Viewer,
 )
-from tests.lab.wandb_asking import Asking, asking
+from tests.lab.wandb_child import WandbChild, running_child
 from tests.lab.wandb_server import WandbServer
 from trainmon.model import Points, WandbSpec
 
@@ -38,8 +38,8 @@ def server() -> Iterator[WandbServer]:
 
 
 @pytest.fixture(scope="module")
-def child(server: WandbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asking]:
-    with asking(server, tmp_path_factory.mktemp("home")) as running:
+def child(server: WandbServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WandbChild]:
+    with running_child(server, tmp_path_factory.mktemp("home")) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ def fresh(server: WandbServer) -> Iterator[None]:
 
 
 def test_the_newest_run_of_the_group_comes_first_with_all_that_is_known_of_it(
-    server: WandbServer, child: Asking
+    server: WandbServer, child: WandbChild
 ) -> None:
     server.add_run("old1", group="final", age=7_200, state="failed")
     run = server.add_run(
@@ -79,7 +79,9 @@ def test_the_newest_run_of_the_group_comes_first_with_all_that_is_known_of_it(
     assert seen.config == {"lr": "0.0001", "model.layers": "24", "hf_token": "***"}
 
 
-def test_in_the_steady_state_a_listing_is_one_request_and_a_history_another(server: WandbServer, child: Asking) -> None:
+def test_in_the_steady_state_a_listing_is_one_request_and_a_history_another(
+    server: WandbServer, child: WandbChild
+) -> None:
     run = server.add_run("ab12", group="final")
     server.log(run, {"loss": 2.5, "lr": 0.1}, step=1)
     query = ReadHistory(id=4, path="tester/video/ab12", keys=("loss", "lr"))
@@ -91,14 +93,14 @@ def test_in_the_steady_state_a_listing_is_one_request_and_a_history_another(serv
     assert [request.operation for request in server.requests] == ["Runs", "RunSampledHistory"] * 3
 
 
-def test_a_state_that_changes_is_seen(server: WandbServer, child: Asking) -> None:
+def test_a_state_that_changes_is_seen(server: WandbServer, child: WandbChild) -> None:
     run = server.add_run("ab12", group="final")
     assert child.expect(RunList, ListRuns(id=5, spec=VIDEO)).runs[0].state == "running"
     run.state = "crashed"
     assert child.expect(RunList, ListRuns(id=6, spec=VIDEO)).runs[0].state == "crashed"
 
 
-def test_runs_are_found_by_id_display_name_and_all_of_the_tags(server: WandbServer, child: Asking) -> None:
+def test_runs_are_found_by_id_display_name_and_all_of_the_tags(server: WandbServer, child: WandbChild) -> None:
     server.add_run("one", group="final", display_name="final-1", tags=["a", "b"])
     server.add_run("two", group="final", display_name="final-2", tags=["a"])
 
@@ -113,7 +115,7 @@ def test_runs_are_found_by_id_display_name_and_all_of_the_tags(server: WandbServ
     assert found(group="none such") == []
 
 
-def test_no_more_runs_come_than_were_requested(server: WandbServer, child: Asking) -> None:
+def test_no_more_runs_come_than_were_requested(server: WandbServer, child: WandbChild) -> None:
     for number in range(5):
         server.add_run(f"run{number}", group="final", age=100 - number)
     server.requests.clear()
@@ -123,7 +125,7 @@ def test_no_more_runs_come_than_were_requested(server: WandbServer, child: Askin
 
 
 def test_an_old_run_of_a_large_group_that_trains_again_is_listed_in_its_place(
-    server: WandbServer, child: Asking
+    server: WandbServer, child: WandbChild
 ) -> None:
     for number in range(50):
         run = server.add_run(f"run{number}", group="final", age=9_000 - 100 * number, state="finished")
@@ -135,7 +137,7 @@ def test_an_old_run_of_a_large_group_that_trains_again_is_listed_in_its_place(
     assert answer.runs[-1].state == "running"
 
 
-def test_nan_and_infinity_come_through_in_summaries_and_in_curves(server: WandbServer, child: Asking) -> None:
+def test_nan_and_infinity_come_through_in_summaries_and_in_curves(server: WandbServer, child: WandbChild) -> None:
     run = server.add_run("ab12", group="final")
     for step, loss in enumerate((2.0, math.nan, math.inf, -math.inf)):
         server.log(run, {"loss": loss}, step=step)
@@ -148,7 +150,7 @@ def test_nan_and_infinity_come_through_in_summaries_and_in_curves(server: WandbS
 
 
 def test_each_curve_begins_where_it_was_left_though_others_were_logged_at_other_steps(
-    server: WandbServer, child: Asking
+    server: WandbServer, child: WandbChild
 ) -> None:
     run = server.add_run("ab12", group="final")
     for step in range(10):
@@ -164,14 +166,14 @@ def test_each_curve_begins_where_it_was_left_though_others_were_logged_at_other_
     assert len(server.requests) == 1
 
 
-def test_numeric_metrics_are_distinguished(server: WandbServer, child: Asking) -> None:
+def test_numeric_metrics_are_distinguished(server: WandbServer, child: WandbChild) -> None:
     run = server.add_run("ab12", group="final")
     server.log(run, {"loss": 2.0, "phase": "warm", "picture": {"_type": "image-file", "path": "media/images/a.png"}})
     keys = child.expect(RunList, ListRuns(id=11, spec=VIDEO)).history_keys["ab12"]
     assert keys == ("loss",)
 
 
-def test_a_sample_is_listed_and_fetched(server: WandbServer, child: Asking, tmp_path: Path) -> None:
+def test_a_sample_is_listed_and_fetched(server: WandbServer, child: WandbChild, tmp_path: Path) -> None:
     run = server.add_run("ab12", group="final")
     name = "media/images/val/sample_120_ab12cd34ef56.png"
     picture = {"_type": "image-file", "path": name, "size": len(STILL), "width": 64, "height": 48, "caption": "a cat"}
@@ -186,7 +188,7 @@ def test_a_sample_is_listed_and_fetched(server: WandbServer, child: Asking, tmp_
 
 
 def test_a_file_that_is_not_there_yet_and_one_that_leads_elsewhere_are_refused(
-    server: WandbServer, child: Asking, tmp_path: Path
+    server: WandbServer, child: WandbChild, tmp_path: Path
 ) -> None:
     run = server.add_run("ab12", group="final")
     for name in ("media/images/later_1_abcd.png", "../../.netrc", "/etc/passwd"):
@@ -195,7 +197,7 @@ def test_a_file_that_is_not_there_yet_and_one_that_leads_elsewhere_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_last_console_lines_come_clean_and_numbered(server: WandbServer, child: Asking) -> None:
+def test_the_last_console_lines_come_clean_and_numbered(server: WandbServer, child: WandbChild) -> None:
     run = server.add_run("ab12", group="final")
     run.print(*(f"step {number}" for number in range(30)), "\x1b[31mred\x1b[0m \x1b]0;title\x07", "50%\r100%")
     server.requests.clear()
@@ -206,14 +208,14 @@ def test_the_last_console_lines_come_clean_and_numbered(server: WandbServer, chi
     assert len(server.requests) == 1
 
 
-def test_host_and_commit_of_an_older_client_come_from_its_metadata_file(server: WandbServer, child: Asking) -> None:
+def test_host_and_commit_of_an_older_client_come_from_its_metadata_file(server: WandbServer, child: WandbChild) -> None:
     run = server.add_run("ab12", group="final")
     run.put("wandb-metadata.json", b'{"host": "gpu-001", "git": {"commit": "c0ffee"}, "gpu_count": 8, "gpu": "B200"}')
     answer = child.expect(RunMetadata, ReadMetadata(id=16, path=run.path))
     assert (answer.host, answer.commit) == ("gpu-001", "c0ffee")
 
 
-def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbServer, child: Asking) -> None:
+def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbServer, child: WandbChild) -> None:
     began = {"e": {"writer1": {"host": "gpu-007", "git": {"commit": "abcdef0", "remote": "git@example.org:t.git"}}}}
     server.add_run("ab12", group="final", config={"_wandb": began, "lr": 0.1})
     run = child.expect(RunList, ListRuns(id=17, spec=VIDEO)).runs[0]
@@ -230,7 +232,7 @@ def test_host_and_commit_of_todays_client_come_with_the_listing(server: WandbSer
     ],
 )
 def test_a_servers_refusal_is_reported_in_words(
-    server: WandbServer, child: Asking, status: int, kind: str, words: str
+    server: WandbServer, child: WandbChild, status: int, kind: str, words: str
 ) -> None:
     server.answer_with(status)
     answer = child.refused(ListRuns(id=18, spec=VIDEO))
@@ -240,7 +242,7 @@ def test_a_servers_refusal_is_reported_in_words(
     child.expect(RunList, ListRuns(id=19, spec=VIDEO))
 
 
-def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, child: Asking) -> None:
+def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, child: WandbChild) -> None:
     answer = child.refused(ListRuns(id=20, spec=WandbSpec(project="tester/none-such", group="final")))
     assert (answer.kind, answer.message) == ("absent", "Could not find project none-such")
     assert answer.hint == "are entity, project and run right, and may this account see them?"
@@ -248,20 +250,20 @@ def test_a_project_and_a_run_that_do_not_exist_are_absent(server: WandbServer, c
     assert (answer.kind, answer.message) == ("absent", "there is no run tester/video/none")
 
 
-def test_what_cannot_be_read_is_reported_and_the_next_request_is_answered(child: Asking) -> None:
-    child.say(b"wandb: what?\n")
-    answer = child.hear()
+def test_what_cannot_be_read_is_reported_and_the_next_request_is_answered(child: WandbChild) -> None:
+    child.send(b"wandb: what?\n")
+    answer = child.receive()
     assert isinstance(answer, RequestFailed)
     assert answer.id == 0
     child.expect(RunList, ListRuns(id=22, spec=VIDEO))
 
 
-def history(child: Asking, key: str) -> Points:
+def history(child: WandbChild, key: str) -> Points:
     answer = child.expect(HistoryPoints, ReadHistory(id=90, path="tester/video/ab12", keys=(key,)))
     return answer.points[key].points()
 
 
-def test_whose_key_it_is_takes_one_request(server: WandbServer, child: Asking) -> None:
+def test_whose_key_it_is_takes_one_request(server: WandbServer, child: WandbChild) -> None:
     answer = child.expect(Viewer, ReadViewer(id=90))
     assert (answer.user, answer.entity, answer.teams) == ("tester", "tester", ("tester",))
     assert server.count("GetViewer") <= 1

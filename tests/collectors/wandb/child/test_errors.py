@@ -10,7 +10,7 @@ import pytest
 from collectors.wandb.child.errors import LOG_AT_MOST, NotFound, is_fatal, keep_small, last_status, request_failed
 
 
-class Told(Exception):
+class SdkError(Exception):
     """As the SDK raises it: what wandb-core answered is in `response`."""
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -55,13 +55,13 @@ class Told(Exception):
     ],
 )  # fmt: skip
 def test_the_status_decides_and_else_the_words(message: str, status: int, kind: str, words: str) -> None:
-    failure = request_failed(7, Told(message, status))
+    failure = request_failed(7, SdkError(message, status))
     assert (failure.id, failure.kind, failure.message) == (7, kind, words)
 
 
 def test_an_error_with_a_cause_is_reported_by_its_cause() -> None:
     error = RuntimeError("Failed to verify credentials with http://w: user is not logged in")
-    error.__cause__ = Told("user is not logged in", 401)
+    error.__cause__ = SdkError("user is not logged in", 401)
     failure = request_failed(1, error)
     assert (failure.kind, failure.message) == ("unauthorized", "W&B rejects the API key (401): user is not logged in")
 
@@ -90,17 +90,17 @@ def test_a_status_that_is_known_otherwise_decides_where_the_error_has_none() -> 
     silent = TimeoutError("no answer in time: timeout")
     assert request_failed(1, silent).kind == "slow"
     assert request_failed(1, silent, status=429).kind == "busy"
-    assert request_failed(1, Told("gone", 404), status=429).kind == "absent"
+    assert request_failed(1, SdkError("gone", 404), status=429).kind == "absent"
 
 
 def test_an_sdk_without_its_own_process_is_of_no_use() -> None:
-    assert is_fatal(Told("Failed to execute API request: the service process is not running."))
+    assert is_fatal(SdkError("Failed to execute API request: the service process is not running."))
     assert is_fatal(BrokenPipeError())
-    assert not is_fatal(Told("permission denied", 403))
+    assert not is_fatal(SdkError("permission denied", 403))
 
 
 def test_a_key_of_blanks_is_no_word_to_mask() -> None:
-    assert request_failed(1, Told("two words"), key=" ").message == "two words"
+    assert request_failed(1, SdkError("two words"), key=" ").message == "two words"
 
 
 # ---- wandb-core's log --------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from collectors.wandb.wire import (
     decode_answer,
     encode,
 )
-from tests.lab.wandb_asking import COMMAND, REPOSITORY, Asking, asking, environ_of, is_running, resident_mib
+from tests.lab.wandb_child import COMMAND, REPOSITORY, WandbChild, environ_of, is_running, resident_mib, running_child
 from tests.lab.wandb_server import WandbServer
 from trainmon.model import WandbSpec
 
@@ -65,7 +65,7 @@ def until(fact: Callable[[], bool], what: str, within: float = 40.0) -> None:
         time.sleep(0.02)
 
 
-def nothing_is_left(child: Asking) -> bool:
+def nothing_is_left(child: WandbChild) -> bool:
     assert child.sidecar is not None
     return not is_running(child.process.pid) and not is_running(child.sidecar) and not child.directory.exists()
 
@@ -73,7 +73,7 @@ def nothing_is_left(child: Asking) -> bool:
 def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
     server: WandbServer, tmp_path: Path
 ) -> None:
-    with asking(server, tmp_path) as child:
+    with running_child(server, tmp_path) as child:
         child.expect(RunList, LIST)
         assert child.sidecar is not None
         assert is_running(child.sidecar)
@@ -85,7 +85,7 @@ def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
 
 
 def test_all_processes_end_when_it_is_terminated(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path) as child:
+    with running_child(server, tmp_path) as child:
         child.expect(RunList, LIST)
         child.process.send_signal(signal.SIGINT)
         child.expect(RunList, LIST)
@@ -96,7 +96,7 @@ def test_all_processes_end_when_it_is_terminated(server: WandbServer, tmp_path: 
 
 def test_a_signal_that_wakes_another_of_its_threads_ends_it_too(server: WandbServer, tmp_path: Path) -> None:
     """As one does that comes just before the main thread begins to wait."""
-    with asking(server, tmp_path) as child:
+    with running_child(server, tmp_path) as child:
         child.expect(RunList, LIST)
         pid = child.process.pid
         threads = sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
@@ -131,7 +131,7 @@ def test_nothing_is_left_when_its_parent_is_killed(server: WandbServer, tmp_path
 
 
 def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path) as child:
+    with running_child(server, tmp_path) as child:
         child.expect(RunList, LIST)
         child.process.kill()
         child.process.wait(40)
@@ -146,14 +146,14 @@ def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, t
 def test_an_answer_that_does_not_come_is_reported_and_where_the_sdk_waits_for_ever_the_child_ends(
     server: WandbServer, tmp_path: Path
 ) -> None:
-    with asking(server, tmp_path, PATIENT) as one, asking(server, tmp_path, PATIENT) as other:
+    with running_child(server, tmp_path, PATIENT) as one, running_child(server, tmp_path, PATIENT) as other:
         one.expect(RunList, LIST)
         other.expect(RunList, LIST)
         server.hang()
-        other.say(encode(ReadConsole(id=2, path="tester/video/ab12")))
+        other.send(encode(ReadConsole(id=2, path="tester/video/ab12")))
         result = one.refused(LIST)
         assert (result.kind, result.message) == ("slow", "W&B did not answer in time")
-        overdue = other.hear()
+        overdue = other.receive()
         assert isinstance(overdue, RequestFailed)
         assert (overdue.id, overdue.kind) == (2, "slow")
         assert other.process.wait(40) == 1
@@ -163,7 +163,7 @@ def test_an_answer_that_does_not_come_is_reported_and_where_the_sdk_waits_for_ev
 
 
 def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path, PATIENT) as child:
+    with running_child(server, tmp_path, PATIENT) as child:
         child.expect(RunList, LIST)
         server.requests.clear()
         server.answer_with(429, retry_after=60)
@@ -173,7 +173,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
 
 
 def test_when_the_sidecar_is_killed_the_child_reports_it_and_ends(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path, PATIENT) as child:
+    with running_child(server, tmp_path, PATIENT) as child:
         child.expect(RunList, LIST)
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)
@@ -184,7 +184,7 @@ def test_when_the_sidecar_is_killed_the_child_reports_it_and_ends(server: WandbS
 
 
 def test_without_a_key_it_says_so_at_once_and_sends_no_request(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path, WANDB_API_KEY="") as child:
+    with running_child(server, tmp_path, WANDB_API_KEY="") as child:
         result = child.refused(LIST)
         assert (result.kind, result.hint) == ("key", "log in with `wandb login`, or set WANDB_API_KEY")
     assert server.requests == []
@@ -200,13 +200,13 @@ def test_a_login_of_the_usual_kind_is_found(server: WandbServer, tmp_path: Path,
         settings = f"[default]\nbase_url = {server.url}\napi_key = {server.key}\n"
         (tmp_path / ".config" / "wandb" / "settings").write_text(settings, "utf-8")
     url = server.url if place == "netrc" else ""
-    with asking(server, tmp_path, WANDB_API_KEY="", WANDB_BASE_URL=url) as child:
+    with running_child(server, tmp_path, WANDB_API_KEY="", WANDB_BASE_URL=url) as child:
         child.expect(RunList, LIST)
 
 
 def test_a_key_that_is_refused_is_in_no_word_of_the_answer(server: WandbServer, tmp_path: Path) -> None:
     wrong = "local-" + "f" * 40
-    with asking(server, tmp_path, WANDB_API_KEY=wrong) as child:
+    with running_child(server, tmp_path, WANDB_API_KEY=wrong) as child:
         result = child.refused(LIST)
         assert result.kind == "unauthorized"
         assert wrong not in encode(result).decode()
@@ -229,7 +229,7 @@ def test_what_is_set_for_a_training_does_not_reach_the_sdk() -> None:
 
 
 def test_its_memory_stays_what_it_is(server: WandbServer, tmp_path: Path) -> None:
-    with asking(server, tmp_path) as child:
+    with running_child(server, tmp_path) as child:
         for _ in range(40):
             child.expect(RunList, LIST)
         assert child.sidecar is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collectors.wandb.child_process import ChildClient
 from collectors.wandb.login import find_credentials
-from tests.lab.wandb_asking import environ_of
+from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.init.discovery import Account, SlurmReport, query_wandb
 from trainmon.cli.init.template import text

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from collectors.connections import local_hostname
-from tests.alerts.watch import imported
+from tests.alerts.daemon import imported
 from tests.lab.nvml import Nvml
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered

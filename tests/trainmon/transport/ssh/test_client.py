@@ -23,7 +23,7 @@ from trainmon.transport.ssh.client import Dialer, SshShell
 NASTY = ("a'; echo foo", "$(id)", "two\nlines", "-rf", "", "`id`", '"', "*", "ü")
 
 
-class Heard:
+class Received:
     """A sink that keeps what it hears."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ def test_endless_output_is_cut_off(shell: SshShell) -> None:
 
 
 def test_a_closed_stream_ends_its_command(shell: SshShell) -> None:
-    reader = Heard()
+    reader = Received()
     stream = shell.stream(["sh", "-c", "echo here; cat; echo bye"], reader)
     until(lambda: reader.out, "the command speaks")
     stream.write(b"hello\n")
@@ -129,7 +129,7 @@ def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: Ev
 
 
 def test_an_unread_complaint_costs_no_cpu(shell: SshShell) -> None:
-    reader = Heard()
+    reader = Received()
     shell.stream(["sh", "-c", "echo oops >&2; sleep 0.6"], reader)
     until(lambda: reader.err, "the complaint arrives")
     before = time.process_time()
@@ -173,7 +173,7 @@ def test_two_hops_are_shared_and_given_back(sshd: Sshd, loop: EventLoop, tmp_pat
 
 def test_a_dead_jump_host_is_named_by_the_hosts_behind_it(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     dialer = Dialer(loop, config_file=sshd.ssh_config(2, extra="Host n1\n  ProxyJump n0", path=tmp_path / "config"))
-    reader = Heard()
+    reader = Received()
     try:
         dialer.dial("n1").stream(["sleep", "30"], reader)
         os.kill(min(sshd.sessions()), signal.SIGKILL)
@@ -207,7 +207,7 @@ def test_a_dying_proxy_ends_the_stream_and_costs_no_cpu(sshd: Sshd, loop: EventL
     script = f"sh -c 'echo $$ > {pid_file}; exec ssh -F {inner} -W %h:%p n1'"
     config = sshd.ssh_config(2, extra=f"Host n0\n  ProxyCommand {script}", path=tmp_path / "config")
     dialer = Dialer(loop, config_file=config)
-    reader = Heard()
+    reader = Received()
     try:
         dialer.dial("n0").stream(["sleep", "30"], reader)
         other = dialer.dial("n1")
@@ -232,7 +232,7 @@ def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, loop: EventLoop, tmp_p
 
 
 def test_a_killed_connection_ends_its_streams_with_a_sentence(sshd: Sshd, shell: SshShell) -> None:
-    reader = [Heard(), Heard()]
+    reader = [Received(), Received()]
     for sink in reader:
         shell.stream(["sleep", "30"], sink)
     send_all(sshd.sessions(), signal.SIGKILL)
@@ -248,7 +248,7 @@ def test_a_half_open_connection_is_noticed_and_closing_it_takes_no_time(
 ) -> None:
     extra = "Host n0\n  ServerAliveInterval 1\n  ServerAliveCountMax 2"
     dialer = Dialer(loop, config_file=sshd.ssh_config(1, extra=extra, path=tmp_path / "config"))
-    reader = Heard()
+    reader = Received()
     shell = dialer.dial("n0")
     shell.stream(["sleep", "30"], reader)
     stopped = sshd.sessions()
@@ -273,7 +273,7 @@ def test_an_idle_connection_that_answers_is_kept(sshd: Sshd, loop: EventLoop, tm
 
 def test_closing_with_a_hung_host_takes_no_time(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
     dialer = Dialer(loop, config_file=sshd.ssh_config(1, path=tmp_path / "config"))
-    stream = dialer.dial("n0").stream(["sleep", "30"], Heard())
+    stream = dialer.dial("n0").stream(["sleep", "30"], Received())
     stopped = sshd.sessions()
     send_all(stopped, signal.SIGSTOP)
     before = time.monotonic()
@@ -305,7 +305,7 @@ def test_a_connection_with_no_more_sessions_says_so(loop: EventLoop, tmp_path: P
         dialer = Dialer(loop, config_file=single.ssh_config())
         try:
             shell = dialer.dial("n0")
-            shell.stream(["sleep", "30"], Heard())
+            shell.stream(["sleep", "30"], Received())
             with pytest.raises(CommandFailed) as raised:
                 shell.run(["true"], timeout=5)
         finally:

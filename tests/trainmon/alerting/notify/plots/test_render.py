@@ -34,7 +34,7 @@ def state(name: str = "video-2b", step: int = 12_345, loss: float | None = 2.3, 
     return State(runs={name: run})
 
 
-class Asked:
+class FixedCurve:
     """A curve that is always the same, and who asked for it."""
 
     def __init__(self, answer: Curve | None = None) -> None:
@@ -68,7 +68,7 @@ FAKE = script(
 
 
 def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
-    request = Asked(curve(20_000))
+    request = FixedCurve(curve(20_000))
     pictures = PlotRenderer(request, cache=tmp_path)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
@@ -79,7 +79,7 @@ def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
 
 
 def test_a_run_without_wandb_is_drawn_from_its_log() -> None:
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     for step in range(10):
         pictures.observe(state(step=step, loss=2.0 - step / 10))
     (file,) = pictures((beat(),))
@@ -87,7 +87,7 @@ def test_a_run_without_wandb_is_drawn_from_its_log() -> None:
 
 
 def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     pictures.observe(state(loss=None))
     assert pictures((beat(),)) == ()
 
@@ -105,14 +105,14 @@ def test_a_run_of_which_nothing_is_known_has_no_picture() -> None:
     ids=["run", "gpu", "digest", "over", "acknowledged", "unknown-run"],
 )
 def test_pictures_go_with_what_they_explain(loss_lines: Any, count: int) -> None:
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     pictures.observe(state(wandb=wandb()))
     assert len(pictures((loss_lines,))) == count
 
 
 def test_two_channels_share_one_drawing_until_it_is_old() -> None:
     clock = Counting()
-    pictures = PlotRenderer(Asked(), clock, argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), clock, argv=FAKE)
     pictures.observe(state(wandb=wandb()))
     (one,), (two,) = pictures((beat(),)), pictures((beat(),))
     first = one.read(20)
@@ -133,14 +133,14 @@ def test_two_channels_share_one_drawing_until_it_is_old() -> None:
     ids=["hangs", "fails", "babbles", "dies", "missing"],
 )
 def test_a_drawing_that_fails_is_no_picture_and_no_error(argv: tuple[str, ...]) -> None:
-    pictures = PlotRenderer(Asked(), argv=argv, within=1.0 if "sleep" in argv[-1] else 20.0)
+    pictures = PlotRenderer(FixedCurve(), argv=argv, within=1.0 if "sleep" in argv[-1] else 20.0)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
     assert file.read(20) == b""
 
 
 def test_who_waits_for_anothers_drawing_does_not_wait_for_ever() -> None:
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     pictures.observe(state(wandb=wandb()))
     (file,) = pictures((beat(),))
     with pictures._drawing:
@@ -161,7 +161,7 @@ def test_the_newest_sample_goes_along(tmp_path: Path) -> None:
         Sample(key="c", kind="image", file="c.png", step=30),
         Sample(key="d", kind="table", file="d.json", step=40, kept=str(tmp_path / "d.json")),
     )
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     pictures.observe(state(wandb=wandb(samples=samples)))
     _, sample = pictures((beat(),))
     assert (sample.name, sample.media_type, sample.read(1)) == ("video-2b-sample-step-20.mp4", "video/mp4", b"new")
@@ -170,7 +170,7 @@ def test_the_newest_sample_goes_along(tmp_path: Path) -> None:
 
 
 def test_the_name_of_a_run_makes_no_path() -> None:
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     pictures.observe(state("../../etc/ä $(id)", wandb=wandb()))
     (file,) = pictures((beat(),))
     assert file.name == "..-..-etc-----id--loss.png"
@@ -185,7 +185,7 @@ def test_what_is_remembered_of_a_log_is_bounded_and_reaches_back_to_the_start() 
 
 
 def test_a_run_that_is_gone_is_forgotten() -> None:
-    pictures = PlotRenderer(Asked(), argv=FAKE)
+    pictures = PlotRenderer(FixedCurve(), argv=FAKE)
     pictures.observe(state())
     assert pictures._tracks
     pictures.observe(State())

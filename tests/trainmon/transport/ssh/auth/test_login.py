@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from paramiko import Ed25519Key
 
-from tests.lab.factors import FactorServer, Script
+from tests.lab.paramiko_server import ParamikoServer, Script
 from tests.lab.sshd import Sshd, keygen, program, sign, until
 from trainmon.lib import LoginNeeded, LoginRefused
 from trainmon.transport.event_loop import EventLoop
@@ -205,7 +205,7 @@ def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, loop: E
 @contextlib.contextmanager
 def asking(sshd: Sshd, loop: EventLoop, tmp_path: Path, script: Script, ask: AskUser | None = None) -> Iterator[Dialer]:
     """A dialer to a server that follows a script, as host `asker`."""
-    with FactorServer.start(sshd.host_keys["ed25519"], script) as server:
+    with ParamikoServer.start(sshd.host_keys["ed25519"], script) as server:
         known = tmp_path / "known"
         known.write_text(f"[127.0.0.1]:{server.port} {sshd.public(sshd.host_keys['ed25519'])}\n")
         extra = f"Host asker\n  HostName 127.0.0.1\n  Port {server.port}\n  UserKnownHostsFile {known}\n"

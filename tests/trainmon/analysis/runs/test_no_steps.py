@@ -1,4 +1,4 @@
-"""Scenes in which one witness says the wrong thing: a hang that looks alive, an end that looks like a person's."""
+"""A run whose steps stop: a hang, a pause, an end, or a log that only looks alive."""
 
 from __future__ import annotations
 

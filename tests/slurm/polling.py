@@ -30,7 +30,7 @@ class SkippingClock:
         return time.monotonic() + self.skipped
 
 
-class Watch:
+class Polling:
     """What is known of the cluster `lab`, as of the last look."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The W&B child of ours as its parent sees it: started against a server, asked, answered, ended."""
+"""The child process of the W&B collector as its parent sees it: started, sent requests, ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMMAND = (sys.executable, "-m", "collectors.wandb.child")
 ANSWER = TypeVar("ANSWER")
 
 
-class Asking:
+class WandbChild:
     """A running child."""
 
     def __init__(self, environ: Mapping[str, str], within: float | None = None) -> None:
@@ -35,18 +35,18 @@ class Asking:
         assert self.process.stdout is not None
         self._output = self.process.stdout.fileno()
         self._rest = b""
-        began = self.hear()
+        began = self.receive()
         assert isinstance(began, ChildStarted)
         self.directory = Path(began.directory)
         self.sidecar: int | None = None
 
     def ask(self, request: AnyRequest, within: float = 30.0) -> AnyAnswer:
         """One answer to one request."""
-        self.say(encode(request))
-        answer = self.hear(within)
+        self.send(encode(request))
+        answer = self.receive(within)
         if isinstance(answer, CoreStarted):
             self.sidecar = answer.pid
-            answer = self.hear(within)
+            answer = self.receive(within)
         assert answer.id == request.id
         return answer
 
@@ -59,12 +59,12 @@ class Asking:
     def refused(self, request: AnyRequest, within: float = 30.0) -> RequestFailed:
         return self.expect(RequestFailed, request, within)
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def hear(self, within: float = 30.0) -> AnyAnswer:
+    def receive(self, within: float = 30.0) -> AnyAnswer:
         """The next line."""
         deadline = time.monotonic() + within
         while b"\n" not in self._rest:
@@ -101,9 +101,9 @@ def environ_of(server: WandbServer, home: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def asking(server: WandbServer, home: Path, within: float | None = None, **more: str) -> Iterator[Asking]:
+def running_child(server: WandbServer, home: Path, within: float | None = None, **more: str) -> Iterator[WandbChild]:
     """A child that finds nothing set but this server; `more` is set besides, and what is empty is not set."""
-    child = Asking(environ_of(server, home, **more), within)
+    child = WandbChild(environ_of(server, home, **more), within)
     try:
         yield child
     finally:

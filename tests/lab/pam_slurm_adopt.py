@@ -18,7 +18,7 @@ RULES = Path("/etc/pam.d")
 DENIED = "Access denied by pam_slurm_adopt: you have no active jobs on this node"
 
 
-class AdoptingSshd(Sshd):
+class PamSlurmAdoptSshd(Sshd):
     """`job` is the file that stands for a running job; without it nobody comes in."""
 
     def __init__(self, directory: Path, options: dict[str, str]) -> None:
@@ -28,7 +28,7 @@ class AdoptingSshd(Sshd):
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, directory: Path, **options: str) -> Iterator[AdoptingSshd]:
+    def start(cls, directory: Path, **options: str) -> Iterator[PamSlurmAdoptSshd]:
         if os.getuid() != 0:
             raise RuntimeError("PAM's rules belong to root: run these tests as root, such as in a container")
         directory.mkdir(parents=True, exist_ok=True)

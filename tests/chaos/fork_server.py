@@ -1,4 +1,4 @@
-"""Where lives begin quickly: everything is imported once, and each life is a fork. `python -m tests.chaos.nursery`.
+"""Where lives begin quickly: everything is imported once, and each life is a fork. `python -m tests.chaos.fork_server`.
 
 A line of standard input is a Spec; when its life is over, `over` and how it ended follow on standard output.
 """

@@ -35,7 +35,7 @@ def imported(errors: str) -> set[str]:
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in errors.splitlines() if "import time:" in line}
 
 
-class Watch:
+class AlertDaemon:
     """A daemon that a test starts, tells things, kills and starts again; what it wrote stays in its log."""
 
     def __init__(self, folder: Path, *, name: str = "daemon", ssh_config: Path | None = None, **env: str) -> None:

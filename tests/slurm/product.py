@@ -12,7 +12,7 @@ from typing import Any
 from tests.end_to_end.product import PROGRAM, Product, Screen
 
 
-class Using(Product):
+class SlurmProduct(Product):
     """Its commands find this Slurm, and read one config."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from collectors.wandb.child_process import ANSWER_TIMEOUT, ChildClient
 from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find_credentials
 from tests.end_to_end.product import QUICK
-from tests.lab.wandb_asking import environ_of, is_running
+from tests.lab.wandb_child import environ_of, is_running
 from tests.lab.wandb_server import WandbServer
 from trainmon.lib import Seconds, SystemClock
 from trainmon.model import CurvesGrew, Event, RunSpec, Source, SourceChanged, WandbPolled, WandbSpec
@@ -29,7 +29,7 @@ RUN = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="tester/video"
 PATIENCE = 40.0
 
 
-class Watching:
+class RunningCollector:
     """A watcher of one run, and what it said last."""
 
     def __init__(self, environ: Mapping[str, str], every: Seconds) -> None:
@@ -78,9 +78,9 @@ class Watching:
 
 
 @contextmanager
-def watching(environ: Mapping[str, str], every: Seconds = 0.1) -> Iterator[Watching]:
+def watching(environ: Mapping[str, str], every: Seconds = 0.1) -> Iterator[RunningCollector]:
     """A running watcher; its end is quick whatever hangs, and leaves nothing."""
-    made = Watching(environ, every)
+    made = RunningCollector(environ, every)
     made.watcher.start()
     try:
         yield made

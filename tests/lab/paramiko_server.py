@@ -108,7 +108,7 @@ def _feed(channel: paramiko.Channel, stdin: IO[bytes]) -> None:
             stdin.write(data)
 
 
-class FactorServer:
+class ParamikoServer:
     """Listens on loopback; every connection follows the script from its start."""
 
     def __init__(self, host_key: Path, script: Script) -> None:
@@ -120,7 +120,7 @@ class FactorServer:
 
     @classmethod
     @contextlib.contextmanager
-    def start(cls, host_key: Path, script: Script) -> Iterator[FactorServer]:
+    def start(cls, host_key: Path, script: Script) -> Iterator[ParamikoServer]:
         server = cls(host_key, script)
         thread = threading.Thread(target=server._accept, daemon=True)
         thread.start()
