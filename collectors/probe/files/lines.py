@@ -19,6 +19,9 @@ CHUNK_BYTES = 48 * 1024
 
 KEPT = 8
 KEPT_BYTES = 16 * 1024
+BLOCK = 40, 15
+"""How many lines before and behind a loss are kept with it where its step is in another line."""
+COUNTER = re.compile(rb"step|iter|epoch|batch|update|\d/\d", re.IGNORECASE)
 MENTION_CHARACTERS = 1000
 LINE_CHARACTERS = 4000
 LINE_BYTES = 4 * LINE_CHARACTERS
@@ -127,11 +130,16 @@ class Lines:
         self._newest = self._newest[max(0, surplus) :] + [collapse(line)[: LINE_BYTES + 1] for line in lines[-LINES:]]
 
     def _drop(self, lines: "list[bytes]") -> None:
-        """Drop lines, but keep the last ones that match `keep`."""
+        """Drop lines, but keep the last ones that match `keep`; of a step in several lines, those around the last."""
         self._dropped += len(lines)
-        texts = (readable(line) for line in reversed(lines))
-        found = list(itertools.islice(filter(self.keep.search, texts), KEPT)) if self.keep else []
-        self._kept = (self._kept + found[::-1])[-KEPT:]
+        keep = self.keep
+        newest = range(len(lines) - 1, -1, -1)
+        found = list(itertools.islice((at for at in newest if keep.search(readable(lines[at]))), KEPT)) if keep else []
+        if found and not COUNTER.search(lines[found[0]]):
+            around = lines[max(0, found[0] - BLOCK[0]) : found[0] + BLOCK[1]]
+            self._kept = [readable(line) for line in around]
+        elif found:
+            self._kept = (self._kept + [readable(lines[at]) for at in reversed(found)])[-KEPT:]
 
     def partial(self) -> "str | None":
         """The unfinished line as it looks now, without an incomplete last character."""

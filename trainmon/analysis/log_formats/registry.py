@@ -37,8 +37,9 @@ LONGEST = 4_000
 """The examined characters of a line."""
 
 
-KEEP_LOSS = r"loss\W{0,20}[-+\dni]|Loss\W{0,20}[-+\dni]"
-"""Finds most step lines of other trainers."""
+LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
+KEEP_LOSS = rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse"
+"""Finds most step lines of other trainers. Words only: they cost a node nothing."""
 
 
 def keep(formats: Sequence[Format]) -> str:
