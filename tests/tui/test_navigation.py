@@ -113,6 +113,18 @@ async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None
         assert isinstance(app.screen, MainScreen)
 
 
+@pytest.mark.parametrize(("pane", "words"), [
+    ("1", "the age of the last committed checkpoint"), ("2", "the mean GPU utilization"), ("3", "growth per day"),
+    ("4", "search in the log"), ("5", "how long the condition has held"), ("6", "next page of charts"),
+    ("7", "state, as in squeue"),
+])  # fmt: skip
+async def test_the_help_of_each_pane_explains_its_columns(pane: str, words: str) -> None:
+    async with showing(calm(), (120, 60)) as (app, pilot, _):
+        await pilot.press(pane, "question_mark")
+        await settled(pilot)
+        assert words in text_of(app)
+
+
 async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("apostrophe", "s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -15,13 +16,42 @@ from tui.style import Span
 from tui.widgets import Row, TextView
 
 TITLES = {
-    "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "queue": "Queue", "queue-nodes": "Queue, nodes",
+    "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "alerts": "Alerts", "queue": "Queue", "queue-nodes": "Queue, nodes",
     "log": "Log", "log-screen": "Log", "wandb": "W&B", "wandb-screen": "W&B", "node": "Node", "run": "Run",
-    "run-wandb": "Run", "job": "Job", "help": "Help",
+    "run-wandb": "Run", "job": "Job", "alert": "Alert", "help": "Help",
 }  # fmt: skip
 
 ACTING = "Actions (each shows its plan first; the default button is Close)"
 COMMON = {"app", "main", "back", "moves"}
+
+COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
+    "runs": (
+        ("JOB", "the current job; +2: two more jobs wait"), ("N", "the number of nodes"),
+        ("TOK/S", "tokens per second; 263sa: samples per second"), ("CK", "the age of the last committed checkpoint"),
+        ("LAST", "the age of the last step"),
+        ("LEFT", "the time to the last step; job 2h: the job ends first; else the status"),
+        ("SW", "armed switches: SAVE, KILL, or K+S for both"),
+    ),
+    "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization")),
+    "disk": (
+        ("free", "free bytes"), ("usable", "free bytes until the `usable` share is used"),
+        ("per day", "growth per day"), ("full in", "the time until bytes or inodes run out"),
+    ),
+    "alerts": (
+        ("SEV", "severity"), ("HELD", "how long the condition has held"),
+        ("SENT, ACK", "deliveries; acknowledgement, mute, inhibition"),
+    ),
+    "queue": (
+        ("ST", "state, as in squeue"), ("N", "the number of nodes"), ("TIME", "the time since its start"),
+        ("LEFT", "the time to its time limit"), ("RST", "restarts"),
+    ),
+    "node": (
+        ("HBM", "memory temperature in °C"), ("margin", "°C below the slowdown temperature"),
+        ("ECC u/c", "uncorrected and corrected memory errors"), ("remap", "remapping of bad memory rows"),
+        ("Xid", "the last Xid and its age"),
+    ),
+}  # fmt: skip
+"""The columns of a place whose names are short."""
 
 SIGNS = (
     ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "this value needs attention"),
@@ -55,7 +85,7 @@ class Help(Dialog[None]):
 
 
 def help_rows(context: str) -> list[Row]:
-    """The keys of this context, what acts on its rows, the keys of everywhere and of other contexts, then the signs."""
+    """The keys of this context, the actions on its rows, its columns, the other keys, and the signs."""
     here, acts = set(CONTEXTS[context]), set(ACTS)
     own = [key for key in active_keys(context) if key.scope in here - COMMON - acts]
     acting = [key for key in KEYS if key.scope in here & acts]
@@ -63,17 +93,20 @@ def help_rows(context: str) -> list[Row]:
     other = [key for key in KEYS if key.scope not in here]
     spans: list[tuple[Span, ...]] = []
     sections = (
-        (TITLES[context], own),
-        (ACTING, acting),
-        ("On this screen", common),
-        ("In other panes", other),
+        (TITLES[context], pairs(own)),
+        (ACTING, pairs(acting)),
+        ("Columns", COLUMNS.get(context, ())),
+        ("On this screen", pairs(common)),
+        ("In other panes", pairs(other)),
+        ("Signs", SIGNS),
     )
-    for title, keys in sections:
-        if keys:
-            spans += [(Span(title, "accent bold"),), *map(line, keys), ()]
-    spans += [(Span("Signs", "accent bold"),), *((Span(f"  {sign:<12}", "bold"), Span(words)) for sign, words in SIGNS)]
+    for title, words in sections:
+        if words:
+            lines = ((Span(f"  {name:<12}", "bold"), Span(text)) for name, text in words)
+            spans += [(Span(title, "accent bold"),), *lines, ()]
+    spans.pop()
     return [Row(str(number), row) for number, row in enumerate(spans)]
 
 
-def line(key: Key) -> tuple[Span, ...]:
-    return (Span(f"  {key.cap:<12}", "bold"), Span(key.text))
+def pairs(keys: Iterable[Key]) -> tuple[tuple[str, str], ...]:
+    return tuple((key.cap, key.text) for key in keys)
