@@ -97,7 +97,12 @@ def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_WI
     first = math.ceil(limits.low / step - 1e-9)
     values = [(first + number) * step for number in range(_number(limits, step))]
     largest = max(abs(limits.low), abs(limits.high))
-    return [(value, label(value, step, largest, cells)) for value in values]
+    labels = [label(value, step, largest, cells) for value in values]
+    if len(set(labels)) < len(labels):  # a narrow range: the lowest value, then what each tick adds to it
+        texts = (f"{values[0]:.{digits}g}".replace("e+0", "e").replace("e-0", "e-") for digits in range(cells, 0, -1))
+        labels = [next(text for text in texts if len(text) <= cells)]
+        labels += [f"+{label(place * step, step, place * step, cells - 1)}" for place in range(1, len(values))]
+    return list(zip(values, labels, strict=True))
 
 
 def _number(limits: Limits, step: float) -> int:
@@ -123,11 +128,9 @@ def label(value: float, step: float, largest: float, most: int) -> str:
     if value == 0:
         return "0"
     unit, name = next(((unit, name) for start, unit, name in UNITS if largest >= start), (1.0, ""))
-    text, digits = "", _digits(step / unit)
-    if digits < 5:
-        for text in (f"{value / unit:.{digits}f}{name}", f"{value:.{_digits(step)}f}"):
-            if len(text) <= most:
-                return text
+    for text in (f"{value / unit:.{_digits(step / unit)}f}{name}", f"{value:.{_digits(step)}f}"):
+        if len(text) <= most and (largest >= 0.1 or _digits(step) < 5):
+            return text
     for digits in range(max(0, _digits(step) - _digits(abs(value))), -1, -1):
         text = f"{value:.{digits}e}".replace("e-0", "e-").replace("e+0", "e")
         if len(text) <= most:

@@ -92,7 +92,9 @@ def test_limits_always_hold_the_data_and_ticks_stand_within_them(low: float, spa
     assert limits.low <= low + slack
     assert limits.high >= high - slack
     assert limits.low < limits.high
-    for at, label in ticks(limits, 4, log=log):
+    found = ticks(limits, 4, log=log)
+    assert len({label for _, label in found}) == len(found)
+    for at, label in found:
         assert limits.low - slack <= at <= limits.high + slack
         assert len(label) <= LABEL_WIDTH
 
@@ -111,6 +113,9 @@ def test_labels_have_the_digits_that_distinguish_them() -> None:
     assert [label for _, label in ticks(Limits(2.9e-4, 2.95e-4), 3)] == ["2.90e-4", "2.92e-4", "2.94e-4"]
     assert [label for _, label in ticks(Limits(100_000, 100_004), 3)] == ["100000", "100002", "100004"]
     assert [label for _, label in ticks(Limits(100_000, 100_004), 3, cells=9)] == ["100.000k", "100.002k", "100.004k"]
+    assert [label for _, label in ticks(Limits(2.3456, 2.3457), 3)] == ["2.34560", "2.34565", "2.34570"]
+    assert [label for _, label in ticks(Limits(2.34561, 2.34562), 3)] == ["2.34561", "+5e-6", "+1.0e-5"]
+    assert [label for _, label in ticks(Limits(1_234_567, 1_234_570), 2)] == ["1234568", "1234570"]
     assert [label for _, label in ticks(Limits(380_000, 440_000), 4)] == ["380k", "400k", "420k", "440k"]
 
 
