@@ -202,7 +202,7 @@ class Dashboard(App[None], inherit_bindings=False):
         elif len(held) == 1:
             self.backend.login(held[0].name)
         else:
-            choices = [(source.name, clean(f"{source.name}  {source.error or ''}")) for source in held]
+            choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
             self.push_screen(
                 Pick("Log in to", choices), lambda name: None if name is None else self.backend.login(name)
             )

@@ -23,6 +23,11 @@ class DemoChannel:
         self._messages = 0
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
+        """Send nothing, after a delay.
+
+        Raises:
+            Retry: when the channel plays a busy server.
+        """
         time.sleep(min(self._delay, timeout))
         self._messages += 1
         if self._busy and self._messages % BUSY_EVERY == 2:

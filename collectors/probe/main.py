@@ -63,7 +63,11 @@ class Probe:
     # -- the client ---------------------------------------------------------------------------------------------
 
     def read_client(self) -> None:
-        """Read specs. Every byte renews the lease."""
+        """Read specs. Every byte renews the lease.
+
+        Raises:
+            Shutdown: when the client closed the connection, or sent a spec that is too long.
+        """
         data = os.read(0, 65536)
         if not data:
             raise Shutdown("the client closed the connection")

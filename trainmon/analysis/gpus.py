@@ -1,4 +1,4 @@
-"""GPUs: what their activity shows of a run that makes no steps, and what Xids mean. Pure."""
+"""GPUs: what their activity shows about a run that makes no steps, and the meaning of Xids. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRESH: Seconds = 60.0
 
 
 class GpuActivity(NamedTuple):
-    """The GPUs of a run that are read now, on so many of its nodes."""
+    """The GPUs of a run with current numbers, and how many of its nodes answer."""
 
     found: tuple[Gpu, ...] = ()
     answering: int = 0
@@ -56,7 +56,7 @@ class GpuActivity(NamedTuple):
 
     @property
     def work(self) -> bool:
-        """Whether most of them are at work, by the power that they draw: what waits in a collective draws less."""
+        """Whether most of them work: GPUs that wait in a collective draw less power."""
         known = [gpu for gpu in self.found if gpu.utilization_pct is not None]
         shares = [gpu.power_w / gpu.power_limit_w for gpu in known if gpu.power_w is not None and gpu.power_limit_w]
         is_known = bool(shares) and len(shares) == len(known)
@@ -76,7 +76,7 @@ def is_empty(gpu: Gpu) -> bool:
 
 
 def is_read(name: str, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> bool:
-    """Whether what is known of a node's GPUs is true now."""
+    """Whether the numbers of a node's GPUs are current."""
     node = nodes.get(name)
     if node is None or not node.gpus:
         return False
@@ -87,14 +87,14 @@ def is_read(name: str, nodes: Mapping[str, Node], sources: Mapping[str, Source],
 
 
 def unread(cluster: str, nodes: Mapping[str, Node]) -> str:
-    """Why no file of a cluster is read: no host that answers has a python3. Empty if one has."""
+    """Why no file of a cluster is read, if no host that answers has a python3; otherwise empty."""
     notes = [node.note or "" for node in nodes.values() if node.cluster == cluster]
     is_mute = bool(notes) and all(NO_PYTHON in note for note in notes)
     return "not read: no host that answers has a usable python3" if is_mute else ""
 
 
 def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], now: Instant) -> GpuActivity:
-    """The GPUs of its nodes, as far as they are read now."""
+    """The GPUs of a run with current numbers."""
     names = [name for name in run.spec.nodes if is_read(name, nodes, sources, now)]
     return GpuActivity(tuple(gpu for name in names for gpu in nodes[name].gpus), len(names), len(run.spec.nodes))
 
@@ -105,23 +105,23 @@ def gpus_of(run: Run, nodes: Mapping[str, Node], sources: Mapping[str, Source], 
 # operators page for (Meta gcm, nvidia_gpu_exporter, Azure, leptonai gpud).
 
 Kind = Literal["hardware", "watch", "application", "ignored", "unknown"]
-"""hardware: the GPU must be reset or leave. watch: hardware that coped with it, this time. application: a program's own
-fault, or the trace of one. ignored: never a cause alone. unknown: in no list."""
+"""hardware: reset or replace the GPU. watch: a hardware fault after which the GPU goes on. application: a fault of a
+program. ignored: never a cause by itself. unknown: in no list."""
 
 
 class XidMeaning(NamedTuple):
-    """Of one fault: its class, its name, and what to do."""
+    """The class and the name of a fault, and what to do."""
 
     kind: Kind
     name: str
     advice: str = ""
 
 
-RESET = "drain the node, reset the GPU (nvidia-smi -r) or reboot; if it comes again, have the GPU replaced"
-REBOOT = "drain the node and reboot it; if it comes again, have the GPU or its slot replaced"
-NVLINK = "drain the node; nvidia-smi nvlink -e shows the link; reset or reboot, and have it replaced if it comes again"
-RESTART = "the program's own fault, unless it stays on this GPU: then drain the node"
-POWER = "have its power cable checked: drain the node"
+RESET = "drain the node; reset the GPU (nvidia-smi -r) or reboot the node; if the error returns, replace the GPU"
+REBOOT = "drain the node and reboot it; if the error returns, replace the GPU or its slot"
+NVLINK = "drain the node; nvidia-smi nvlink -e shows the link; reboot the node; if the error returns, replace the part"
+RESTART = "probably a bug in the program; if other programs get it on this GPU too, drain the node"
+POWER = "drain the node and check the power cable of the GPU"
 
 HARDWARE: dict[int, tuple[str, str]] = {
     46: ("GPU stopped processing", RESET),
@@ -155,7 +155,7 @@ HARDWARE: dict[int, tuple[str, str]] = {
 }
 """After these the GPU cannot be relied on: RESET_GPU and RESTART_BM of the catalogue, and its NVLink workflows."""
 
-COPED = "restart the program if it died; watch this GPU: reset it at the next chance, drain it if it comes again"
+COPED = "restart the program if it died; reset the GPU before the next job; if the error returns, drain the node"
 
 WATCH: dict[int, str] = {
     92: "high rate of single-bit ECC errors",
@@ -165,11 +165,12 @@ WATCH: dict[int, str] = {
     157: "resource retirement failed: no spare is left",
     161: "channel retirement failed: no spare is left",
     163: "power smoothing is off",
-    164: "power smoothing's circuit wears out",
-    165: "power smoothing's circuit is worn out",
+    164: "power smoothing circuit is wearing out",
+    165: "power smoothing circuit is worn out",
     168: "less GPU memory than it should have",
 }
-"""Hardware that went on. 109 is RESET_GPU in the catalogue, and mostly a program's: Meta does not page for it."""
+"""Hardware faults after which the GPU goes on. 109 is RESET_GPU in the catalogue, but mostly a program causes it: Meta
+does not page for it."""
 
 APPLICATION: dict[int, str] = dict.fromkeys(
     (*range(39, 42), *range(70, 73), *range(75, 78), *range(83, 86), *range(88, 90), *range(96, 106), *range(126, 136)),
@@ -189,7 +190,7 @@ APPLICATION: dict[int, str] = dict.fromkeys(
     86: "optical flow engine exception",
     139: "optical flow engine exception",
 }
-"""RESTART_APP of the catalogue: an illegal access or a bad kernel of the program, before anything else."""
+"""RESTART_APP of the catalogue: in most cases an illegal access or a bad kernel of the program."""
 
 IGNORED: dict[int, str] = {
     14: "unused",
@@ -220,16 +221,16 @@ OTHER: dict[int, str] = {
     166: "traffic before the link was encrypted",
     170: "interrupt in confidential mode",
 }
-"""In the catalogue, but without a class that matters to a training."""
+"""In the catalogue, but in no class that matters for training."""
 
 RECOVERY = 154
 RECOVERED = re.compile(r"\bto\s+(?:0x[0-9a-fA-F]+\s*)?\(\s*(?P<action>[^()]{1,60}?)\s*\)", re.IGNORECASE)
-"""Of `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)` what it is now."""
+"""Finds the new action in `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`."""
 
 ALWAYS_FATAL = frozenset({10003, 12020, 22003, 22011, *range(23001, 23018)})
 """SXids after which no link of the NVSwitch works: the host must be rebooted."""
 
-LOOK_IT_UP = "look it up: docs.nvidia.com/deploy/xid-errors; until then, watch this GPU"
+LOOK_IT_UP = "look it up: docs.nvidia.com/deploy/xid-errors"
 
 
 MEANINGS: dict[int, XidMeaning] = {
@@ -247,11 +248,11 @@ def meaning(code: int, text: str | None = None) -> XidMeaning:
         return MEANINGS.get(code) or XidMeaning("unknown", "not in NVIDIA's catalogue", LOOK_IT_UP)
     found = RECOVERED.search(text or "")
     if found is None:
-        return XidMeaning("watch", "GPU recovery action changed", "nvidia-smi -q shows it (Recovery Action)")
+        return XidMeaning("watch", "GPU recovery action changed", "nvidia-smi -q shows the GPU Recovery Action")
     action = found["action"]
     if action.lower() == "none":
         return XidMeaning("ignored", "GPU recovery action: none")
-    return XidMeaning("hardware", f"the driver recommends: {action}", f"drain the node, then: {action}")
+    return XidMeaning("hardware", f"the driver recommends: {action}", f"drain the node and follow the driver: {action}")
 
 
 def switch_meaning(code: int, text: str | None = None) -> XidMeaning:
@@ -260,7 +261,7 @@ def switch_meaning(code: int, text: str | None = None) -> XidMeaning:
     if code in ALWAYS_FATAL:
         return XidMeaning("hardware", "fatal to the whole NVSwitch fabric", "drain the node and reboot it")
     if "non-fatal" in words:
-        return XidMeaning("watch", "NVSwitch, non-fatal", "watch it: jobs may end with Xid 45 where a link retrained")
+        return XidMeaning("watch", "NVSwitch, non-fatal", "a job may end with Xid 45 when a link retrains: restart it")
     if "fatal" in words:
         return XidMeaning("hardware", "fatal to a link of the NVSwitch", NVLINK)
     return XidMeaning("unknown", "NVSwitch fault", LOOK_IT_UP)

@@ -23,7 +23,11 @@ hosts_argument = click.argument("hosts", nargs=-1, metavar="[HOST]...")
 
 
 def read_duration(context: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """The callback of an option whose value is a duration as the config writes them: 10s, 1m30s."""
+    """The callback of an option whose value is a duration as the config writes them: 10s, 1m30s.
+
+    Raises:
+        click.BadParameter: when the value is not a duration.
+    """
     from trainmon.config import InvalidValue, parse_duration
 
     try:

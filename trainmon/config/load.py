@@ -52,7 +52,11 @@ def default_settings(hosts: Sequence[str] = ()) -> Settings:
 
 
 def select_hosts(settings: Settings, hosts: Sequence[str]) -> Settings:
-    """The same settings with only these nodes, and with only the runs that may train on them."""
+    """The same settings with only these nodes, and with only the runs that may train on them.
+
+    Raises:
+        ConfigError: when the config does not have one of the nodes.
+    """
     wanted = _from_command_line(hosts)
     known = [node for cluster in settings.clusters for node in watched_nodes(cluster)]
     unknown = [host for host in wanted if host not in known]

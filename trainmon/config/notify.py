@@ -229,7 +229,11 @@ def _checked_secret(error: Callable[[str], str | None]) -> Callable[[object], st
 
 
 def parse_headers(value: object) -> dict[str, str]:
-    """HTTP headers: names, and secrets as their values."""
+    """HTTP headers: names, and secrets as their values.
+
+    Raises:
+        InvalidValue: when it is not a table of headers, or a value is not a secret.
+    """
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise InvalidValue('must be a table of strings such as { Authorization = "env:HOOK_LOGIN" }')
     for name, text in value.items():

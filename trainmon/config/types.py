@@ -75,6 +75,11 @@ def expecting(expected: str, accepts: Callable[[object], bool]) -> Callable[[obj
 
 
 def parse_text(value: object) -> str:
+    """A text without control characters.
+
+    Raises:
+        InvalidValue: when it is not a text, or empty.
+    """
     if not isinstance(value, str):
         raise InvalidValue(f"must be a string in quotes, not {describe(value)}")
     if not value.strip():
@@ -113,6 +118,11 @@ def whole_number(least: int) -> Callable[[object], int]:
 
 
 def parse_number(value: object) -> float:
+    """A finite number.
+
+    Raises:
+        InvalidValue: when it is not one.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidValue(f"must be a number, not {describe(value)}")
     if not abs(value) < 1e300:  # inf and nan are numbers in TOML
@@ -127,6 +137,11 @@ def one_of(*names: str) -> ValueType:
 
 
 def parse_texts(value: object) -> list[str]:
+    """A list of texts; none is empty.
+
+    Raises:
+        InvalidValue: when it is not one.
+    """
     if not isinstance(value, list):
         raise InvalidValue(f'must be a list of strings such as ["a", "b"], not {describe(value)}')
     for item in value:
@@ -136,7 +151,11 @@ def parse_texts(value: object) -> list[str]:
 
 
 def parse_users(value: object) -> list[str]:
-    """User names. They become arguments of a command, joined by commas."""
+    """User names. They become arguments of a command, joined by commas.
+
+    Raises:
+        InvalidValue: when one of them is not a user name.
+    """
     users = parse_texts(value)
     for user in users:
         if not USER.fullmatch(user):
@@ -145,18 +164,33 @@ def parse_users(value: object) -> list[str]:
 
 
 def parse_argv(value: object) -> list[str]:
+    """A command with its arguments.
+
+    Raises:
+        InvalidValue: when it is not a list of texts, or empty.
+    """
     if value == []:
         raise InvalidValue("must name a command")
     return parse_texts(value)
 
 
 def parse_labels(value: object) -> dict[str, str]:
+    """Labels: a table of texts.
+
+    Raises:
+        InvalidValue: when it is not one.
+    """
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise InvalidValue('must be a table of strings such as { owner = "team-a" }')
     return value
 
 
 def parse_pattern(value: object) -> str:
+    """A regular expression.
+
+    Raises:
+        InvalidValue: when it is not one.
+    """
     if not isinstance(value, str) or not value:
         raise InvalidValue(f"must be a string in quotes, not {describe(value)}")
     try:
@@ -167,14 +201,22 @@ def parse_pattern(value: object) -> str:
 
 
 def parse_project(value: object) -> str:
-    """A W&B project with the team or user that owns it."""
+    """A W&B project with the team or user that owns it.
+
+    Raises:
+        InvalidValue: when it is not `team/project`.
+    """
     if not isinstance(value, str) or PROJECT.fullmatch(value.strip()) is None:
         raise InvalidValue(f'must be "team/project", as in the URL of its page, not {describe(value)}')
     return value.strip()
 
 
 def parse_secret(value: object) -> str:
-    """Where a secret is. No message repeats its text: it may be the secret itself."""
+    """Where a secret is. No message repeats its text: it may be the secret itself.
+
+    Raises:
+        InvalidValue: when it names neither a variable nor a file, and is not a text.
+    """
     if not isinstance(value, str) or not value.strip():
         raise InvalidValue('must be "env:NAME", "file:/path" or a string in quotes')
     scheme, _, rest = value.partition(":")
@@ -282,6 +324,11 @@ def _expand(text: str) -> Sequence[str]:
 
 
 def parse_hosts(value: object, instead: str = "") -> list[str]:
+    """The hosts of Slurm host lists.
+
+    Raises:
+        InvalidValue: when a list is malformed or names too many hosts.
+    """
     if not isinstance(value, list):
         expected = f'{instead}a list of Slurm host lists such as ["gpu-[001-032]"]'
         raise InvalidValue(f"must be {expected}, not {describe(value)}")
@@ -289,6 +336,11 @@ def parse_hosts(value: object, instead: str = "") -> list[str]:
 
 
 def parse_nodes(value: object) -> list[str] | None:
+    """The hosts of Slurm host lists; None for `slurm`.
+
+    Raises:
+        InvalidValue: when it is neither.
+    """
     return None if value == "slurm" else parse_hosts(value, '"slurm" or ')
 
 

@@ -27,7 +27,11 @@ SHORTEST_PERIOD: Seconds = 15.0
 
 
 def parse_duration(value: object) -> Seconds:
-    """`2s`, `15m`, `1h30m`, `90d` in seconds. A bare number is refused, because its unit is not obvious."""
+    """`2s`, `15m`, `1h30m`, `90d` in seconds. A bare number is refused, because its unit is not obvious.
+
+    Raises:
+        InvalidValue: when it is not a duration, or out of range.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         raise InvalidValue(f'needs a unit: "{value:g}s" or "{value:g}m", not the bare number {value:g}')
     if not isinstance(value, str) or not DURATION.fullmatch(value.replace(" ", "")):
@@ -39,10 +43,20 @@ def parse_duration(value: object) -> Seconds:
 
 
 def parse_duration_or_zero(value: object) -> Seconds:
+    """Like `parse_duration`; `0s` is allowed.
+
+    Raises:
+        InvalidValue: when it is not a duration, or out of range.
+    """
     return 0.0 if isinstance(value, str) and ZERO.fullmatch(value.strip()) else parse_duration(value)
 
 
 def parse_duration_or_never(value: object) -> Seconds:
+    """Like `parse_duration`; `never` is 0.
+
+    Raises:
+        InvalidValue: when it is neither.
+    """
     if value == "never":
         return NEVER
     try:
@@ -101,7 +115,11 @@ def format_share(share: float) -> str:
 
 
 def parse_size(value: object) -> int:
-    """`50GB`, `1.5TiB` in bytes."""
+    """`50GB`, `1.5TiB` in bytes.
+
+    Raises:
+        InvalidValue: when it is not a size.
+    """
     match = SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         raise InvalidValue(f'must be a size such as "50GB" or "1.5TiB", not {describe(value)}')
@@ -120,13 +138,22 @@ def format_size(size: int) -> str:
 
 
 def parse_datetime(value: object) -> Instant:
-    """A TOML date and time. Without an offset it is local time."""
+    """A TOML date and time. Without an offset it is local time.
+
+    Raises:
+        InvalidValue: when it is not a date and time.
+    """
     if not isinstance(value, dt.datetime):
         raise InvalidValue(f"must be a date and time without quotes such as 2031-05-01T08:00:00, not {describe(value)}")
     return value.timestamp()
 
 
 def parse_time_of_day(value: object) -> tuple[int, int]:
+    """`08:30` as hours and minutes.
+
+    Raises:
+        InvalidValue: when it is not a time of day.
+    """
     match = TIME_OF_DAY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise InvalidValue(f'must be a time of day such as "08:30", not {describe(value)}')
@@ -134,7 +161,11 @@ def parse_time_of_day(value: object) -> tuple[int, int]:
 
 
 def parse_days(value: object) -> list[int]:
-    """Days of the week as numbers; Monday is 0."""
+    """Days of the week as numbers; Monday is 0.
+
+    Raises:
+        InvalidValue: when it is not a list of days.
+    """
     days = parse_texts(value)
     for day in days:
         if day not in DAYS:

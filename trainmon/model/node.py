@@ -36,6 +36,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     stderr: str | None = None
     """The last line on the remote standard error."""
 
+    @property
+    def problem(self) -> str | None:
+        """Its error without its own name, which the line before it has."""
+        name = self.name.partition(":")[2]
+        return None if self.error is None else self.error.removeprefix(f"{name}: ").removeprefix(f"{name} ")
+
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """A prompt of a login. The answer is never stored in any value."""

@@ -174,6 +174,11 @@ class Fenced:
         self._daemon = daemon
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
+        """Send, unless the daemon sends.
+
+        Raises:
+            Retry: while the daemon answers and sends the notifications itself.
+        """
         if self._daemon.answers(LAST_CHECK):
             raise Retry(f"{self._daemon.host} notifies", LATER)
         return self._sender.send(message, timeout)

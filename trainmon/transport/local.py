@@ -137,7 +137,11 @@ class LocalShell:
         return collect(self, argv, stdin, timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> LocalStream:
-        """Start a command; see Shell.stream."""
+        """Start a command; see Shell.stream.
+
+        Raises:
+            CommandFailed: when the command cannot start.
+        """
         with self._starting:
             if self._closed:
                 raise CommandFailed(f"{self.host}: closed")

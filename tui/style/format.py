@@ -207,7 +207,7 @@ def temperature(gpu: Gpu) -> Span:
 
 def source_text(source: Source, now: Instant) -> Span:
     """The status of a source that does not answer: its error or what it waits for, and since when."""
-    error = None if source.error is None else source.error.removeprefix(source.name.partition(":")[2] + ": ")
+    error = source.problem
     if source.phase == "held":
         return Span("login needed: press L" + (f" ({error})" if error else ""), "warn")
     if source.phase == "prompting":

@@ -117,5 +117,10 @@ class Tail:
 
 
 def refuse_special(found: os.stat_result) -> None:
+    """Accept only regular files: others may block.
+
+    Raises:
+        ValueError: when it is another kind of file.
+    """
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("%s, not a regular file: it is not read" % paths.kind(found.st_mode))

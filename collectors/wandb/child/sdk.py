@@ -83,7 +83,12 @@ class Sdk:
         self._runs.clear()
 
     def answer(self, request: AnyRequest) -> AnyAnswer:
-        """Send a request. Errors are those of the SDK, NotFound and UnusableAnswer."""
+        """Send a request. Errors of the SDK pass through.
+
+        Raises:
+            NotFound: when there is no such run or file.
+            UnusableAnswer: when the server's answer has another form.
+        """
         match request:
             case ListRuns():
                 return self._list(request)
@@ -183,7 +188,11 @@ def core_process() -> int | None:
 
 def sampled(run: Any, request: ReadHistory) -> dict[str, list[Any]]:
     """The rows of each metric, all in one request. The SDK's own call needs one request per metric: it returns only
-    rows that have all the metrics of the call."""
+    rows that have all the metrics of the call.
+
+    Raises:
+        NotFound: when there is no such run.
+    """
     specs: list[dict[str, Any]] = [
         {"keys": ["_step", "_timestamp", key], "samples": request.samples}
         | ({"minStep": int(request.since[key])} if key in request.since else {})

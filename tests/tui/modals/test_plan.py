@@ -81,7 +81,7 @@ async def test_the_plan_comes_from_another_thread() -> None:
         thread.join(5.0)
         await settled(pilot)
 
-        assert "End llm-7b-a by its kill switch" in text_of(app)
+        assert "Create the kill switch of llm-7b-a" in text_of(app)
 
 
 async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
@@ -126,7 +126,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
         await pilot.press("enter")
         await settled(pilot)
         assert [action.subject for action in backend.acted] == ["llm-7b-a"]
-        assert app.toasts == [("requested", "End llm-7b-a by its kill switch", "information")]
+        assert app.toasts == [("requested", "Create the kill switch of llm-7b-a", "information")]
 
 
 async def test_the_mouse_presses_the_buttons() -> None:
@@ -226,7 +226,7 @@ async def test_of_several_armed_switches_one_is_chosen_and_then_planned() -> Non
         await pilot.press("j", "enter")
         await settled(pilot)
         assert backend.replies[-1][0].switch == "/fsx/save"
-        assert "Take back /fsx/save" in text_of(app)
+        assert "Remove /fsx/save" in text_of(app)
 
         await pilot.press("tab", "enter")
         await settled(pilot)

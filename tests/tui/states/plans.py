@@ -95,7 +95,7 @@ def action(ask: ActionRequest, subject: str, **facts: object) -> Action:
     plain: dict[str, object] = {
         "id": f"{abs(hash((ask.verb, subject))):012x}"[:12], "verb": ask.verb, "subject": subject, "cluster": "prod",
         "host": LOGIN, "operation": CreateFile(f"/fsx/{subject}/kill-switch", f"trainmon-tui kill by me: {ask.why}"),
-        "title": f"End {subject} by its kill switch", "run": subject, "job": "prod/418223",
+        "title": f"Create the kill switch of {subject}", "run": subject, "job": "prod/418223",
         "facts": (
             ("run", subject), ("job", "418223 (RUNNING on 2 nodes)"), ("owner", "me"), ("host", LOGIN),
             ("file", f"/fsx/{subject}/kill-switch"), ("last checkpoint", "step 81,200, 12m ago; 4 steps since"),
@@ -145,7 +145,7 @@ def switches(ask: ActionRequest) -> Plan:
     """Two armed switches: one is to be chosen first."""
     if ask.switch is None:
         return Plan(request=ask, choices=SWITCHES)
-    return Plan(request=ask, actions=(action(ask, ask.subjects[0], title=f"Take back {ask.switch}"),))
+    return Plan(request=ask, actions=(action(ask, ask.subjects[0], title=f"Remove {ask.switch}"),))
 
 
 def record(status: str = "asked", *marks: Milestone, **facts: object) -> Record:

@@ -78,7 +78,11 @@ def _target(context: PlanContext, job: Job | None, operation: Operation) -> tupl
     if job is not None:
         nodes = job.node_count or len(job.nodes)
         on_nodes = f" on {nodes} nodes" if nodes > 1 else ""
-        facts += [("job", f"{job.id} ({job.state}{on_nodes})"), ("row", job.key), ("owner", job.user or "unknown")]
+        facts += [
+            ("job", f"{job.id} ({job.state}{on_nodes})"),
+            ("cluster", job.cluster),
+            ("owner", job.user or "unknown"),
+        ]
         if job.components:
             ids = ", ".join(map(str, job.components))
             facts.append(("components", f"Slurm's jobs {ids}: the action affects all of them"))

@@ -25,7 +25,11 @@ ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30 s by def
 
 
 def requeue(context: PlanContext) -> RowPlan:
-    """End the running attempt; the same job waits and starts again."""
+    """End the running attempt; the same job waits and starts again.
+
+    Raises:
+        Refused: when Slurm cannot requeue the job, or the next attempt would end at once.
+    """
     job = context.check_job(context.job)
     context.check_unarmed("the next attempt would end at once")
     if job.stage == "waiting":
@@ -104,7 +108,11 @@ def split_location(file: str) -> tuple[str, str]:
 
 
 def cancel(context: PlanContext) -> RowPlan:
-    """End a job for good."""
+    """End a job for good.
+
+    Raises:
+        Refused: when the job has ended or is not known.
+    """
     job = context.check_job(context.job)
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended already: {end_reason(job)}")
@@ -140,7 +148,11 @@ def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
 
 
 def hold(context: PlanContext) -> RowPlan:
-    """Keep waiting jobs from starting; where none waits, keep the running job from restarting."""
+    """Keep waiting jobs from starting; where none waits, keep the running job from restarting.
+
+    Raises:
+        Refused: when nothing can be held.
+    """
     context.check_job(context.job)
     wanted = [job for job in context.waiting or context.jobs[:1] if job.stage != "ended"]
     if not wanted:
@@ -166,7 +178,11 @@ def hold(context: PlanContext) -> RowPlan:
 
 
 def release(context: PlanContext) -> RowPlan:
-    """Let held jobs start."""
+    """Let held jobs start.
+
+    Raises:
+        Refused: when no job is held.
+    """
     context.check_job(context.job)
     held = [job for job in context.jobs if job.stage != "ended" and job.gone_at is None and is_held(job)]
     if not held:
@@ -199,7 +215,11 @@ def is_held(job: Job) -> bool:
 
 
 def signal(context: PlanContext) -> RowPlan:
-    """Send a signal; many trainers save on it."""
+    """Send a signal; many trainers save on it.
+
+    Raises:
+        Refused: when the job does not run, or the signal is not allowed.
+    """
     name = context.request.signal.upper().removeprefix("SIG")
     if name not in NUMBERS:
         raise context.refused(

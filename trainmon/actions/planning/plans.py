@@ -32,7 +32,7 @@ SWITCH_VERBS = frozenset({"save", "kill", "unkill", "unsave"})
 
 TITLES: dict[Verb, str] = {
     "save": "Save a checkpoint now",
-    "kill": "End it by its kill switch",
+    "kill": "Save and exit (kill switch)",
     "unkill": "Remove its kill switch",
     "unsave": "Remove its save switch",
     "requeue": "Requeue its job",
@@ -40,7 +40,7 @@ TITLES: dict[Verb, str] = {
     "hold": "Hold its job",
     "release": "Release its job",
     "signal": "Send USR1 to its trainer",
-    "queue": "Queue another",
+    "queue": "Queue another job",
     "exclude": "Keep waiting jobs off it",
 }
 """The lines of a row's menu, in its order."""

@@ -25,7 +25,11 @@ LARGEST_EXCLUSION = 32
 
 
 def queue(context: PlanContext) -> RowPlan:
-    """Submit the run's script again, to start after all its running and waiting jobs."""
+    """Submit the run's script again, to start after all its running and waiting jobs.
+
+    Raises:
+        Refused: when the script or the queue is not known, or the job would not be the run's.
+    """
     count, run, cluster, name = context.request.count, context.run, context.cluster_info, context.name
     if run is None:
         raise context.refused("it belongs to no run; only a run's script can be queued", "use sbatch")

@@ -17,7 +17,11 @@ SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
 
 def save(context: PlanContext) -> RowPlan:
-    """Create the save switch."""
+    """Create the save switch.
+
+    Raises:
+        Refused: when the file cannot be created.
+    """
     path, run = _path(context, "save")
     kill = context.armed("kill")
     made = action(
@@ -43,7 +47,11 @@ def save(context: PlanContext) -> RowPlan:
 
 
 def kill(context: PlanContext) -> RowPlan:
-    """Create the kill switch."""
+    """Create the kill switch.
+
+    Raises:
+        Refused: when the file cannot be created.
+    """
     path, run = _path(context, "kill")
     behind = sum(job.elements for job in context.waiting)
     if behind:
@@ -55,7 +63,7 @@ def kill(context: PlanContext) -> RowPlan:
     made = action(
         context,
         CreateFile(path, ""),
-        f"End {context.name} by its kill switch",
+        f"Create the kill switch of {context.name}",
         job=context.running_job,
         consequences=(
             "Nothing is saved and nothing ends now: the next trainer that starts reads the file first, and exits."
@@ -71,7 +79,11 @@ def kill(context: PlanContext) -> RowPlan:
 
 
 def undo(context: PlanContext) -> RowPlan:
-    """Remove a switch: the chosen one, or the only one that is there."""
+    """Remove a switch: the chosen one, or the only one that is there.
+
+    Raises:
+        Refused: when there is no file to remove, or it is not known which one.
+    """
     request, job = context.request, context.running_job
     if context.run is None:
         raise context.refused("it belongs to no run; only runs have switches")

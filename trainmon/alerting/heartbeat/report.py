@@ -137,7 +137,8 @@ def _silent_sources(state: State, now: Instant) -> Iterator[str]:
     silent = [source for source in state.sources.values() if source.health in ("late", "down")]
     for source in silent[:ALERTS]:
         age = f" for {ago(now - source.answered_at)}" if source.answered_at is not None else ""
-        yield f"not seen{age}: {clean(source.name, 80)}" + (f" ({clean(source.error, 120)})" if source.error else "")
+        why = f" ({clean(source.problem, 120)})" if source.problem else ""
+        yield f"not seen{age}: {clean(source.name, 80)}{why}"
     if silent[ALERTS:]:
         yield f"and {counted(len(silent) - ALERTS, 'source')} more"
 

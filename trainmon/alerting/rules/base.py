@@ -64,7 +64,7 @@ def why_silent(state: State, names: Iterable[str]) -> str | None:
     """The first of these sources that does not answer, in a sentence."""
     for name in names:
         if not is_answering(source := state.sources.get(name)):
-            return f"{name} does not answer" if source is None or not source.error else f"{name}: {source.error}"
+            return f"{name} does not answer" if source is None or not source.error else f"{name}: {source.problem}"
     return None
 
 

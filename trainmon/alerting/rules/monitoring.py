@@ -149,7 +149,7 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
 
     def problem(self, source: Source, now: Instant) -> str:
         what = "needs an interactive login (2FA)" if source.phase == "held" else "fails"
-        return f"{what}: {clean(source.error or 'no reason is known')}"
+        return f"{what}: {clean(source.problem or 'no reason is known')}"
 
 
 class ChannelFailing(MonitorRule, frozen=True, kw_only=True):
@@ -320,7 +320,7 @@ def _last_answer(sources: Iterable[Source]) -> Instant | None:
 
 
 def _errors(sources: Sequence[Source]) -> tuple[str, ...]:
-    return tuple(clean(f"{source.name}: {source.error or source.health}") for source in sources[:10])
+    return tuple(clean(f"{source.name}: {source.problem or source.health}") for source in sources[:10])
 
 
 def _nodes(state: State) -> Mapping[str, list[Source]]:

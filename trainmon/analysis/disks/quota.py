@@ -41,8 +41,12 @@ class Answer(NamedTuple):
 
 
 def parse(parser: Parser, text: str, now: Instant, argv: Sequence[str] = (), limit: int | None = None) -> Answer:
-    """What a command printed on its standard output and error. `argv` tells whose it is and the units of du, `limit`
-    what may be used where the command does not know it. Raises Unread."""
+    """What a command printed on its standard output and error. `argv` shows whose quota it is and the units of du.
+    `limit` is the limit where the command does not know one.
+
+    Raises:
+        Unread: when the parser does not understand the output.
+    """
     text = "\n".join(clean(line) for line in text.splitlines())
     found = list(islice(PARSERS[parser](text, QuotaQuery(tuple(argv), limit, now)), MOST + 1))
     if len(found) > MOST:
@@ -73,8 +77,11 @@ def reports_no_quota(parser: Parser, text: str) -> bool:
 
 
 def of_path(answer: Answer, path: str) -> Answer:
-    """Of an answer about several filesystems, those allowances that are of this path. Raises Unread where that cannot
-    be told: the limit of another filesystem must not count here."""
+    """The allowances of this path, from an answer about several filesystems.
+
+    Raises:
+        Unread: when the answer does not show which ones: the limit of another filesystem must not count here.
+    """
     names = {one.filesystem for one in answer.allowances if one.filesystem is not None}
     if len(names) < 2:
         return answer

@@ -90,7 +90,7 @@ def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, args: tuple[s
         slurms = [source for source in watcher.state.sources.values() if source.kind == "slurm"]
         for source in slurms:
             if source.error:
-                print_error(f"{source.name}: {source.error}")
+                print_error(f"{source.name}: {source.problem}")
         return 2 if all(source.health in ("ok", "off") for source in slurms) else 3
     answers: queue.SimpleQueue[Plan] = queue.SimpleQueue()
     backend.prepare(request, answers.put)

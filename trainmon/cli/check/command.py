@@ -105,7 +105,7 @@ def print_rows(rows: Iterable[Row]) -> None:
         symbol, colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
         mark = click.style(plain(symbol), fg=colour)
         name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
-        click.echo(f"{mark} {plain(name)}{plain(clean(row.text))}", color=_colour())
+        click.echo(f"{mark} {plain(name)}{plain(clean(row.text.removeprefix(f'{row.subject}: ')))}", color=_colour())
         if row.fix:
             print_fix(row.fix)
 

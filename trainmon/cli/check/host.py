@@ -118,10 +118,11 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
         found = resolver.call(query, RESOLVE_TIMEOUT)
         return Row("ok", host, "name", f"{settings.hostname} resolves to {found[0][4][0]}")
     except OSError as error:
-        why = error.strerror
+        why, is_dns = error.strerror, error.errno == socket.EAI_AGAIN
     except DeadlineExceeded:
-        why = f"no answer within {RESOLVE_TIMEOUT:g} s"
-    fix = f"set HostName for {host} in ~/.ssh/config, or fix the name in the config"
+        why, is_dns = f"no answer within {RESOLVE_TIMEOUT:g} s", True
+    fix = "check the DNS of this machine" if is_dns else "correct the name in the config, or HostName in ~/.ssh/config"
+    fix += f"; try: getent hosts {settings.hostname}"
     return Row("bad", host, "name", f"{settings.hostname} cannot be resolved: {why}", fix)
 
 

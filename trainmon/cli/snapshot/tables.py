@@ -131,7 +131,7 @@ def _host(state: State, source: Source) -> Row:
     bad = [gpu for gpu in gpus if gpu.state != "ok"]
     wanted = f" of {node.gpus_expected}" if node.gpus_expected not in (None, len(gpus)) else ""
     counted = f"{len(gpus)}{wanted}" + (f", {len(bad)} bad" if bad else "")
-    troubles = [source.error, source.hint] if source.error else []
+    troubles = [source.problem, source.hint] if source.error else []
     troubles += [f"{part}: {text}" for part, text in node.troubles.items()]
     troubles += [f"GPU {gpu.index}: {gpu.error or gpu.state}" for gpu in bad]
     return (

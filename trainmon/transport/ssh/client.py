@@ -57,7 +57,12 @@ class SshShell:
         return collect(self, argv, stdin, timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> SshStream:
-        """Start a command; see Shell.stream."""
+        """Start a command; see Shell.stream.
+
+        Raises:
+            CommandFailed: when the host opens no session.
+            HostUnreachable: when the connection is lost.
+        """
         connection = self._lease.connection
         try:
             channel = connection.open_session(timeout=self._timeout)

@@ -120,15 +120,18 @@ def connect_error(
     error: Exception, settings: HostSettings, timeout: Seconds, via: str, sock: Socket | None
 ) -> HostUnreachable:
     """A failure to connect, as an error that a person can read."""
-    host, address = settings.name, f"{settings.hostname}:{settings.port}"
+    host = settings.name
+    address = f"port {settings.port}" if settings.hostname == host else f"{settings.hostname}:{settings.port}"
     through = f" through {via}" if via else ""
     hint = f"try: ssh {host}"
     if isinstance(error, socket.gaierror):
-        sentence, hint = f"no such host: {settings.hostname}", "check its HostName in ~/.ssh/config, and DNS"
+        hint = "check its HostName in ~/.ssh/config, and DNS"
+        name = "its name" if settings.hostname == host else settings.hostname
+        sentence = f"{name} cannot be resolved: {clean(error.strerror or str(error), 100)}"
     elif isinstance(error, TimeoutError):
         sentence = f"no answer from {address} in {timeout:g} s"
     elif isinstance(error, ConnectionRefusedError):
-        sentence, hint = f"{address} refuses connections", "is sshd running there, on that port?"
+        sentence, hint = f"{address} refuses connections", "check that sshd runs there and uses this port"
     elif isinstance(error, IncompatiblePeer):
         sentence = f"no algorithm in common with {address}: {clean(str(error), 200)}"
     elif isinstance(error, ChannelException):
@@ -138,7 +141,7 @@ def connect_error(
         sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
     elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
         sentence = f"{address} closed the connection before the login"
-        hint = "its sshd limits concurrent logins (MaxStartups), a firewall blocks it, or it is not an SSH server"
+        hint = "possible reasons: its sshd limits logins (MaxStartups), a firewall, or it is not an SSH server"
     else:
         sentence = f"{address}: {clean(str(error) or type(error).__name__, 200)}"
     return HostUnreachable(host, f"{host}{through}: {sentence}", hint=hint)

@@ -48,7 +48,11 @@ class Socket(ABC):
         return ahead[:count]
 
     def send(self, data: bytes) -> int:
-        """Send all of it, now or later; never blocks."""
+        """Send all of it, now or later; never blocks.
+
+        Raises:
+            EOFError: when the socket is closed, or too much is pending.
+        """
         with self._lock:
             if self._closed or len(self._pending) + len(data) > PENDING_LIMIT:
                 raise EOFError

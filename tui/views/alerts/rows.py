@@ -54,7 +54,7 @@ def alert_layout(width: int) -> AlertLayout:
 
 def alert_head(shape: AlertLayout) -> tuple[Span, ...]:
     end = shorten("SENT, ACK" if shape.end > 12 else "SENT", shape.end)
-    return (Span(f"  {'SEV':<{WORD}}{'FOR':>{SINCE - 1}} {'SUMMARY':<{shape.summary}}{end}", "head"),)
+    return (Span(f"  {'SEV':<{WORD}}{'HELD':>{SINCE - 1}} {'SUMMARY':<{shape.summary}}{end}", "head"),)
 
 
 def row(alert: Alert, state: State, shape: AlertLayout) -> Row:

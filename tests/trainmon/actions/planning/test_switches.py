@@ -32,7 +32,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
     assert action.facts == (
         ("run", "llm"),
         ("job", "88_3 (RUNNING on 2 nodes)"),
-        ("row", "prod/88_3"),
+        ("cluster", "prod"),
         ("owner", "ana"),
         ("host", "login"),
         ("file", SAVE),

@@ -112,5 +112,5 @@ def test_a_dry_run_leaves_nothing_behind(folder: Path) -> None:
     environ = {"HOME": str(folder), "XDG_STATE_HOME": str(folder / "state")}
     done = trainmon("kill", "toy", "--dry-run", "--config", "c.toml", cwd=folder, **environ)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("End toy by its kill switch\n")
+    assert done.stdout.startswith("Create the kill switch of toy\n")
     assert sorted(path.name for path in folder.rglob("*")) == ["c.toml", "state", "trainmon-tui", "trainmon.log"]

@@ -96,7 +96,9 @@ def test_a_name_without_an_address_and_a_closed_port_are_distinguished(sshd: Ssh
     nameless, closed = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
     assert of(nameless) == [("bad", "name")]
     assert nameless[0].text.startswith("no-such-host.invalid cannot be resolved: ")
-    assert nameless[0].fix == "set HostName for n0 in ~/.ssh/config, or fix the name in the config"
+    assert nameless[0].fix == (
+        "correct the name in the config, or HostName in ~/.ssh/config; try: getent hosts no-such-host.invalid"
+    )
     assert of(closed) == [("ok", "name"), ("bad", "connection")]
 
 

@@ -26,7 +26,12 @@ class Command:
         self._children = ChildRunner(health.name)
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        """Run the program. 0 is a success; 75, a signal and a timeout are retried; every other status is an error."""
+        """Run the program. 0 is a success; 75, a signal and a timeout are retried; every other status is an error.
+
+        Raises:
+            Retry: when the program may succeed later.
+            Broken: when it cannot start, or ends with an error.
+        """
         try:
             ended = self._children.run(self._argv, payload(message), timeout)
         except DeadlineExceeded:

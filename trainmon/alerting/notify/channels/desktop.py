@@ -51,6 +51,12 @@ class Desktop:
         self._children = ChildRunner(health.name)
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
+        """Show it on the desktop, else in the dashboard.
+
+        Raises:
+            Retry: when neither can show it now.
+            Broken: when there is no desktop and no dashboard.
+        """
         program = self._find(PROGRAM)
         problem = self._notify(program, message, timeout) if program is not None else f"there is no {PROGRAM} here"
         if problem is None:

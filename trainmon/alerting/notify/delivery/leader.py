@@ -92,7 +92,7 @@ class LeaderState:
             problem=self.problem,
             sources=tuple(
                 SourceNote(
-                    name=one.name, kind=one.kind, health=one.health, answered_at=one.answered_at, error=one.error
+                    name=one.name, kind=one.kind, health=one.health, answered_at=one.answered_at, error=one.problem
                 )
                 for one in (state.sources.values() if state is not None else ())
             ),

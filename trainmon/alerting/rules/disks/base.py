@@ -79,7 +79,7 @@ class DiskRule(Rule, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "severity": severity,
             "summary": summary,
             "evidence": (
-                f"{where}, seen by {counted(len(volume.disks), 'host')}",
+                f"{where}, mounted on {counted(len(volume.disks), 'host')}",
                 f"{disk.free_bytes or 0:,} of {disk.total_bytes or 0:,} bytes free{files}",
             ),
             "cluster": disk.cluster,
@@ -146,7 +146,7 @@ def why_disks_unknown(disks: Sequence[Disk], alert: Alert, state: State, now: In
         return None
     newest = max(disks, key=lambda disk: disk.at)
     source = state.sources.get(f"node:{newest.host}")
-    why = f": {source.error}" if source is not None and source.error else ""
+    why = f": {source.problem}" if source is not None and source.error else ""
     return f"{newest.key} was last sampled {ago(now - newest.at)} ago{why}"
 
 

@@ -88,7 +88,7 @@ class RowRemap(GpuRule, frozen=True, kw_only=True):
                     severity=runs.fault_severity(node.name),
                     summary="could not remap bad rows of its memory: no spare row is left",
                     evidence=("row remap: failed",),
-                    advice=f"have the GPU replaced: NVIDIA accepts a failed remap as a reason; {EXCLUDE}",
+                    advice=f"replace the GPU: NVIDIA accepts a failed remap as a reason; {EXCLUDE}",
                 )  # fmt: skip
             elif gpu.remap_pending:
                 yield gpu_finding(

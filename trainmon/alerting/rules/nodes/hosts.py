@@ -55,7 +55,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     ) -> Finding:
         needs_login, run = source.phase == "held", runs.runs.get(node)
         problem = "needs an interactive login (2FA)" if needs_login else "does not answer"
-        error = source.error or "it sends nothing, although its connection is open"
+        error = source.problem or "it sends nothing, although its connection is open"
         since = (
             "it has never answered"
             if source.answered_at is None

@@ -49,7 +49,7 @@ def test_what_is_reported_of_a_full_disk() -> None:
     finding = nearly_full().saves(saved(bytes_=10**10)).after(5.0).only(FULL)
     assert finding.summary == ("login1:/fsx has 47G left of 931G: 5.0%, 5 checkpoints of 9.3G fit; read 5s ago")
     assert finding.evidence == (
-        "xfs at /fsx, seen by 1 host",
+        "xfs at /fsx, mounted on 1 host",
         "50,000,000,000 of 1,000,000,000,000 bytes free, 900,000,000 of 1,000,000,000 inodes",
     )
     assert finding.advice == "key 3 shows the disks; delete what is no longer needed: du -xsh /fsx/ckpt/* | sort -h"
@@ -107,7 +107,7 @@ def test_a_filesystem_that_many_see_is_one_place() -> None:
     finding = scene.only(FULL)
     assert (finding.subject, finding.node, finding.severity) == ("disk:prod:/fsx", None, "critical")
     assert finding.summary.startswith("/fsx has 9.3G left")
-    assert finding.evidence[0] == "lustre at /fsx, seen by 3 hosts"
+    assert finding.evidence[0] == "lustre at /fsx, mounted on 3 hosts"
 
 
 def test_one_host_that_goes_does_not_hide_a_shared_one() -> None:

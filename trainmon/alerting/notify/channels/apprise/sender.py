@@ -67,7 +67,12 @@ class Apprise:
         self._children = ChildRunner(health.name)
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
-        """Send by a child process. It reads attachments from a temporary directory."""
+        """Send by a child process. It reads attachments from a temporary directory.
+
+        Raises:
+            Retry: when the service may accept it later.
+            Broken: when the service refuses it.
+        """
         try:
             with tempfile.TemporaryDirectory(prefix="trainmon-", ignore_cleanup_errors=True) as folder:
                 paths = _write_files(message, Path(folder)) if self._pictures else []
