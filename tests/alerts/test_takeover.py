@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.alerts.daemon import AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles, until_told
 from tests.end_to_end.product import Cluster, until
@@ -20,6 +22,7 @@ def fill(nodes: Cluster, node: int) -> None:
     nodes.nvml[node].set(1, memory_used=85_500_000_000)
 
 
+@pytest.mark.slow  # the lease of production runs out, which takes longer than 30 s
 def test_a_standby_notifies_while_the_leader_is_stopped_and_nothing_is_sent_twice(
     nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
 ) -> None:

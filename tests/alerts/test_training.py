@@ -163,11 +163,11 @@ def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_fa
     job_id = slurm.submit(PROSE.format(folder=tmp_path), "--job-name=diary")
     log = slurm.log(job_id)
     daemon = watch(
-        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "3s"\n[[rule]]\ntype = "run-stalled"\nfor = "5s"\n'
+        f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "2s"\n[[rule]]\ntype = "run-stalled"\nfor = "5s"\n'
         '[[rule]]\ntype = "gpu-missing"\nenabled = false\n'  # the GPUs that Slurm knows of here are plain files
     )
     daemon.start()
-    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 100, PATIENCE, "it has printed for 30 s")
+    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 67, PATIENCE, "it has printed for 20 s")
     seen = daemon.run("snapshot", "--json", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
     assert seen.returncode == 0, seen.stdout + seen.stderr
     (found,) = [run for run in json.loads(seen.stdout)["runs"] if run["job"] == job_id]

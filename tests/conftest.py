@@ -1,0 +1,32 @@
+"""The order of the test files, and what every worker does before its first test."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+gc.disable()  # until all is collected: a quarter of the time that it takes
+
+WAITING = ("alerts", "chaos", "end_to_end", "slurm", "wandb")
+"""Packages of tests that wait for real programs; those of the screens need the processor, and all others are short."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that wait and files that compute take turns; the short ones come last, and fill the gaps at the end."""
+    groups: defaultdict[int, list[Path]] = defaultdict(list)
+    group_of: dict[Path, int] = {}
+    for path in dict.fromkeys(item.path for item in items):
+        package = path.relative_to(Path(__file__).parent).parts[0]
+        group_of[path] = 0 if package in WAITING else 1 if package == "tui" else 2
+        groups[group_of[path]].append(path)
+    place = {path: (group == 2, n / len(paths)) for group, paths in groups.items() for n, path in enumerate(paths)}
+    items.sort(key=lambda item: place[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays until the end: the garbage collector never looks at it."""
+    gc.freeze()
+    gc.enable()
