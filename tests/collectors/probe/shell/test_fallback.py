@@ -342,7 +342,7 @@ def test_a_killed_fallback_leaves_nothing_running(shell: str, start: Any, is_rea
 
 
 REUSE = """
-import os, pathlib, subprocess, sys, time
+import pathlib, subprocess, sys
 script, shell = sys.argv[1], sys.argv[2:]
 fallback = subprocess.Popen([*shell, "-c", script, "sh", "1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 while b"memory_used_mib" not in fallback.stdout.readline():  # now all its children run
@@ -357,8 +357,7 @@ while True:
         break
     stranger.kill()
 fallback.stdin.close()
-while sum(b"POSIX sh" in path.read_bytes() for path in pathlib.Path("/proc").glob("[0-9]*/cmdline")) > 1:  # ours, too
-    time.sleep(0.05)
+fallback.stdout.read()  # until the last of its children has ended
 try:
     stranger.wait(1)
 except subprocess.TimeoutExpired:
@@ -370,7 +369,7 @@ def test_a_stranger_with_the_pid_of_the_killed_fallback_is_left_alone(shell: str
     """In a PID namespace of its own, where a PID can be given again."""
     alone = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     argv = [*alone, sys.executable, "-c", REUSE, SCRIPT.read_text(), *SHELLS[shell]]
-    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=60, check=True)
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.stdout == "the stranger lives\n"
 
 
