@@ -205,7 +205,7 @@ IGNORED: dict[int, str] = {
     93: "InfoROM written too often",
     106: "management bus test",
     107: "management bus test",
-    137: "NVLink access without the right to it",
+    137: "NVLink access without permission",
     141: "channel fast path",
     152: "deep-learning accelerator fault",
     153: "deep-learning accelerator timeout",

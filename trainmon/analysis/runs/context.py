@@ -1,4 +1,4 @@
-"""What is known beside a run itself, and what its jobs and the clock make of it. Pure."""
+"""The context of a run: its jobs in order, its nodes and sources, and the clock. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AFTERGLOW: Seconds = 60.0
 """A step that a log shows within this time after its job's end is still that job's."""
 
 SKEWED: Seconds = 5.0
-"""Of a cluster's clock against ours, from which on the scheduler's times are put right."""
+"""If a cluster's clock differs from ours by more than this, the scheduler's times are corrected."""
 
 
 class Judgement(NamedTuple):
@@ -26,7 +26,7 @@ class Judgement(NamedTuple):
     why: str
 
     def also(self, text: str) -> Judgement:
-        """The same, and something more to know."""
+        """The same verdict, with a text added to its reason."""
         return Judgement(self.verdict, self.why + text)
 
 
@@ -55,7 +55,7 @@ class Queue(NamedTuple):
 
     @property
     def before(self) -> Job | None:
-        """Of a last one that ended before it began: the last that did begin."""
+        """If the last ended job never began: the last job that did begin."""
         if self.ended is None or has_begun(self.ended):
             return None
         return next((job for job in self._ended if has_begun(job)), None)
@@ -75,7 +75,7 @@ class Queue(NamedTuple):
 
 
 def has_begun(job: Job) -> bool:
-    """Whether it ever ran: one that was cancelled while it waited has an empty life and no nodes."""
+    """Whether the job ever ran. A job that was cancelled while it waited has no nodes."""
     return job.state != "CANCELLED" or bool(job.nodes) or (job.ends_at or 0.0) > (job.started_at or 0.0) > 0.0
 
 
@@ -103,13 +103,13 @@ def by_our_clock(job: Job, skew: Seconds) -> Job:
 
 
 def is_trained_elsewhere(run: Run, context: RunContext) -> bool:
-    """Whether it goes on though its jobs have ended: by hand, or under another name."""
+    """Whether the run continues although its jobs have ended: by hand, or under another job name."""
     queue = queue_of(run, context)
     return queue is not None and queue.present is None and steps_after(run, queue)
 
 
 def is_new_attempt(run: Run, job: Job | None) -> bool:
-    """Whether its job began after the last step that was seen."""
+    """Whether the job began after the last known step."""
     return job is not None and job.started_at is not None and (run.progress.at or 0.0) < job.started_at
 
 
@@ -126,7 +126,7 @@ def steps_after(run: Run, queue: Queue) -> bool:
 
 
 def patience(run: Run) -> Seconds:
-    """How long it may be silent."""
+    """How long the run may make no step before it counts as silent."""
     return max(run.spec.stall_after, PATIENCE * (run.progress.cadence_s or 0.0))
 
 

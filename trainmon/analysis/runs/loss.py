@@ -22,12 +22,12 @@ WINDOW = 128
 """Values that make the band."""
 
 ENOUGH = 64
-"""Without so many of them nothing is a spike: a loss falls and jumps when training begins."""
+"""With fewer values nothing is a spike: a loss falls and jumps when training begins."""
 
 SIGMAS = 6.0
 
 MAD_TO_SIGMA = 1.4826
-"""Of numbers that are normally distributed (1 / 0.6745, Iglewicz and Hoaglin 1993)."""
+"""Median absolute deviation to standard deviation, for a normal distribution (Iglewicz and Hoaglin 1993)."""
 
 MEAN_TO_SIGMA = 1.2533
 """The same for the mean absolute deviation, where more than half of the values are equal and their MAD is 0."""
@@ -45,7 +45,7 @@ JUDGED_AT_MOST = 200
 
 
 class JudgedLoss(NamedTuple):
-    """What one value is, and between which the recent ones usually were."""
+    """The state of one value, and the usual range of the recent values."""
 
     state: LossState
     low: float | None = None
@@ -53,13 +53,13 @@ class JudgedLoss(NamedTuple):
 
 
 class Band(NamedTuple):
-    """What is usual."""
+    """The usual range of a loss."""
 
     low: float
     high: float
     """Nine of ten recent values lie between the two."""
     limit: float
-    """What is above is a spike."""
+    """A value above this is a spike."""
 
 
 def band(recent: Sequence[float]) -> Band | None:
@@ -106,7 +106,7 @@ def follow(
 
 
 def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
-    """The trouble, until it is over for long enough."""
+    """The spike, or None once it has been over for long enough."""
     is_over = trouble is not None and trouble.after >= LINGERS and now - trouble.at >= LINGERS_FOR
     return None if is_over else trouble
 

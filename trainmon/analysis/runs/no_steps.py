@@ -30,13 +30,13 @@ ARMED_BEFORE: Seconds = 60.0
 """A switch that was armed later than this after an end has not caused it: the clocks of two hosts are at work."""
 
 OBEYS_WITHIN: Seconds = 1_800.0
-"""A trainer that still steps so long after its kill switch was armed does not read it."""
+"""A trainer that still makes steps this long after its kill switch was armed does not read the switch."""
 
 CLEARED_AFTER: Seconds = 60.0
 """What is read of a node's GPU processes is up to half a minute old: sooner after an end it tells of before."""
 
 SOMEBODY = "somebody cancelled it"
-"""Who, only accounting knows."""
+"""Only accounting knows who cancelled it."""
 
 
 def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> Judgement | None:
@@ -220,14 +220,14 @@ def stopped_or_silent(run: Run, context: RunContext, job: Job | None, quiet: Sec
 
 
 def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: Instant) -> Judgement:
-    """No step for longer than this run is ever quiet."""
+    """The verdict after a silence that is longer than usual for this run."""
     progress = run.progress
     usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
     return weighed(run, context, job, f"no step for {duration(quiet)}{usual}, the last was {where(progress)}", now)
 
 
 def weighed(run: Run, context: RunContext, job: Job | None, what: str, now: Instant) -> Judgement:
-    """What the GPUs and the queue make of a run that does not step."""
+    """The verdict on a run without steps, from its GPUs and the queue."""
     gpus = gpus_of(run, context.nodes, context.sources, now)
     missing = missing_job(run, context, now)
     if gpus.are_all_empty:

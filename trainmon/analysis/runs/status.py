@@ -46,15 +46,15 @@ SKIPS_FOR: Seconds = 60.0
 """A loss scale that settles skips some iterations at a start; for longer than this, and ten of them, it is no start."""
 
 OVERLONG = 3.0
-"""An evaluation or a save that takes so many times what it usually takes is none any more."""
+"""After this many times its usual duration, an evaluation or a save no longer explains a silence."""
 
 NO_LOG = ("does not exist", "no file matches")
-"""A job's log that is not there yet."""
+"""Errors of a log that does not exist yet."""
 
 STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by a signal"}
 
 ENDED = frozenset({"dead", "stalled", "data-stall"})
-"""How a run looks that a person had ended, once they have taken their switch back."""
+"""Verdicts that become `stopped` if a person ended the run and has removed the switch since."""
 
 GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
@@ -103,7 +103,7 @@ def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
 
 
 def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement:
-    """Judge a run of which nothing says that it has ended."""
+    """Judge a run that has not ended, as far as is known."""
     progress = run.progress
     if job is not None and job.state in STILL:
         return Judgement("stalled", f"job {job.id} {STILL[job.state]}")
@@ -231,7 +231,7 @@ def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
 
 
 def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
-    """No step was ever seen, and no job says that it has just begun."""
+    """Judge a run without any known step and without a job that has just begun."""
     log = run.log
     assert log is not None
     if log.at is None:

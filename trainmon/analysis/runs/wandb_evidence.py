@@ -39,7 +39,7 @@ def no_answer(run: Run, sources: Mapping[str, Source], now: Instant) -> str:
 
 
 def stopped_by(run: Run, actions: Mapping[str, Record], now: Instant) -> str | None:
-    """That a person ended what W&B no longer hears, and who: an armed kill switch, or an action of ours."""
+    """Who ended a run that W&B no longer receives: by an armed kill switch, or by an action of ours."""
     if run.kill is not None and run.kill.exists and not steps_on_under_it(run):
         return f"the kill switch has been armed{since(run, now)}"
     last = None if run.wandb is None else run.wandb.current
@@ -127,7 +127,7 @@ def without_a_log(run: Run, blind: Judgement, context: RunContext, job: Job | No
 def _by_its_steps(
     run: Run, wandb: Wandb, current: WandbRun, context: RunContext, job: Job | None, now: Instant
 ) -> Judgement:
-    """W&B hears it: its step tells whether it trains."""
+    """The verdict while W&B receives heartbeats: the step shows whether it trains."""
     step = metric_names.step_of(current)
     if step is None or wandb.stepped_at is None:
         up = now - (current.created_at or wandb.since or now)
