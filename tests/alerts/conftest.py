@@ -53,7 +53,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, nodes: Cluster, ntfy: NtfyServer) -> Iterator[Callable[..., AlertDaemon]]:
+def make_daemon(tmp_path: Path, nodes: Cluster, ntfy: NtfyServer) -> Iterator[Callable[..., AlertDaemon]]:
     """Makes a daemon that watches the nodes and tells the ntfy server; `more` is added to its config."""
     with contextlib.ExitStack() as stack:
 

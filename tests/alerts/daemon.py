@@ -20,7 +20,7 @@ PATIENCE = 40.0
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 UNWANTED = {"textual", "rich", "wandb", "plotext", "matplotlib", "apprise", "requests", "numpy", "PIL"}
-"""What no watch without a terminal holds for months: children load it, and end."""
+"""What no daemon without a terminal holds for months: children load it, and end."""
 
 Line = Mapping[str, str]
 

@@ -38,9 +38,9 @@ def started(daemon: AlertDaemon) -> AlertDaemon:
 
 
 def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_is_reported(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:
-    daemon = started(watch())
+    daemon = started(make_daemon())
     lose(nodes, 0)
     message = until_told(ntfy, "CODE RED", "n0")
     assert message.priority == 5
@@ -61,9 +61,9 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
 
 
 def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twice(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:
-    first, second = watch(), watch(name="second")
+    first, second = make_daemon(), make_daemon(name="second")
     first.start()
     first.until("duty", holder="us")
     started(second)
@@ -92,10 +92,10 @@ def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twic
 
 
 def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:
     more = f'[[notify]]\ntype = "webhook"\nurl = "{ntfy.url}/gone/for/good"\n[[cluster]]\nname = "c"\nnodes = ["n9"]\n'
-    daemon = started(watch(more))
+    daemon = started(make_daemon(more))
     daemon.until("source", source="node:n9", health="down")
     shutil.rmtree(daemon.state)
     lose(nodes, 0)
@@ -115,10 +115,10 @@ def test_neither_a_refused_channel_nor_a_lost_ledger_nor_a_dead_host_ends_it(
 
 
 def test_a_clock_that_is_set_fires_nothing_ends_nothing_and_repeats_nothing(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
     clock = SetClock(tmp_path)
-    daemon = started(watch(**clock.env))
+    daemon = started(make_daemon(**clock.env))
     fill(nodes, 0)
     until_told(ntfy, "CODE RED", "n0")
     for number, ahead in enumerate((3 * 3_600, -3 * 3_600), 1):

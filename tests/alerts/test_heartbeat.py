@@ -47,10 +47,10 @@ def files(ntfy: NtfyServer, ending: str) -> list[Message]:
 
 
 def test_a_sign_of_life_comes_with_its_lines_the_curve_and_the_newest_sample(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, wandb: WandbServer
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, wandb: WandbServer
 ) -> None:
     hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/elsewhere"\n'
-    daemon = watch(RUN + hook, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key, PYTHONPROFILEIMPORTTIME="1")
+    daemon = make_daemon(RUN + hook, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key, PYTHONPROFILEIMPORTTIME="1")
     daemon.config.write_text(daemon.config.read_text().replace("start = false", 'start = false\nevery = "5s"'))
     daemon.start()
     until(lambda: files(ntfy, "loss.png") and files(ntfy, SAMPLE), "the pictures come", PATIENCE)

@@ -1,4 +1,4 @@
-"""A watch that nobody attends counts on no agent of a login session and on no key that prompts, and says what to do."""
+"""Unattended, the daemon uses no agent of a login session and no key that prompts. It says what to do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MakeDaemon = Callable[..., AlertDaemon]
 
 
 def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
     """The key has a passphrase, and an agent that holds it: all is well, until whoever unlocked it logs out."""
     locked = keygen(tmp_path / "locked", passphrase="correct horse")
@@ -26,7 +26,7 @@ def test_an_agent_of_the_session_and_a_key_that_prompts_are_not_counted_on(
     asker.chmod(0o755)
     serving = subprocess.Popen([program("ssh-agent"), "-D", "-a", str(agent)], stdout=subprocess.DEVNULL)
     try:
-        daemon = watch(SSH_AUTH_SOCK=str(agent))
+        daemon = make_daemon(SSH_AUTH_SOCK=str(agent))
         own = f"Host n0\n  IdentityFile {locked}\n  IdentitiesOnly yes\n  IdentityAgent SSH_AUTH_SOCK\n"
         daemon.ssh_config = nodes.sshd.ssh_config(2, extra=own, path=tmp_path / "ssh_config")
         text = daemon.ssh_config.read_text().replace("IdentityFile " + str(nodes.sshd.key), "")

@@ -24,12 +24,12 @@ def switch() -> Iterator[Receiver]:
 
 
 def test_looks_of_cron_are_one_watch_and_load_nothing_of_a_terminal_or_a_plot(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, switch: Receiver, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, switch: Receiver, tmp_path: Path
 ) -> None:
     """A minute lies between two of them, by a clock that is set."""
     clock = SetClock(tmp_path)
     hook = f'[[notify]]\ntype = "apprise"\nurl = "json://127.0.0.1:{ntfy.port}/a"\n[[notify]]\ntype = "desktop"\n'
-    daemon = watch(f'{hook}[[rule]]\ntype = "clock-skew"\nenabled = false\n', **clock.env)
+    daemon = make_daemon(f'{hook}[[rule]]\ntype = "clock-skew"\nenabled = false\n', **clock.env)
     text = daemon.config.read_text().replace("start = false", f'start = false\nping = "{switch.url}/check"')
     daemon.config.write_text(text.replace('for = "0s"\nkeep_firing_for = "1s"', 'for = "29s"\nkeep_firing_for = "29s"'))
     nodes.nvml[0].set(1, memory_used=85_500_000_000)

@@ -36,8 +36,10 @@ def pings(switch: Receiver) -> list[str]:
     return [request.path for request in switch.taken]
 
 
-def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon) -> None:
-    daemon = watch()
+def test_it_reads_its_config_again_and_refuses_a_bad_one(
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
+) -> None:
+    daemon = make_daemon()
     good = daemon.config.read_text()
     daemon.start()
     daemon.until("source", source="node:n0", health="ok")
@@ -66,9 +68,9 @@ def test_it_reads_its_config_again_and_refuses_a_bad_one(nodes: Cluster, ntfy: N
 
 
 def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:
-    daemon = watch()
+    daemon = make_daemon()
     muted = daemon.run("mute", "--node", "n1", "--for", "1h", "--why", "it is repaired", "--json")
     silence = json.loads(muted.stdout)
     assert (muted.returncode, silence["carried_out"], silence["silence"]["node"]) == (0, False, "n1")
@@ -97,9 +99,9 @@ def test_a_person_acknowledges_and_mutes_by_command_and_requests_the_status(
 
 
 def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, switch: Receiver
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, switch: Receiver
 ) -> None:
-    daemon = watch()
+    daemon = make_daemon()
     text = daemon.config.read_text().replace("start = false", 'start = true\nping = "env:SWITCH"\nping_every = "1s"')
     daemon.config.write_text(text)
     daemon.env["SWITCH"] = f"{switch.url}/check"
@@ -122,12 +124,12 @@ def test_it_ends_on_sigterm_and_first_notifies_of_what_has_just_begun_to_fire(
 
 
 def test_systemd_is_notified_when_it_is_ready_and_after_each_evaluation(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon, tmp_path: Path
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon, tmp_path: Path
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(PATIENCE)
-        daemon = watch(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="4000000")
+        daemon = make_daemon(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="4000000")
         daemon.start()
         notified: list[str] = []
         while notified.count("WATCHDOG=1") < 2:

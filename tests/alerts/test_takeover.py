@@ -24,10 +24,10 @@ def fill(nodes: Cluster, node: int) -> None:
 
 @pytest.mark.slow  # the lease of production runs out, which takes longer than 30 s
 def test_a_standby_notifies_while_the_leader_is_stopped_and_nothing_is_sent_twice(
-    nodes: Cluster, ntfy: NtfyServer, watch: MakeDaemon
+    nodes: Cluster, ntfy: NtfyServer, make_daemon: MakeDaemon
 ) -> None:
     """With the lease as it is in production: its time is part of what is proved."""
-    first, second = watch(), watch(name="second")
+    first, second = make_daemon(), make_daemon(name="second")
     first.start()
     first.until("duty", holder="us")
     second.start()

@@ -61,7 +61,7 @@ def sshd(slurm: Slurm, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ssh
 
 
 @pytest.fixture
-def watch(tmp_path: Path, sshd: Sshd, ntfy: NtfyServer) -> Iterator[Callable[..., AlertDaemon]]:
+def make_daemon(tmp_path: Path, sshd: Sshd, ntfy: NtfyServer) -> Iterator[Callable[..., AlertDaemon]]:
     with contextlib.ExitStack() as stack:
 
         def make(more: str = "", **env: str) -> AlertDaemon:
@@ -94,7 +94,7 @@ def _read(task: Path) -> bytes:
 
 @pytest.mark.slow  # Slurm is asked every 15 s, and what is told comes after two such looks
 def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_taken_up(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., AlertDaemon]
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, make_daemon: Callable[..., AlertDaemon]
 ) -> None:
     run = Training(slurm, f"run-{next(NUMBERS)}")
     run.start()
@@ -102,7 +102,7 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
         attempt = wandb.add_run("first", group=run.name, display_name="first")
         wandb.log(attempt, {"train/loss": 2.0, "trainer/global_step": 3})
         more = f'{run.table()}wandb = "tester/video"\ngroup = "{run.name}"\n'
-        daemon = watch(more, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key)
+        daemon = make_daemon(more, WANDB_BASE_URL=wandb.url, WANDB_API_KEY=wandb.key)
         daemon.start()
         for source in ("slurm:lab", "node:gpu-1", f"wandb:{run.name}"):
             daemon.until("source", source=source, health="ok")
@@ -119,9 +119,9 @@ def test_a_training_that_is_killed_is_code_red_and_one_that_is_started_again_is_
 
 
 def test_a_job_of_slurm_queues_the_next_one_and_says_goodbye_only_at_the_last(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., AlertDaemon]
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, make_daemon: Callable[..., AlertDaemon]
 ) -> None:
-    daemon = watch()
+    daemon = make_daemon()
     script = daemon.folder / "trainmon.slurm"
     text = service_texts.slurm(daemon.argv("--alerts-only")).replace("--mem=1G", "--mem=100M")
     script.write_text(text.replace("trainmon-alerts.log", str(daemon.log)))
@@ -156,13 +156,13 @@ exec sleep 1000
 
 
 def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_falls_silent(
-    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, watch: Callable[..., AlertDaemon], tmp_path: Path
+    slurm: Slurm, sshd: Sshd, ntfy: NtfyServer, make_daemon: Callable[..., AlertDaemon], tmp_path: Path
 ) -> None:
     """It prints for ten times its `stall_after`."""
     tmp_path.chmod(0o755)
     job_id = slurm.submit(PROSE.format(folder=tmp_path), "--job-name=diary")
     log = slurm.log(job_id)
-    daemon = watch(
+    daemon = make_daemon(
         f'[[run]]\nname = "diary"\nlog = "{log}"\nstall_after = "2s"\n[[rule]]\ntype = "run-stalled"\nfor = "5s"\n'
         '[[rule]]\ntype = "gpu-missing"\nenabled = false\n'  # the GPUs that Slurm knows of here are plain files
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from tests.tui.apps import Desk
+from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states.states import log, run, state
@@ -23,7 +23,7 @@ def rows_of(text: str, label: str) -> str:
 
 
 async def test_it_shows_the_fields_of_the_newest_line_and_what_the_format_reads() -> None:
-    app = Desk(FakeBackend())
+    app = ActionApp(FakeBackend())
     async with app.run_test(size=(100, 30)) as pilot:
         app.push_screen(LogFormat("llm", report(KNOWN)))
         text = await settled(pilot)
@@ -40,7 +40,7 @@ async def test_it_shows_the_fields_of_the_newest_line_and_what_the_format_reads(
 
 
 async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> None:
-    app = Desk(FakeBackend())
+    app = ActionApp(FakeBackend())
     async with app.run_test(size=(100, 30)) as pilot:
         app.push_screen(LogFormat("own", report(NAMELESS)))
         text = await settled(pilot)
@@ -63,7 +63,7 @@ async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> Non
 
 
 async def test_enter_lists_all_fields_and_a_field_is_of_one_number_only() -> None:
-    app = Desk(FakeBackend())
+    app = ActionApp(FakeBackend())
     async with app.run_test(size=(100, 30)) as pilot:
         app.push_screen(LogFormat("own", report(NAMELESS[:-1])))
         await settled(pilot)

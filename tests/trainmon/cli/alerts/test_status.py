@@ -97,7 +97,12 @@ def test_what_is_muted_and_not_there_may_be_a_slip_of_the_pen() -> None:
 
 def test_another_machine_reads_back_what_is_printed() -> None:
     read = read_status(json.dumps(contract(known(LOST), NOW)))
-    assert (read.version, read.duty.pid, read.duty.host, read.duty.last_tick_at) == (1, 4711, "bastion", NOW - 3)
+    assert (read.version, read.leader.pid, read.leader.host, read.leader.last_tick_at) == (
+        1,
+        4711,
+        "bastion",
+        NOW - 3,
+    )
     assert read.alerts == (LOST,)
     assert [channel.name for channel in read.channels] == ["phone"]
 
