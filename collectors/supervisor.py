@@ -21,7 +21,7 @@ from collectors.quota.collector import quota_pollers
 from collectors.slurm.collector import Poller
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
-from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
+from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
 from trainmon.model import (
     CheckpointListing,
     Cluster,
@@ -80,7 +80,7 @@ class Supervisor(PollingThread):
         }
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         """Connections that prompt nobody, to hosts that nobody has named."""
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, TrainmonError] = {}
         """By host that nobody has named: why its only login failed."""
         self._queues = {
             cluster.name: make_queue(

@@ -196,7 +196,7 @@ class Dashboard(App[None], inherit_bindings=False):
     def action_login(self) -> None:
         """Log in to a host that needs an interactive login; with several, ask which."""
         sources = [] if self._latest is None else self._latest.sources.values()
-        held = [source for source in sources if source.phase == "held"]
+        held = [source for source in sources if source.phase == "held" or (source.phase == "off" and source.error)]
         if not held:
             self.notify("no host needs a login", timeout=3, markup=False)
         elif len(held) == 1:

@@ -62,7 +62,7 @@ class NodeCollector:
         self.first_dial: Dial | None = None
         """How a host is dialled that nobody has named: without prompts, and only once if that fails. A person may log
         in after that."""
-        self.failures: dict[str, str] = {}
+        self.failures: dict[str, TrainmonError] = {}
         """By name: why the only login of such a host failed. All collectors share it."""
         self.backoff = Backoff(clock)
         self._dial = dial
@@ -132,7 +132,7 @@ class NodeCollector:
             if self._stopped or self._dialling or self._source.phase in ("held", "off"):
                 return
             if self.first_dial is not None and self.name in self.failures:
-                self._turn_off(self.failures[self.name])
+                self._give_up()
                 return
             if stream is None:
                 if now >= self._retry_at:
@@ -233,8 +233,8 @@ class NodeCollector:
         if self.is_off:
             return
         if self.first_dial is not None and not self._up_since and isinstance(error, HostUnreachable):
-            self.failures[self.name] = f"{error.message}; press L to log in"
-            self._turn_off(self.failures[self.name])
+            self.failures[self.name] = error
+            self._give_up()
             return
         off_reason = self.backoff.off_reason(error)
         if off_reason is not None:
@@ -248,6 +248,12 @@ class NodeCollector:
         self._retry_at = self._clock.monotonic() + pause
         message, hint = self.backoff.problem(self.name, error)
         self._report(phase="retrying", error=message, hint=hint, retry_at=self._clock.now() + pause)
+
+    def _give_up(self) -> None:
+        """Do not dial again until a person logs in: the host is off, and its row says why."""
+        self._close()
+        error = self.failures[self.name]
+        self._report(phase="off", error=error.message, hint=error.hint or None, retry_at=None)
 
     def _end_doubt(self) -> None:
         """The queue does not explain the loss: report it as an error."""

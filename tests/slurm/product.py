@@ -26,7 +26,7 @@ class SlurmProduct(Product):
 
     def argv(self, *words: str) -> list[str]:
         """The ledger's list dials nobody, and takes no ssh config."""
-        return [PROGRAM, *words] if words[0] == "actions" else super().argv(*words)
+        return [PROGRAM, *words] if words[:1] == ("actions",) else super().argv(*words)
 
     def run(self, *words: str, timeout: float = 90.0, **env: str) -> subprocess.CompletedProcess[str]:
         with_config = [] if words[0] == "actions" else self._config

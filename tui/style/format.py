@@ -208,8 +208,9 @@ def temperature(gpu: Gpu) -> Span:
 def source_text(source: Source, now: Instant) -> Span:
     """The status of a source that does not answer: its error or what it waits for, and since when."""
     error = source.problem
-    if source.phase == "held":
-        return Span("login needed: press L" + (f" ({error})" if error else ""), "warn")
+    if source.phase == "held" or (source.phase == "off" and error is not None):
+        title = "login needed: press L" if source.phase == "held" else "press L to log in"
+        return Span(title + (f" ({error})" if error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
     seen = "" if source.answered_at is None else f" {calm_age(now - source.answered_at)}"

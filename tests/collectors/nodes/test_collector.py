@@ -216,7 +216,7 @@ def test_a_host_that_nobody_named_is_tried_once_and_says_what_to_do(error: HostU
     host, silent = Host(FakeShell(prompted=True)), Host(error)
     host.watch.first_dial, host.watch.backoff.has_own_job = silent.dial, lambda: True
     host.watch.tick()
-    assert host.source("off").hint == f"{error.message}; press L to log in"
+    assert host.source("off").error == error.message
     for again in (host.watch.queue_polled, host.watch.resume, host.watch.refresh):
         again()
         host.ticked(600)

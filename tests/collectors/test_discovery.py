@@ -1,0 +1,107 @@
+"""What logs name, as the runs and the plan have it: checkpoints that were seen, and W&B runs of our own server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.connections import local_hostname
+from collectors.discovery import RunDiscovery
+from collectors.wandb.login import Credentials
+from tests.lab.checkpoints import SAVES, made
+from tests.trainmon.analysis.checkpoints.reading import NOW, listed
+from trainmon.config import ClusterSettings, RunSettings, Settings, load_settings
+from trainmon.model import Job, LogChunk, RunSpec
+
+KEY = Credentials("https://api.wandb.ai", "~/.netrc")
+OWN = Credentials("http://10.0.0.7:8080", "WANDB_API_KEY")
+TEAM = Credentials("https://api.wandb.example.org", "WANDB_API_KEY")
+PAGE = "wandb: 🚀 View run at https://wandb.ai/ana/owt/runs/3x0k2v1q"
+
+
+def discovery(settings: Settings, folder: Path, login: Credentials = KEY, **said: Any) -> RunDiscovery:
+    """After one poll of the queue, in which our job `llm` runs on n1 with this working directory."""
+    found = RunDiscovery(settings, lambda: login)
+    facts = {"name": "llm", "user": "ana", "batch": True, "stdout": "/logs/7.out", "workdir": str(folder), **said}
+    job = Job(cluster=settings.clusters[0].name, id="7", number=7, state="RUNNING", nodes=("n1",), **facts)
+    found.update(job.cluster, (job,), "ana", NOW)
+    return found
+
+
+def chunk(*lines: str) -> LogChunk:
+    return LogChunk(v=1, t=NOW, id="llm", path="/logs/7.out", mentions=lines)
+
+
+@pytest.fixture
+def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDiscovery:
+    monkeypatch.chdir(tmp_path)
+    settings, _ = load_settings(None, (), {"HOME": str(tmp_path)})
+    return discovery(settings, tmp_path)
+
+
+def run(found: RunDiscovery) -> RunSpec:
+    (only,) = found.runs
+    return only
+
+
+def test_without_a_config_this_machine_and_the_nodes_of_our_jobs_are_watched(found: RunDiscovery) -> None:
+    plan = found.plan(found._settings.clusters[0])
+    assert (plan.hosts, plan.nodes) == ((local_hostname(), "n1"), {local_hostname(), "n1"})
+    assert plan.runs == (run(found),)
+
+
+def test_a_directory_counts_when_checkpoints_were_seen_in_it(found: RunDiscovery, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    assert found.read(chunk("saving checkpoint to out"))
+    assert run(found).checkpoints is None
+    assert found.plan(found._settings.clusters[0]).candidates == (str(out),)
+    assert found.is_relevant(listed(out))
+    assert not found.read(listed(out))
+    made(out, SAVES["torchtitan"], 500, at=NOW - 3600)
+    assert found.read(listed(out))
+    assert (run(found).checkpoints, run(found).from_log) == (str(out), ("checkpoints",))
+    assert not found.read(listed(out)), "it is known"
+    found.update("local", (), "ana", NOW + 30)
+    assert run(found).checkpoints == str(out), "a run keeps it after its job"
+
+
+@pytest.mark.parametrize(
+    ("login", "line", "is_asked"),
+    [
+        (KEY, PAGE, True),
+        (Credentials("https://api.wandb.ai", None, "there is no key"), PAGE, False),
+        (KEY, PAGE.replace("wandb.ai", "wandb.ai.example.org"), False),
+        (OWN, PAGE, False),
+        (OWN, PAGE.replace("https://wandb.ai", OWN.url), True),
+        (TEAM, PAGE.replace("wandb.ai", "app.wandb.example.org"), True),
+    ],
+)
+def test_a_wandb_run_is_asked_for_only_at_the_server_of_our_key(
+    tmp_path: Path, login: Credentials, line: str, is_asked: bool
+) -> None:
+    settings = Settings(clusters=(ClusterSettings(name="prod", nodes=None),))
+    found = discovery(settings, tmp_path, login)
+    found.read(chunk(line))
+    assert (run(found).wandb is not None) is is_asked
+    assert ("wandb" in run(found).from_log) is is_asked
+
+
+def test_what_the_config_names_is_not_looked_for(tmp_path: Path) -> None:
+    cluster = ClusterSettings(name="prod", nodes=("n1",))
+    own = RunSettings(name="llm", checkpoints="/ckpt", wandb="team/p", run="x")
+    found = discovery(Settings(clusters=(cluster,), runs=(own,)), tmp_path)
+    before = found.runs
+    found.read(chunk(PAGE, "saving checkpoint to /out"))
+    assert (found.runs, found.candidates()) == (before, ())
+
+
+def test_a_configured_run_without_them_gets_them_from_its_log(tmp_path: Path) -> None:
+    made(tmp_path, SAVES["hf"], 500, at=NOW - 3600)
+    cluster = ClusterSettings(name="prod", nodes=("n1",))
+    found = discovery(Settings(clusters=(cluster,), runs=(RunSettings(name="llm"),)), tmp_path)
+    found.read(chunk(PAGE, f"Saving model checkpoint to {tmp_path}/checkpoint-500"))
+    found.read(listed(tmp_path))
+    assert run(found).from_log == ("checkpoints", "wandb")
