@@ -62,9 +62,9 @@ def command(
 ) -> int:
     """Monitor large training runs in one terminal: nodes, GPUs, disks, jobs and logs.
 
-    Without HOSTs and without a config, it watches this machine. HOSTs are names that ssh knows, or Slurm host lists
-    such as gpu-[001-032]. They need no config. If a host has the name of a command, write -- before it:
-    trainmon-tui -- check
+    Without HOSTs and without a config, it watches this machine and your running Slurm jobs. HOSTs are names that ssh
+    knows, or Slurm host lists such as gpu-[001-032]. They need no config. If a host has the name of a command, write --
+    before it: trainmon-tui -- check
     """
     if demo is not None and (hosts or config):
         raise click.UsageError("--demo shows a simulated cluster; remove the hosts and --config")
