@@ -25,6 +25,14 @@ EMPTY = (
     ('    log  = "/scratch/llm-7b/logs/*.out"', "dim"),
 )
 
+FIRST_STEPS = (
+    ("No run, Slurm, W&B or GPU was found here. What to do next:", ""),
+    ("", ""),
+    ("trainmon-tui HOST…     watches other machines", ""),
+    ("trainmon-tui init      writes a config for your cluster", ""),
+    ("trainmon-tui --demo    shows a simulated cluster; ?: all keys", ""),
+)
+
 
 class RunsPane(Pane):
     """The runs. The log and the details of the selected run are shown in other panes."""
@@ -36,7 +44,7 @@ class RunsPane(Pane):
 
     def draw(self, state: State, width: int) -> None:
         if not state.runs:
-            self.show_sentences(*EMPTY)
+            self.show_sentences(*(FIRST_STEPS if has_nothing(state) else EMPTY))
             return
         shown, alerts = ordered_runs(state, self.sort, self.filter), alert_marks(state).runs
         table = run_layout(width, shown, state)
@@ -49,6 +57,12 @@ class RunsPane(Pane):
         """Why the selected run has its verdict."""
         run = state.runs.get(self.selected or "")
         return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), verdict_style(run.verdict))
+
+
+def has_nothing(state: State) -> bool:
+    """Whether every source answers, and none is a Slurm, W&B or a node with GPUs."""
+    is_answered = bool(state.nodes) and all(one.kind == "node" and one.health == "ok" for one in state.sources.values())
+    return is_answered and not any(node.gpus or node.gpus_expected for node in state.nodes.values())
 
 
 ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
