@@ -13,10 +13,10 @@ from collectors.wandb.login import Credentials, find_credentials
 from trainmon.analysis import log_mentions
 from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.analysis.log_mentions import Mentions
-from trainmon.analysis.runs import ENDED_RUNS_STAY, holds_nodes, jobs_of, owner_of, watched_runs
+from trainmon.analysis.runs import ENDED_RUNS_STAY, holds_nodes, jobs_of, owner_of, process_runs, watched_runs
 from trainmon.config import ClusterSettings, ImplicitCluster, Settings, log_formats, run_specs
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AnyReading, CheckpointListing, Job, LogChunk, RunSpec
+from trainmon.model import AnyReading, CheckpointListing, GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -38,6 +38,10 @@ class RunDiscovery:
         """The runs without what their logs name."""
         self._mentions: dict[str, Mentions] = {}
         self._login = login
+        self._local = next((one.name for one in settings.clusters if isinstance(one, ImplicitCluster)), None)
+        """The cluster of this machine, if there is no config."""
+        self._own: tuple[OwnProcess, ...] = ()
+        """Our own processes on its GPUs."""
         self._names = {
             cluster.name: {host.rpartition("@")[2]: host for host in cluster.nodes or () if "@" in host}
             for cluster in settings.clusters
@@ -85,15 +89,19 @@ class RunDiscovery:
             page = page if login.location is not None and login.shows(page.host) else None
         return log_mentions.with_mentions(run, found, page)
 
-    def is_relevant(self, reading: AnyReading) -> bool:
+    def is_relevant(self, node: str, reading: AnyReading) -> bool:
         """Whether a reading may tell more about the runs; from any thread."""
+        if isinstance(reading, GpuFactsAll):
+            return node == local_hostname() and reading.own != self._own and self._local is not None
         if isinstance(reading, LogChunk):
             return bool(reading.mentions) or any(map(log_mentions.is_mention, reading.lines))
         return isinstance(reading, CheckpointListing) and reading.path in self.candidates()
 
-    def read(self, reading: AnyReading) -> bool:
-        """Store what a log names, or what a directory holds that a log names. Returns whether the runs have changed, or
-        the candidates."""
+    def read(self, reading: AnyReading, now: Instant) -> bool:
+        """Store what a log names, what a directory holds that a log names, or which processes train here. Returns
+        whether the runs have changed, or the candidates."""
+        if isinstance(reading, GpuFactsAll):
+            return self._read_processes(reading.own, now)
         before = dict(self._mentions)
         if isinstance(reading, LogChunk):
             run = next((run for run in self._unread if run.name == reading.id), None)
@@ -105,8 +113,20 @@ class RunDiscovery:
             self._mentions = {name: log_mentions.listed(found, reading) for name, found in before.items()}
         return self._mentions != before and (self._complete() or isinstance(reading, LogChunk))
 
+    def _read_processes(self, own: tuple[OwnProcess, ...], now: Instant) -> bool:
+        """Without a config and without Slurm, our own processes on the GPUs of this machine are runs."""
+        self._own = own
+        if self._local is None or self._local in self._jobs:
+            return False
+        before = tuple(run for run in self._unread if run.process is not None)
+        found = process_runs(before, own, self._local, local_hostname(), now)
+        self._unread = (*(run for run in self._unread if run.process is None), *found)
+        return self._complete()
+
     def _workdir(self, run: RunSpec) -> str | None:
-        """The working directory of its job."""
+        """The working directory of its process or its job."""
+        if run.process is not None:
+            return run.process.workdir
         return next((job.workdir for job in jobs_of(run, self._jobs.get(run.cluster, ())) if job.workdir), None)
 
     def candidates(self, cluster: str | None = None) -> tuple[str, ...]:

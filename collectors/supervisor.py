@@ -277,13 +277,13 @@ class Supervisor(PollingThread):
     def _received(self, event: Event) -> None:
         """Submit an event of a host. Our own thread takes over what it tells about the runs."""
         self._submit(event)
-        if isinstance(event, NodeReading) and self._discovery.is_relevant(event.reading):
+        if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
             self._readings.put(event)
             self._wake.set()
 
     def _learn(self, event: NodeReading) -> None:
         with self._hosts_lock:
-            if self._stopping.is_set() or not self._discovery.read(event.reading):
+            if self._stopping.is_set() or not self._discovery.read(event.reading, event.received_at):
                 return
             self._submit(RunsChanged(self._discovery.runs))
             self._plan()

@@ -95,11 +95,22 @@ class GpuFacts(msgspec.Struct, frozen=True, gc=False):
     processes: tuple[Process, ...] = ()
 
 
+class OwnProcess(msgspec.Struct, frozen=True, gc=False):
+    """A process of the probe's own user that holds memory on a GPU, or did so before. Untrusted texts."""
+
+    pid: int
+    command: str
+    workdir: str | None = None
+    stdout: str | None = None
+    """The path of its standard output if that is a file."""
+
+
 class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):
     """The slow facts of all GPUs, and the number that the driver or PCI expects."""
 
     g: tuple[GpuFacts, ...]
     expected: int | None = None
+    own: tuple[OwnProcess, ...] = ()
 
 
 class Xid(Reading, frozen=True, tag="xid", gc=False):

@@ -9,7 +9,7 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.log_shape import LogShape
-from trainmon.model.probe_wire import CheckpointListing
+from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
 
@@ -159,6 +159,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     stall_after: Seconds = 900.0
     nodes: tuple[str, ...] = ()
     wandb: WandbSpec | None = None
+    process: OwnProcess | None = None
+    """Its process, if it was found on the GPUs of this machine without a job."""
+    ended_at: Instant | None = None
+    """When that process was gone."""
     from_log: tuple[str, ...] = ()
     """Which of its settings were found in its log: checkpoints, wandb."""
     labels: Mapping[str, str] = {}

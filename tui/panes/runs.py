@@ -89,7 +89,7 @@ RunTable = Table[Run, State]
 def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
     """The columns of a width. Jobs and checkpoints have one where there are any. Names keep their room."""
     columns = list(COLUMNS)
-    if any(run.jobs for run in runs) or clusters(state):
+    if any(run.jobs or run.spec.process for run in runs) or clusters(state):
         longest = max((cell_width(JOB.cell(run, state).text) for run in runs), default=1)
         columns[0] = JOB._replace(width=min(max(longest, 3), JOB.width) + 1)
     else:
@@ -178,9 +178,10 @@ def left_cell(run: Run, state: State) -> Span:
 
 
 def job_cell(run: Run, state: State) -> Span:
-    """`418190+2`: the id of its job, and the number of jobs queued behind it."""
+    """`418190+2`: the id of its job, and the number of jobs queued behind it; the pid of a run that was found here."""
     if run.job is None:
-        return value("-")
+        process = run.spec.process
+        return value("-") if process is None else Span(f"pid {process.pid}", "dim" if run.spec.ended_at else "")
     job = state.jobs.get(run.job)
     name = run.job.partition("/")[2] if job is None else str(job.array) if job.is_waiting_array else job.id
     over = job is None or job.gone_at is not None or job.stage == "ended"

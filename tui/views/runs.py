@@ -23,7 +23,14 @@ TORN_SHOWN = 3
 def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     """The job that trains, its time left, the jobs queued behind it, and the last that ended."""
     own = [state.jobs[key] for key in run.jobs if key in state.jobs]
-    if not own:
+    process = run.spec.process
+    if process is not None:
+        yield fact("process", f"pid {process.pid}, found on the GPUs", width)
+        yield fact("command", shorten(safe(process.command), max(0, width - LABEL)), width)
+        for name, path in (("workdir", process.workdir), ("output", None if process.stdout else "not a file")):
+            if path:
+                yield fact(name, shorten_start(safe(path), max(0, width - LABEL)), width)
+    elif not own:
         if run.spec.cluster in clusters(state):
             yield fact("job", "no job of this name in the queue", width, "dim")
         return

@@ -195,7 +195,8 @@ class Gpus:
             self.reopen_in = (self.reopen_in or REOPEN_AFTER) - 1
             self.must_reopen = self.is_open and not self.reopen_in
         rows = [dict(card.facts, processes=self.processes.of(card)) for card in cards]
-        return [{"k": "gpus", "g": rows, "expected": self.expected}]
+        own = [self.processes.own[pid][1] for pid in sorted(self.processes.own)]
+        return [{"k": "gpus", "g": rows, "expected": self.expected, "own": own}]
 
     def xids(self) -> "list[Line]":
         """New Xids from both sources, without duplicates."""

@@ -1,4 +1,4 @@
-"""The processes on the GPUs: their users, their commands, and the signals that they catch.
+"""The processes on the GPUs: their users, their commands, and the signals that they catch; where our own ones write.
 
 Reading them can hang: a name service may be down, or a process may hold its own lock.
 """
@@ -8,10 +8,21 @@ import os
 from collectors.probe.annotations import Any, Iterable
 from collectors.probe.gpu.card import Card
 from collectors.probe.host import user_name
+from collectors.probe.paths import read
 
 LONGEST_COMMAND = 200
+LONGEST_OWN_COMMAND = 1000
 MOST_PROCESSES = 64
 MIB = 1 << 20
+
+
+def linked(path: str) -> "str | None":
+    """What a link of /proc names, if it is a path of a file or a directory. The file itself is not touched."""
+    try:
+        target = os.readlink(os.fsencode(path)).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+    return target if target.startswith("/") and not target.startswith("/dev/") and " (deleted)" not in target else None
 
 
 class Processes:
@@ -22,6 +33,8 @@ class Processes:
         self.memory = {}  # type: dict[int, dict[int, int | None]]
         self.names = {}  # type: dict[int, tuple[str | None, str | None]]
         self.caught = {}  # type: dict[int, int | None]
+        self.own = {}  # type: dict[int, tuple[str, dict[str, Any]]]
+        """By pid: our own processes, each with the time of its start. They stay until they end."""
 
     def update(self, card: "Card") -> None:
         """Store NVML's list. It lists a process with compute and graphics contexts twice."""
@@ -38,6 +51,27 @@ class Processes:
         pids = {pid for card in cards for pid in self.memory.get(card.index, ())}
         self.names = {pid: self.names.get(pid) or self.name(pid) for pid in pids}
         self.caught = {pid: self.caught_signals(pid) for pid in pids}
+        own = {pid: self.described(pid) for pid in sorted(pids | set(self.own))[:MOST_PROCESSES]}
+        self.own = {
+            pid: found
+            for pid, found in own.items()
+            if found is not None and (pid in pids or found[0] == self.own[pid][0])
+        }
+
+    def described(self, pid: int) -> "tuple[str, dict[str, Any]] | None":
+        """One of our own processes: when it started, and its row on the wire. None if it has ended, or is not ours."""
+        folder = os.path.join(self.root, "proc", str(pid))
+        try:
+            if os.stat(folder).st_uid != os.getuid():
+                return None
+        except OSError:
+            return None
+        command = read(os.path.join(folder, "cmdline")).rstrip("\0").replace("\0", " ")[:LONGEST_OWN_COMMAND]
+        started = read(os.path.join(folder, "stat")).rpartition(")")[2].split()[19:20]
+        if not command or not started:
+            return None
+        paths = {"workdir": linked(os.path.join(folder, "cwd")), "stdout": linked(os.path.join(folder, "fd", "1"))}
+        return started[0], dict(paths, pid=pid, command=command)
 
     def caught_signals(self, pid: int) -> "int | None":
         """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""

@@ -27,6 +27,7 @@ from trainmon.analysis.runs.job_matching import (
 )
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
 from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last_line_at, needed_to_save, who_stopped
+from trainmon.analysis.runs.own_processes import process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
 
@@ -57,6 +58,7 @@ __all__ = [
     "patience",
     "position",
     "present",
+    "process_runs",
     "queue_of",
     "rivals",
     "target",

@@ -38,6 +38,7 @@ from trainmon.analysis.runs.no_steps import (
     weighed,
     without_a_job,
 )
+from trainmon.analysis.runs.own_processes import after_its_process
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict
@@ -76,6 +77,8 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     last_step = target(run)
     if last_step and (run.progress.step or 0) >= last_step and not is_new_attempt(run, job):
         return _finished(run, queue, now)
+    if run.spec.process is not None and run.spec.ended_at is not None:
+        return after_its_process(run, run.spec.process, run.spec.ended_at, now)
     if queue is not None and job is None and not steps_after(run, queue):
         ended = without_a_job(run, queue, context, now)
         if ended is not None:

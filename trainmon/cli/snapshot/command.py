@@ -133,9 +133,14 @@ def first_full_state(monitor: Monitor, wait: Seconds) -> State:
 
 
 def may_find_more(state: State) -> bool:
-    """Whether runs, queues or the shell probe are read: these report in several lines."""
+    """Whether runs, queues or the shell probe are read, which report in several lines, or a process may be a run."""
     others = any(source.kind != "node" for source in state.sources.values())
-    return bool(state.runs) or others or any(node.probe == "sh" for node in state.nodes.values())
+    nodes = state.nodes.values()
+    return bool(state.runs) or others or any(node.probe == "sh" or has_processes(node) for node in nodes)
+
+
+def has_processes(node: Node) -> bool:
+    return any(gpu.processes for gpu in node.gpus)
 
 
 def has_answered(state: State, source: Source) -> bool:

@@ -80,10 +80,11 @@ def _run(run: Run, state: State) -> Row:
     progress, job = run.progress, state.jobs.get(run.job or "")
     target = run.spec.target_step or progress.target_step
     behind = f" +{run.queued_behind}" if run.queued_behind else ""
+    process = "-" if run.spec.process is None else f"pid {run.spec.process.pid}"
     return (
         run.name,
         run.verdict,
-        "-" if job is None else job.id + behind,
+        process if job is None else job.id + behind,
         count(progress.step) + (f" / {count(target)}" if target else ""),
         real(progress.loss),
         duration(progress.step_time_s),

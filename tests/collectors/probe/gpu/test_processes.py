@@ -61,3 +61,30 @@ def test_the_mask_crosses_the_wire(tmp_path: Path):
     masks = {one.pid: one.caught for one in facts.g[0].processes}
     assert masks[4_190_000] is None
     assert (masks[trainer.pid] or 0) & USR1
+
+
+def test_our_own_process_is_described_until_it_ends_though_the_driver_forgets_it(tmp_path: Path):
+    card: Any = SimpleNamespace(index=0, running=[SimpleNamespace(pid=1, usedGpuMemory=1)])
+    processes = Processes()
+    out = tmp_path / "é.log"
+    with out.open("wb") as log:
+        trainer = subprocess.Popen(["sleep", "60"], stdout=log, cwd=tmp_path)
+        silent = subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL, cwd="/")
+    card.running += [SimpleNamespace(pid=one.pid, usedGpuMemory=1) for one in (trainer, silent)]
+    rows = [
+        {"pid": trainer.pid, "command": "sleep 60", "workdir": str(tmp_path), "stdout": str(out)},
+        {"pid": silent.pid, "command": "sleep 60", "workdir": "/", "stdout": None},
+    ]
+    processes.update(card)
+    processes.look_up([card])
+    assert [row for pid, (_, row) in processes.own.items() if pid != 1] == rows
+    card.running = []
+    processes.update(card)
+    out.unlink()
+    processes.look_up([card])
+    assert processes.own[trainer.pid][1] == {**rows[0], "stdout": None}
+    for one in (trainer, silent):
+        one.kill()
+        one.wait()
+    processes.look_up([card])
+    assert not processes.own.keys() - {1}, "they have ended"

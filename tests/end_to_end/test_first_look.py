@@ -1,0 +1,104 @@
+"""The first look at a machine without Slurm and without a config: what to do next, and a trainer that runs there."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.product import Product, until
+from tests.lab.nvml import Nvml
+
+NANOGPT = """
+import sys, time
+print("found vocab_size = 65 (inside data/shakespeare_char/meta.pkl)", flush=True)
+for step in range(10_000):
+    time.sleep(0.1)
+    if step % 25 == 0:
+        print(f"step {step}: train loss 2.1432, val loss 2.2011", flush=True)
+    print(f"iter {step}: loss 2.{1000 + step}, time 101.02ms, mfu 41.17%", flush=True)
+"""
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Nvml:
+    (tmp_path / "gpus").mkdir()
+    return Nvml(tmp_path / "gpus", gpus=2)
+
+
+@contextlib.contextmanager
+def trainer(folder: Path, nvml: Nvml) -> Iterator[subprocess.Popen[bytes]]:
+    """`python train.py > train.log` in a directory of its own. It holds memory on both GPUs."""
+    folder.mkdir(exist_ok=True)
+    (folder / "train.py").write_text(NANOGPT)
+    with (folder / "train.log").open("ab") as log:
+        started = subprocess.Popen([sys.executable, "train.py", "--api_key=hunter22222"], cwd=folder, stdout=log)
+    try:
+        nvml.process(0, started.pid, 30_000).process(1, started.pid, 30_000)
+        yield started
+    finally:
+        started.kill()
+        started.wait()
+
+
+@pytest.fixture
+def here(product: Product, nvml: Nvml, tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine with two GPUs and without Slurm."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "sh").symlink_to("/bin/sh")
+    ours = nvml.environment()
+    return {name: ours[name] for name in ("LD_LIBRARY_PATH", "TRAINMON_LAB_NVML")} | {"PATH": str(tmp_path / "bin")}
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40), (200, 60)])
+def test_without_slurm_and_gpus_the_first_screen_says_what_to_do_next(
+    product: Product, nvml: Nvml, here: dict[str, str], columns: int, rows: int
+) -> None:
+    nvml.clear(gpus=0)
+    screen = product.screen(columns=columns, rows=rows, **here)
+    screen.until_shown(
+        r"trainmon-tui HOST… +watches other machines",
+        r"trainmon-tui init +writes a config for your cluster",
+        r"trainmon-tui --demo +shows a simulated cluster; \?: all keys",
+    )
+    screen.leave()
+
+
+def test_a_trainer_on_the_gpus_is_a_run_until_its_process_ends(
+    product: Product, nvml: Nvml, here: dict[str, str], tmp_path: Path
+) -> None:
+    with trainer(tmp_path / "nanoGPT", nvml) as running:
+        until(lambda: b"iter 2" in (tmp_path / "nanoGPT" / "train.log").read_bytes(), "the first steps")
+        snapshot = product.run("snapshot", **here)
+        assert f"train  healthy  pid {running.pid} " in snapshot.stdout, snapshot.stdout
+        screen = product.screen(columns=120, rows=40, **here)
+        screen.until_line(" train ", rf"● train .* pid {running.pid} ")
+        screen.until_shown(r"iter \d+: loss 2\.1\d+, time 101")
+        screen.keys("1")
+        screen.until_shown("S Save")
+        screen.keys("\r")
+        screen.until_shown(rf"process +pid {running.pid}, found on the GPUs", "command .*train.py", "workdir .*nanoGPT")
+        assert "hunter22222" not in screen.text()
+        screen.keys("\x1b")
+        running.kill()
+        screen.until_line(" train ", rf"\? train .* pid {running.pid} ", seconds=60)
+        screen.until_shown(rf"process {running.pid} ended \d+s ago, at step \d+")
+    with trainer(tmp_path / "nanoGPT", nvml) as again:
+        screen.until_line(" train ", rf"● train .* pid {again.pid} ", seconds=60)
+        screen.leave()
+
+
+def test_a_process_of_another_kind_is_no_run(
+    product: Product, nvml: Nvml, here: dict[str, str], tmp_path: Path
+) -> None:
+    """A program of a person who types, and a process that is not ours."""
+    with subprocess.Popen(["sleep", "60"], stdout=subprocess.DEVNULL) as asleep:
+        nvml.process(0, asleep.pid, 500).process(1, 1, 500)
+        told = product.snapshot(**here)
+        asleep.kill()
+    assert told["runs"] == []
+    assert {one["pid"] for gpu in told["nodes"][0]["gpus"] for one in gpu["processes"]} == {asleep.pid, 1}
