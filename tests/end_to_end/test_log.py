@@ -47,6 +47,26 @@ def test_a_thousand_lines_a_second_drop_lines_and_no_step(product: Product, clus
     assert screen.leave() < QUICK
 
 
+def test_a_log_of_batches_shows_their_epoch_in_the_row_and_in_the_details(
+    product: Product, cluster: StartCluster
+) -> None:
+    log = product.work / "train.log"
+    lines = [f"Epoch: [{epoch}][{batch}/391]  Loss 2.1 (2.3)\n" for epoch in range(4) for batch in (60, 120)]
+    log.write_text("".join(lines))
+    screen = follow(product, cluster, log)
+    screen.until_line("llm", r"epoch 3 120/391\b")
+    screen.keys("\r")
+    screen.until_shown(r"step +1,293 \(epoch 3 120/391\)")
+    screen.keys("\x1b")
+    screen.until_gone(r"step +1,293 \(epoch")
+    with log.open("a") as opened:
+        opened.write("Epoch: [3][180/391]  Loss 2.0 (2.3)\n")
+    screen.until_line("llm", r"epoch 3 180/391\b")
+    screen.leave()
+    narrow = product.screen("--config", str(product.work / "c.toml"), columns=80, rows=24)
+    narrow.until_line("llm", r"\be(poch )?3 180/391\b")
+
+
 HOSTILE = (
     "\x1b]0;stolen title\x07\x1b[2J\x1b[31mred\x1b[0m \x1bPtmux;\x1b\\ \x9b5m \x1b]52;c;c3RvbGVu\x07"
     " [bold]bold[/bold] [@click=app.quit]quit[/] \u202ebackwards\u202c bell\x07 \x0e\x00end-of-hostile\n"

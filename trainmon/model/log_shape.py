@@ -37,6 +37,8 @@ class LogShape(msgspec.Struct, frozen=True, kw_only=True):
     """The epoch that was announced in a line of its own, and how many there are."""
     first_epoch: int | None = None
     """0 or 1: where this trainer begins to count epochs. Null until an epoch was seen."""
+    position: tuple[int, int, int | None] | None = None
+    """The epoch, its batch and its batches as printed; null where the trainer counts its steps over all epochs."""
     restarts: bool = False
     """Whether the step counter begins again in each epoch."""
     last: tuple[int, int] | None = None

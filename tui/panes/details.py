@@ -17,6 +17,7 @@ from tui.views import (
     GOING,
     LABEL,
     Subject,
+    batch_of_epoch,
     checkpoint_lines,
     fact,
     job_lines,
@@ -185,7 +186,8 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
         "" if progress.samples_per_s is None else f"{short(progress.samples_per_s)} samples/s",
         "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} per step",
     )
-    yield fact("step", count(progress.step) + target, width)
+    place = batch_of_epoch(run)
+    yield fact("step", count(progress.step) + target + (f" ({place})" if place else ""), width)
     yield fact("last step", last + usual, width)
     yield fact("finishes in", eta(run.eta_at if run.verdict in GOING else None, now), width)
     yield fact("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)

@@ -11,7 +11,7 @@ from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
 from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
-from tui.views import GOING, RANK, Kind, is_save_overdue, verdict_style
+from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alerts import alert_marks, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
@@ -96,9 +96,12 @@ def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
         columns.remove(JOB)
     if not any(run.checkpoints or run.spec.checkpoints for run in runs):
         columns.remove(CHECKPOINT)
-    steps = max((cell_width(STEP.cell(run, state).text) for run in runs), default=4)
-    columns[columns.index(STEP)] = STEP._replace(width=max(4, steps) + 2)
-    wanted = min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), NAME)
+    at, wanted = columns.index(STEP), min(max((cell_width(clean(run.name)) + 1 for run in runs), default=6), NAME)
+    for step in (STEP, SHORT_STEP):
+        widest = max((cell_width(step.cell(run, state).text) for run in runs), default=4)
+        columns[at] = step._replace(width=max(4, widest) + 2)
+        if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
+            break
     for name in GIVE_WAY:
         if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
             break
@@ -147,6 +150,11 @@ def loss_cell(run: Run, _state: State) -> Span:
     if loss is None:
         return value("? " if run.progress.step is None else "- ")
     return warned(real(loss), "" if math.isfinite(loss) else "crit")
+
+
+def step_cell(run: Run, word: str) -> Span:
+    """Its step; where its trainer counts only batches, its place in the epoch."""
+    return value(batch_of_epoch(run, word) or count(run.progress.step))
 
 
 def rate_cell(run: Run, _state: State) -> Span:
@@ -210,7 +218,8 @@ def switches_cell(run: Run, _state: State) -> Span:
 
 
 JOB = Column[Run, State]("JOB", 13, job_cell)
-STEP = Column[Run, State]("STEP", 9, lambda run, _: value(count(run.progress.step)))
+STEP = Column[Run, State]("STEP", 9, lambda run, _: step_cell(run, "epoch "))
+SHORT_STEP = STEP._replace(cell=lambda run, _: step_cell(run, "e"))
 LAST = Column[Run, State]("LAST ", 6, last_cell)
 CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
 LEFT = Column[Run, State]("LEFT", 11, left_cell)

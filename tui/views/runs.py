@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmon.analysis.gpus import unread
+from trainmon.analysis.log_formats import LEARNED
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
@@ -198,6 +199,15 @@ RANK: dict[Verdict, int] = {
     verdict: WORST_FIRST.index("healthy" if verdict in GOING else verdict) for verdict in WORST_FIRST
 }
 """The sort order. A run that saves ranks like one that steps, so that it does not jump at each save."""
+
+
+def batch_of_epoch(run: Run, word: str = "epoch ") -> str | None:
+    """`epoch 3 120/391` as its log prints it; None where its trainer counts its steps over all epochs."""
+    shape = run.memory.shape
+    if shape.position is None or run.progress.format != LEARNED or run.progress.step != shape.step:
+        return None
+    epoch, batch, batches = shape.position
+    return f"{word}{epoch} {batch}" + ("" if batches is None else f"/{batches}")
 
 
 def verdict_style(verdict: Verdict) -> str:

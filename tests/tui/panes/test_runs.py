@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.trainmon.analysis.log_formats.test_learned import read
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
 from trainmon.lib import cell_width
-from trainmon.model import Progress, Run, State, Switch
+from trainmon.model import Progress, Run, RunMemory, State, Switch
 from tui.panes.runs import COLUMNS, JOB, is_step_overdue, ordered_runs, run_head, run_layout, run_row
 from tui.style import Span
 
@@ -103,6 +104,26 @@ def test_nothing_known_is_a_question_mark_never_a_zero() -> None:
     text = alone(new, calm())
 
     assert text.split() == ["?", "new", "2", "?", "?", "-", "-", "unknown", "-"]
+
+
+BATCHES = [f"epoch {epoch} | batch {batch}/391 | loss 2.0" for epoch in (0, 1, 2, 3) for batch in (60, 120)]
+
+
+def test_where_a_log_counts_only_batches_the_step_is_its_place_in_the_epoch() -> None:
+    progress, shape = read(BATCHES)
+    progress = msgspec.structs.replace(progress, at=NOW - 6.0)
+    counted = run("resnet", progress=progress, memory=RunMemory(shape=shape))
+
+    assert progress.step == 3 * 391 + 120
+    assert "  epoch 3 120/391" in alone(counted, calm())
+    assert "  e3 120/391" in alone(counted, calm(), 50)
+    assert cell_width(alone(counted, calm(), 50)) == 50
+
+
+def test_a_step_of_another_source_is_shown_as_a_number() -> None:
+    progress, shape = read(BATCHES)
+    other = msgspec.structs.replace(progress, step=7777, format="megatron")
+    assert "7,777" in alone(run("resnet", progress=other, memory=RunMemory(shape=shape)), calm())
 
 
 def test_a_step_is_overdue_by_the_runs_own_cadence_or_by_the_config() -> None:

@@ -171,6 +171,7 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
 def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int | None]:
     """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
     epoch, batch, batches = found.epoch, found.batch, found.batches
+    shape = shape if shape.position is None else replace(shape, position=None)
     if found.counter in ("n/total", "bar") and epoch is None and shape.epoch is not None:
         epoch = shape.epoch[0]
         if found.counter == "n/total":  # Keras: `Epoch 2/5`, then `100/1875`
@@ -179,7 +180,8 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         pair, before = (found.step or 0, found.target or 0), shape.last
         shape = replace(shape, last=pair)
         if shape.restarts or (before is not None and before[0] == pair[0] and 0 < before[1] < pair[1]):
-            return replace(shape, restarts=True), pair[1], None  # WeNet: `Batch 3/100` is batch 100 of epoch 3
+            shape = replace(shape, restarts=True, position=(*pair, None))
+            return shape, pair[1], None  # WeNet: `Batch 3/100` is batch 100 of epoch 3
     if epoch is None:
         return shape, found.step or 0, found.target
     first = 0 if epoch == 0 else shape.first_epoch if shape.first_epoch is not None else int(epoch == 1)
@@ -192,4 +194,5 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         if not shape.restarts:
             return shape, step, found.target
         batch, batches = step, found.target
+    shape = replace(shape, position=(epoch, batch, batches))
     return shape, (epoch - first) * (batches or 0) + batch, None
