@@ -332,7 +332,8 @@ renew_lease() {
 finish() {
     trap '' USR1 TERM HUP INT
     # shellcheck disable=SC2086
-    end $jobs
+    (end $jobs) & # it goes on when we are killed: a process that it has stopped must not stay so
+    wait $!
     reading bye "\"why\":\"$1\"" &
     identify $!
     bye=$id
