@@ -18,7 +18,7 @@ from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
 from collectors.polling_thread import PollingThread
 from collectors.quota.collector import quota_pollers
-from collectors.slurm.collector import Poller
+from collectors.slurm.collector import Poller, Watched
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
@@ -83,14 +83,7 @@ class Supervisor(PollingThread):
         self._failures: dict[str, TrainmonError] = {}
         """By host that nobody has named: why its only login failed."""
         self._queues = {
-            cluster.name: make_queue(
-                watched,
-                partial(self._slurm_client, cluster),
-                submit if watched.required else HideAbsent(submit),
-                self._clock,
-                partial(self._polled, cluster.name),
-            )
-            for watched, cluster in polled_clusters(settings)
+            cluster.name: self._queue(make_queue, watched, cluster) for watched, cluster in polled_clusters(settings)
         }
         self._specs: dict[str, Spec] = {}
         """By host: what it reads now."""
@@ -109,6 +102,11 @@ class Supervisor(PollingThread):
         """Readings that may tell more about the runs."""
         self._refreshed_at: Seconds = -REFRESH_EVERY
         self._polled_soon_at: dict[str, Seconds] = {}
+
+    def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
+        submit = self._submit if watched.required else HideAbsent(self._submit)
+        client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
+        return make(watched, client, submit, self._clock, polled)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
