@@ -91,7 +91,7 @@ class Line(NamedTuple):
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
     found = _turned(numbers(text))
-    bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it/s" in text or "%" in text else None
+    bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
     if not found or (bar is not None and _is_of_something_else(_description(text, bar))):
         return None
@@ -101,7 +101,7 @@ def read(text: str) -> Line | None:
     counters = [one for one in counts if names.counter(one.name) is not None]
     losses = [
         one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
-    ]
+    ] or _adversaries(found)
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
     loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
@@ -131,6 +131,12 @@ def _turned(found: list[Number]) -> list[Number]:
                 found[at + 1]._replace(name=one.name[:between]),
             )
     return found
+
+
+def _adversaries(found: list[Number]) -> list[Number]:
+    """`G: 1.04 | D: 0.12`: bare letters are the losses of a GAN where both stand."""
+    both = [one for one in found if one.name in (("g",), ("d",)) and not one.unit and "." in one.text]
+    return both if len({one.name for one in both}) == 2 else []
 
 
 def _metrics(found: list[Number]) -> tuple[tuple[str, float], ...]:
