@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,34 @@ def test_a_trainer_on_the_gpus_is_a_run_until_its_process_ends(
     with trainer(tmp_path / "nanoGPT", nvml) as again:
         screen.until_line(" train ", rf"● train .* pid {again.pid} ", seconds=60)
         screen.leave()
+
+
+def test_init_writes_the_trainer_and_says_how_it_knows_each_setting(
+    product: Product, nvml: Nvml, here: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "nanoGPT"
+    (folder / "out").mkdir(parents=True)
+    (folder / "out" / "ckpt.pt").write_bytes(bytes(100))
+    with trainer(folder, nvml) as running:
+        until(lambda: b"iter 2" in (folder / "train.log").read_bytes(), "the first steps")
+        with (folder / "train.log").open("a") as log:
+            log.write("saving checkpoint to out\n")
+        done = product.run("init", **here)
+        assert (done.returncode, done.stderr) == (0, "")
+        written = (product.work / "trainmon.toml").read_text()
+        assert f"# Process {running.pid} trains on this machine: " in written
+        assert "hunter22222" not in written
+        settings = [line for line in written.splitlines() if line and line[0] not in "#["]
+        marks = [re.split("  +# ", line) for line in settings]
+        assert [line for line, mark in marks if mark.startswith("found: ")] == [
+            'name = "train"', f'log = "{folder}/train.log"', f'checkpoints = "{folder}/out"',
+        ]  # fmt: skip
+        assert [line for line, mark in marks if mark.startswith("guessed: ")] == [
+            'name = "main"', 'path = "/"', 'on = "nodes"',
+        ]  # fmt: skip
+        assert len(marks) == 6
+        (run,) = product.snapshot(**here)["runs"]
+        assert (run["name"], run["log"]["path"], run["verdict"]) == ("train", f"{folder}/train.log", "healthy")
 
 
 def test_a_process_of_another_kind_is_no_run(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +30,22 @@ def test_everything_about_a_running_job_is_found_without_a_config(
         screen.keys("1\r")
         screen.until_shown(*DETAILS)
         screen.leave()
+
+
+def test_init_writes_what_was_found_about_it(slurm: Slurm, server: WandbServer, tmp_path: Path) -> None:
+    folder = submit(slurm, server)
+    with login_host(tmp_path, slurm, server) as product:
+        done = product.run("init", "--output", "-", **product.environ)
+        assert done.returncode == 0, done.stderr
+        (run,) = tomllib.loads(done.stdout)["run"]
+        page = re.search(r"/runs/(\w+)", next((folder / "logs").iterdir()).read_text())
+        assert page is not None
+        assert run == {
+            "name": "nanogpt", "script": str(folder / "train.sh"), "checkpoints": str(folder / "out"),
+            "wandb": "tester/owt", "run": page[1],
+        }  # fmt: skip
+        config = product.config(done.stdout)
+        assert product.run("check", "--config", str(config), **product.environ).returncode == 0
 
 
 def test_a_node_that_wants_a_password_is_tried_once_without_a_prompt_and_says_what_to_do(

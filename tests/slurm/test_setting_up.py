@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +73,8 @@ def test_init_writes_our_running_jobs_as_runs(slurm: Slurm, training: MakeTraini
     assert {entry["name"] for entry in result["run"]} == {run.name, 'an "odd" name'}
     (entry,) = [entry for entry in result["run"] if entry["name"] == run.name]
     assert entry["script"] == str(run.script)
+    settings = [line for line in done.stdout.splitlines() if line and line[0] not in "#["]
+    assert [line for line in settings if not re.search("  # (found|guessed): ", line)] == []
     assert f"# Job {job_id} runs on 2 nodes (gpu-[1-2])." in done.stdout
     assert "4 nodes, gpu-[1-4]" in done.stdout
 

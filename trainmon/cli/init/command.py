@@ -16,9 +16,12 @@ from trainmon.cli.options import hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.cli.init.discovery import Account, SlurmReport
+    from trainmon.cli.init.template import FoundFacts
 
 LOGIN = re.compile(r"login|head|front|submit|access", re.IGNORECASE)
 """The usual names of login hosts."""
+
+GUESSED_LOGIN = "guessed: its name is one of a login host"
 
 SHOWN = 20
 
@@ -50,20 +53,22 @@ def command(
     """Write a commented trainmon.toml for HOSTs.
 
     HOSTs are names of ~/.ssh/config or Slurm host lists: trainmon-tui init login1 'gpu-[001-004]'. It
-    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. If a W&B key is on
-    this machine, it queries W&B for your account. Without HOSTs and without Slurm, it lists the names in
-    ~/.ssh/config and asks which to watch.
+    queries the Slurm of the login host, or of this machine, for its nodes and your running jobs. It reads the logs of
+    these jobs, or of your processes on the GPUs of this machine, for the W&B run and the checkpoints. If a W&B key is
+    on this machine, it queries W&B for your account. Each setting says whether it was given, found or guessed. Without
+    HOSTs, if nothing is found, it lists the names in ~/.ssh/config and asks which to watch.
     """
     from trainmon.config import FILE_NAME, why_not_trusted
 
+    why = "given" if login else GUESSED_LOGIN
     login = login or _login_of(hosts)
-    found = None if offline else _query_slurm(login, ssh_config)
-    if not hosts and not login and found is None:
+    found = _query(login, hosts, offline, ssh_config)
+    if not hosts and not login and found.slurm is None and not found.runs:
         hosts = _prompt_for_hosts()
         login = _login_of(hosts)
-        found = _query_slurm(login, ssh_config) if login and not offline else None
+        found = _query(login, hosts, offline, ssh_config) if login else found
     nodes = [host for host in hosts if host != login]
-    written = _valid(name, login, nodes, found, None if offline else _query_wandb())
+    written = _valid(name, login, nodes, found, why)
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0
@@ -99,6 +104,19 @@ def _prompt_for_hosts() -> tuple[str, ...]:
     return tuple(answer.split())
 
 
+def _query(login: str | None, hosts: Sequence[str], offline: bool, ssh_config: Path | None) -> FoundFacts:
+    """What Slurm, W&B and the logs say. Without a login host, HOSTs are not queried."""
+    from trainmon.cli.init.template import FoundFacts
+
+    if offline:
+        return FoundFacts()
+    from trainmon.cli.init.discovery import query_runs
+
+    slurm = _query_slurm(login, ssh_config)
+    runs = query_runs(login, ssh_config) if slurm is not None or not (login or hosts) else ()
+    return FoundFacts(slurm, _query_wandb(), runs)
+
+
 def _query_slurm(login: str | None, ssh_config: Path | None) -> SlurmReport | None:
     """What the Slurm of a host, or of this machine, reports; None where there is none."""
     from trainmon.cli.init.discovery import query_slurm
@@ -129,16 +147,14 @@ def _query_wandb() -> Account | None:
     return query_wandb(lambda: login)
 
 
-def _valid(
-    name: str, login: str | None, nodes: Sequence[str], found: SlurmReport | None, account: Account | None
-) -> str:
+def _valid(name: str, login: str | None, nodes: Sequence[str], found: FoundFacts, why: str) -> str:
     """The text of the config, after it was decoded: what init writes always loads."""
     import tomllib
 
     from trainmon.cli.init.template import text
     from trainmon.config.decode import decode
 
-    written = text(name, login, nodes, found, account)
+    written = text(name, login, nodes, found, why)
     settings, problems = decode(tomllib.loads(written), "the command line")
     if settings is None:
         raise click.UsageError("\n".join(problems))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,9 +13,12 @@ from collectors.connections import Connections, local_hostname
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ReadViewer, Viewer
-from trainmon.config import ConnectSettings
-from trainmon.lib import TrainmonError, counted
-from trainmon.model import Job, SchedulerNode
+from trainmon.cli.snapshot.command import first_full_state
+from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
+from trainmon.lib import Seconds, TrainmonError, counted
+from trainmon.model import Job, Run, SchedulerNode
+from trainmon.runtime.logfile import log_to_file
+from trainmon.runtime.monitor import Monitor
 from trainmon.slurm import commands, parse_jobs
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
@@ -22,6 +26,12 @@ from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import AskUser
 
 RUNS_AT_MOST = 20
+
+WAIT: Seconds = 15.0
+"""The longest wait for the logs of the runs."""
+
+SETTLE: Seconds = 2.0
+"""The wait for directories and W&B runs that the logs name."""
 
 
 class SlurmReport(NamedTuple):
@@ -65,6 +75,22 @@ def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None)
         latest = {job.name: job for job in reversed(running)}
         detailed = [_detailed(client, job) for job in list(latest.values())[:RUNS_AT_MOST]]
         return SlurmReport(me, version, nodes, tuple(job for job in detailed if job.batch))
+
+
+def query_runs(login: str | None, ssh_config: Path | None) -> tuple[Run, ...]:
+    """Our runs, with what their logs name: those of the Slurm of a login host; or on this machine, which may train
+    without Slurm. Nobody is prompted."""
+    log_to_file()
+    cluster = ClusterSettings(login=login) if login is not None else ImplicitCluster()
+    monitor = Monitor(Settings(clusters=(cluster,)), keeps=False, records=False, ssh_config=ssh_config)
+    monitor.start()
+    try:
+        if first_full_state(monitor, WAIT).runs:
+            time.sleep(SETTLE)  # what a log names is looked for, too
+        runs = monitor.engine.state.runs.values()
+    finally:
+        monitor.stop()
+    return tuple(run for run in runs if run.spec.ended_at is None)[:RUNS_AT_MOST]
 
 
 def _detailed(client: Client, job: Job) -> Job:

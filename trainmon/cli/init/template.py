@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainmon.cli.init.discovery import folded
 from trainmon.lib import clean, counted, shorten
 
 if TYPE_CHECKING:
     from trainmon.cli.init.discovery import Account, SlurmReport
-    from trainmon.model import Job
+    from trainmon.model import Job, OwnProcess, Run
 
 ENTITY = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -23,7 +23,7 @@ TEXT = """\
 # read_only = true              # refuse every action
 
 [[cluster]]
-name = {name}
+{name}
 {login}
 {nodes}
 # users = {users:<22}# the users whose jobs are watched; default: you
@@ -54,7 +54,7 @@ name = {name}
 # group = "my-run"                              # its W&B group; or run = "ab12cd34", display = "my-", tags = ["main"]
 # restart_grace = "15m"                         # how long the next W&B run may take to appear
 # charts = ["train/loss"]                       # default: metrics with the usual names
-# cluster = {name}                              # needed only with several clusters
+# cluster = {quoted_name:<36}# needed only with several clusters
 
 # A log format of your own. It is tried before the built-in formats.
 # [[log_format]]
@@ -63,8 +63,8 @@ name = {name}
 
 # A disk to watch, in addition to the disks of the runs' own paths.
 [[disk]]
-path = "/"
-on = "nodes"                    # login: on the login host | nodes: on all nodes | run: on the nodes of the runs
+path = "/"                                      # guessed: full root disks stop nodes
+on = "nodes"                                    # guessed: all nodes; or "login", or "run": the nodes of the runs
 # usable = "80%"                # treat 80 % as full
 
 # [[disk]]
@@ -96,45 +96,37 @@ NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is q
 NO_NODES = (
     '# nodes = ["gpu-[001-032]"]   # default: the login host or this machine; "slurm": the nodes of the runs\' jobs'
 )
-SLURMS_NODES = 'nodes = "slurm"                 # the nodes of the runs\' jobs; or ["gpu-[001-032]"]'
-
-RUN = """\
-# Job {id} runs on {count} ({hosts}).
-[[run]]
-name = {name}
-{log}
-{script}
-{wandb}# checkpoints = "/shared/{plain}/checkpoints"
-# kill_switch = "/shared/{plain}/kill-switch"
-# save_switch = "/shared/{plain}/save-switch"
-# target_step = 100_000
-
-"""
 
 
-WANDB = """\
-# wandb = {project}
-# group = {name}
-"""
-"""The lines of a run, if there is a W&B login."""
+class FoundFacts(NamedTuple):
+    """What is known without a config."""
+
+    slurm: SlurmReport | None = None
+    account: Account | None = None
+    runs: tuple[Run, ...] = ()
 
 
 def text(
-    name: str,
-    login: str | None,
-    nodes: Sequence[str],
-    found: SlurmReport | None = None,
-    account: Account | None = None,
+    name: str, login: str | None, nodes: Sequence[str], found: FoundFacts | None = None, why: str = "given"
 ) -> str:
-    """A config for these hosts, with what Slurm and W&B reported."""
-    unnamed = NO_NODES if found is None else f"# {comment(found.summary)}\n{SLURMS_NODES}"
+    """A config for these hosts, with what was found. Each setting says whether it was given, found or guessed; `why`
+    says so of the login host."""
+    found = found or FoundFacts()
+    slurm, account = found.slurm, found.account
+    unnamed = NO_NODES
+    if slurm is not None:
+        unnamed = f"# {comment(slurm.summary)}\n" + marked('nodes = "slurm"', "found: the nodes of the runs' jobs")
+    by_job = {run.spec.job: run for run in found.runs if run.spec.only is None}
+    tables = [_job_run(job, by_job.get(job.name), account) for job in (slurm.jobs if slurm is not None else ())]
+    tables += [_process_run(run, run.spec.process, account) for run in found.runs if run.spec.process is not None]
     return TEXT.format(
-        name=quote(name),
-        login=f"login = {quote(login)}" if login else NO_LOGIN,
-        nodes=f"nodes = [{', '.join(map(quote, nodes))}]" if nodes else unnamed,
+        name=setting("name", name, "guessed: any name will do" if name == "main" else "given"),
+        quoted_name=quote(name),
+        login=setting("login", login, why) if login else NO_LOGIN,
+        nodes=marked(f"nodes = [{', '.join(map(quote, nodes))}]", "given") if nodes else unnamed,
         nodes_of_run=f"[{quote(nodes[0])}]" if nodes else '["gpu-001"]',
-        users=f"[{quote(found.me)}]" if found is not None else '["me"]',
-        runs="".join(_run(job, account) for job in found.jobs) if found is not None else "",
+        users=f"[{quote(slurm.me)}]" if slurm is not None else '["me"]',
+        runs="".join("\n".join(lines) + "\n\n" for lines in tables),
         project=_project(account),
         account="" if account is None else f"\n# {comment(account.summary)}",
     )
@@ -145,22 +137,68 @@ def _project(account: Account | None) -> str:
     return quote(f"{entity if entity and ENTITY.fullmatch(entity) else 'team'}/project")
 
 
-def _run(job: Job, account: Account | None) -> str:
+def _job_run(job: Job, run: Run | None, account: Account | None) -> list[str]:
     """One of our own jobs as a run. Its log is a comment: a path with the number of a job is of no use later."""
     command = job.command or ""
-    known = command.startswith("/") and " " not in command
-    return RUN.format(
-        id=comment(job.id),
-        count=counted(len(job.nodes), "node"),
-        hosts=comment(folded(job.nodes)),
-        name=quote(job.name),
-        plain="".join(char if char.isalnum() or char in "-_." else "-" for char in job.name),
-        log=f"# log = {quote(job.stdout)}   # found automatically"
+    is_script = command.startswith("/") and " " not in command
+    return [
+        f"# Job {comment(job.id)} runs on {counted(len(job.nodes), 'node')} ({comment(folded(job.nodes))}).",
+        "[[run]]",
+        setting("name", job.name, "found: the name of the job"),
+        "# " + setting("log", job.stdout, "found: the output file of the job, which is read without this line")
         if job.stdout
         else "# log: its job has no output file",
-        wandb="" if account is None else WANDB.format(project=_project(account), name=quote(job.name)),
-        script=f"script = {quote(command)}" if known else '# script = "/shared/train.slurm"',
-    )
+        setting("script", command, "found: the command of the job")
+        if is_script
+        else "# " + setting("script", "/shared/train.slurm", "guessed"),
+        *_from_log(job.name, run, account),
+    ]
+
+
+def _process_run(run: Run, process: OwnProcess, account: Account | None) -> list[str]:
+    """A trainer that runs on this machine without a job."""
+    return [
+        f"# Process {process.pid} trains on this machine: {comment(process.command)}",
+        "[[run]]",
+        setting("name", run.name, "found: the script of the process"),
+        setting("log", process.stdout, "found: the standard output of the process")
+        if process.stdout
+        else "# " + setting("log", "/shared/train.log", "guessed: the standard output of the process is not a file"),
+        *_from_log(run.name, run, account),
+    ]
+
+
+def _from_log(name: str, run: Run | None, account: Account | None) -> Iterator[str]:
+    """What the log of a run names, and what it may be where it names nothing."""
+    folder = "/shared/" + "".join(char if char.isalnum() or char in "-_." else "-" for char in name)
+    spec = run.spec.wandb if run is not None else None
+    if run is not None and spec is not None:
+        active = run.wandb.runs if run.wandb is not None else ()
+        group = next((one.group for one in active if one.id == spec.run), None)
+        yield setting("wandb", spec.project, "found: the log names it")
+        if group:
+            yield setting("group", group, "found: the group of the W&B run that the log names")
+        elif spec.run is not None:
+            yield setting("run", spec.run, "found: the log names it; a `group` would include the next attempts")
+    elif account is not None:
+        yield marked(f"# wandb = {_project(account)}", "guessed: the account of your key")
+        yield "# " + setting("group", name, "guessed")
+    if run is not None and run.spec.checkpoints is not None:
+        yield setting("checkpoints", run.spec.checkpoints, "found: the log names it, and it holds checkpoints")
+    else:
+        yield "# " + setting("checkpoints", f"{folder}/checkpoints", "guessed")
+    yield "# " + setting("kill_switch", f"{folder}/kill-switch", "guessed")
+    yield "# " + setting("save_switch", f"{folder}/save-switch", "guessed")
+    yield marked("# target_step = 100_000", "guessed")
+
+
+def setting(name: str, value: str, mark: str) -> str:
+    """A line of the config: `name = "llm"   # found: the name of the job`."""
+    return marked(f"{name} = {quote(value)}", mark)
+
+
+def marked(line: str, mark: str) -> str:
+    return f"{line:<46}  # {mark}"
 
 
 def comment(text: str) -> str:

@@ -11,7 +11,7 @@ from collectors.wandb.login import find_credentials
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.init.discovery import Account, SlurmReport, query_wandb
-from trainmon.cli.init.template import text
+from trainmon.cli.init.template import FoundFacts, text
 from trainmon.config import load as config
 from trainmon.model import Job
 
@@ -35,9 +35,9 @@ def test_without_a_key_nothing_is_queried(tmp_path: Path) -> None:
 
 def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:
     account = Account("wandb.ai", "~/.netrc", "ana", "vision", ("ana", "vision"))
-    written = text("main", "login1", [], SlurmReport("ana", "23.02", (), (JOB,)), account)
+    written = text("main", "login1", [], FoundFacts(SlurmReport("ana", "23.02", (), (JOB,)), account))
     assert "# W&B: the key in ~/.netrc is ana's on wandb.ai; teams: vision\n" in written
-    assert '[[run]]\nname = "llm"\n' in written
+    assert '[[run]]\nname = "llm"  ' in written
     file = tmp_path / "t.toml"
     file.write_text(re.sub(r"(?m)^# (?=wandb = |group = )", "", written.partition("# A training run.")[0]))
     (run,) = config.load(file).runs
@@ -46,6 +46,6 @@ def test_a_run_names_a_project_of_the_account(tmp_path: Path) -> None:
 
 def test_a_strange_account_ends_no_comment() -> None:
     account = Account("wandb.ai", "~/.netrc", 'a"\n[daemon]', 'x"\n[daemon]', ("b\n[daemon]",))
-    written = text("main", None, ["n1"], None, account)
+    written = text("main", None, ["n1"], FoundFacts(account=account))
     assert "\n[daemon]" not in written
     assert '# wandb = "team/project"' in written
