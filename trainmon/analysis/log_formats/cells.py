@@ -14,8 +14,8 @@ from trainmon.analysis.log_formats.registry import plain
 from trainmon.analysis.log_formats.report import ReadLine
 from trainmon.analysis.log_formats.template import FIELD, UNIT, VARYING, Cell, cells_of, expression, template_of, values
 
-ANY_NUMBER = re.compile(rf"(?:{NO_NUMBER})|(?:(?<!\w)(?=[-+n iI.N])|(?=\d))(?P<number>{NUMBER})")
-"""Also one that is glued to a word: `ep003`."""
+ANY_NUMBER = re.compile(rf"(?:{NO_NUMBER})|(?<![\w.-])(?:[A-Za-z_]{{1,20}}(?=\d))?(?P<number>{NUMBER})(?![\w-])")
+"""Also one that is glued to a word (`ep003`), or an average in brackets."""
 SIMILAR = 3
 """Lines of one shape from which a format is suggested."""
 

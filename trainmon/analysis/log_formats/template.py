@@ -12,11 +12,13 @@ from trainmon.analysis.log_formats.learned.line import Line, read
 from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, numbers
 
 FIELD = re.compile(r"\{(\w{0,40})\}")
-VALUE = r"[-+]?(?:\d[\d,._]{0,24}(?:[eE][-+]?\d{1,3})?[KMBGTk]?|[nN]a[nN]|[iI]nf\w{0,5})"
-ANYTHING = r"\S{1,80}?"
-"""What `{}` matches: a number or a word that is of no interest."""
+GROUPED = r"\d{1,3}(?:,\d{3}){1,6}(?!\d)(?:\.\d{0,24})?|"
+"""`12,345`; not where the template has a comma and the next field: there it is two values."""
+VALUE = r"[-+]?(?:(?:%s\.?\d[\d._]{0,24})(?:[eE][-+]?\d{1,3})?[KMBGTk]?|[nN][aA][nN]|[iI](?:nf|NF)\w{0,5})"
+LONGEST_WORD = 300
 VARYING = re.compile(r"[\w.:]*\d[\w.:%+-]*|[█▏▎▍▌▋▊▉━╸╺]+|[{}]")
 """What differs from line to line besides the numbers that are read."""
+NO_PREFIX = re.compile(r"^\{\}[^\w{}]*\s")
 UNIT = re.compile(r"[a-zA-Z]{1,4}(?:/[a-z]{1,4})?(?![\w/])")
 TOTALS = {"step": "target_step", "batch": "batches", "epoch": "epochs"}
 OPENING = " :=\t'\"[(<>"
@@ -46,12 +48,12 @@ def template_of(example: str, cells: Sequence[Cell]) -> str | None:
         del named[-1]
     label = example[: next(cell.start for cell in named if cell.field)].rstrip(OPENING)
     at = len(label) - len(DIVIDER.split(label)[-1].lstrip())  # what stands before the first name differs: times, ranks
-    text = _joined(example, named, at)
-    found = re.search(expression(text), example)
-    is_right = found is not None and all(
-        cell.start == found.start(cell.field) for cell in named if cell.field and cell.start >= at
-    )
-    return text if is_right else _joined(example, named, 0)  # `{step} : {loss}` also matches a time
+    whole = _joined(example, named, 0)
+    for text in (NO_PREFIX.sub("", _joined(example, named, at)), NO_PREFIX.sub("", whole)):
+        found = re.search(expression(text), example)
+        if found is not None and all(cell.start == found.start(cell.field) for cell in named if cell.field):
+            return text
+    return whole  # `{step} : {loss}` also matches a time
 
 
 def _joined(example: str, cells: Iterable[Cell], at: int) -> str:
@@ -59,25 +61,39 @@ def _joined(example: str, cells: Iterable[Cell], at: int) -> str:
     parts: list[str] = []
     for start, end, field in cells:
         if start >= at:
-            parts += [VARYING.sub("{}", example[at:start]), f"{{{field}}}"]
+            parts += [_varying(example[at:start]), f"{{{field}}}"]
             at = end
     unit = UNIT.match(example, at)
-    text = re.sub(r"\s+", " ", "".join((*parts, unit[0] if unit else "")))
-    return re.sub(r"^\{\}[^\w{}]*\s", "", text).lstrip()
+    return re.sub(r"\s+", " ", "".join((*parts, unit[0] if unit else ""))).lstrip()
+
+
+def _varying(text: str) -> str:
+    """A text before a field, with `{}` for what varies. Of the word that touches the field, only its numbers vary."""
+    return VARYING.sub(lambda word: re.sub(r"\d+", "{}", word[0]) if word.end() == len(text) else "{}", text)
 
 
 def expression(template: str) -> str:
-    """The regular expression of a template. A space matches any space, `{}` matches one word or number."""
+    """The regular expression of a template. A space matches any space, `{}` matches one word or number.
+
+    `{}` ends at the character that follows it in the template. Otherwise a line that does not match, and has that
+    character many times, would take minutes.
+    """
     parts, at = [], 0
     for found in FIELD.finditer(template):
-        name = f"(?P<{found[1]}>{VALUE})" if found[1] else ANYTHING
-        parts += [_literal(template[at : found.start()]), name]
-        at = found.end()
+        parts.append(_literal(template[at : found.start()]))
+        at, after = found.end(), template[found.end() : found.end() + 2]
+        if found[1]:
+            parts.append(f"(?P<{found[1]}>{VALUE % ('' if after == ',{' else GROUPED)})")
+        elif FIELD.match(template, at) or after[1:] == " ":
+            parts.append(rf"\S{{1,{LONGEST_WORD}}}?")
+        else:
+            word = rf"[^\s{re.escape(after[:1].strip())}]{{1,{LONGEST_WORD}}}"
+            parts.append(word + (r"(?!\S)" if after[:1] == " " else ""))
     return "".join((*parts, _literal(template[at:])))
 
 
 def _literal(text: str) -> str:
-    return r"\s{0,120}".join(re.escape(part) for part in re.split(r"\s+", text))
+    return r"\s{0,240}".join(re.escape(part) for part in re.split(r"\s+", text))
 
 
 def values(line: Line) -> dict[str, float]:

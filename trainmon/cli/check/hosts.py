@@ -44,7 +44,7 @@ def check_hosts(
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
     those of the log formats of the config."""
-    loop, logs = EventLoop(), LogChecks(log_formats(settings), {})
+    loop, logs = EventLoop(), LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {})
     loop.start()
     opened: list[Connections] = []
     try:

@@ -15,6 +15,8 @@ class LogChecks(NamedTuple):
     """The log formats of the config, and what was read in the log of each run. The checks of all hosts share it."""
 
     formats: Sequence[Format]
+    runs: int
+    """How many runs of the config have a log."""
     logs: dict[str, LogReport]
 
     def check(self, host: str, run: str, chunk: LogChunk) -> Row:
@@ -45,10 +47,11 @@ class LogChecks(NamedTuple):
             else:
                 run, log = min(self.logs.items(), key=lambda pair: pair[1].steps > 0)
                 block = config_block(one.name, _template(log) or EXAMPLE)
-                text = f"matches no line of {counted(len(self.logs), 'log')}"
-                yield Row(
-                    "bad", "log_format", one.name, text, f"remove it or correct it; for the log of {run}:\n{block}"
-                )
+                unread = self.runs - len(self.logs)
+                others = f"; not read or empty: {counted(unread, 'log')}" if unread > 0 else ""
+                text = f"matches no line of {counted(len(self.logs), 'log')}{others}"
+                fix = f"remove it or correct it; for the log of {run}:\n{block}"
+                yield Row("note" if others else "bad", "log_format", one.name, text, fix)
 
 
 def _template(read: LogReport) -> str | None:

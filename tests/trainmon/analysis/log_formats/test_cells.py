@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from tests.trainmon.analysis.log_formats.test_template import STEP_LINES
 from trainmon.analysis.log_formats import (
     Cell,
     cells,
@@ -25,8 +28,8 @@ def shown(line: str, found: tuple[Cell, ...] | None) -> list[tuple[str, str]]:
 
 def test_every_number_is_a_cell_and_no_date_time_or_path_is() -> None:
     assert shown(LINE, cells(LINE)) == [("0", ""), ("100", ""), ("3.2145", ""), ("312.45", ""), ("38.12", "")]
-    line = "ep003 nll=-2.5e-3 gpu-7 nan 1,200/5,000 info /scratch/7/run 10.0.0.1"
-    assert [text for text, _ in shown(line, cells(line))] == ["003", "-2.5e-3", "7", "nan", "1,200", "5,000"]
+    line = "ep003 nll=-2.5e-3 NaN (.92) 1,200/5,000 info /scratch/7/run 10.0.0.1 vit-P4-D256-L4"
+    assert [text for text, _ in shown(line, cells(line))] == ["003", "-2.5e-3", "NaN", ".92", "1,200", "5,000"]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +56,18 @@ def test_naming_numbers_makes_a_template_and_a_field_moves() -> None:
     assert shown(line, moved) == [("003", ""), ("12", "step"), ("-2.5e-3", "loss"), ("7", "")]
     assert template_by(line, moved) == "[{step}] nll {loss}"
     assert template_by(line, named(moved, 1, "")) is None
+
+
+@pytest.mark.parametrize("line", STEP_LINES, ids=range(len(STEP_LINES)))
+def test_a_template_reads_the_named_numbers_of_its_own_line(line: str) -> None:
+    found = cells(line)
+    for step, loss in itertools.permutations(range(min(4, len(found))), 2):
+        marked = named(named(found, step, "step"), loss, "loss")
+        template = template_by(line, marked)
+        assert template is not None
+        read = cells_by(template, line) or ()
+        starts = [{cell.field: cell.start for cell in one if cell.field} for one in (read, marked)]
+        assert starts[0] == starts[1], template
 
 
 def test_a_template_marks_the_numbers_that_it_reads_in_other_lines() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.trainmon.analysis.log_formats.test_learned import LOGS
@@ -42,6 +44,25 @@ def test_a_template_reads_what_the_learned_format_reads(line: str) -> None:
         learned = report([line, line]).progress.step
         assert found is not None
         assert learned in (None, found.step)
+
+
+def test_nameless_values_end_at_a_space_and_losses_begin_with_a_point() -> None:
+    own = custom_format("own", template="iter {step} {} {loss}")
+    assert own.parse("iter 7 cuda:0 .25") == StepLine(step=7, loss=0.25)
+    assert own.parse("iter 7 12345") is None
+
+
+def test_a_line_that_does_not_match_takes_no_time() -> None:
+    own = custom_format("own", template="{step},{},{},{},{},{},{loss}x")
+    started = time.perf_counter()
+    assert own.parse(",".join(["123"] * 1_000)) is None
+    assert time.perf_counter() - started < 1.0
+
+
+def test_commas_group_digits_or_separate_values() -> None:
+    assert template("step 1,200, loss 3.5") == "step {step}, loss {loss}"
+    assert custom_format("own", template="step {step}, loss {loss}").parse("step 1,200, loss 3.5").step == 1200  # type: ignore[union-attr]
+    assert custom_format("own", template="{step},{loss}").parse("20,2.1,0.001") == StepLine(step=20, loss=2.1)
 
 
 def test_milliseconds_are_milliseconds_and_batches_are_steps() -> None:

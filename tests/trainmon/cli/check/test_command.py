@@ -171,6 +171,8 @@ def test_a_log_format_that_matches_nothing_comes_with_one_that_does(tmp_path: Pa
     assert row[0::3] == ("bad", "matches no line of 2 logs")
     assert row.fix.splitlines()[0] == "remove it or correct it; for the log of own:"
     assert 'template = "{step} done, nll {loss}"' in row.fix
+    row = logs(tmp_path, {"known": KNOWN, "new": ""}, old)["old"]
+    assert row[0::3] == ("note", "matches no line of 1 log; not read or empty: 1 log")
     assert logs(tmp_path, {"new": ""}, old)["old"][0::3] == ("note", "not tested: no log has lines to read")
 
 
