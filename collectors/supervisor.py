@@ -79,16 +79,14 @@ class Supervisor(PollingThread):
             cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
         }
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
-        """Connections that prompt nobody, to hosts that nobody has named."""
         self._failures: dict[str, TrainmonError] = {}
-        """By host that nobody has named: why its only login failed."""
+        """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
         self._queues = {
             cluster.name: self._queue(make_queue, watched, cluster) for watched, cluster in polled_clusters(settings)
         }
         self._specs: dict[str, Spec] = {}
-        """By host: what it reads now."""
         self._stand_in: dict[str, Spec] = {}
-        """By host: what it reads as a stand-in for another."""
+        """By host: what it reads now, and what it reads as a stand-in for another."""
         self._quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
         self._pollers = (*self._queues.values(), *self._quotas)
         self._hosts_lock = threading.Lock()

@@ -56,6 +56,7 @@ def test_a_directory_counts_when_checkpoints_were_seen_in_it(found: RunDiscovery
     out = tmp_path / "out"
     out.mkdir()
     assert found.read(chunk("saving checkpoint to out"))
+    assert not found.read(listed(tmp_path)), "nobody has named it"
     assert run(found).checkpoints is None
     assert found.plan(found._settings.clusters[0]).candidates == (str(out),)
     assert found.is_relevant(listed(out))

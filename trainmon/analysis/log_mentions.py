@@ -90,6 +90,8 @@ def read(before: Mentions, lines: Iterable[str], workdir: str | None) -> Mention
 
 def listed(before: Mentions, listing: CheckpointListing) -> Mentions:
     """What is known after the listing of a directory: it counts if a checkpoint of a known layout is there."""
+    if listing.path not in before.directories:
+        return before
     folder = Folder(listing.entries, listing.t)
     found = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     holds = any(one.lacks in ("", GROWING) for one in found)

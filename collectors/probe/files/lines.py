@@ -22,7 +22,7 @@ KEPT_BYTES = 16 * 1024
 BLOCK = 40, 15
 """How many lines before and behind a loss are kept with it where its step is in another line."""
 COUNTER = re.compile(rb"step|iter|epoch|batch|update|\d/\d", re.IGNORECASE)
-MENTION_CHARACTERS = 1000
+HEAD_MENTIONS, MENTION_CHARACTERS = 32, 1000
 LINE_CHARACTERS = 4000
 LINE_BYTES = 4 * LINE_CHARACTERS
 """The most bytes that 4,000 characters of UTF-8 take."""
@@ -81,13 +81,10 @@ class Lines:
         self._cut_lines = 0
 
     def look_back(self, head: bytes, last: bytes) -> None:
-        """Keep the first lines of the file's head that mention a text, and the last line before its end."""
-        lines = []  # type: list[bytes]
-        for text in self.mentions:
-            lines += list(itertools.islice((line for line in head.split(b"\n") if text in line), KEPT))
-            at = last.rfind(text)
-            if at >= 0:
-                lines.append(last[last.rfind(b"\n", 0, at) + 1 :].split(b"\n", 1)[0])
+        """Keep the first lines of the head that mention a text, and for each text the last line before the end."""
+        lines = [line for line in head.split(b"\n") if any(text in line for text in self.mentions)][:HEAD_MENTIONS]
+        for at in sorted(set(map(last.rfind, self.mentions)) - {-1}):
+            lines.append(last[last.rfind(b"\n", 0, at) + 1 :].split(b"\n", 1)[0])
         self._mentions = [readable(line)[:MENTION_CHARACTERS] for line in dict.fromkeys(lines)]
 
     def skip(self, count: int) -> None:
