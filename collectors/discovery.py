@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from collectors.assignment import WatchPlan
 from collectors.connections import local_hostname
-from collectors.wandb.login import Credentials, find_credentials
+from collectors.wandb.login import Credentials
 from trainmon.analysis import log_mentions
 from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.analysis.log_mentions import Mentions
@@ -30,7 +30,7 @@ MAX_NODES = 2_000
 class RunDiscovery:
     """The runs of all clusters, derived from their jobs, and completed by what their logs name."""
 
-    def __init__(self, settings: Settings, login: Callable[[], Credentials] = find_credentials) -> None:
+    def __init__(self, settings: Settings, login: Callable[[], Credentials | None] = lambda: None) -> None:
         self._settings = settings
         self._configured = run_specs(settings)
         self.runs: tuple[RunSpec, ...] = self._configured
@@ -86,7 +86,7 @@ class RunDiscovery:
         page = found.page
         if page is not None:  # the key is for one server: a log that names another one changes nothing
             login = self._login()
-            page = page if login.location is not None and login.shows(page.host) else None
+            page = page if login is not None and login.location is not None and login.shows(page.host) else None
         return log_mentions.with_mentions(run, found, page)
 
     def is_relevant(self, node: str, reading: AnyReading) -> bool:

@@ -20,6 +20,7 @@ from collectors.polling_thread import PollingThread
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.collector import Poller, Watched
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
+from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
 from trainmon.model import (
@@ -55,7 +56,8 @@ JOB_ENDED = "its job ended"
 
 
 class Supervisor(PollingThread):
-    """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there."""
+    """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there. `login`
+    returns the credentials for W&B."""
 
     def __init__(
         self,
@@ -66,6 +68,7 @@ class Supervisor(PollingThread):
         clock: Clock | None = None,
         ssh_config: Path | None = None,
         make_queue: MakePoller = Poller,
+        login: Callable[[], Credentials | None] = lambda: None,
     ) -> None:
         super().__init__("supervisor", TICK)
         self._submit = submit
@@ -73,7 +76,7 @@ class Supervisor(PollingThread):
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
         self._settings = settings
-        self._discovery = RunDiscovery(settings)
+        self._discovery = RunDiscovery(settings, login)
         self._plans: tuple[WatchPlan, ...] = ()
         self._connections = {
             cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
@@ -96,8 +99,7 @@ class Supervisor(PollingThread):
         self._released_at: dict[str, Seconds] = {}
         """Since when a host has no job any more."""
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()
-        """Readings that may tell more about the runs."""
+        self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()  # they may tell more about the runs
         self._refreshed_at: Seconds = -REFRESH_EVERY
         self._polled_soon_at: dict[str, Seconds] = {}
 

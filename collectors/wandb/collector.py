@@ -65,6 +65,8 @@ class WandbCollector(PollingThread):
         self._new_client = client
         self._login = login
         self._samples = samples
+        self.credentials: Credentials | None = None
+        """The credentials when the runs last changed. Only this thread looks for them: the home directory may hang."""
         self._client: WandbClient | None = None
         self._lock = threading.Lock()
         self._rate_limit = WandbRateLimit(every)
@@ -134,6 +136,7 @@ class WandbCollector(PollingThread):
             wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
+        self.credentials = self._login()
         before, self._runs = self._runs, {}
         for spec in wanted:
             if spec.wandb is not None:

@@ -71,7 +71,9 @@ class Monitor(DashboardBackend):
         alerting = self.alert_service.alerting if self.alert_service is not None else evaluator(settings, clock)
         engine = Engine(clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
-        self._supervisor = Supervisor(settings, self._submit, ask=ask, ssh_config=ssh_config)
+        self._supervisor = Supervisor(
+            settings, self._submit, ask=ask, ssh_config=ssh_config, login=lambda: self._wandb.credentials
+        )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.enable_actions(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
