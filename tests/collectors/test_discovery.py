@@ -55,16 +55,16 @@ def test_without_a_config_this_machine_and_the_nodes_of_our_jobs_are_watched(fou
 def test_a_directory_counts_when_checkpoints_were_seen_in_it(found: RunDiscovery, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    assert found.read(chunk("saving checkpoint to out"))
-    assert not found.read(listed(tmp_path)), "nobody has named it"
+    assert found.read(chunk("saving checkpoint to out"), NOW)
+    assert not found.read(listed(tmp_path), NOW), "nobody has named it"
     assert run(found).checkpoints is None
     assert found.plan(found._settings.clusters[0]).candidates == (str(out),)
-    assert found.is_relevant(listed(out))
-    assert not found.read(listed(out))
+    assert found.is_relevant("n1", listed(out))
+    assert not found.read(listed(out), NOW)
     made(out, SAVES["torchtitan"], 500, at=NOW - 3600)
-    assert found.read(listed(out))
+    assert found.read(listed(out), NOW)
     assert (run(found).checkpoints, run(found).from_log) == (str(out), ("checkpoints",))
-    assert not found.read(listed(out)), "it is known"
+    assert not found.read(listed(out), NOW), "it is known"
     found.update("local", (), "ana", NOW + 30)
     assert run(found).checkpoints == str(out), "a run keeps it after its job"
 
@@ -85,7 +85,7 @@ def test_a_wandb_run_is_asked_for_only_at_the_server_of_our_key(
 ) -> None:
     settings = Settings(clusters=(ClusterSettings(name="prod", nodes=None),))
     found = discovery(settings, tmp_path, login)
-    found.read(chunk(line))
+    found.read(chunk(line), NOW)
     assert (run(found).wandb is not None) is is_asked
     assert ("wandb" in run(found).from_log) is is_asked
 
@@ -95,7 +95,7 @@ def test_what_the_config_names_is_not_looked_for(tmp_path: Path) -> None:
     own = RunSettings(name="llm", checkpoints="/ckpt", wandb="team/p", run="x")
     found = discovery(Settings(clusters=(cluster,), runs=(own,)), tmp_path)
     before = found.runs
-    found.read(chunk(PAGE, "saving checkpoint to /out"))
+    found.read(chunk(PAGE, "saving checkpoint to /out"), NOW)
     assert (found.runs, found.candidates()) == (before, ())
 
 
@@ -103,6 +103,6 @@ def test_a_configured_run_without_them_gets_them_from_its_log(tmp_path: Path) ->
     made(tmp_path, SAVES["hf"], 500, at=NOW - 3600)
     cluster = ClusterSettings(name="prod", nodes=("n1",))
     found = discovery(Settings(clusters=(cluster,), runs=(RunSettings(name="llm"),)), tmp_path)
-    found.read(chunk(PAGE, f"Saving model checkpoint to {tmp_path}/checkpoint-500"))
-    found.read(listed(tmp_path))
+    found.read(chunk(PAGE, f"Saving model checkpoint to {tmp_path}/checkpoint-500"), NOW)
+    found.read(listed(tmp_path), NOW)
     assert run(found).from_log == ("checkpoints", "wandb")
