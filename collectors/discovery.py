@@ -94,7 +94,7 @@ class RunDiscovery:
         if isinstance(reading, GpuFactsAll):
             return node == local_hostname() and reading.own != self._own and self._local is not None
         if isinstance(reading, LogChunk):
-            return bool(reading.mentions) or any(map(log_mentions.is_mention, reading.lines))
+            return bool(reading.mentions) or log_mentions.is_mention("\n".join(reading.lines))
         return isinstance(reading, CheckpointListing) and reading.path in self.candidates()
 
     def read(self, reading: AnyReading, now: Instant) -> bool:

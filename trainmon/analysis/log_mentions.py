@@ -70,9 +70,9 @@ class Mentions(msgspec.Struct, frozen=True, kw_only=True):
     """The one of them that is known to hold checkpoints."""
 
 
-def is_mention(line: str) -> bool:
-    """Whether a line may name a W&B run or a save."""
-    return any(text in line for text in MENTIONS)
+def is_mention(lines: str) -> bool:
+    """Whether one or more lines may name a W&B run or a save."""
+    return any(text in lines for text in MENTIONS)
 
 
 def read(before: Mentions, lines: Iterable[str], workdir: str | None) -> Mentions:
