@@ -100,8 +100,9 @@ def loss(name: Name) -> int | None:
     if word is None:
         is_other = name[-1:] and (name[-1] in OTHER_LOSSES or name[-2:] == ("cross", "entropy"))
         is_error = not ERRORS.isdisjoint(name) and not {"train", "training", "trn"}.isdisjoint(name)
-        is_basicsr = len(name) == 2 and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
+        is_basicsr = len(name) in (2, 3) and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
         is_of_a_gan = len(name) == 2 and name[0] in ("g", "d") and name[1] in OF_A_GAN
+        is_of_a_gan |= name in (("err", "g"), ("err", "d"))
         return LIKE_A_LOSS if is_other or is_error or is_basicsr or is_of_a_gan else None
     rest = [other for other in name if other != word]
     if word == "totalloss" or not {"total", "overall"}.isdisjoint(rest):
