@@ -34,7 +34,7 @@ OF_SOMETHING_ELSE = re.compile(
 )
 PAIR = re.compile(
     r"\b(?:epochs?|train|training|ep)\b(?:\s?\(train\))?[\s:=\[(#]{0,12}(?P<epoch>\d{1,6})"
-    r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?"
+    r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?(?:\s?\(\s{0,2}\d{1,3}%\))?"
     r"[\s:,;|\-\])(]{1,12}(?:\d{1,3}%\s?\|[^|\r]{0,200}\||[━╸╺─]{3,200})?\s{0,4}"
     r"(?:(?:mini-?batch|batch|step|iter|iters|iteration|it)\b[\s:=#]{0,6})?[\[(]?\s{0,8}"
     r"(?P<batch>\d{1,9})\s{0,3}(?:/|of)\s{0,8}(?P<batches>\d{1,9})(?![\d.]*[a-zA-Z])",
@@ -48,7 +48,7 @@ BRACKETS = re.compile(
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
 UNNAMED = re.compile(
     r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
-    r"\s?\][\s:|,-]{1,4}(?=[a-zA-Z])"
+    r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,4}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`."""

@@ -55,8 +55,8 @@ NOT_A_LOSS = vocabulary(
 )
 OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
 """Names of losses that do not contain the word."""
-ERRORS = vocabulary("rmse mae error err")
-"""What is a loss where the name says that it is training's."""
+ERRORS = vocabulary("rmse mae error err l")
+"""What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 OF_A_GAN = vocabulary("gan real fake a b")
 """Words behind G or D: CycleGAN's losses are called G_GAN, D_real, D_A."""
 
@@ -73,7 +73,7 @@ def counter(name: Name) -> int | None:
     for length in (2, 1):
         rank = COUNTERS.get(" ".join(name[-length:]))
         if rank is not None:
-            return rank if BESIDE_A_COUNTER.issuperset(name[:-length]) else None
+            return (0 if "global" in name else rank) if BESIDE_A_COUNTER.issuperset(name[:-length]) else None
     return None
 
 
