@@ -91,7 +91,9 @@ class _Server(paramiko.ServerInterface):
 
 def run_command(channel: paramiko.Channel, command: bytes) -> None:
     """Run it here, in a shell, as sshd would."""
-    with subprocess.Popen(["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as process:
+    with subprocess.Popen(
+        ["sh", "-c", command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         threading.Thread(target=_feed, args=(channel, process.stdin), daemon=True).start()
