@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from collectors.polling_thread import PollingThread
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
@@ -267,10 +269,8 @@ class WandbCollector(PollingThread):
             error=error.message if error is not None else None,
             hint=(error.hint or None) if error is not None else run.error,
         )
-        if source == self._sources.get(run.name):
-            return
-        self._sources[run.name] = source
         if error is not None and run.is_from_log and run.wandb.polled_at is None:
-            self._submit(SourceRemoved(source.name))  # nobody has asked for it: its log has named it
-        else:
+            source = replace(source, phase="off", retry_at=None)  # only a log has named it: that is no fault
+        if source != self._sources.get(run.name):
+            self._sources[run.name] = source
             self._submit(SourceChanged(source))

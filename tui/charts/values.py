@@ -214,10 +214,14 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         return [("No run is selected.", "dim")]
     if run is None:
         return [(f"{clean(wanted)} is no longer watched.", "dim")]
-    if run.spec.wandb is None:
-        table = "a [[run]] table of that name" if run.spec.found else "its [[run]] table"
+    if run.spec.wandb is None and run.spec.found:
         return [
-            (f"{clean(run.name)} has no W&B project: set `wandb` in {table}.", ""),
+            (f"{clean(run.name)}: its log names no W&B run, or there is no key for the server.", ""),
+            ("Log in with `wandb login`, or set `wandb` in a [[run]] table of that name.", "dim"),
+        ]
+    if run.spec.wandb is None:
+        return [
+            (f"{clean(run.name)} has no W&B project: set `wandb` in its [[run]] table.", ""),
             ('Example: wandb = "team/project" and group = "final"; or run, display, tags.', "dim"),
         ]
     if run.wandb is not None and run.wandb.points and run.wandb.keys:

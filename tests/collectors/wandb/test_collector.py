@@ -213,3 +213,16 @@ def test_slow_answers_stretch_the_rounds_and_never_pile_up() -> None:
     watched.wandb.takes = 20.0
     watched.pass_(2_000)
     assert watched.rounds() <= 2_000 / 20
+
+
+def test_a_run_that_only_its_log_names_is_no_fault_until_it_has_answered_once() -> None:
+    stepped = SteppedCollector(replace(a_run(), from_log=("wandb",)))
+    stepped.wandb.fails(ListRuns, "forbidden")
+    stepped.first()
+    assert (stepped.source.phase, stepped.source.error, stepped.source.hint) == ("off", "it is forbidden", "mend it")
+    stepped.wandb.trouble.clear()
+    stepped.pass_(60)
+    assert stepped.source.phase == "up"
+    stepped.wandb.fails(ListRuns, "forbidden")
+    stepped.pass_(60)
+    assert stepped.source.phase == "retrying"

@@ -151,7 +151,10 @@ def test_without_charts_a_sentence_says_why() -> None:
         'Example: wandb = "team/project" and group = "final"; or run, display, tags.',
     ]
     found = replace(one, spec=replace(one.spec, wandb=None, found=True))
-    assert reasons(found)[0] == "video-2b has no W&B project: set `wandb` in a [[run]] table of that name."
+    assert reasons(found) == [
+        "video-2b: its log names no W&B run, or there is no key for the server.",
+        "Log in with `wandb login`, or set `wandb` in a [[run]] table of that name.",
+    ]
     assert reasons(replace(one, wandb=None)) == ["W&B has not answered yet: team/project, group video-2b-final."]
     assert reasons(nothing) == ["W&B has no such run: team/project, group video-2b-final."]
     assert reasons(nothing, problem=("404: no such project", "look at `wandb`")) == [
