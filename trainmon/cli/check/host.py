@@ -30,6 +30,7 @@ from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 from trainmon.model import Spec
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
+from trainmon.transport.ssh.connect import addresses
 
 PROBE_TIMEOUT: Seconds = 20.0
 """A cold Python on a loaded node has taken 8 s to start; nvmlInit on eight GPUs without persistence as long."""
@@ -111,11 +112,10 @@ def _resolved(check: HostCheck) -> Iterator[Row]:
 
 def _looked_up(host: str, settings: HostSettings) -> Row:
     """The address of the name, resolved on a thread, because a resolver may hang for minutes."""
-    query = partial(socket.getaddrinfo, settings.hostname, settings.port, type=socket.SOCK_STREAM)
     resolver: DeadlineRunner[Any] = DeadlineRunner(f"resolve {host}")
     why: str | None
     try:
-        found = resolver.call(query, RESOLVE_TIMEOUT)
+        found = resolver.call(partial(addresses, settings), RESOLVE_TIMEOUT)
         return Row("ok", host, "name", f"{settings.hostname} resolves to {found[0][4][0]}")
     except OSError as error:
         why, is_dns = error.strerror, error.errno == socket.EAI_AGAIN

@@ -6,6 +6,7 @@ import shlex
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from paramiko.ssh_exception import ChannelException, IncompatiblePeer, SSHException
@@ -21,6 +22,19 @@ from trainmon.transport.ssh.transport import Connection
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
+def addresses(settings: HostSettings) -> list[Any]:
+    """The addresses of the host, as `socket.getaddrinfo` gives them.
+
+    Raises:
+        OSError: its name cannot be resolved, or can be no name: a part is empty or longer than 63 characters.
+    """
+    family = FAMILIES.get(settings.address_family, socket.AF_UNSPEC)
+    try:
+        return socket.getaddrinfo(settings.hostname, settings.port, family, socket.SOCK_STREAM)
+    except UnicodeError as error:
+        raise socket.gaierror(socket.EAI_NONAME, "a part of it is empty or longer than 63 characters") from error
+
+
 def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> Socket:
     """Connect; every address of the name is tried until the timeout.
 
@@ -28,11 +42,8 @@ def connect_tcp(settings: HostSettings, timeout: Seconds, loop: EventLoop) -> So
         OSError: the error of the last address.
     """
     deadline = time.monotonic() + timeout
-    family = FAMILIES.get(settings.address_family, socket.AF_UNSPEC)
     problem: OSError = OSError("no address")
-    for kind, _, protocol, _, address in socket.getaddrinfo(
-        settings.hostname, settings.port, family, socket.SOCK_STREAM
-    ):
+    for kind, _, protocol, _, address in addresses(settings):
         attempt = socket.socket(kind, socket.SOCK_STREAM, protocol)
         try:
             attempt.settimeout(max(0.05, deadline - time.monotonic()))

@@ -92,14 +92,15 @@ def test_a_refused_login_says_what_to_do(sshd: Sshd, tmp_path: Path) -> None:
 
 
 def test_a_name_without_an_address_and_a_closed_port_are_distinguished(sshd: Sshd, tmp_path: Path) -> None:
-    extra = "Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\n"
-    nameless, closed = look(Settings(clusters=(cluster("n0", "n1"),)), sshd.ssh_config(2, extra=extra))
+    extra = f"Host n0\n  HostName no-such-host.invalid\nHost n1\n  Port 1\nHost n2\n  HostName {'a' * 64}\n"
+    nameless, closed, long = look(Settings(clusters=(cluster("n0", "n1", "n2"),)), sshd.ssh_config(3, extra=extra))
     assert of(nameless) == [("bad", "name")]
     assert nameless[0].text.startswith("no-such-host.invalid cannot be resolved: ")
     assert nameless[0].fix == (
         "correct the name in the config, or HostName in ~/.ssh/config; try: getent hosts no-such-host.invalid"
     )
     assert of(closed) == [("ok", "name"), ("bad", "connection")]
+    assert long[0].text == f"{'a' * 64} cannot be resolved: a part of it is empty or longer than 63 characters"
 
 
 def test_every_path_of_a_run_is_checked_where_it_is_read(sshd: Sshd, tmp_path: Path) -> None:

@@ -335,6 +335,8 @@ def test_a_closed_port_a_silent_one_and_no_such_host(sshd: Sshd, loop: EventLoop
             dialer.dial("shut")
         with pytest.raises(HostUnreachable, match=r"nowhere\.invalid: its name cannot be resolved: "):
             dialer.dial("nowhere.invalid")
+        with pytest.raises(HostUnreachable, match="its name cannot be resolved: a part of it is empty or longer"):
+            dialer.dial("a" * 64)
         with pytest.raises(HostUnreachable, match="'-oProxyCommand=id' is not a host name"):
             dialer.dial("-oProxyCommand=id")
 
