@@ -53,6 +53,7 @@ PICTURES = (
     Picture("gpus.svg", (140, 24), ("2", "2")),
     Picture("disk.svg", (140, 18), ("3", "3")),
     Picture("log.svg", (140, 24), ("4", "4")),
+    Picture("log-format.svg", (140, 30), ("4", "i", "right")),
     Picture("queue.svg", (140, 24), ("7", "7")),
     Picture("alerts.svg", (140, 42), ("5", "5")),
     Picture("alert.svg", (140, 42), ("5", "enter")),
