@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import ClassVar
 
 from textual import events
@@ -79,7 +79,7 @@ class LogFormat(Dialog[None]):
         self.read = read
         self.texts = [one.text for one in read.lines]
         steps = (one for one in reversed(read.lines) if one.found is not None and one.found.step is not None)
-        known = (template_by(one.text, cells_read(one)) for one in steps)
+        known = (template_by(one.text, cells_read(one)) for one in islice(steps, 9))
         self.template = next(filter(None, known), None)
         self.label = "template" if self.template else "suggested"
         self.template = self.template or suggested(self.texts)

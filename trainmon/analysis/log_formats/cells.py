@@ -18,6 +18,8 @@ ANY_NUMBER = re.compile(rf"(?:{NO_NUMBER})|(?<![\w.-])(?:[A-Za-z_]{{1,20}}(?=\d)
 """Also one that is glued to a word (`ep003`), or an average in brackets."""
 SIMILAR = 3
 """Lines of one shape from which a format is suggested."""
+COMPARED = 40
+"""Lines of one shape that are compared at most."""
 
 
 def cells(line: str, read: Mapping[str, float] | None = None) -> tuple[Cell, ...]:
@@ -86,26 +88,26 @@ def suggested(lines: Iterable[str]) -> str | None:
         shapes.setdefault(VARYING.sub("{}", line), []).append(line)
     groups = sorted((group for group in shapes.values() if len(group) >= SIMILAR), key=_has_loss_and_size)
     for group in reversed(groups):
-        last, rows = group[-1], [cells(line) for line in group]
-        growing = []
-        for at, cell in enumerate(rows[-1]):
-            if UNIT.match(last, cell.end):
-                continue
-            counts = [
-                whole(line[row[at].start : row[at].end]) if at < len(row) else None
-                for row, line in zip(rows, group, strict=True)
-            ]
-            known = [count for count in counts if count is not None]
-            if len(known) == len(counts) and known == sorted(known) and known[0] < known[-1]:
-                growing.append((-len(set(known)), known[-1], cell.start))  # a timestamp grows, too, and is larger
-        if growing:
-            read = cells(last, {field: value for field, value in _learned(last).items() if field != "step"})
-            start = min(growing)[2]
-            at = next(at for at, cell in enumerate(read) if cell.start == start)
-            template = template_by(last, named(read, at, "step"))
-            if template is not None and FIELD.sub("", template).strip():  # `{step}` alone matches every number
-                return template
+        last, start = group[-1], _growing(group[-COMPARED:])
+        read = cells(last, {field: value for field, value in _learned(last).items() if field != "step"})
+        at = next((at for at, cell in enumerate(read) if cell.start == start), None)
+        template = None if at is None else template_by(last, named(read, at, "step"))
+        if template is not None and FIELD.sub("", template).strip():  # `{step}` alone matches every number
+            return template
     return None
+
+
+def _growing(lines: Sequence[str]) -> int | None:
+    """Where in the last line a count is that grows in all of them. A timestamp grows, too, and is larger."""
+    last, rows = lines[-1], [cells(line) for line in lines]
+    growing = []
+    for at, cell in enumerate(rows[-1]):
+        texts = [line[row[at].start : row[at].end] for row, line in zip(rows, lines, strict=True) if at < len(row)]
+        counts = [count for count in map(whole, texts) if count is not None]
+        if len(counts) == len(lines) and sorted(counts) == counts and not UNIT.match(last, cell.end):
+            growing.append((-len(set(counts)), counts[-1], cell.start))
+    fastest = min(growing, default=(-1, 0, 0))
+    return fastest[2] if fastest[0] < -1 else None
 
 
 def _has_loss_and_size(group: Sequence[str]) -> tuple[bool, int]:

@@ -6,17 +6,13 @@ import difflib
 import re
 
 from trainmon.analysis.log_formats.line import Format, StepLine, number, whole
-from trainmon.analysis.log_formats.template import FIELD, expression
+from trainmon.analysis.log_formats.template import BATCHES, FIELD, LONGEST, expression
 from trainmon.lib import ConfigError
 
 COUNTS = ("step", "target_step", "skipped", "nan_iterations")
 NUMBERS = ("loss", "grad_norm", "tokens_per_s", "samples_per_s", "step_time_s", "learning_rate", "loss_scale", "epoch")
-BATCHES = ("epoch", "batches", "batch")
-"""Instead of the step, which is then epoch × batches + batch."""
 NAMES = (*COUNTS, *NUMBERS, "step_time_ms", "batch", "batches", "epochs")
 """What a format may read."""
-LONGEST = 1_000
-"""Characters of a template or an expression."""
 
 CLASSES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
 LEADING_FLAGS = re.compile(r"\(\?([aimsux]{1,6})\)")

@@ -18,6 +18,10 @@ VALUE = r"[-+]?(?:(?:%s\.?\d[\d._]{0,24})(?:[eE][-+]?\d{1,3})?[KMBGTk]?|[nN][aA]
 LONGEST_WORD = 300
 VARYING = re.compile(r"[\w.:]*\d[\w.:%+-]*|[█▏▎▍▌▋▊▉━╸╺]+|[{}]")
 """What differs from line to line besides the numbers that are read."""
+BATCHES = ("epoch", "batches", "batch")
+"""Instead of the step, which is then epoch × batches + batch."""
+LONGEST = 1_000
+"""Characters of a template or an expression."""
 NO_PREFIX = re.compile(r"^\{\}[^\w{}]*\s")
 UNIT = re.compile(r"[a-zA-Z]{1,4}(?:/[a-z]{1,4})?(?![\w/])")
 TOTALS = {"step": "target_step", "batch": "batches", "epoch": "epochs"}
@@ -39,10 +43,22 @@ def template(example: str) -> str | None:
 
 
 def template_of(example: str, cells: Sequence[Cell]) -> str | None:
-    """The template that reads these cells of a line. None where none of them is the step."""
+    """The template that reads these cells of a line, or of a very long line, those that fit. None where none of them
+    is the step."""
     fields = {cell.field for cell in cells if cell.field}
-    if "step" not in fields and not fields >= {"epoch", "batch", "batches"}:
+    if "step" not in fields and not fields >= set(BATCHES):
         return None
+    text = _shortest(example, cells)
+    others = [cell for cell in cells if cell.field and cell.field not in ("step", *BATCHES)]
+    if len(text) <= LONGEST or not others:
+        return text
+    step = next(cell.start for cell in cells if cell.field in {"step", "batch"})
+    farthest = max(others, key=lambda cell: abs(cell.start - step))
+    return template_of(example, [cell._replace(field="") if cell is farthest else cell for cell in cells])
+
+
+def _shortest(example: str, cells: Sequence[Cell]) -> str:
+    """The shortest template that finds the cells where they are."""
     named = list(cells)
     while not named[-1].field:
         del named[-1]

@@ -31,6 +31,11 @@ def test_of_equal_numbers_the_one_with_the_name_is_taken() -> None:
     assert template("10:00:01 [rank 3] >> step 3 loss 3") == "step {step} loss {loss}"
 
 
+def test_of_a_very_long_line_the_template_has_the_fields_that_fit() -> None:
+    line = "step:7 - loss:2.5 - " + " - ".join(f"actor/metric_{n}:{n}.5" for n in range(90)) + " - lr:1e-4"
+    assert template(line) == "step:{step} - loss:{loss}"
+
+
 def test_prose_has_no_template() -> None:
     assert template("resuming from the checkpoint of yesterday") is None
 
