@@ -65,3 +65,18 @@ def test_a_node_that_wants_a_password_is_tried_once_without_a_prompt_and_says_wh
         screen.keys("\x1b")
         screen.until_gone("[Pp]assword: ")
         screen.leave()
+
+
+def test_a_script_gets_the_same_and_a_node_that_refuses_is_no_failure(
+    slurm: Slurm, server: WandbServer, tmp_path: Path
+) -> None:
+    folder = submit(slurm, server)
+    with login_host(tmp_path, slurm, server, PubkeyAuthentication="no") as product:
+        told = product.snapshot(**product.environ)
+        assert product.connections() == 1
+    (run,) = told["runs"]
+    (checkpoint,) = run["checkpoints"]["list"]
+    assert (run["name"], run["nodes"], checkpoint["path"]) == ("nanogpt", ["gpu-1"], f"{folder}/out/ckpt.pt")
+    assert (run["wandb"]["name"], run["wandb"]["phase"]) == ("gpt2-124M", "active")
+    (node,) = [source for source in told["sources"] if source["name"] == "node:gpu-1"]
+    assert (node["health"], "gpu-1 refuses the login" in node["error"]) == ("off", True)
