@@ -90,7 +90,7 @@ class RunDiscovery:
         return log_mentions.with_mentions(run, found, page)
 
     def is_relevant(self, node: str, reading: AnyReading) -> bool:
-        """Whether a reading may tell more about the runs; from any thread."""
+        """Whether a reading of this node may tell more about the runs; from any thread."""
         if isinstance(reading, GpuFactsAll):
             return node == local_hostname() and reading.own != self._own and self._local is not None
         if isinstance(reading, LogChunk):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.connections import local_hostname
 from collectors.discovery import RunDiscovery
@@ -13,7 +14,7 @@ from collectors.wandb.login import Credentials
 from tests.lab.checkpoints import SAVES, made
 from tests.trainmon.analysis.checkpoints.reading import NOW, listed
 from trainmon.config import ClusterSettings, RunSettings, Settings, load_settings
-from trainmon.model import Job, LogChunk, RunSpec
+from trainmon.model import GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec
 
 KEY = Credentials("https://api.wandb.ai", "~/.netrc")
 OWN = Credentials("http://10.0.0.7:8080", "WANDB_API_KEY")
@@ -106,3 +107,50 @@ def test_a_configured_run_without_them_gets_them_from_its_log(tmp_path: Path) ->
     found.read(chunk(PAGE, f"Saving model checkpoint to {tmp_path}/checkpoint-500"), NOW)
     found.read(listed(tmp_path), NOW)
     assert run(found).from_log == ("checkpoints", "wandb")
+
+
+# ---- processes on the GPUs of this machine --------------------------------------------------------------------------
+
+
+def processes(*own: OwnProcess) -> GpuFactsAll:
+    return GpuFactsAll(v=1, t=NOW, g=(), expected=1, own=own)
+
+
+def trainer(folder: Path) -> OwnProcess:
+    return OwnProcess(pid=7, command="python train.py", workdir=str(folder), stdout=f"{folder}/train.log")
+
+
+def without_slurm(folder: Path) -> RunDiscovery:
+    settings, _ = load_settings(None, (), {"HOME": str(folder)})
+    return RunDiscovery(settings, lambda: KEY)
+
+
+def test_our_process_is_a_run_whose_log_is_read_here_and_names_its_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found, facts = without_slurm(tmp_path), processes(trainer(tmp_path))
+    assert found.is_relevant(local_hostname(), facts)
+    assert not found.is_relevant("n1", facts), "it is a process of another machine"
+    assert found.read(facts, NOW)
+    assert not found.is_relevant(local_hostname(), facts), "nothing has changed"
+    (spec,) = found.runs
+    assert (spec.name, spec.log, spec.nodes) == ("train", f"{tmp_path}/train.log", (local_hostname(),))
+    plan = found.plan(found._settings.clusters[0])
+    assert (plan.hosts, plan.runs) == ((local_hostname(),), (spec,))
+    assert found.read(replace(chunk("saving checkpoint to out"), id="train"), NOW)
+    assert found.plan(found._settings.clusters[0]).candidates == (f"{tmp_path}/out",)
+    assert found.read(processes(), NOW)
+    assert [run.ended_at for run in found.runs] == [NOW]
+
+
+def test_where_slurm_answers_or_a_config_is_used_processes_are_no_runs(found: RunDiscovery, tmp_path: Path) -> None:
+    before = found.runs
+    assert not found.read(processes(trainer(tmp_path)), NOW)
+    assert found.runs == before
+    alone = without_slurm(tmp_path)
+    assert alone.read(processes(trainer(tmp_path)), NOW)
+    assert alone.update("local", (), "ana", NOW)
+    assert alone.runs == ()
+    configured = RunDiscovery(Settings(clusters=(ClusterSettings(),)), lambda: KEY)
+    assert not configured.is_relevant(local_hostname(), processes(trainer(tmp_path)))
