@@ -111,7 +111,8 @@ class RunDiscovery:
                 self._mentions = before | {run.name: found}
         elif isinstance(reading, CheckpointListing):
             self._mentions = {name: log_mentions.listed(found, reading) for name, found in before.items()}
-        return self._mentions != before and (self._complete() or isinstance(reading, LogChunk))
+        self._complete()
+        return self._mentions != before
 
     def _read_processes(self, own: tuple[OwnProcess, ...], now: Instant) -> bool:
         """Without a config and without Slurm, our own processes on the GPUs of this machine are runs."""

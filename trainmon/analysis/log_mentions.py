@@ -28,6 +28,9 @@ NEXT_ATTEMPT = 86_400.0
 DIRECTORIES = 3
 """The last named directories that are looked at: one that does not hold checkpoints yet may be saved to later."""
 
+SLOW = 5.0
+"""A listing in seconds after which a directory without checkpoints is left alone until it is named again."""
+
 LONGEST = 4_000
 """Characters of a line that are examined, and of a path."""
 
@@ -39,6 +42,9 @@ SAVES = (
                + PATH, re.IGNORECASE),
 )  # fmt: skip
 """`saving checkpoint to out`, and the lines of DeepSpeed and nanotron."""
+
+SUBJECT = re.compile(r"checkpoint|ckpt|model|state", re.IGNORECASE)
+"""What is saved. Other lines are about results, configs and caches."""
 
 FILE = re.compile(r".*\.(pt|pth|bin|ckpt|safetensors|distcp|json|nemo)", re.IGNORECASE)
 CHECKPOINT = re.compile(
@@ -96,7 +102,11 @@ def listed(before: Mentions, listing: CheckpointListing) -> Mentions:
     found = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     holds = any(one.lacks in ("", GROWING) for one in found)
     is_newer = before.checkpoints not in before.directories[: before.directories.index(listing.path)]
-    return replace(before, checkpoints=listing.path) if holds and is_newer else before
+    if holds:
+        return replace(before, checkpoints=listing.path) if is_newer else before
+    if listing.took_s < SLOW or listing.path == before.checkpoints:
+        return before
+    return replace(before, directories=tuple(path for path in before.directories if path != listing.path))
 
 
 def with_mentions(spec: RunSpec, found: Mentions, page: WandbPage | None) -> RunSpec:
@@ -123,7 +133,7 @@ def wandb_page(line: str) -> WandbPage | None:
 def checkpoint_directory(line: str, workdir: str | None) -> str | None:
     """The directory of the checkpoints that a line about a save names."""
     found = next((match for pattern in SAVES if (match := pattern.search(line)) is not None), None)
-    if found is None:
+    if found is None or SUBJECT.search(line, 0, found.end()) is None:
         return None
     quoted, path = found[1] or found[2], (found[3] or "").rstrip(".,;:)")
     path = posixpath.join(workdir or "", quoted or path)
@@ -133,4 +143,5 @@ def checkpoint_directory(line: str, workdir: str | None) -> str | None:
     for name in (FILE, CHECKPOINT, NUMBER if "aving checkpoint at" in line else CHECKPOINT):
         if name.fullmatch(posixpath.basename(path)):
             path = posixpath.dirname(path)
-    return path if path != "/" else None
+    is_above = path == "/" or (workdir or "").startswith(f"{path}/")  # it may hold everything of this user
+    return None if is_above else path

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lab.checkpoints import SAVES, made
 from tests.trainmon.analysis.checkpoints.reading import NOW
@@ -97,6 +98,9 @@ def test_the_directory_of_the_checkpoints_is_read_from_a_trainers_lines(line: st
         "saving checkpoint to '/out/\x07bell'",
         "wandb: Run data is saved locally in /home/ana/wandb/run-1",
         "iter 250: loss 2.5, time 30.1ms, mfu 31%",
+        "Saved the results to /home/ana/results/7/metrics.json",
+        "saving the model's config to config.json",
+        "saving checkpoint to ..",
     ],
 )
 def test_other_lines_name_no_directory(line: str) -> None:
@@ -143,6 +147,14 @@ def test_a_named_directory_counts_once_a_checkpoint_of_a_known_layout_is_there(t
     assert held(found, tmp_path) is None
     made(tmp_path, SAVES[layout], 500, at=NOW - 3600)
     assert held(found, tmp_path) == str(tmp_path)
+
+
+def test_a_large_directory_without_checkpoints_is_left_alone_until_it_is_named_again(tmp_path: Path) -> None:
+    found = Mentions(directories=("/out", str(tmp_path)))
+    slow = replace(listing(tmp_path), took_s=60.0)
+    assert listed(found, slow).directories == ("/out",)
+    assert listed(replace(found, checkpoints=str(tmp_path)), slow).directories == found.directories
+    assert read(listed(found, slow), [f"saving checkpoint to {tmp_path}"], None).directories == (str(tmp_path), "/out")
 
 
 def test_a_torn_save_alone_does_not_count(tmp_path: Path) -> None:
