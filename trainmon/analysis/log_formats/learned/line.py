@@ -50,8 +50,9 @@ UNNAMED = re.compile(
     r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,4}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
-"""A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`."""
+"""A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
@@ -218,7 +219,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)
     unnamed = UNNAMED.search(text[: loss.start])
     if unnamed is not None:
-        step = int(unnamed["step"] or unnamed["first"])
+        step = int(unnamed["step"] or unnamed["first"] or unnamed["bare"])
         return line._replace(step=step, target=whole(unnamed["target"]), counter="unnamed")
     beside = next((one for one in found if one.start > loss.start), None)
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():

@@ -24,7 +24,7 @@ COUNTERS = {
     "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
     "iter": 3, "iters": 3, "iteration": 3, "iterations": 3, "itr": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
-    "timesteps": 6, "timestep": 6, "#": 6,
+    "timesteps": 6, "timestep": 6, "#": 6, "训练次数": 2, "步数": 2, "迭代次数": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3

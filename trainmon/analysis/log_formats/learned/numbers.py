@@ -34,13 +34,14 @@ AFTER = re.compile(
     r"(?=\s*(?:[,;|)]|$)))?"  # 0.689 avg loss, 100 / 25000 steps
 )
 DIVIDER = re.compile(
-    r"[|,;{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|=(?=\S)|\b[A-Z]{4,8}:[\w.]{1,60}:"  # INFO:root:
+    r"[|,;，{}\t•│┃·\[]|\s-\s|[\])>]:?(?=\s*\w)|:\s+(?=\S)|\s{3,}(?=\w)|=(?=\S)|\b[A-Z]{4,8}:[\w.]{1,60}:"
+    r"|\b(?:N/A|n/a|None)\b"
 )
 """What stands between two fields. A name does not reach across it."""
 ASIDE = re.compile(r"\([a-zA-Z]+(?: [a-zA-Z]+)+\)")
 """Training loss (for one batch) at step 200"""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-WORD = re.compile(r"[a-z]+|#")
+WORD = re.compile(r"[a-z]+|#|[\u4e00-\u9fff]+")
 SCALES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 Name = tuple[str, ...]
@@ -86,7 +87,7 @@ def whole(text: str | None) -> int | None:
 @lru_cache(4096)
 def words(label: str) -> Name:
     """The words of a name, without what stands before its last divider; at most six."""
-    label = ASIDE.sub("", label).rstrip(" :=\t'\"[(<>~")
+    label = ASIDE.sub("", label).rstrip(" :：=\t'\"[(<>~")
     return tuple(WORD.findall(CAMEL.sub(" ", DIVIDER.split(label)[-1]).lower()))[-6:]
 
 
