@@ -31,10 +31,10 @@ from tui.style import Span
 from tui.views import fact, pieces, wrapped_fact
 from tui.widgets import KeyedLines, Line, Row, SpanLines
 
-SMALL, LARGE = (3, 2, 2), (4, 2, 3)
-"""The most rows of the selected line, its fields and the template, on a small screen and on a large one."""
-ROOMY = 36
-"""Lines of a large screen."""
+LOW = 16
+"""Lines of a screen that has no room for the keys."""
+ROWS = {36: (4, 2, 3), 20: (3, 2, 2), LOW: (2, 1, 1), 0: (1, 1, 1)}
+"""By the height of the screen, the most rows of the selected line, its fields and the template."""
 NO_FIELD = "-"
 HINT = "← → number  s step  l loss  t step time  Enter other fields  x no field  y copies the block  Esc closes"
 STEP_FIRST = "no step: go to its number with ← → and press s"
@@ -90,15 +90,16 @@ class LogFormat(Dialog[None]):
         self.cells: tuple[Cell, ...] = ()
         self.at = 0
         """The selected cell."""
-        self.rows = SMALL
+        self.rows = ROWS[0]
         self.lines = LogLines()
         self.lines.cursor_key = str(self.number)
         self.details = SpanLines()
+        self.hint = text(HINT, "hint")
 
     def compose(self) -> ComposeResult:
         now = summary(self.read.progress, self.read.shape, len(self.texts)).partition(":")[0]
         title = text(f"Log format of {clean(self.run)}: {now}", "question")
-        yield Vertical(title, self.lines, self.details, text(HINT, "hint"), classes="dialog")
+        yield Vertical(title, self.lines, self.details, self.hint, classes="dialog")
 
     def on_mount(self) -> None:
         self._read()
@@ -109,9 +110,11 @@ class LogFormat(Dialog[None]):
         self.call_after_refresh(self._resized)
 
     def _resized(self) -> None:
-        self.rows = SMALL if self.app.size.height < ROOMY else LARGE
+        self.rows = next(rows for height, rows in ROWS.items() if self.app.size.height >= height)
+        self.hint.display = self.app.size.height >= LOW
         self.details.styles.height = sum(self.rows) + 2
         self._draw()
+        self.call_after_refresh(self.lines.move_to, str(self.number))  # once there is a height to scroll in
 
     # ---- the state ----
 

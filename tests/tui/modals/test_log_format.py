@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import tomllib
 
+import pytest
+
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled
@@ -37,6 +39,16 @@ async def test_it_shows_the_fields_of_the_newest_line_and_what_the_format_reads(
         text = await settled(pilot)
         assert rows_of(text, "fields") == "step=28  step_time_ms=3128.5  learning_rate=1e-4"
         assert "loss {}, time {step_time_ms}ms" in text
+
+
+@pytest.mark.parametrize("size", [(200, 60), (80, 24), (50, 14)])
+async def test_the_newest_line_and_its_result_are_in_sight_at_every_size(size: tuple[int, int]) -> None:
+    app = ActionApp(FakeBackend())
+    async with app.run_test(size=size) as pilot:
+        app.push_screen(LogFormat("llm", report(KNOWN)))
+        text = await settled(pilot)
+        assert "›         29  iter 29" in text
+        assert rows_of(text, "reads") == "20 of 20 lines, steps 10–29"
 
 
 async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 )
 @click.option("--notify", is_flag=True, help="Send a test notification on every channel, and show the response.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
-    """Check the config, and test every host, Slurm, path, W&B run and channel that it names.
+    """Check the config, and test every host, Slurm, path, log, W&B run and channel that it names.
 
-    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Slurm, a path,
+    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Slurm, a path, a log,
     W&B or a channel.
     """
     from trainmon.cli.check.alerting import check_channels, check_daemon
