@@ -41,6 +41,8 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     node_disks: tuple[str, ...] = ()
     run_disks: tuple[str, ...] = ()
     keep: str = ""
+    own_processes: bool = False
+    """Whether our own processes on the GPUs of the first host are runs."""
     candidates: tuple[str, ...] = ()
     """Directories that logs name. They are listed to see whether they hold checkpoints."""
 
@@ -109,6 +111,7 @@ def merge(one: Spec, other: Spec) -> Spec:
         checkpoints=tuple(dict.fromkeys((*one.checkpoints, *other.checkpoints))),
         keep=one.keep or other.keep,
         mentions=one.mentions or other.mentions,
+        own=one.own or other.own,
     )
 
 
@@ -139,6 +142,7 @@ def _shared(plan: WatchPlan) -> Spec:
         checkpoints=_unique((*(run.checkpoints for run in runs), *plan.candidates)),
         keep=plan.keep,
         mentions=MENTIONS,
+        own=plan.own_processes,
     )
 
 

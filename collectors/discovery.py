@@ -197,4 +197,5 @@ def watch_plan(
         run_disks=disks["run"],
         keep=keep((*log_formats(settings), *FORMATS)),
         candidates=candidates,
+        own_processes=is_implicit,
     )

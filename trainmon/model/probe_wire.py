@@ -301,6 +301,8 @@ class Spec(msgspec.Struct, frozen=True):
     """Directories of checkpoints."""
     keep: str = ""
     """A Python regular expression: lines that may carry a step, kept when a burst must be dropped."""
+    own: bool = False
+    """Whether the user's own processes on the GPUs are described."""
     mentions: tuple[str, ...] = ()
     """Texts to search once in what a log holds when the probe starts."""
     v: int = VERSION

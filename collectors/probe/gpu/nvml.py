@@ -57,7 +57,7 @@ class Gpus:
             due += [("gpu:%d" % index, functools.partial(self.read, self.cards[index], slow))]
         due += [("xid", self.xids)]
         if slow and (self.cards or (self.is_open and self.expected)):
-            due += [("processes", lambda: self.processes.look_up(self.cards.values())), ("facts", self.facts)]
+            due += [("processes", self.look_up), ("facts", self.facts)]
         return due
 
     def stuck(self, name: str, text: str) -> "list[Line]":
@@ -180,6 +180,9 @@ class Gpus:
         if card.closed:
             self.close("NVML: %s" % card.error)
         return [{"k": "gpu", "g": [row]}]
+
+    def look_up(self) -> None:
+        self.processes.look_up(self.cards.values(), bool(self.spec.get("own")))
 
     def close(self, why: str) -> None:
         """Close the library; the next slow period opens it again."""

@@ -46,15 +46,16 @@ class Processes:
             found[process.pid] = mib if before is None else max(before, mib or 0)
         self.memory[card.index] = found
 
-    def look_up(self, cards: "Iterable[Card]") -> None:
-        """Look up all names. A process outside this PID namespace has none."""
+    def look_up(self, cards: "Iterable[Card]", own: bool = False) -> None:
+        """Look up all names, and describe our own processes if that is requested. A process outside this PID namespace
+        has no name."""
         pids = {pid for card in cards for pid in self.memory.get(card.index, ())}
         self.names = {pid: self.names.get(pid) or self.name(pid) for pid in pids}
         self.caught = {pid: self.caught_signals(pid) for pid in pids}
-        own = {pid: self.described(pid) for pid in sorted(pids | set(self.own))[:MOST_PROCESSES]}
+        described = {pid: self.described(pid) for pid in sorted(pids | set(self.own))[:MOST_PROCESSES] if own}
         self.own = {
             pid: found
-            for pid, found in own.items()
+            for pid, found in described.items()
             if found is not None and (pid in pids or found[0] == self.own[pid][0])
         }
 

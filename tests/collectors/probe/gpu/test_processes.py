@@ -11,7 +11,7 @@ from typing import Any
 
 from collectors.probe.gpu.processes import Processes
 from tests.lab.nvml import Nvml
-from tests.lab.probe import RunningProbe
+from tests.lab.probe import RunningProbe, until
 from trainmon.model import GpuFactsAll
 
 USR1 = 1 << signal.SIGUSR1 - 1
@@ -75,16 +75,20 @@ def test_our_own_process_is_described_until_it_ends_though_the_driver_forgets_it
         {"pid": trainer.pid, "command": "sleep 60", "workdir": str(tmp_path), "stdout": str(out)},
         {"pid": silent.pid, "command": "sleep 60", "workdir": "/", "stdout": None},
     ]
+    for one in (trainer, silent):  # between exec and its first instruction a process has no command
+        until(lambda one=one: Path(f"/proc/{one.pid}/cmdline").read_bytes() == b"sleep\x0060\0")
     processes.update(card)
-    processes.look_up([card])
+    processes.look_up([card], own=True)
     assert [row for pid, (_, row) in processes.own.items() if pid != 1] == rows
     card.running = []
     processes.update(card)
     out.unlink()
-    processes.look_up([card])
+    processes.look_up([card], own=True)
     assert processes.own[trainer.pid][1] == {**rows[0], "stdout": None}
     for one in (trainer, silent):
         one.kill()
         one.wait()
-    processes.look_up([card])
+    processes.look_up([card], own=True)
     assert not processes.own.keys() - {1}, "they have ended"
+    processes.look_up([card])
+    assert processes.own == {}, "nobody asks for them"
