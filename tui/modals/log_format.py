@@ -172,10 +172,9 @@ class LogFormat(Dialog[None]):
         block = config_block(self.run, self.template)
         self.app.copy_to_clipboard(block)
         has_one = self.read.progress.format == self.run
-        where = "put it in the place of the block of that name in" if has_one else "paste it at the end of"
-        self.app.notify(
-            f"{block}{where} trainmon.toml and restart trainmon-tui", title="copied", timeout=20, markup=False
-        )
+        where = "replace the block of that name with it in" if has_one else "paste it at the end of"
+        message = f"{block}{where} trainmon.toml and restart trainmon-tui"
+        self.app.notify(message, title="copied", timeout=20, markup=False)
 
     # ---- drawing ----
 

@@ -74,6 +74,20 @@ async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> Non
         assert app.toasts[-1][1].endswith("paste it at the end of trainmon.toml and restart trainmon-tui")
 
 
+async def test_a_format_of_the_config_is_shown_and_its_block_replaced() -> None:
+    own = custom_format("llm", pattern=r"iter (?P<step>\d+): loss (?P<loss>\S+),")
+    app = ActionApp(FakeBackend())
+    async with app.run_test(size=(100, 30)) as pilot:
+        app.push_screen(LogFormat("llm", report(KNOWN, (own,))))
+        text = await settled(pilot)
+        assert "Log format of llm: llm" in text
+        assert rows_of(text, "fields") == "step=29  loss=3.70"
+        await pilot.press("c")
+        await settled(pilot)
+        assert tomllib.loads(app.clipboard)["log_format"] == [{"name": "llm", "template": "iter {step}: loss {loss}"}]
+        assert "replace the block of that name with it in trainmon.toml" in app.toasts[-1][1]
+
+
 async def test_enter_lists_all_fields_and_a_field_is_of_one_number_only() -> None:
     app = ActionApp(FakeBackend())
     async with app.run_test(size=(100, 30)) as pilot:
