@@ -7,6 +7,8 @@ import queue
 import pytest
 
 from tests.trainmon.ledger.records import DONE, record
+from trainmon.alerting.manager import AlertManager
+from trainmon.alerting.pipeline import Routing
 from trainmon.engine.engine import Engine
 from trainmon.model import (
     ActionChanged,
@@ -132,6 +134,17 @@ class Notebook:
 
     def keep(self, record: Record) -> None:
         self.kept.append(record)
+
+
+def test_the_rules_are_evaluated_at_once_on_request() -> None:
+    """Without a request, one evaluation a second is enough."""
+    clock = FakeClock()
+    engine = Engine(clock, alerting=AlertManager((), Routing(), None, clock=clock))
+    assert engine.step([], clock.at).evaluated_at == 1000.0
+    clock.at += 0.1
+    assert engine.step([], clock.at).evaluated_at == 1000.0
+    engine.evaluate_now()
+    assert engine.step([], clock.at).evaluated_at == 1000.1
 
 
 def test_what_became_of_an_action_is_written_down_once_a_change() -> None:
