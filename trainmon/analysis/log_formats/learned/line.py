@@ -53,6 +53,13 @@ UNNAMED = re.compile(
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`."""
+NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
+LISTED = re.compile(
+    rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
+    r"(?P<rate>0\.0\d{1,24}|\d\.\d{1,24}e-\d\d)\]"
+    r"(?=\s*(?:$|\|))"
+)
+"""VITS's list: perhaps losses, then the step and the learning rate."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
@@ -119,6 +126,14 @@ def read(text: str) -> Line | None:
     line = _with_batch(_with_counter(line, counter, found), text, counter)
     if not line.counts and bar is not None:
         line = _with_bar(line, bar, _description(text, bar))
+    listed = None if line.counts else LISTED.match(text)
+    if listed is not None:
+        return line._replace(
+            step=int(listed["step"]),
+            counter="listed",
+            loss=float(listed["loss"].rstrip(", ")) if listed["loss"] and loss is None else line.loss,
+            metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
+        )
     return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
 
 
