@@ -37,7 +37,11 @@ def lost(cluster: StartCluster) -> Cluster:
 
 def test_a_dashboard_shows_the_alerts_of_its_hosts_and_leaves_none(product: Product, lost: Cluster) -> None:
     screen = product.screen("n0", columns=200)
-    screen.until_shown("GPU 1 of n0 is lost")
+    screen.until_shown("GPU 1 of n0 is lost", "alerts: not sent")
+    screen.keys("a")
+    screen.until_shown("acknowledge", "optional")
+    screen.keys("\r")
+    screen.until_shown("ack tester|ack root")
     screen.leave()
     assert open_alerts(product) == []
 
