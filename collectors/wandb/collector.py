@@ -138,7 +138,6 @@ class WandbCollector(PollingThread):
             wanted, self._wanted = self._wanted, None
         if wanted is None:
             return
-        self.credentials = self._login()
         before, self._runs = self._runs, {}
         for spec in wanted:
             if spec.wandb is not None:
@@ -154,6 +153,7 @@ class WandbCollector(PollingThread):
             if run is not before.get(name):
                 self._report(run, "waiting")
                 self._rate_limit.refresh(self._clock.monotonic())
+        self.credentials = self._login()
 
     # ---- a round -----------------------------------------------------------------------------------------------------
 
