@@ -56,7 +56,7 @@ def test_an_outage_of_a_channel_with_a_fallback_loses_nothing(tmp_path: Path) ->
         )
     assert all_arrived(outcome)
     assert outcome.most_copies_a_crash <= 1, outcome.copies
-    assert by_the_fallback[0][0] >= 2, "the fallback was hardly needed"
+    assert by_the_fallback[0][0] >= 1, "the fallback was not needed"
 
 
 def test_two_programs_that_take_over_from_each_other_lose_nothing(tmp_path: Path) -> None:
