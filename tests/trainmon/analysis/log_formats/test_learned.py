@@ -124,6 +124,16 @@ def test_values_under_a_header_belong_to_its_step_until_something_else_begins() 
     assert (progress.step, progress.loss, progress.learning_rate) == (7, 2.5, 0.1)
 
 
+@pytest.mark.parametrize("count", ["375", "1,000"])
+def test_the_number_of_steps_over_the_dicts_of_a_trainer_is_not_their_step(count: str) -> None:
+    head = ["***** Running training *****", "  Num Epochs = 3", f"  Total optimization steps = {count}"]
+    dicts = [f"{{'loss': {loss}, 'learning_rate': 5e-05, 'epoch': {loss}}}" for loss in (3.2, 3.1)]
+    progress, _ = read([*head, *dicts])
+    assert (progress.step, progress.format) == (None, "hf-trainer")
+    progress, _ = read([*head, dicts[0], " 50%|███  | 190/375 [00:10<03:12,  1.8it/s]", dicts[1]])
+    assert (progress.step, progress.target_step, progress.loss) == (190, 375, 3.1)
+
+
 def test_an_evaluation_under_a_header_is_none_of_its_losses() -> None:
     lines = ["==== Step 7/100 ====", "Training Results:", "  • Loss: 2.5", "Validation Results:", "  • Loss: 9.9"]
     progress, _ = read(lines)

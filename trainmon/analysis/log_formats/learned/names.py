@@ -64,8 +64,8 @@ OF_A_GAN = vocabulary("gan real fake a b")
 @lru_cache(4096)
 def counter(name: Name) -> int | None:
     """The rank of the counter that has this name; None for what is no counter of training."""
-    if not name or not NOT_TRAINING.isdisjoint(name):
-        return None
+    if not name or not NOT_TRAINING.isdisjoint(name) or {"total", "optimization"}.issubset(name):
+        return None  # `Total optimization steps = 375` is the Hugging Face Trainer's target
     if len(name) > 1 and name[-1] in BEHIND_A_COUNTER:
         return counter(name[:-1])
     if len(name) > 2 and name[-2:] == ("max", "steps"):  # global_step/max_steps
