@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.end_to_end.product import Cluster, Product, Screen, step_line
+from tests.end_to_end.product import Cluster, Product, Screen, step_line, until
 from tests.lab.sshd import Sshd
 
 StartCluster = Callable[..., Cluster]
@@ -29,11 +29,11 @@ def test_a_killed_connection_comes_back_by_itself(product: Product, cluster: Sta
     screen = product.screen("n0", "n1")
     screen.until_shown("ssh 2/2")
     before = set(nodes.sessions_of(1))
-    nodes.nvml[1].set(0, temperature=66)
     nodes.end_sessions(1)
+    nodes.nvml[1].set(0, temperature=66)
     screen.until_line(" n1 ", r"\b66\b")
     screen.until_shown("ssh 2/2")
-    assert nodes.sessions_of(1)
+    until(lambda: set(nodes.sessions_of(1)) - before, "a new session")
     assert before.isdisjoint(nodes.sessions_of(1))
 
 

@@ -88,7 +88,7 @@ def settled(old: Limits | None, low: float, high: float, *, parts: float, spare:
 
 
 def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_WIDTH) -> list[Tick]:
-    """At most `most` round numbers within the limits, with labels of at most `cells` cells."""
+    """At most `most` round numbers within the limits, with different labels of at most `cells` cells."""
     if log and limits.high / limits.low >= DECADES_FROM:
         return log_ticks(limits, most, cells)
     step = nice_step((limits.high - limits.low) / max(1, most))
@@ -102,7 +102,10 @@ def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_WI
         texts = (f"{values[0]:.{digits}g}".replace("e+0", "e").replace("e-0", "e-") for digits in range(cells, 0, -1))
         labels = [next(text for text in texts if len(text) <= cells)]
         labels += [f"+{label(place * step, step, place * step, cells - 1)}" for place in range(1, len(values))]
-    return list(zip(values, labels, strict=True))
+    marks = dict(
+        zip(reversed(labels), reversed(values), strict=True)
+    )  # the first of equal labels: 1.5e-296 has no room
+    return [(marks[text], text) for text in dict.fromkeys(labels)]
 
 
 def _number(limits: Limits, step: float) -> int:

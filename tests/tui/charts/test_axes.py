@@ -82,6 +82,7 @@ def test_a_growing_run_moves_its_axis_a_few_times_and_not_with_each_step() -> No
 @given(st.floats(-1e9, 1e9), st.floats(0, 1e9), st.booleans())
 @example(low=0.0, span=5e-324, log=False)
 @example(low=1e-310, span=0.0, log=False)
+@example(low=0.0, span=1.5768615432942223e-296, log=False)
 @settings(deadline=None)
 def test_limits_always_hold_the_data_and_ticks_stand_within_them(low: float, span: float, log: bool) -> None:
     low = abs(low) + 1e-6 if log else low
