@@ -102,9 +102,7 @@ def ticks(limits: Limits, most: int, *, log: bool = False, cells: int = LABEL_WI
         texts = (f"{values[0]:.{digits}g}".replace("e+0", "e").replace("e-0", "e-") for digits in range(cells, 0, -1))
         labels = [next(text for text in texts if len(text) <= cells)]
         labels += [f"+{label(place * step, step, place * step, cells - 1)}" for place in range(1, len(values))]
-    marks = dict(
-        zip(reversed(labels), reversed(values), strict=True)
-    )  # the first of equal labels: 1.5e-296 has no room
+    marks = dict(zip(reversed(labels), reversed(values), strict=True))  # of equal labels, the first
     return [(marks[text], text) for text in dict.fromkeys(labels)]
 
 
