@@ -47,6 +47,18 @@ def test_it_prints_what_each_line_says_and_a_block_that_reads_the_same(
     assert read["progress"] | {"loss": 3.7} == read["progress"]
 
 
+@pytest.mark.parametrize(("epochs", "step"), [(1, 100), (3, 300)])
+def test_no_block_is_printed_where_the_epoch_of_a_step_is_in_another_line(
+    tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str], epochs: int, step: int
+) -> None:
+    log = tmp_path / "keras.out"
+    lines = (f"Epoch {epoch}/5\n100/100 - 3s - 30ms/step - loss: 0.{9 - epoch}\n" for epoch in range(1, epochs + 1))
+    log.write_text("".join(lines))
+    code, printed, _ = log_format(capsys, log, "--config", config)
+    assert (code, f"step {step} " in printed) == (0, True)
+    assert "[[log_format]]" not in printed  # `{step}/{target_step}` would read 100/100 at the end of each epoch
+
+
 def test_a_log_without_a_step_says_so_and_how_to_write_a_format(
     tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

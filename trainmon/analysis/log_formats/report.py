@@ -41,9 +41,12 @@ class LogReport(NamedTuple):
 
     @property
     def template(self) -> str | None:
-        """The template of its step lines; None where there is none, or where several lines make one step."""
+        """The template of its step lines; None where there is none, or where several lines make one step, as in Keras:
+        `Epoch 2/5`, then `100/1875`."""
         last = next((one for one in reversed(self.lines) if one.found is not None and one.found.step is not None), None)
-        return None if last is None else template(last.text)
+        made = None if last is None else template(last.text)
+        is_of_epoch = last is not None and last.format == LEARNED and self.shape.position is not None
+        return None if is_of_epoch and made is not None and "{step}" in made else made
 
 
 def report(
