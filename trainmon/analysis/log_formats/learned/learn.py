@@ -38,6 +38,8 @@ SIGNS = (
     "up. ",
     "rmse",
     "learn:",
+    "learn ",
+    "-error:",
     "'s l",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
@@ -115,7 +117,8 @@ def _in_dict(shape: LogShape, bare: str) -> Learned:
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     """A line after a header that has the step: its values, until something else begins."""
     is_more = CONTINUED.match(line) is not None or PAIR.match(line) is not None or _has_only_a_loss(found)
-    is_new = found is not None and (not is_more or (found.counts and found.loss is not None))
+    is_wrapped = line.rstrip().endswith("/")  # DreamerV3: name value / name value /
+    is_new = found is not None and not is_wrapped and (not is_more or _begins_a_step(shape, found))
     if is_new or shape.block_lines >= LONGEST_BLOCK:
         return _alone(_closed(shape), line, found)
     shape = replace(shape, block_lines=shape.block_lines + 1)
@@ -131,6 +134,16 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     return _taken(replace(shape, text=text), read(text), text)
 
 
+def _begins_a_step(shape: LogShape, found: Line) -> bool:
+    """Whether a line counts with its own loss, or counts on from the header: Coqui indents its headers, too."""
+    if found.loss is not None or (found.epoch is None and not found.counts):
+        return found.counts
+    header = read(shape.text)
+    if header is None or not found.counts:
+        return header is not None and header.epoch not in (None, found.epoch)
+    return header.counter == found.counter and header.step != found.step
+
+
 def _has_only_a_loss(found: Line | None) -> bool:
     return found is not None and found.loss is not None and not found.counts and not found.is_bar
 
@@ -143,14 +156,14 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
         )
         if found.counts:
-            return header, None
+            return _taken(header, found, line)
         return (shape if found.epoch is None else replace(header, epoch=(found.epoch, found.epochs))), None
     return _taken(shape, found, line)
 
 
 def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
-    if found is None or not found.counts or (found.loss is None and not found.is_bar):
+    if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
     if shape.counter and found.counter != shape.counter and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None

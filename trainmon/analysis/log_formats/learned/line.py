@@ -49,7 +49,7 @@ ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})
 UNNAMED = re.compile(
     r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,4}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`."""
@@ -61,7 +61,7 @@ LISTED = re.compile(
 )
 """VITS's list: perhaps losses, then the step and the learning rate."""
 MEASURED = re.compile(
-    r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./]{0,60}\s?[:=]\s{0,4}"
+    r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
 )
 """A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
@@ -70,6 +70,7 @@ OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
 )
 
 
+SPEEDS = {"step_time_s", "samples_per_s", "tokens_per_s"}
 PREPOSITIONS = names.vocabulary("at after for in")
 
 
@@ -88,6 +89,8 @@ class Line(NamedTuple):
     batch: int | None = None
     batches: int | None = None
     is_bar: bool = False
+    is_timed: bool = False
+    """Whether it says how fast a batch of an epoch went: that is a step even without a loss."""
     metrics: tuple[tuple[str, float], ...] = ()
     """Its other numbers, by their fields of TrainingMetrics."""
 
@@ -98,7 +101,7 @@ class Line(NamedTuple):
 
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
-    found = _turned(numbers(text))
+    found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
     if not found or (bar is not None and _is_of_something_else(_description(text, bar))):
@@ -126,6 +129,8 @@ def read(text: str) -> Line | None:
     line = _with_batch(_with_counter(line, counter, found), text, counter)
     if not line.counts and bar is not None:
         line = _with_bar(line, bar, _description(text, bar))
+    if line.counts and line.epoch is not None and not SPEEDS.isdisjoint(name for name, _ in line.metrics):
+        line = line._replace(is_timed=True)
     listed = None if line.counts else LISTED.match(text)
     if listed is not None:
         return line._replace(
@@ -135,6 +140,18 @@ def read(text: str) -> Line | None:
             metrics=(("learning_rate", float(listed["rate"])), *line.metrics),
         )
     return _with_unnamed_counter(line, text, found, loss) if not line.counts and loss is not None else line
+
+
+def _paired(found: list[Number]) -> list[Number]:
+    """`epoch/iter: 1/515`: two names and two numbers."""
+    for at, one in enumerate(found):
+        if one.total and len(one.name) == 2 and one.name[0] in names.EPOCHS and names.counter(one.name[1:]) is not None:
+            found[at : at + 1] = (
+                one._replace(name=one.name[:1], total=None),
+                one._replace(name=one.name[1:], text=one.total, total=None),
+            )
+            break
+    return found
 
 
 def _turned(found: list[Number]) -> list[Number]:
@@ -224,22 +241,29 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         (
             one
             for one in found
-            if one.total_count and one.as_count is not None and not set(one.name) - {"train", "training"}
+            if one.total_count and one.as_count is not None and not set(one.name) - {"train", "training", "process"}
         ),
         None,
     )
+    unnamed = UNNAMED.search(text[: loss.start])
+    start = share.start if share is not None else unnamed.start() if unnamed is not None else 0
+    if _is_of_an_evaluation(text[max(0, start - 80) : start]):
+        return line._replace(loss=None, metrics=())  # val: [125][0/6]
     if share is not None and line.epoch is not None:
         return line._replace(batch=share.as_count, batches=share.total_count, counter="batch of epoch", is_named=True)
     if share is not None:
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)
-    unnamed = UNNAMED.search(text[: loss.start])
     if unnamed is not None:
         step = int(unnamed["step"] or unnamed["first"] or unnamed["bare"])
         return line._replace(step=step, target=whole(unnamed["target"]), counter="unnamed")
     beside = next((one for one in found if one.start > loss.start), None)
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
         return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2
-    return line if line.epoch is None else line._replace(step=line.epoch, target=line.epochs, counter="epoch")
+    if line.epoch is None:  # Train 3, loss: 1.49
+        phase = (one for one in found if one.name in (("train",), ("training",)) and one.start < loss.start)
+        epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
+        return line if epoch is None else line._replace(step=epoch, counter="train")
+    return line._replace(step=line.epoch, target=line.epochs, counter="epoch")
 
 
 def _description(text: str, bar: re.Match[str]) -> str:

@@ -47,7 +47,7 @@ def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | Non
     values = [cell.rstrip(":]").lstrip("[").partition(",")[0] for cell in cells[: len(columns)]]
     for column, value in zip(columns, values, strict=True):
         name = words(column)
-        if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12})?", value):
+        if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12}|\.0)?", value):
             return None
         if names.loss(name) is not None and not re.match(r"[-+]?[\d.]|nan|inf", value):
             return None
