@@ -81,6 +81,10 @@ def command(
         if once:
             return evaluate_once(load_settings(config, hosts)[0], hosts, ssh_config, records=records)
         return watch(lambda: load_settings(config, hosts), ssh_config, records=records)
+    if demo:
+        from collectors.demo.stories import Schedule
+
+        Schedule(demo)  # an unknown name lists all, also without a terminal
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("the dashboard needs a terminal; without one, use `trainmon-tui snapshot`")
     if demo is not None:

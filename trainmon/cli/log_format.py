@@ -87,6 +87,8 @@ def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: floa
 
     known = [run.name for run in settings.runs]
     if name not in known:
+        if Path(name).expanduser().is_dir():
+            raise ConfigError([f"{name} is a directory, not a log file"])
         listed = f"runs of the config: {', '.join(known)}" if known else "the config has no [[run]]"
         raise ConfigError([f"{name}: no such file, and no such run ({listed})"])
     log_to_file()

@@ -38,6 +38,7 @@ ROWS = {36: (4, 2, 3), 20: (3, 2, 2), LOW: (2, 1, 1), 0: (1, 1, 1)}
 NO_FIELD = "-"
 HINT = "← → number  s step  l loss  t step time  Enter other fields  x no field  y copies the block  Esc closes"
 STEP_FIRST = "no step: go to its number with ← → and press s"
+SPANS_LINES = "several lines make one step here, and a template reads one line: no format is needed"
 FIELDS = {
     "step": "the step",
     "target_step": "the last step of the training",
@@ -82,7 +83,9 @@ class LogFormat(Dialog[None]):
         known = (template_by(one.text, cells_read(one)) for one in islice(steps, 9))
         self.template = next(filter(None, known), None)
         self.label = "template" if self.template else "suggested"
-        self.template = self.template or suggested(self.texts)
+        self.template = None if read.spans_lines else self.template or suggested(self.texts)
+        self.missing = SPANS_LINES if read.spans_lines else STEP_FIRST
+        """What is said where there is no template."""
         self.steps: list[int | None] = []
         self.error = ""
         self.number = len(self.texts) - 1
@@ -120,7 +123,7 @@ class LogFormat(Dialog[None]):
 
     def _read(self) -> None:
         """Read all lines with the template."""
-        self.steps, self.error = [None] * len(self.texts), "" if self.template else STEP_FIRST
+        self.steps, self.error = [None] * len(self.texts), "" if self.template else self.missing
         try:
             self.steps = steps_by(self.template, self.texts) if self.template else self.steps
         except ConfigError as error:

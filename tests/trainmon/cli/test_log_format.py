@@ -87,6 +87,9 @@ def test_a_name_that_is_neither_a_file_nor_a_run_is_a_mistake(config: Path, caps
     code, printed, error = log_format(capsys, "nope", "--config", config)
     assert (code, printed) == (2, "")
     assert "nope: no such file, and no such run" in error
+    code, printed, error = log_format(capsys, config.parent, "--config", config)
+    assert (code, printed) == (2, "")
+    assert f"{config.parent} is a directory, not a log file" in error
 
 
 def test_the_log_of_a_run_is_read_on_its_host(tmp_path: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,6 +51,19 @@ async def test_the_newest_line_and_its_result_are_in_sight_at_every_size(size: t
         assert rows_of(text, "reads") == "20 of 20 lines, steps 10–29"
 
 
+async def test_no_template_is_offered_where_several_lines_make_one_step() -> None:
+    keras = [
+        text for epoch in (1, 2) for text in (f"Epoch {epoch}/5", f"100/100 - 3s - 30ms/step - loss: 0.{9 - epoch}")
+    ]
+    app = ActionApp(FakeBackend())
+    async with app.run_test(size=(140, 30)) as pilot:
+        app.push_screen(LogFormat("keras", report(keras)))
+        text = await settled(pilot)
+        assert "several lines make one step here, and a template reads one line: no format is needed" in text
+        await pilot.press("y")
+        assert "[[log_format]]" not in app.clipboard
+
+
 async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> None:
     app = ActionApp(FakeBackend())
     async with app.run_test(size=(100, 30)) as pilot:

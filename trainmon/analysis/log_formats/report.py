@@ -40,13 +40,21 @@ class LogReport(NamedTuple):
         return sum(one.found is not None and one.found.step is not None for one in self.lines)
 
     @property
+    def _last(self) -> ReadLine | None:
+        return next((one for one in reversed(self.lines) if one.found is not None and one.found.step is not None), None)
+
+    @property
+    def spans_lines(self) -> bool:
+        """Whether several lines make one step, as in Keras: `Epoch 2/5`, then `100/1875`. A template reads one line."""
+        last = self._last
+        if last is None or last.format != LEARNED or self.shape.position is None:
+            return False
+        return "{step}" in (template(last.text) or "")
+
+    @property
     def template(self) -> str | None:
-        """The template of its step lines; None where there is none, or where several lines make one step, as in Keras:
-        `Epoch 2/5`, then `100/1875`."""
-        last = next((one for one in reversed(self.lines) if one.found is not None and one.found.step is not None), None)
-        made = None if last is None else template(last.text)
-        is_of_epoch = last is not None and last.format == LEARNED and self.shape.position is not None
-        return None if is_of_epoch and made is not None and "{step}" in made else made
+        """The template of its step lines; None where there is none, or where several lines make one step."""
+        return None if self._last is None or self.spans_lines else template(self._last.text)
 
 
 def report(
