@@ -13,7 +13,7 @@ from typing import Literal
 from trainmon.alerting.notify.delivery.leader import LeaderState
 from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.database import LOCKED
-from trainmon.ledger.lease import Holder, LeaderNote, LeaseLock, claim_row, is_row, sign_of
+from trainmon.ledger.lease import Holder, LeaderNote, LeaderNow, LeaseLock, claim_row, is_row, sign_of
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_overdue
 from trainmon.ledger.queue import Answer
@@ -75,6 +75,8 @@ class Election:
         self._patience = patience
         self._lease = lease
         self._by_row = is_row(is_network=ledger.is_network)
+        self._other = UNKNOWN
+        """The leader while this program stands by."""
         self._watch = LeaderWatch()
         self._silent: Seconds = 0.0
         """How long the leader that we take over from has made no progress; 0: there was none."""
@@ -203,16 +205,19 @@ class Election:
                 self._leader.deliver_unassigned(answer.found)
             case "watch" if answer.found is not None and self.role == "standby":
                 self._leader.watch(answer.found)
+                self._replace(answer.found.leader)
 
     def _claimed(self, answer: Answer) -> None:
         found = answer.found
         if isinstance(found, LeaderNote):
             if self.role != "standby":
                 self._stand_by(found.holder)
+            self._other = found.holder
             self._judge(sign_of(found))
         elif isinstance(found, Holder):
             if self.role != "standby" and not self._lock.is_ours:
                 self._stand_by(found)
+            self._other = found
         elif answer.error is not None:
             log.warning("cannot find out whether another program leads: %s", answer.error)
             if self.role == "standby" and self._by_row and LOCKED in answer.error:
@@ -223,6 +228,21 @@ class Election:
             self._stale = None
             if self.role != "leader":
                 self._lead(self._silent)
+
+    def _replace(self, leader: LeaderNow | None) -> None:
+        """Take over from a leader without a channel, such as a dashboard without a config, if this program has one."""
+        if (
+            leader is None
+            or leader.note.channels
+            or leader.note.holder != self._other
+            or not self._leader.note().channels
+        ):
+            return
+        if self._by_row:
+            self._stale = sign_of(leader.note)
+        elif self._lock.take_over(self._lock.reach() or 0):
+            self._next["claim"] = self._turned_at  # the lock is to be signed
+            self._lead(0.0)
 
     def _judge(self, sign: object) -> None:
         """Take over the lease row of a leader that has shown the same sign for too long."""

@@ -138,6 +138,21 @@ def test_a_void_receipt_sends_nothing_and_one_that_is_not_answered_does() -> Non
     assert not receipt.may_send(PATIENT)
 
 
+@pytest.mark.parametrize("is_network", [False, True])
+def test_a_program_with_a_channel_takes_over_from_one_without(tmp_path: Path, is_network: bool) -> None:
+    """A dashboard without [[notify]] was started first, then the daemon: alerts must reach people."""
+    phone = Phone()
+    with (
+        opened(tmp_path, is_network=is_network) as without,
+        opened(tmp_path, phone, is_network=is_network) as second,
+        standing_by(tmp_path, Phone("mail"), is_network=is_network) as third,
+    ):
+        until(lambda: without.holder == "other")
+        second.enqueue(fire())
+        until(lambda: phone.keys == ["a-fire"])
+        assert (second.holder, third.holder) == ("us", "other")
+
+
 @pytest.mark.parametrize("is_network", [False, True], ids=["local", "network"])
 def test_an_orderly_end_leaves_leadership_to_the_other(tmp_path: Path, is_network: bool) -> None:
     how = {"is_network": is_network}
