@@ -127,11 +127,17 @@ def sender_text(leader: Leadership, now: Instant) -> Span:
 
 
 def sender(state: State) -> Span:
-    """The sender of a State. Without a channel in the config this program sends nothing."""
+    """The sender of a State. Without a channel the leader sends nothing."""
     found = sender_text(state.leadership, state.at)
-    if state.leadership.holder == "us" and not state.channels and not found.style:
+    if has_no_channel(state) and not found.style:
         return Span("no channel", "warn" if urgent_counts(state) else "")
     return found
+
+
+def has_no_channel(state: State) -> bool:
+    """Whether the leader has no channel and sends nothing. Another program's channels come with its note."""
+    leader = state.leadership
+    return not state.channels and (leader.holder == "us" or (leader.holder == "other" and leader.at is not None))
 
 
 def broken_channels(channels: Iterable[Channel]) -> list[Channel]:
@@ -145,13 +151,16 @@ ONLY_SHOWS = "this program only shows alerts and rings the bell"
 def sender_sentence(state: State) -> str:
     """The sender and its channels in a sentence."""
     leader, names = state.leadership, [f"{one.name} ({one.type})" for one in state.channels.values()]
-    by = f" by {', '.join(names)}" if names else ", but trainmon.toml has no [[notify]] table"
-    text = {
+    by = f" by {', '.join(names)}" if names else ""
+    who = "this program" if leader.holder == "us" else f"the leader ({leader.where})"
+    texts = {
         "nobody": "No notifications are sent. Alerts are only shown here",
         "us": f"This program sends notifications{by}",
         "other": f"Another program on this machine ({leader.where}) sends notifications{by}",
         "daemon": f"The daemon on {leader.where} sends notifications{by}; {ONLY_SHOWS}",
-    }[leader.holder]
+    }
+    is_silent = has_no_channel(state)
+    text = f"No notifications are sent: {who} has no [[notify]] in its config" if is_silent else texts[leader.holder]
     return clean(text + (f". {leader.problem}" if leader.problem else ""), 400)
 
 
