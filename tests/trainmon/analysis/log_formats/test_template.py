@@ -13,7 +13,6 @@ from trainmon.analysis.log_formats.template import template
 from trainmon.lib import ConfigError
 
 LAST_LINES = [plain(log["lines"][-1]) for log in LOGS if not log.get("negative")]
-STEP_LINES = [line for line in LAST_LINES if template(line) is not None]
 
 
 def test_a_template_has_names_in_place_of_numbers_and_nothing_that_differs_from_line_to_line() -> None:
@@ -40,15 +39,13 @@ def test_prose_has_no_template() -> None:
     assert template("resuming from the checkpoint of yesterday") is None
 
 
-@pytest.mark.parametrize("line", STEP_LINES, ids=range(len(STEP_LINES)))
-def test_a_template_reads_what_the_learned_format_reads(line: str) -> None:
-    made = template(line)
-    assert made is not None
-    found = custom_format("own", template=made).parse(line)
-    if "{step}" in made:
-        learned = report([line, line]).progress.step
-        assert found is not None
-        assert learned in (None, found.step)
+def test_a_template_reads_what_the_learned_format_reads() -> None:
+    made = [(line, text) for line in LAST_LINES if (text := template(line)) is not None and "{step}" in text]
+    assert len(made) > len(LAST_LINES) / 2
+    for line, text in made:
+        found = custom_format("own", template=text).parse(line)
+        assert found is not None, line
+        assert report([line, line]).progress.step in (None, found.step), line
 
 
 def test_nameless_values_end_at_a_space_and_losses_begin_with_a_point() -> None:
