@@ -19,7 +19,7 @@ from trainmon.analysis.checkpoints.layouts import GROWING, recognised
 from trainmon.analysis.log_formats.registry import plain
 from trainmon.model import CheckpointListing, RunSpec, WandbSpec
 
-MENTIONS = ("aving", "aved", "View run")
+MENTIONS = ("aving", "aved", "View run", "Syncing ")
 """Each line that names a W&B run or a save contains one of these texts."""
 
 NEXT_ATTEMPT = 86_400.0
@@ -34,7 +34,10 @@ SLOW = 5.0
 LONGEST = 4_000
 """Characters of a line that are examined, and of a path."""
 
-PAGE = re.compile(r"View run\b.{0,300}?https?://([\w.:\[\]-]+)/(?:[^\s/]+/)??([^\s/]+)/([^\s/]+)/runs/([^\s/?#]+)")
+PAGE = re.compile(
+    r"(?:View run|Syncing)\b.{0,300}?https?://([\w.:\[\]-]+)/(?:[^\s/]+/)??([^\s/]+)/([^\s/]+)/runs/([^\s/?#]+)"
+)
+"""What W&B's client prints: `View run at`, and its old versions `Syncing to` (0.7.3)."""
 PATH = r"""(?:'([^']+)'|"([^"]+)"|(\S+))"""
 SAVES = (
     re.compile(r"\bsav(?:ing|ed)\b.{0,200}?\bto:?\s+" + PATH, re.IGNORECASE),

@@ -39,6 +39,10 @@ def named(*lines: str, workdir: str | None = WORK, before: Mentions | None = Non
             "wandb: View run at https://wandb.example.org/team%20a/owt/runs/gpt2-124M?jupyter=x",  # 0.10
             WandbPage("wandb.example.org", "team a/owt", "gpt2-124M"),
         ),
+        (
+            "wandb: Syncing to https://app.wandb.ai/ana/owt/runs/3x0k2v1q",  # 0.7.3
+            WandbPage("app.wandb.ai", "ana/owt", "3x0k2v1q"),
+        ),
         ("0: wandb: 🚀 View run at http://10.0.0.7:8080/a/b/runs/c", WandbPage("10.0.0.7:8080", "a/b", "c")),
         ("wandb: ⭐️ View project at https://wandb.ai/ana/owt", None),
         ("wandb: Syncing run crisp-sun-12", None),
