@@ -9,9 +9,9 @@ from typing import Literal, NamedTuple
 
 from trainmon.model import TrainingMetrics
 
-Kind = Literal["train", "bar", "eval", "save", "note"]
-"""train: a step was taken. bar: a nameless progress bar, which may be training's. eval, save: what it is busy with
-instead. note: it is back from that."""
+Kind = Literal["train", "rest", "bar", "eval", "save", "note"]
+"""train: a step was taken. rest: further lines of a step, with all that they said of it. bar: a nameless progress bar,
+which may be training's. eval, save: what it is busy with instead. note: it is back from that."""
 
 
 class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):

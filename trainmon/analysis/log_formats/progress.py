@@ -141,7 +141,8 @@ def _values(line: StepLine) -> dict[str, float | int]:
 
 def _filled(progress: Progress, line: StepLine) -> Progress:
     """Another line about the same step (another rank, another logger): only what was missing, and a NaN."""
-    new = {name: value for name, value in _values(line).items() if name not in progress.printed}
+    replaces = line.kind == "rest" and not math.isnan(progress.loss or 0.0)
+    new = {name: value for name, value in _values(line).items() if replaces or name not in progress.printed}
     if line.loss is not None and math.isnan(line.loss):
         new["loss"] = line.loss
     if not new:

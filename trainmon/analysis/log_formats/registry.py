@@ -38,7 +38,10 @@ LONGEST = 4_000
 
 
 LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
-KEEP_LOSS = rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
+KEEP_LOSS = (
+    rf"loss{LOSS_FOLLOWS}|Loss{LOSS_FOLLOWS}|LOSS|xent: |Cost |rmse|learn: |l_[a-z_]{{1,20}}: |G_GAN|Err_G"
+    "| avg, |L1: |Score at "
+)
 """Finds most step lines of other trainers. Words only: they cost a node nothing."""
 
 

@@ -41,12 +41,15 @@ SIGNS = (
     "learn ",
     "-error:",
     "'s l",
+    "[l1",
+    " avg, ",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
 PAIR = re.compile(
     r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.n](?:[\w.,+-]|\s?%)*['\"]?\s*\w{0,6}[,\s]*$"
 )
+LABEL = re.compile(r"[A-Za-z][\w /.()-]{0,60}?\s?[:=]")
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -128,10 +131,13 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
         if is_evaluation or not {"train", "training"}.isdisjoint(heading):
             shape = replace(shape, is_evaluation=is_evaluation)
         return shape, None
-    text = f"{shape.text} | {line.strip()}"
+    label = LABEL.match(line.strip())
+    again = shape.text.find(f" | {label[0]}") if label is not None else -1  # its values begin again
+    text = f"{shape.text[:again] if again >= 0 else shape.text} | {line.strip()}"
     if shape.is_evaluation or (found.loss is None and not found.metrics) or len(text) > LONGEST_TEXT:
         return shape, None
-    return _taken(replace(shape, text=text), read(text), text)
+    shape, step = _taken(replace(shape, text=text), read(text), text)
+    return shape, step and replace(step, kind="rest")
 
 
 def _begins_a_step(shape: LogShape, found: Line) -> bool:

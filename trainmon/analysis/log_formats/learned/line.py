@@ -112,7 +112,7 @@ def read(text: str) -> Line | None:
     counters = [one for one in counts if names.counter(one.name) is not None]
     losses = [
         one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
-    ] or _adversaries(found)
+    ] or _by_a_letter(found, is_counted=bool(counters))
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
     loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
@@ -158,18 +158,22 @@ def _turned(found: list[Number]) -> list[Number]:
     """`training loss at step 100: 0.5`: the second number is the loss, the first one counts."""
     for at, one in enumerate(found[:-1]):
         between = next((n for n, word in enumerate(one.name) if word in PREPOSITIONS), 0)
-        if between and found[at + 1].name in ((), ("is",), ("was",)) and names.loss(one.name[:between]) is not None:
+        if (
+            between
+            and found[at + 1].name in ((), ("is",), ("was",))
+            and (one.name[:between] == ("score",) or names.loss(one.name[:between]) is not None)
+        ):
             found[at : at + 2] = (
                 one._replace(name=one.name[between + 1 :]),
-                found[at + 1]._replace(name=one.name[:between]),
+                found[at + 1]._replace(name=("loss",) if one.name[0] == "score" else one.name[:between]),
             )
     return found
 
 
-def _adversaries(found: list[Number]) -> list[Number]:
-    """`G: 1.04 | D: 0.12`: bare letters are the losses of a GAN where both stand."""
-    both = [one for one in found if one.name in (("g",), ("d",)) and not one.unit and "." in one.text]
-    return both if len({one.name for one in both}) == 2 else []
+def _by_a_letter(found: list[Number], *, is_counted: bool) -> list[Number]:
+    """`G: 1.04 | D: 0.12`: bare letters are the losses of a GAN where both stand. `[9/16] [L1: 5.2]` is one alone."""
+    letters = [one for one in found if one.name in (("g",), ("d",), ("l",)) and not one.unit and "." in one.text]
+    return letters if {one.name for one in letters} in ({("g",), ("d",)}, set() if is_counted else {("l",)}) else []
 
 
 def _metrics(found: list[Number]) -> tuple[tuple[str, float], ...]:
@@ -186,7 +190,8 @@ def _metrics(found: list[Number]) -> tuple[tuple[str, float], ...]:
 def _with_counter(line: Line, counter: Number | None, found: list[Number]) -> Line:
     if counter is None:
         return line
-    target = counter.total_count or next((one.as_count for one in found if names.is_target(one.name)), None)
+    others = (one.as_count for one in found if one is not counter and names.is_target(one.name))
+    target = counter.total_count or next(others, None)
     is_named = (names.counter(counter.name) or 0) <= names.COUNTERS["batch"]
     return line._replace(step=counter.as_count, target=target, counter=" ".join(counter.name[-2:]), is_named=is_named)
 
@@ -255,7 +260,8 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)
     if unnamed is not None:
         step = int(unnamed["step"] or unnamed["first"] or unnamed["bare"])
-        return line._replace(step=step, target=whole(unnamed["target"]), counter="unnamed")
+        is_full = "learning_rate" in dict(line.metrics) and any(one.unit in names.SECONDS for one in found)
+        return line._replace(step=step, target=whole(unnamed["target"]), counter="unnamed", is_named=is_full)
     beside = next((one for one in found if one.start > loss.start), None)
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
         return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2

@@ -34,7 +34,7 @@ BESIDE_A_COUNTER = vocabulary(
     "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank performed after for local gradient grad i result results metrics misc"
+    "timer rank performed after for local gradient grad i result results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
 BEHIND_A_COUNTER = vocabulary("train training num number no idx index i")
@@ -73,7 +73,8 @@ def counter(name: Name) -> int | None:
     for length in (2, 1):
         rank = COUNTERS.get(" ".join(name[-length:]))
         if rank is not None:
-            return (0 if "global" in name else rank) if BESIDE_A_COUNTER.issuperset(name[:-length]) else None
+            beside = (word for word in name[:-length] if not word.startswith("train"))
+            return (0 if "global" in name else rank) if BESIDE_A_COUNTER.issuperset(beside) else None
     return None
 
 

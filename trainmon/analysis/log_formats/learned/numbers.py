@@ -30,7 +30,8 @@ AFTER = re.compile(
     r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?)(?!\w|\.\d))?"
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
     r"(?:\s?(?P<unit>[a-zA-Z]{1,12}(?:/(?:[a-zA-Z]{1,12}|\d{1,3}s)){1,2}|ms|s|secs?|seconds|us|min|it)(?![\w/=:]))?"
-    r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss|(?(total)(?:[sS]tep|[iI]ter(?:ation)?|[uU]pdate)s))"
+    r"(?:\s(?P<behind>(?:avg |average |mean |train )?loss|avg(?=,[^,]{1,24} rate,)|rate(?=,)"
+    r"|(?(total)(?:[sS]tep|[iI]ter(?:ation)?|[uU]pdate)s))"
     r"(?=\s*(?:[,;|)]|$)))?"  # 0.689 avg loss, 100 / 25000 steps
 )
 DIVIDER = re.compile(
@@ -38,6 +39,8 @@ DIVIDER = re.compile(
     r"|\b(?:N/A|n/a|None)\b"
 )
 """What stands between two fields. A name does not reach across it."""
+BEHIND = {"avg": "avg loss", "rate": "learning rate"}
+"""Darknet: 999: 1.21, 1.34 avg, 0.001 rate, 4.8 seconds"""
 ASIDE = re.compile(r"\([a-zA-Z]+(?: [a-zA-Z]+)+\)")
 """Training loss (for one batch) at step 200"""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -105,7 +108,8 @@ def numbers(line: str) -> list[Number]:
         assert after is not None  # each of its parts is optional
         name_from = after.end()
         value = (token["number"], token["scale"] or "", after["total"], (after["unit"] or "").lower())
-        found.append(Number(words(after["behind"] or label), *value, token.start(), after.end()))
+        name = words(BEHIND.get(after["behind"], after["behind"]) or label)
+        found.append(Number(name, *value, token.start(), after.end()))
         if len(found) == MOST_NUMBERS:
             break
     return found
