@@ -171,7 +171,8 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
     if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
-    if shape.counter and found.counter != shape.counter and shape.others < min(OTHERS, shape.steps):
+    is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
+    if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
     if found.counter != shape.counter and not found.is_named:

@@ -49,10 +49,11 @@ ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})
 UNNAMED = re.compile(
     r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
-"""A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`."""
+"""A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
+`step-10, loss=9.2`."""
 NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
 LISTED = re.compile(
     rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
@@ -269,7 +270,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         phase = (one for one in found if one.name in (("train",), ("training",)) and one.start < loss.start)
         epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
         return line if epoch is None else line._replace(step=epoch, counter="train")
-    return line._replace(step=line.epoch, target=line.epochs, counter="epoch")
+    return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=line.epochs is not None)
 
 
 def _description(text: str, bar: re.Match[str]) -> str:

@@ -43,6 +43,8 @@ BEHIND = {"avg": "avg loss", "rate": "learning rate"}
 """Darknet: 999: 1.21, 1.34 avg, 0.001 rate, 4.8 seconds"""
 ASIDE = re.compile(r"\([a-zA-Z]+(?: [a-zA-Z]+)+\)")
 """Training loss (for one batch) at step 200"""
+WRAPPED = re.compile(r"[\s:=]{0,8}\b(?:[a-z]{1,5}\.)?(?:[tT]ensor|[aA]rray|float\d\d)\([\[ ]{0,4}$")
+"""loss: tensor(2.31, device='cuda:0'), 'loss': np.float64(2.31)"""
 CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 WORD = re.compile(r"[a-z]+|#|[\u4e00-\u9fff]+")
 SCALES = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
@@ -90,7 +92,7 @@ def whole(text: str | None) -> int | None:
 @lru_cache(4096)
 def words(label: str) -> Name:
     """The words of a name, without what stands before its last divider; at most six."""
-    label = ASIDE.sub("", label).rstrip(" :：=\t'\"[(<>~")
+    label = WRAPPED.sub("", ASIDE.sub("", label)).rstrip(" :：=\t'\"[(<>~")
     return tuple(WORD.findall(CAMEL.sub(" ", DIVIDER.split(label)[-1]).lower()))[-6:]
 
 
