@@ -10,14 +10,16 @@ from typing import Literal, NamedTuple
 from trainmon.model import TrainingMetrics
 
 Kind = Literal["train", "rest", "bar", "eval", "save", "note"]
-"""train: a step was taken. rest: further lines of a step, with all that they said of it. bar: a nameless progress bar,
-which may be training's. eval, save: what it is busy with instead. note: it is back from that."""
+"""train: a step was taken. rest: further lines of a step, with all that they said of it, or its bar. bar: a nameless
+progress bar, which may be training's. eval, save: what it is busy with instead. note: it is back from that."""
 
 
 class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):
     """The content of one log line."""
 
     kind: Kind = "train"
+    is_part: bool = False
+    """Whether its loss is one of several: another line of the same step may have their total."""
 
 
 class Format(NamedTuple):

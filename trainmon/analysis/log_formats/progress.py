@@ -104,7 +104,7 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
         cadence_s=median(intervals) if intervals else None,
         skipping_since=(progress.skipping_since or at) if only_skips else None,
         skipped_in_row=_skipped(progress, name, line, step - (before or 0)),
-        printed=tuple(values),
+        printed=tuple(name for name in values if name != "loss" or not line.is_part),
         bar=progress.bar if line.kind == "bar" or name == progress.format else None,
     )
 
@@ -140,9 +140,12 @@ def _values(line: StepLine) -> dict[str, float | int]:
 
 
 def _filled(progress: Progress, line: StepLine) -> Progress:
-    """Another line about the same step (another rank, another logger): only what was missing, and a NaN."""
-    replaces = line.kind == "rest" and not math.isnan(progress.loss or 0.0)
-    new = {name: value for name, value in _values(line).items() if replaces or name not in progress.printed}
+    """Another line about the same step (another rank, another logger): only what was missing, the total of the losses,
+    and a NaN."""
+    replaces = line.kind in {"rest", "bar"} and not math.isnan(progress.loss or 0.0)
+    known = () if replaces else progress.printed
+    known = (*known, "loss") if line.is_part and progress.loss is not None else known
+    new = {name: value for name, value in _values(line).items() if name not in known}
     if line.loss is not None and math.isnan(line.loss):
         new["loss"] = line.loss
     if not new:

@@ -186,7 +186,15 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     )
     metrics: dict[str, Any] = dict(found.metrics)
     epoch = None if found.epoch is None else float(found.epoch)
-    return shape, StepLine(step=step, target_step=target, loss=found.loss, epoch=epoch, **metrics)
+    return shape, StepLine(
+        kind="rest" if found.is_bar and found.loss is not None else "train",
+        step=step,
+        target_step=target,
+        loss=found.loss,
+        is_part=found.is_part,
+        epoch=epoch,
+        **metrics,
+    )
 
 
 def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int | None]:

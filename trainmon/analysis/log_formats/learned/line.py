@@ -17,6 +17,8 @@ ENDLESS_BAR = re.compile(r"(?P<done>\d{1,12})(?P<of>)(?:/\?|it)\s\[[\d:]{4,12}(?
 """tqdm without a total."""
 ROUNDED_BAR = re.compile(r"Progress on:\s?\w{0,40}\s(?P<done>[\d.]{1,9}k?)it/(?P<of>[\d.]{1,9}k?)it\b")
 """jax's tqdm in Levanter and openpi, which rounds thousands: it is no step without a loss."""
+ASIDE = re.compile(r"\(epoch[ :=]*[\d.]+\)", re.IGNORECASE)
+"""The epoch behind a count of all its steps: `173/446 (epoch 0), train_loss = 2.283`."""
 DESCRIPTION = 100
 """Characters before a bar that say what it is of."""
 OF_TRAINING = re.compile(
@@ -47,7 +49,7 @@ BRACKETS = re.compile(
 """DCGAN's `[0/25][100/469]`."""
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
 UNNAMED = re.compile(
-    r"\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
+    r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
     r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
@@ -85,6 +87,8 @@ class Line(NamedTuple):
     is_named: bool = False
     """Whether the counter is named well enough to be believed in a single line."""
     loss: float | None = None
+    is_part: bool = False
+    """Whether the loss is one of several."""
     epoch: int | None = None
     epochs: int | None = None
     batch: int | None = None
@@ -111,9 +115,7 @@ def read(text: str) -> Line | None:
         found = [one for one in found if not bar.start() <= one.start < bar.end()]
     counts = [one for one in found if not one.unit and one.as_count is not None]
     counters = [one for one in counts if names.counter(one.name) is not None]
-    losses = [
-        one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
-    ] or _by_a_letter(found, is_counted=bool(counters))
+    losses = _losses(text, found, is_counted=bool(counters))
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
     loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
@@ -122,6 +124,7 @@ def read(text: str) -> Line | None:
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.isdecimal()), None)
     line = Line(
         loss=None if loss is None else loss.value,
+        is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
         epoch=None if epoch is None else epoch.as_count,
         epochs=None if epoch is None else epoch.total_count,
         is_bar=bar is not None,
@@ -169,6 +172,19 @@ def _turned(found: list[Number]) -> list[Number]:
                 found[at + 1]._replace(name=("loss",) if one.name[0] == "score" else one.name[:between]),
             )
     return found
+
+
+def _losses(text: str, found: list[Number], *, is_counted: bool) -> list[Number]:
+    """The losses, with a bare total of several parts: `policy=1.7 mse=0.2 total=2.6`, `train==[0.8=0.7 + 0.1]`."""
+    losses = [
+        one for one in found if not one.total and one.unit not in ("ms", "s") and names.loss(one.name) is not None
+    ]
+    if not losses:
+        sums = [one for one in found if one.name == ("train",) and text.startswith("=", one.end)]
+        return _by_a_letter(found, is_counted=is_counted) or sums
+    totals = [one for one in found if one.name == ("total",) and "." in one.text and not one.unit]
+    is_of_parts = min(names.loss(one.name) or 0 for one in losses) >= names.NAMED_LOSS
+    return totals or losses if is_of_parts else losses
 
 
 def _by_a_letter(found: list[Number], *, is_counted: bool) -> list[Number]:
@@ -247,7 +263,9 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         (
             one
             for one in found
-            if one.total_count and one.as_count is not None and not set(one.name) - {"train", "training", "process"}
+            if one.total_count
+            and one.as_count is not None
+            and not set(one.name) - {"train", "training", "process", "i"}
         ),
         None,
     )
@@ -255,7 +273,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
     start = share.start if share is not None else unnamed.start() if unnamed is not None else 0
     if _is_of_an_evaluation(text[max(0, start - 80) : start]):
         return line._replace(loss=None, metrics=())  # val: [125][0/6]
-    if share is not None and line.epoch is not None:
+    if share is not None and line.epoch is not None and not ASIDE.search(text, share.end):
         return line._replace(batch=share.as_count, batches=share.total_count, counter="batch of epoch", is_named=True)
     if share is not None:
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)

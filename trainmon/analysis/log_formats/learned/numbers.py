@@ -23,7 +23,8 @@ NO_NUMBER = (
     r"|(?<![\w.])(?:0x[0-9a-fA-F]{1,16}|\d{1,3}(?:\.\d{1,3}){3}|\d{1,4}\.\d{1,4}\.\d{1,4}\S{0,20})"  # IP, version
 )
 TOKEN = re.compile(
-    rf"(?P<skipped>{NO_NUMBER})|(?<![\w@^.])(?<![A-Za-z0-9)]-)(?P<number>{NUMBER})(?P<scale>[KMBGTk](?![A-Za-z]))?"
+    rf"(?P<skipped>{NO_NUMBER})|(?:(?<![\w@^.])(?<![A-Za-z0-9)]-)|(?<=[Ll]oss)(?=\d\.))"  # LightGCN: loss0.545
+    rf"(?P<number>{NUMBER})(?P<scale>[KMBGTk](?![A-Za-z]))?"
 )
 AFTER = re.compile(
     r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
