@@ -30,7 +30,7 @@ def parse(line: str) -> StepLine | None:
 
 def _with_dict(line: str) -> StepLine | None:
     """A dict alone, or glued to the bar that it interrupted."""
-    if "'loss': " not in line and "_runtime': " not in line:
+    if "loss': " not in line and "_runtime': " not in line:
         return None
     body = stripped(line)
     start = body.find("{'")
@@ -61,11 +61,12 @@ def _dict(text: str) -> StepLine | None:
     named = dict(PAIR.findall(text))
     if "train_runtime" in named:
         return StepLine(samples_per_s=number(named.get("train_samples_per_second")), epoch=number(named.get("epoch")))
-    if "loss" not in named:
+    own = next((name for name in named if name.lower() in {"loss", "total_loss", "train_loss"}), None)
+    if own is None:
         return StepLine(kind="eval") if "eval_runtime" in named else None
     if "epoch" not in named and "learning_rate" not in named:
         return None
-    loss, grad_norm = number(named["loss"]), number(named.get("grad_norm"))
+    loss, grad_norm = number(named[own]), number(named.get("grad_norm"))
     if loss == 0 and grad_norm is not None and math.isnan(grad_norm):
         loss = math.nan  # the Trainer logs a NaN loss as 0 (logging_nan_inf_filter); its gradient gives it away
     step, _, target = named.get("global_step/max_steps", "").strip("'").partition("/")

@@ -172,6 +172,8 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
     is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
+    if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:
+        return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step))  # a summary of the epoch
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
@@ -201,9 +203,9 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
     """The step and the target over all epochs: where the log counts batches of an epoch, epoch × batches + batch."""
     epoch, batch, batches = found.epoch, found.batch, found.batches
     shape = shape if shape.position is None else replace(shape, position=None)
-    if found.counter in ("n/total", "bar") and epoch is None and shape.epoch is not None:
+    if found.counter in ("n/total", "batches", "bar") and epoch is None and shape.epoch is not None:
         epoch = shape.epoch[0]
-        if found.counter == "n/total":  # Keras: `Epoch 2/5`, then `100/1875`
+        if found.counter != "bar":  # Keras: `Epoch 2/5`, then `100/1875`
             batch, batches = found.step, found.target
     if epoch is None and found.counter.endswith("batch"):
         pair, before = (found.step or 0, found.target or 0), shape.last

@@ -44,7 +44,7 @@ PAIR = re.compile(
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
 BRACKETS = re.compile(
-    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})\]\s?\[\s{0,6}(?P<batch>\d{1,9})/\s{0,6}(?P<batches>\d{1,9})\]"
+    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})/\s{0,6}(?P<batches>\d{1,9})\]"
 )
 """DCGAN's `[0/25][100/469]`."""
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
@@ -121,7 +121,7 @@ def read(text: str) -> Line | None:
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
     if _is_of_an_evaluation(text[max(0, first - 80) : first]):
         return None
-    epoch = next((one for one in found if names.is_epoch(one.name) and one.text.isdecimal()), None)
+    epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
     line = Line(
         loss=None if loss is None else loss.value,
         is_part=loss is not None and (names.loss(loss.name) or 0) >= names.NAMED_LOSS,
@@ -279,8 +279,14 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)
     if unnamed is not None:
         step = int(unnamed["step"] or unnamed["first"] or unnamed["bare"])
-        is_full = "learning_rate" in dict(line.metrics) and any(one.unit in names.SECONDS for one in found)
-        return line._replace(step=step, target=whole(unnamed["target"]), counter="unnamed", is_named=is_full)
+        metrics = {name for name, _ in line.metrics}
+        is_timed = not SPEEDS.isdisjoint(metrics) or any(one.unit in names.SECONDS for one in found)
+        return line._replace(
+            step=step,
+            target=whole(unnamed["target"]),
+            counter="unnamed",
+            is_named=is_timed and "learning_rate" in metrics,
+        )
     beside = next((one for one in found if one.start > loss.start), None)
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
         return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2

@@ -21,7 +21,7 @@ NOT_TRAINING = vocabulary(
 
 COUNTERS = {
     "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "nupdates": 0,
-    "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
+    "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
     "iter": 3, "iters": 3, "iteration": 3, "iterations": 3, "itr": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
     "timesteps": 6, "timestep": 6, "#": 6, "训练次数": 2, "步数": 2, "迭代次数": 3,
