@@ -183,17 +183,18 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
             others = tuple(pair for pair in shape.candidates if pair[0] != found.counter)
             return replace(shape, candidates=(*others, (found.counter, step))[-CANDIDATES:]), None
     example = re.sub(r"\s{2,}", "  ", text.strip())[:LONGEST_EXAMPLE]
+    is_next_batch = found.counter == "epoch" and re.split(r"\d", example)[0] == re.split(r"\d", shape.example)[0]
     shape = replace(
         shape, counter=found.counter, example=example, steps=shape.steps + 1, step=step, others=0, candidates=()
     )
     metrics: dict[str, Any] = dict(found.metrics)
     epoch = None if found.epoch is None else float(found.epoch)
     return shape, StepLine(
-        kind="rest" if found.is_bar and found.loss is not None else "train",
+        kind="rest" if is_next_batch or (found.is_bar and found.loss is not None) else "train",
         step=step,
         target_step=target,
         loss=found.loss,
-        is_part=found.is_part,
+        is_part=found.is_part and not is_next_batch,
         epoch=epoch,
         **metrics,
     )
