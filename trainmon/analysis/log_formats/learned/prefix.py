@@ -38,7 +38,7 @@ KINDS = (
     rf"(?!{OF_TRAINING})[a-z](?=[\w.-]{{0,60}}\d)(?:"
     r"\w{0,40}[.-][\w.-]{1,80}(?: logs)?(?:\s{1,20}\||:)(?=\s)(?!\s*\d{1,3}%)"  # a pod, no file that is downloaded
     r"|\w{1,40}(?:\s{1,20}\||:)(?=\s{1,20}[^\s\d]))",  # a host
-    r"\d{1,5}:(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ]|[\w./]{0,20}loss(?!\w{0,40},)))",  # srun --label, no counter
+    r"\d{1,5}:(?=\s)(?!\s{1,8}(?:-?\d+\.\d+,\s|learn[: ])|\s[\w./]{0,20}loss(?!\w{0,40},))",  # srun --label, no counter
     r"[\w.-]{1,64} [\w./-]{1,40}\[\d{1,8}\]:|(?<=\S )(?:->?|>>)(?=\s)",  # journald
 )
 PREFIX = re.compile(rf"[ \t]{{0,4}}(?:{'|'.join(KINDS)})[ \t]?")
