@@ -59,7 +59,7 @@ def _dict(text: str) -> StepLine | None:
     if not text.endswith("}") or "{" in text[1:]:
         return None
     named = dict(PAIR.findall(text))
-    if "train_runtime" in named:
+    if "train_runtime" in named and "loss" not in named:
         return StepLine(samples_per_s=number(named.get("train_samples_per_second")), epoch=number(named.get("epoch")))
     own = next((name for name in named if name.lower() in {"loss", "total_loss", "train_loss"}), None)
     if own is None:
@@ -87,11 +87,13 @@ def _bar(body: str) -> StepLine | None:
     seconds = step_time(found[3], found[4])
     if seconds is not None and seconds < 1 / FASTEST:
         return None
+    shown = postfix(body, found.end())
     return StepLine(
         kind="bar",
         step=int(found[1]),
         target_step=math.ceil(float(found[2])) or None,  # a batch count that was divided: 312.5 ends with step 313
-        loss=number(postfix(body, found.end()).get("loss")),
+        loss=number(shown.get("loss")),
+        learning_rate=number(shown.get("learning_rate")),
         step_time_s=seconds,
     )
 

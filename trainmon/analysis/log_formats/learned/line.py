@@ -95,7 +95,7 @@ class Line(NamedTuple):
     batches: int | None = None
     is_bar: bool = False
     is_timed: bool = False
-    """Whether it says how fast a batch of an epoch went: that is a step even without a loss."""
+    """Whether it says how fast a batch of an epoch went, or a step at a rate: that is a step even without a loss."""
     metrics: tuple[tuple[str, float], ...] = ()
     """Its other numbers, by their fields of TrainingMetrics."""
 
@@ -133,7 +133,8 @@ def read(text: str) -> Line | None:
     line = _with_batch(_with_counter(line, counter, found), text, counter)
     if not line.counts and bar is not None:
         line = _with_bar(line, bar, _description(text, bar))
-    if line.counts and line.epoch is not None and not SPEEDS.isdisjoint(name for name, _ in line.metrics):
+    metrics = {name for name, _ in line.metrics}
+    if line.counts and not SPEEDS.isdisjoint(metrics) and (line.epoch is not None or "learning_rate" in metrics):
         line = line._replace(is_timed=True)
     listed = None if line.counts else LISTED.match(text)
     if listed is not None:

@@ -37,7 +37,7 @@ BESIDE_A_COUNTER = vocabulary(
     "timer rank performed after for local gradient grad i result results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
-BEHIND_A_COUNTER = vocabulary("train training num number no idx index i")
+BEHIND_A_COUNTER = vocabulary("train training num number no idx index i #")
 """Words that may stand behind a counter's name: `Iter(train)`, `batch_idx`."""
 EPOCHS = frozenset(("epoch", "epochs", "ep"))
 NOT_THE_EPOCH = vocabulary("per max ppo total num end of")
