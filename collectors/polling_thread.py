@@ -5,22 +5,31 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
-from trainmon.lib import Seconds
+from trainmon.lib import Clock, Seconds
+from trainmon.model import Event, Source, SourceChanged
 
 log = logging.getLogger(__name__)
 
+MIN_REFRESH: Seconds = 5.0
+"""Between two polls that a person requests."""
+
 
 class PollingThread(ABC):
-    """The base of pollers. `start` and `stop` return at once."""
+    """The base of pollers: a thread that submits events. `start` and `stop` return at once."""
 
     join_timeout: ClassVar[Seconds] = 0.3
     """How long `stop` waits for the end of a step."""
 
-    def __init__(self, name: str, every: Seconds) -> None:
+    def __init__(self, name: str, every: Seconds, submit: Callable[[Event], None], clock: Clock) -> None:
         """`every` is the pause after an unexpected exception in `step`."""
         self._every = every
+        self._submit = submit
+        self._clock = clock
+        self._sources: dict[str, Source] = {}
+        """The submitted sources, by name."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -47,6 +56,12 @@ class PollingThread(ABC):
         """Report an unexpected exception of `step`: a bug must not end the thread silently."""
         log.error("a step of %s failed", self._thread.name, exc_info=error)
 
+    def _submit_source(self, source: Source) -> None:
+        """Submit a source if it has changed."""
+        if source != self._sources.get(source.name):
+            self._sources[source.name] = source
+            self._submit(SourceChanged(source))
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
@@ -56,3 +71,23 @@ class PollingThread(ABC):
                 wait = self._every
             self._wake.wait(wait)
             self._wake.clear()
+
+
+class PollTimes:
+    """When the next poll is due. Pure: time is an argument."""
+
+    def __init__(self, every: Seconds) -> None:
+        self.interval = self._every = every
+        """The current time between two polls."""
+        self._due = self._began = float("-inf")
+
+    def due_in(self, now: Seconds) -> Seconds:
+        return max(0.0, self._due - now)
+
+    def begin(self, now: Seconds) -> None:
+        """A poll begins."""
+        self._began = now
+
+    def refresh(self, now: Seconds) -> None:
+        """A person requests a poll."""
+        self._due = min(self._due, max(now, self._began + MIN_REFRESH))

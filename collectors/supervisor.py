@@ -70,9 +70,7 @@ class Supervisor(PollingThread):
         make_queue: MakePoller = Poller,
         login: Callable[[], Credentials | None] = lambda: None,
     ) -> None:
-        super().__init__("supervisor", TICK)
-        self._submit = submit
-        self._clock = clock or SystemClock()
+        super().__init__("supervisor", TICK, submit, clock or SystemClock())
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
         self._settings = settings

@@ -37,7 +37,6 @@ from trainmon.model import (
     Leadership,
     LeadershipChanged,
     Source,
-    SourceChanged,
 )
 from trainmon.transport.shell import Completed, Shell
 
@@ -81,12 +80,10 @@ class DaemonCollector(PollingThread):
         on_active: Callable[[Status], None],
         on_silent: Callable[[str], None],
     ) -> None:
-        super().__init__(f"daemon {host}", every)
+        super().__init__(f"daemon {host}", every, submit, clock)
         self.host = host
         self._command = tuple(command)
         self._dial = dial
-        self._submit = submit
-        self._clock = clock
         self._on_active, self._on_silent = on_active, on_silent
         self._source = Source(name=f"daemon:{host}", kind="daemon", cluster="", period=every)
         self._shell: Shell | None = None
@@ -305,10 +302,8 @@ class DaemonCollector(PollingThread):
         return self._clock.now() - (self._clock.monotonic() - self._last_active)
 
     def _report(self, **facts: object) -> None:
-        source = replace(self._source, **facts)
-        if source != self._source:
-            self._source = source
-            self._submit(SourceChanged(source))
+        self._source = replace(self._source, **facts)
+        self._submit_source(self._source)
 
 
 def _error_of(done: Completed) -> str:

@@ -67,11 +67,9 @@ class Demo(PollingThread):
     ) -> None:
         """`speed` is that of the world; readings keep their rate. `keep` as in a probe's Spec. `schedule` replaces the
         usual incidents."""
-        super().__init__("demo", MAX_STEP)
+        super().__init__("demo", MAX_STEP, submit, clock or SystemClock())
         self.directory = directory
         """The directory of its files: given, or created at the first step. `stop` removes it."""
-        self._submit = submit
-        self._clock = clock or SystemClock()
         self._speed, self._seed, self._keep = speed, seed, keep
         self._schedule = schedule or Schedule(story)
         self._world: World | None = None

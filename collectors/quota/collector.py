@@ -16,7 +16,7 @@ from collectors.polling_thread import PollingThread
 from collectors.quota.command import QuotaQuery, quota_query, run_query
 from trainmon.config import Settings
 from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError
-from trainmon.model import Event, QuotaRead, Source, SourceChanged
+from trainmon.model import Event, QuotaRead, Source
 from trainmon.transport.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -44,18 +44,15 @@ class QuotaPoller(PollingThread):
         submit: Callable[[Event], None],
         clock: Clock,
     ) -> None:
-        super().__init__(f"quota {query.path}", query.every)
+        super().__init__(f"quota {query.path}", query.every, submit, clock)
         self.query = query
         self._is_du = query.parser == "du"
         self._hosts = hosts
         self._shell_of = shell_of
-        self._submit = submit
-        self._clock = clock
         self._started = clock.monotonic()
         self._due: dict[str, Seconds] = {}
         self._began: dict[str, Seconds] = {}
         self._failed: dict[str, int] = {}
-        self._reported: dict[str, Source] = {}
         self._last_up: dict[str, Source] = {}
         """By key: the last source that was up."""
         self._gone: set[str] = set()
@@ -74,7 +71,7 @@ class QuotaPoller(PollingThread):
 
     def has_source(self, source: str) -> bool:
         """Whether it reports this source."""
-        return source in self._reported
+        return source in self._sources
 
     def step(self) -> Seconds:
         """Poll the host that is due. Returns the seconds until the next call."""
@@ -165,11 +162,6 @@ class QuotaPoller(PollingThread):
         if phase == "up":
             self._last_up[key] = source
         self._submit_source(source)
-
-    def _submit_source(self, source: Source) -> None:
-        if source != self._reported.get(source.name):
-            self._reported[source.name] = source
-            self._submit(SourceChanged(source))
 
 
 def quota_pollers(

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from collectors.polling_thread import PollingThread
+from collectors.polling_thread import MIN_REFRESH, PollingThread
 from collectors.slurm.poll import OnPoll, PolledQueue, Watched
-from collectors.slurm.rate_limit import MIN_INTERVAL, MIN_REFRESH, RateLimit
+from collectors.slurm.rate_limit import MIN_INTERVAL, RateLimit
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
-from trainmon.model import ClustersChanged, Event, Source, SourceChanged
+from trainmon.model import ClustersChanged, Event, Source
 from trainmon.slurm import errors
 from trainmon.slurm.client import Client, SlurmFailed
 
@@ -39,11 +39,9 @@ class Poller(PollingThread):
         on_poll: OnPoll = lambda jobs, me: None,
     ) -> None:
         """`on_poll` is called on the poller's thread with the listed jobs and our user name there."""
-        super().__init__(f"slurm {watched.cluster}", watched.every)
+        super().__init__(f"slurm {watched.cluster}", watched.every, submit, clock)
         self.watched = watched
         self._client_of = client_of
-        self._submit = submit
-        self._clock = clock
         self._queue = PolledQueue(watched, submit, clock, on_poll)
         self._rate_limit = RateLimit(watched.every)
         self._client: Client | None = None
@@ -51,7 +49,7 @@ class Poller(PollingThread):
         self._job_polled_at: dict[str, Seconds] = {}
         self._silent_until = float("-inf")
         """Until then no details are requested: the last request had no answer."""
-        self._source: Source | None = None
+        self._phase = "waiting"
         self._started: Seconds = clock.monotonic()
         self._has_answered = False
         self._refresh_nodes = False
@@ -95,7 +93,7 @@ class Poller(PollingThread):
         if key in recent:
             return
         self._job_polled_at = recent | {key: now}
-        if now < self._silent_until or (self._source is not None and self._source.phase != "up"):
+        if now < self._silent_until or self._phase != "up":
             return  # it would wait for its time limit, and the next poll would wait for that
         try:
             self._queue.poll_job(self._connected(), key)
@@ -158,6 +156,5 @@ class Poller(PollingThread):
             error=error.message if error is not None else None,
             hint=(error.hint or None) if error is not None else None,
         )
-        if source != self._source:
-            self._source = source
-            self._submit(SourceChanged(source))
+        self._phase = phase
+        self._submit_source(source)

@@ -6,14 +6,13 @@ callers. Fewer requests get more answers.
 
 from __future__ import annotations
 
+from collectors.polling_thread import PollTimes
 from trainmon.lib import Seconds
 
 MIN_INTERVAL: Seconds = 15.0
 """Between two polls while jobs change."""
 FREQUENT_FOR: Seconds = 60.0
 """How long polls are frequent after an action or a job's change of state."""
-MIN_REFRESH: Seconds = 5.0
-"""Between two polls that a person requests."""
 IDLE_INTERVAL: Seconds = 300.0
 """Between two polls while there are no jobs."""
 MAX_INTERVAL: Seconds = 600.0
@@ -23,21 +22,13 @@ RETRY_UNREACHED: Seconds = 2.0
 """Until the host's connection is checked again, which sends no request."""
 
 
-class RateLimit:
+class RateLimit(PollTimes):
     """When the next poll is due."""
 
     def __init__(self, every: Seconds) -> None:
-        self.interval = self._every = max(MIN_INTERVAL, every)
-        """The current time between two polls."""
-        self._due = self._began = self._frequent_until = float("-inf")
+        super().__init__(max(MIN_INTERVAL, every))
+        self._frequent_until = float("-inf")
         self._factor = 1
-
-    def due_in(self, now: Seconds) -> Seconds:
-        return max(0.0, self._due - now)
-
-    def begin(self, now: Seconds) -> None:
-        """A poll begins."""
-        self._began = now
 
     def answered(self, now: Seconds, took: Seconds, *, has_jobs: bool) -> None:
         """The poll has succeeded; `took` is the time that the controller needed."""
@@ -62,10 +53,6 @@ class RateLimit:
         """An action was run, or a job has changed."""
         self._frequent_until = now + FREQUENT_FOR
         self._due = min(self._due, max(now, self._began + MIN_INTERVAL))
-
-    def refresh(self, now: Seconds) -> None:
-        """A person requests a poll."""
-        self._due = min(self._due, max(now, self._began + MIN_REFRESH))
 
     def _next(self, now: Seconds, interval: Seconds) -> None:
         if now < self._frequent_until:

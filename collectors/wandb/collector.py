@@ -33,7 +33,7 @@ from collectors.wandb.wire import (
     RunMetadata,
 )
 from trainmon.lib import Clock, Seconds
-from trainmon.model import Event, RunSpec, Source, SourceChanged, SourceRemoved
+from trainmon.model import Event, RunSpec, Source, SourceRemoved
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +61,7 @@ class WandbCollector(PollingThread):
         samples: Path | None = None,
     ) -> None:
         """`samples` is the directory for one sample of each run; None: no sample is fetched in advance."""
-        super().__init__("wandb", every)
-        self._submit = submit
-        self._clock = clock
+        super().__init__("wandb", every, submit, clock)
         self._new_client = client
         self._login = login
         self._samples = samples
@@ -73,7 +71,6 @@ class WandbCollector(PollingThread):
         self._lock = threading.Lock()
         self._rate_limit = WandbRateLimit(every)
         self._runs: dict[str, TrackedRun] = {}
-        self._sources: dict[str, Source] = {}
         self._wanted: tuple[RunSpec, ...] | None = runs
         """The new runs, until the thread takes them over."""
         self._requests: deque[Callable[[], None]] = deque(maxlen=64)
@@ -147,7 +144,7 @@ class WandbCollector(PollingThread):
                     run = TrackedRun(spec, spec.wandb, samples)
                 self._runs[spec.name] = run
         for name in before.keys() - self._runs.keys():
-            self._sources.pop(name, None)
+            self._sources.pop(f"wandb:{name}", None)
             self._submit(SourceRemoved(f"wandb:{name}"))
         for name, run in self._runs.items():
             if run is not before.get(name):
@@ -271,6 +268,4 @@ class WandbCollector(PollingThread):
         )
         if error is not None and run.is_from_log and run.wandb.polled_at is None:
             source = replace(source, phase="off", retry_at=None)  # only a log has named it: that is no fault
-        if source != self._sources.get(run.name):
-            self._sources[run.name] = source
-            self._submit(SourceChanged(source))
+        self._submit_source(source)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collectors.polling_thread import PollTimes
 from trainmon.lib import Seconds
 
 MAX_PAUSE: Seconds = 600.0
 """The longest pause between two rounds, after errors or rate limiting."""
-REFRESH: Seconds = 5.0
-"""The shortest pause between two rounds that a person requests."""
 MIN_PAUSE: Seconds = 1.0
 """The shortest pause between two rounds, however long one takes, and between two background requests."""
 
 
-class WandbRateLimit:
+class WandbRateLimit(PollTimes):
     """When the next round is due. A round polls every run, one request at a time."""
 
     def __init__(self, every: Seconds) -> None:
-        self.interval = self._every = every
-        """The time between two rounds as it is now."""
-        self._due = self._began = float("-inf")
+        super().__init__(every)
         self._background_due = float("-inf")
         self._failures = 0
 
@@ -27,16 +24,9 @@ class WandbRateLimit:
         """Whether the last round succeeded."""
         return not self._failures
 
-    def due_in(self, now: Seconds) -> Seconds:
-        return max(0.0, self._due - now)
-
     def background_due_in(self, now: Seconds) -> Seconds:
         """Background requests come between the rounds, while there is no error."""
         return max(0.0, self._background_due - now)
-
-    def begin(self, now: Seconds) -> None:
-        """A round begins."""
-        self._began = now
 
     def answered(self, now: Seconds) -> None:
         """The round has succeeded."""
@@ -54,7 +44,3 @@ class WandbRateLimit:
 
     def background_done(self, now: Seconds) -> None:
         self._background_due = now + min(MIN_PAUSE, self._every)
-
-    def refresh(self, now: Seconds) -> None:
-        """A person wants new data now."""
-        self._due = min(self._due, max(now, self._began + REFRESH))

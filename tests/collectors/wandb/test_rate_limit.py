@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collectors.wandb.rate_limit import MAX_PAUSE, REFRESH, WandbRateLimit
+from collectors.polling_thread import MIN_REFRESH
+from collectors.wandb.rate_limit import MAX_PAUSE, WandbRateLimit
 
 
 def test_a_round_is_due_at_once_and_then_once_a_period() -> None:
@@ -45,7 +46,7 @@ def test_a_person_waits_five_seconds_at_most() -> None:
     pace.begin(0)
     pace.failed(1)
     pace.refresh(2)
-    assert pace.due_in(2) == REFRESH - 2
+    assert pace.due_in(2) == MIN_REFRESH - 2
     pace.refresh(50)
     assert pace.due_in(50) == 0
 
