@@ -22,7 +22,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.modals import CommandPalette, LoginPrompt, Pick
+from tui.modals import CommandPalette, LoginPrompt, Pick, ask
 from tui.screens import Help, MainScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -203,9 +203,7 @@ class Dashboard(App[None], inherit_bindings=False):
             self.backend.login(held[0].name)
         else:
             choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
-            self.push_screen(
-                Pick("Log in to", choices), lambda name: None if name is None else self.backend.login(name)
-            )
+            ask(self, Pick("Log in to", choices), self.backend.login)
 
     # ---- toasts ----
 
@@ -239,12 +237,10 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def action_palette(self) -> None:
         offered = commands(self.context_of(self.screen), self.shown, self.theme_names())
-        self.push_screen(CommandPalette(offered), self.run_command)
+        ask(self, CommandPalette(offered), self.run_command)
 
-    def run_command(self, command: Command | None) -> None:
+    def run_command(self, command: Command) -> None:
         """Go to the target of a command, or press its key."""
-        if command is None:
-            return
         if isinstance(command.target, Link):
             self.open(command.target)
         elif command.target:
@@ -276,13 +272,11 @@ class Dashboard(App[None], inherit_bindings=False):
         """All themes, our own first."""
         return list(dict.fromkeys((*(theme.name for theme in THEMES), *self.available_themes)))
 
-    def change_theme(self, name: str | None) -> None:
-        if name is not None:
-            self.theme = name
+    def change_theme(self, name: str) -> None:
+        self.theme = name
 
     def action_change_theme(self) -> None:
-        choices = [(name, name) for name in self.theme_names()]
-        self.push_screen(Pick("Theme", choices, self.theme), self.change_theme)
+        ask(self, Pick("Theme", [(name, name) for name in self.theme_names()], self.theme), self.change_theme)
 
     def action_pause(self) -> None:
         self._paused = not self._paused

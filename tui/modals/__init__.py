@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tui.modals.dialog import Dialog, Once
+from tui.modals.dialog import Dialog, Once, ask
 from tui.modals.find import Find
 from tui.modals.jump import Jump, Target
 from tui.modals.log_format import LogFormat
@@ -28,4 +28,5 @@ __all__ = [
     "PlanScreen",
     "Target",
     "TextPrompt",
+    "ask",
 ]

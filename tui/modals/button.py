@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -27,12 +28,11 @@ class TriggerButton(Widget, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("button")]
     ALLOW_SELECT = False
 
+    @dataclass
     class Pressed(Message):
         """Enter on the button, or a click."""
 
-        def __init__(self, button: TriggerButton) -> None:
-            super().__init__()
-            self.button = button
+        button: TriggerButton
 
     def __init__(self, label: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id, disabled=disabled)

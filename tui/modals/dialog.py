@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
+from textual.app import App
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingType
 from textual.screen import ModalScreen, Screen
@@ -32,6 +34,11 @@ class Dialog(ModalScreen[Answer], Once[Answer]):
 
     def action_back(self) -> None:
         self.dismiss(None)
+
+
+def ask(app: App[Any], dialog: Dialog[Answer | None], then: Callable[[Answer], None]) -> None:
+    """Open a dialog, and call `then` with its answer. A dialog that is closed without one changes nothing."""
+    app.push_screen(dialog, lambda answer: None if answer is None else then(answer))
 
 
 def text(content: str, kind: str) -> Static:

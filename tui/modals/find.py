@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from textual import events
 from textual.message import Message
 from textual.widgets import Input
@@ -10,12 +12,11 @@ from textual.widgets import Input
 class Find(Input):
     """A one-line input above the footer."""
 
+    @dataclass
     class Typed(Message):
         """The text so far."""
 
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
+        text: str
 
     class Closed(Message):
         """The input closed: kept by Enter, or cleared by Esc."""

@@ -25,7 +25,7 @@ from trainmon.analysis.log_formats import (
 )
 from trainmon.lib import ConfigError, cell_width, clean, counted, shorten
 from tui.keys import bindings
-from tui.modals.dialog import Dialog, text
+from tui.modals.dialog import Dialog, ask, text
 from tui.modals.pick import Pick
 from tui.style import Span
 from tui.views import fact, pieces, wrapped_fact
@@ -146,11 +146,8 @@ class LogFormat(Dialog[None]):
             cell = self.cells[self.at]
             choices = [*((name, f"{name:<14} {words}") for name, words in FIELDS.items()), (NO_FIELD, "no field")]
             question = f"What is {self.texts[self.number][cell.start : cell.end]}?"
-            self.app.push_screen(Pick(question, choices, cell.field or NO_FIELD), self._named)
-
-    def _named(self, field: str | None) -> None:
-        if field is not None:
-            self.action_name("" if field == NO_FIELD else field)
+            picked = Pick(question, choices, cell.field or NO_FIELD)
+            ask(self.app, picked, lambda field: self.action_name("" if field == NO_FIELD else field))
 
     def action_cell(self, step: int) -> None:
         self.at = min(max(self.at + step, 0), max(0, len(self.cells) - 1))

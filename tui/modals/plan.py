@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -42,13 +43,12 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("plan", "moves")]
 
+    @dataclass
     class Answered(Message):
         """A Plan arrived from another thread, for the request of this number."""
 
-        def __init__(self, plan: Plan, number: int) -> None:
-            super().__init__()
-            self.plan = plan
-            self.number = number
+        plan: Plan
+        number: int
 
     def __init__(
         self,

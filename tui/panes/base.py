@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -18,9 +19,10 @@ from textual.containers import Vertical
 from textual.message import Message
 
 from trainmon.lib import Instant, cell_width, shorten
-from trainmon.model import State
+from trainmon.model import Run, State
 from tui.keys import bindings
 from tui.style import Span
+from tui.style.ascii_filter import Ascii
 from tui.views import Kind, Subject
 from tui.views.alerts import alerts_about_subjects
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row, SpanLine
@@ -40,13 +42,12 @@ class Pane(Vertical):
     KIND: ClassVar[Kind | None] = None
     """The kind of its rows, if actions apply to them. Such rows can be marked."""
 
+    @dataclass
     class Selected(Message):
         """The cursor is on another key. The pane sends it: Textual stops messages that a parent's own draw caused."""
 
-        def __init__(self, pane: Pane, key: str | None) -> None:
-            super().__init__()
-            self.pane = pane
-            self.key = key
+        pane: Pane
+        key: str | None
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
@@ -129,7 +130,7 @@ class Pane(Vertical):
 
     def unmark(self) -> None:
         """Remove the marks after an action."""
-        self.lines.clear_marks()
+        self.lines.keep_marks(lambda _: False)
         self.again()
 
     def focus_body(self) -> None:
@@ -142,6 +143,11 @@ class Pane(Vertical):
     def width(self) -> int:
         """The cells of a row; 0 before the first layout."""
         return self.lines.row_width
+
+    @property
+    def is_ascii(self) -> bool:
+        """Whether the terminal shows only ASCII."""
+        return any(isinstance(found, Ascii) for found in self.app.get_line_filters())
 
     def head(self, *spans: Span) -> None:
         """The line of column heads."""
@@ -257,6 +263,37 @@ class Pane(Vertical):
     def on_resize(self, event: events.Resize) -> None:
         self.in_sight = bool(event.size.width and event.size.height)
         self._draw_later()
+
+
+class FollowingPane(Pane):
+    """A pane about a run that is selected elsewhere."""
+
+    run: str | None = None
+    """Its name."""
+
+    @property
+    def followed(self) -> Run | None:
+        """The run; None if none is selected, or if it is no longer watched."""
+        return None if self.state is None else self.state.runs.get(self.run or "")
+
+    def follow_run(self, name: str | None) -> None:
+        """Show this run from now on."""
+        if name != self.run:
+            self.run = name
+            self.restart()
+            self.again()
+
+    def restart(self) -> None:
+        """Forget what belongs to the run before."""
+
+    def subjects(self) -> tuple[Subject, ...]:
+        return () if self.run is None else (("run", self.run),)
+
+    @property
+    def page(self) -> str | None:
+        """The URL of the page of its current W&B run."""
+        wandb = None if self.followed is None else self.followed.wandb
+        return None if wandb is None or wandb.current is None else wandb.current.url
 
 
 class Edge(SpanLine):

@@ -11,7 +11,7 @@ from trainmon.analysis.log_formats import summary
 from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Run, State, WandbRun
 from tui.keys import bindings
-from tui.panes.base import Pane
+from tui.panes.base import FollowingPane, Pane
 from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
 from tui.views import (
     GOING,
@@ -39,8 +39,10 @@ from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, ro
 class LinkedPane(Pane):
     """Facts, and links for Enter; its cursor starts on the first link. Without `follow` the links are only text."""
 
-    def __init__(self, *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
+    def __init__(self, about: str = "", *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
+        """`about`: the id of its alert, or the key of its job."""
         super().__init__(id=id)
+        self.about = about
         self.lines = KeyedLines() if follow else TextView()
         self.follow = follow
         self._is_on_link = not follow
@@ -63,21 +65,17 @@ class AlertPane(LinkedPane):
     LISTS_ALERTS = True
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("alerts")]
 
-    def __init__(self, alert: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self.alert = alert
-
     def alerts(self) -> tuple[str, ...]:
-        return (self.alert,)
+        return (self.about,)
 
     def copy_text(self) -> str | None:
         """Its id, as `trainmon-tui ack` takes it."""
-        return self.alert
+        return self.about
 
     def draw(self, state: State, width: int) -> None:
-        alert = state.alerts.get(self.alert)
-        self.caption(clean(self.alert if alert is None else f"{alert.id}  {alert.rule}  {alert.subject}"))
-        self.show_lines(alert_lines(self.alert, state, width))
+        alert = state.alerts.get(self.about)
+        self.caption(clean(self.about if alert is None else f"{alert.id}  {alert.rule}  {alert.subject}"))
+        self.show_lines(alert_lines(self.about, state, width))
 
 
 class JobPane(LinkedPane):
@@ -85,52 +83,32 @@ class JobPane(LinkedPane):
 
     NAME = "Job"
 
-    def __init__(self, job: str, *, id: str) -> None:  # noqa: A002 - Textual's name for it
-        super().__init__(id=id)
-        self.job = job
-
     def subjects(self) -> tuple[Subject, ...]:
-        return (("job", self.job),)
+        return (("job", self.about),)
 
     def copy_text(self) -> str | None:
         """The job's id."""
-        job = None if self.state is None else self.state.jobs.get(self.job)
-        return self.job.partition("/")[2] if job is None else job.id
+        job = None if self.state is None else self.state.jobs.get(self.about)
+        return self.about.partition("/")[2] if job is None else job.id
 
     def draw(self, state: State, width: int) -> None:
-        job = state.jobs.get(self.job)
-        self.caption(clean(self.job if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
-        self.show_lines(job_details(self.job, state, width))
+        job = state.jobs.get(self.about)
+        self.caption(clean(self.about if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
+        self.show_lines(job_details(self.about, state, width))
 
 
-class RunPane(LinkedPane):
+class RunPane(LinkedPane, FollowingPane):
     """The selected run's jobs, numbers, checkpoints, switches, log, nodes, and its W&B run."""
 
     NAME = "Run"
 
     def __init__(self, *, id: str, follow: bool = False) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id, follow=follow)
-        self.run: str | None = None
         self._settings: tuple[WandbRun | None, int, list[Line]] = (None, 0, [])
-
-    def follow_run(self, name: str | None) -> None:
-        """Show this run from now on."""
-        if name != self.run:
-            self.run = name
-            self.again()
-
-    def subjects(self) -> tuple[Subject, ...]:
-        return () if self.run is None else (("run", self.run),)
-
-    @property
-    def page(self) -> str | None:
-        """The address of the page of its current W&B run."""
-        run = None if self.state is None else self.state.runs.get(self.run or "")
-        return None if run is None or run.wandb is None or run.wandb.current is None else run.wandb.current.url
 
     def copy_text(self) -> str | None:
         """The path of its log, or else its name."""
-        run = None if self.state is None else self.state.runs.get(self.run or "")
+        run = self.followed
         return self.run if run is None or run.log is None or run.log.path is None else f"{run.log.host}:{run.log.path}"
 
     def draw(self, state: State, width: int) -> None:

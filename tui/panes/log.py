@@ -6,14 +6,13 @@ from textual.app import ComposeResult
 
 from trainmon.lib import Instant, cell_width, clean, shorten_start
 from trainmon.model import Log, Run, State
-from tui.panes.base import Pane
+from tui.panes.base import FollowingPane
 from tui.style import calm_age
 from tui.views import log_named
-from tui.views.alerts import alerts_about
 from tui.widgets import LogView
 
 
-class LogPane(Pane):
+class LogPane(FollowingPane):
     """A frame around a LogView: the run, the path, the age, the dropped lines."""
 
     NUMBER = "4"
@@ -22,7 +21,6 @@ class LogPane(Pane):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view = LogView()
-        self.run: str | None = None
 
     def compose(self) -> ComposeResult:
         yield from (self.top, self.heads, self.view, self.lines, self.bottom)
@@ -38,15 +36,8 @@ class LogPane(Pane):
         self.heads.display = False
         self.lines.display = False
 
-    def alerts(self) -> tuple[str, ...]:
-        return () if self.run is None or self.state is None else alerts_about(self.state, runs=(self.run,))
-
-    def follow_run(self, name: str | None) -> None:
-        """Show the log of this run from now on."""
-        if name != self.run:
-            self.run = name
-            self.view.restart()
-            self.again()
+    def restart(self) -> None:
+        self.view.restart()
 
     def copy_text(self) -> str | None:
         """The line that the search found, or else the path of the log."""
@@ -60,12 +51,10 @@ class LogPane(Pane):
         super().set_filter(text)
 
     def _log(self) -> Log | None:
-        run = None if self.state is None else self.state.runs.get(self.run or "")
-        return None if run is None else run.log
+        return None if self.followed is None else self.followed.log
 
     def draw(self, state: State, width: int) -> None:
-        run, log = state.runs.get(self.run or ""), self._log()
-        problem = why_nothing(run, self.run)
+        log, problem = self._log(), why_nothing(self.followed, self.run)
         self.view.display, self.lines.display = problem is None, problem is not None
         if log is None or problem is not None:
             self.caption(clean(self.run or ""))

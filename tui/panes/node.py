@@ -10,7 +10,6 @@ from tui.backend import Backend
 from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, mib, since
-from tui.style.ascii_filter import Ascii
 from tui.views import Subject, fact_text
 from tui.views.nodes import NO_DRIVER, Scheduled, gpu_head, gpu_rows, node_facts, without_driver
 from tui.widgets import Picture
@@ -127,11 +126,10 @@ class PlotPane(NodePane):
         gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
         shown = axes(gpu)[: max(1, min(4, width // (LEAST_WIDTH + 2)))]
         each = (width - 2 * len(shown)) // len(shown)
-        plain = any(isinstance(found, Ascii) for found in self.app.get_line_filters())
         pictures = []
         for axis, current in shown:
             series = self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR)
-            pictures.append(picture(axis, current, series, state.at, each, height, plain=plain))
+            pictures.append(picture(axis, current, series, state.at, each, height, plain=self.is_ascii))
         self.body.set_lines(side_by_side(pictures))
 
 

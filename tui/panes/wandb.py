@@ -31,10 +31,8 @@ from tui.charts import (
     why_nothing,
 )
 from tui.keys import bindings
-from tui.panes.base import Pane
+from tui.panes.base import FollowingPane
 from tui.style import Span
-from tui.style.ascii_filter import Ascii
-from tui.views import Subject
 from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 
 
@@ -53,7 +51,7 @@ class ChartsView(Picture, can_focus=True):
         (self if self.can_focus else self.table).focus()
 
 
-class WandbPane(Pane):
+class WandbPane(FollowingPane):
     """A frame around charts and a table. It follows the run that is selected."""
 
     NUMBER = "6"
@@ -73,8 +71,6 @@ class WandbPane(Pane):
 
     def __init__(self, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
-        self.backend = backend
-        self.run: str | None = None
         self.charts = Charts(backend.curve)
         self.view = View()
         self.lines = KeyedLines(id="wandb-table")
@@ -103,33 +99,13 @@ class WandbPane(Pane):
     def focus_body(self) -> None:
         self.screen.set_focus(self.lines if self.lines.display else self.body)
 
-    def follow_run(self, name: str | None) -> None:
-        """Show this run from now on."""
-        if name != self.run:
-            self.run, self.view, self.alone = name, self.view.whole(), False
-            self.lines.set_rows(())  # else the cursor, and the charts with it, stay with a name that both runs have
-            self.again()
-
-    def subjects(self) -> tuple[Subject, ...]:
-        return () if self.run is None else (("run", self.run),)
-
-    @property
-    def page(self) -> str | None:
-        """The address of the current W&B run's page."""
-        wandb = self._wandb()
-        return None if wandb is None or wandb.current is None else wandb.current.url
+    def restart(self) -> None:
+        self.view, self.alone = self.view.whole(), False
+        self.lines.set_rows(())  # else the cursor, and the charts with it, stay with a name that both runs have
 
     def copy_text(self) -> str | None:
         """The address of its page."""
         return self.page
-
-    def _wandb(self) -> Wandb | None:
-        run = None if self.state is None else self.state.runs.get(self.run or "")
-        return None if run is None else run.wandb
-
-    @property
-    def _plain(self) -> bool:
-        return any(isinstance(found, Ascii) for found in self.app.get_line_filters())
 
     # ---- drawing ----
 
@@ -178,11 +154,11 @@ class WandbPane(Pane):
         """Draw what is new: a State comes every second or two, a point once in a while."""
         paths, shape, saved = attempts(wandb), self._shape, saves(run)
         pages, page = self._pages(wandb.keys)
-        drawn = (run.name, paths, wandb.keys, wandb.points, self.view, shape, self._plain, saved, self.alone, page)
+        drawn = (run.name, paths, wandb.keys, wandb.points, self.view, shape, self.is_ascii, saved, self.alone, page)
         if drawn != self._drawn:
             self.charts.update(paths, wandb.keys, pages[page])
             self.charts.saves = saved
-            self._pictures = self.charts.draw(self.view, pages[page], shape.width, shape.height, plain=self._plain)
+            self._pictures = self.charts.draw(self.view, pages[page], shape.width, shape.height, plain=self.is_ascii)
             self._drawn = () if self.charts.is_behind else drawn
             if self.charts.is_behind:
                 self._draw_later()
@@ -195,7 +171,7 @@ class WandbPane(Pane):
         self.caption("  ".join(part for part in (clean(run.name), name) if part), "  ".join(self.view.labels()))
         named = {one.path: clean(one.name) or one.id for one in wandb.runs if self.charts.has_curves(one.path)}
         names = [named.get(path, "") for path in self.charts.paths[1:]]
-        self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self._plain)))
+        self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self.is_ascii)))
 
     # ---- which charts ----
 
@@ -208,7 +184,7 @@ class WandbPane(Pane):
 
     def action_next_charts(self) -> None:
         """Put the cursor on the first value of the next set; its charts come with it."""
-        wandb = self._wandb()
+        wandb = None if self.followed is None else self.followed.wandb
         if wandb is not None and wandb.keys:
             pages, page = self._pages(wandb.keys)
             self.lines.move_to(pages[(page + 1) % len(pages)][0])

@@ -13,7 +13,7 @@ from trainmon.lib import clean, scrub
 from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
-from tui.modals import Find, LogFormat, Once, Pick
+from tui.modals import Find, LogFormat, Once, Pick, ask
 from tui.panes import HeaderLine, Pane
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -43,10 +43,13 @@ class StateScreen(Once[None]):
 
     CONTEXT: ClassVar[str] = ""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", "format", *ACTS)]
-    header: HeaderLine
-    foot: Footer
-    pane: Pane | None = None
+    pane: Pane
     """The pane that keys apply to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.header = HeaderLine()
+        self.foot = Footer()
 
     @property
     def dashboard(self) -> DashboardApp:
@@ -54,7 +57,8 @@ class StateScreen(Once[None]):
 
     def show(self, state: State) -> None:
         """Draw this State."""
-        raise NotImplementedError
+        self.header.show(state)
+        self.pane.show(state)
 
     def on_screen_resume(self) -> None:
         self.dashboard.show_on(self)
@@ -74,20 +78,15 @@ class StateScreen(Once[None]):
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:
-        if self.pane is not None:
-            self.dashboard.actions.ask_for(verb, self.pane.subjects(), self.pane.unmark)
+        self.dashboard.actions.ask_for(verb, self.pane.subjects(), self.pane.unmark)
 
     def action_menu(self) -> None:
-        if self.pane is not None:
-            self.dashboard.actions.menu(self.pane.subjects(), self.pane.unmark)
+        self.dashboard.actions.menu(self.pane.subjects(), self.pane.unmark)
 
     def action_acknowledge(self) -> None:
-        if self.pane is not None:
-            self.dashboard.alert_actions.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
+        self.dashboard.alert_actions.acknowledge(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_mute(self) -> None:
-        if self.pane is None:
-            return
         silence = self.pane.silence()
         if silence is not None and not self.pane.alerts():
             self.dashboard.alert_actions.unmute(silence)
@@ -95,7 +94,7 @@ class StateScreen(Once[None]):
             self.dashboard.alert_actions.mute(self.pane.alerts(), self.pane.unmark, alone=self.pane.LISTS_ALERTS)
 
     def action_copy(self) -> None:
-        text = None if self.pane is None else self.pane.copy_text()
+        text = self.pane.copy_text()
         if text:
             self.app.copy_to_clipboard(text)
             self.app.notify(text, title="copied", timeout=4, markup=False)
@@ -114,7 +113,7 @@ class StateScreen(Once[None]):
 
     def page(self) -> str | None:
         """The URL that `b` opens."""
-        return None if self.pane is None else self.pane.page
+        return self.pane.page
 
     def action_open_page(self) -> None:
         """Open the page in the user's browser. Without a browser, show its URL: most terminals can open it."""
@@ -139,30 +138,21 @@ class PaneScreen(StateScreen):
     def __init__(self) -> None:
         super().__init__()
         self.find = Find()
-        self.foot = Footer()
 
     def action_find(self) -> None:
-        if self.pane is not None:
-            what = "search" if self.pane.NAME == "Log" else f"filter {self.pane.NAME}"
-            self.foot.display = False
-            self.find.open(f"{what}; Enter keeps it, Esc clears it", self.pane.filter)
+        what = "search" if self.pane.NAME == "Log" else f"filter {self.pane.NAME}"
+        self.foot.display = False
+        self.find.open(f"{what}; Enter keeps it, Esc clears it", self.pane.filter)
 
     def on_find_typed(self, event: Find.Typed) -> None:
-        if self.pane is not None:
-            self.pane.set_filter(event.text)
+        self.pane.set_filter(event.text)
 
     def on_find_closed(self) -> None:
         self.foot.display = True
-        if self.pane is not None:
-            self.pane.focus_body()
+        self.pane.focus_body()
 
     def action_sort(self) -> None:
         pane = self.pane
-        if pane is None or not pane.SORTS:
-            return
-
-        def chosen(sort: str | None) -> None:
-            if sort is not None:
-                pane.set_sort(sort)
-
-        self.app.push_screen(Pick(f"Sort {pane.NAME} by", [(sort, sort) for sort in pane.SORTS], pane.sort), chosen)
+        if pane.SORTS:
+            orders = [(sort, sort) for sort in pane.SORTS]
+            ask(self.app, Pick(f"Sort {pane.NAME} by", orders, pane.sort), pane.set_sort)

@@ -16,24 +16,20 @@ from tui.backend import Backend
 from tui.charts import LEAST_HEIGHT
 from tui.keys import bindings
 from tui.modals import TextPrompt
-from tui.panes import AlertPane, FactsPane, GpuTable, HeaderLine, JobPane, LogPane, Pane, PlotPane, RunPane, WandbPane
+from tui.panes import AlertPane, FactsPane, GpuTable, JobPane, LogPane, Pane, PlotPane, RunPane, WandbPane
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.folders import for_samples, meant
 from tui.views.nodes import missing_gpus
-from tui.widgets import Footer, KeyedLines, Link, link_of
+from tui.widgets import KeyedLines, Link, link_of
 
 
 class LinkedScreen(StateScreen):
     """A header, one pane about a run, its charts, a job, a node or an alert, and the footer."""
 
-    pane: Pane
-
     def __init__(self, about: Link, pane: Pane) -> None:
         super().__init__()
         self.about = about
-        self.header = HeaderLine()
         self.pane = pane
-        self.foot = Footer()
 
     def compose(self) -> ComposeResult:
         yield from (self.header, self.pane, self.foot)
@@ -41,10 +37,6 @@ class LinkedScreen(StateScreen):
     def on_mount(self) -> None:
         self.foot.at(self.CONTEXT)
         self.pane.focus_body()
-
-    def show(self, state: State) -> None:
-        self.header.show(state)
-        self.pane.show(state)
 
     def on_keyed_lines_chosen(self, event: KeyedLines.Chosen) -> None:
         """Open the target of the link. A link to the screen below closes this one, so that screens do not pile up."""
@@ -66,7 +58,6 @@ class LogScreen(PaneScreen):
 
     def __init__(self, run: str) -> None:
         super().__init__()
-        self.header = HeaderLine()
         self.log_pane = LogPane(id="log-full")
         self.log_pane.run = run
         self.pane = self.log_pane
@@ -77,10 +68,6 @@ class LogScreen(PaneScreen):
     def on_mount(self) -> None:
         self.foot.at(self.CONTEXT)
         self.log_pane.view.focus()
-
-    def show(self, state: State) -> None:
-        self.header.show(state)
-        self.log_pane.show(state)
 
     def action_back(self) -> None:
         if self.log_pane.filter:

@@ -80,9 +80,6 @@ class Help(Dialog[None]):
         self.lines.set_rows(help_rows(self.context))
         self.lines.focus()
 
-    def action_back(self) -> None:
-        self.dismiss()
-
 
 def help_rows(context: str) -> list[Row]:
     """The keys of this context, the actions on its rows, its columns, the other keys, and the signs."""

@@ -14,12 +14,11 @@ from textual.widget import Widget
 from trainmon.model import State
 from tui.backend import Backend
 from tui.keys import bindings
-from tui.modals import Jump, Target
+from tui.modals import Jump, Target, ask
 from tui.panes import (
     AlertsPane,
     DiskPane,
     GpusPane,
-    HeaderLine,
     LogPane,
     Pane,
     QueuePane,
@@ -80,7 +79,6 @@ class MainScreen(PaneScreen):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__()
-        self.header = HeaderLine()
         self.strip = Strip()
         self.runs = RunsPane(id="runs")
         self.gpus = GpusPane(id="gpus")
@@ -96,7 +94,7 @@ class MainScreen(PaneScreen):
         }  # fmt: skip
         """In the order in which Tab goes through them."""
         self.body = PaneBody(self.panes)
-        self.pane = self.runs
+        self.pane: Pane = self.runs
         self.chosen, self.zoomed = Chosen(), False
         self._has_begun = self._has_queue = self._has_charts = False
         self.shape = Shape(())
@@ -175,7 +173,7 @@ class MainScreen(PaneScreen):
     def action_back(self) -> None:
         """Esc: close messages, then clear the filter or else end the zoom."""
         self.app.clear_notifications()
-        if self.pane is not None and self.pane.filter:
+        if self.pane.filter:
             self.pane.set_filter("")
         elif self.zoomed:
             self.action_zoom()
@@ -221,11 +219,11 @@ class MainScreen(PaneScreen):
                 for key, column in self.foot.placed()
             ),
         ]
-        self.app.push_screen(Jump(targets), self.jump_to)
+        ask(self.app, Jump(targets), self.jump_to)
 
-    def jump_to(self, name: str | None) -> None:
+    def jump_to(self, name: str) -> None:
         """Go to the pane, or press the key, of a jump label."""
-        kind, _, what = (name or "").partition(" ")
+        kind, _, what = name.partition(" ")
         if kind == "pane" and what != self.current:
             self.action_pane(what)
         elif kind == "key":

@@ -93,12 +93,8 @@ class ActionService(DashboardService):
         if not subjects:
             self._notify(Toast("Actions", "put the cursor on a run, a job or a node", "warning"))
             return
-
-        def chosen(verb: Verb | None) -> None:
-            if verb is not None:
-                self.ask_for(verb, subjects, acted)
-
-        self._app.push_screen(Menu(subjects, state, self._clock.now()), chosen)
+        menu = Menu(subjects, state, self._clock.now())
+        self._app.push_screen(menu, lambda verb: None if verb is None else self.ask_for(verb, subjects, acted))
 
     # ---- results ----
 

@@ -9,7 +9,7 @@ from textual.app import App
 from trainmon.lib import Clock, Seconds, clean, counted, duration
 from trainmon.model import Alert, State
 from tui.backend import Backend
-from tui.modals import Mute, Pick, TextPrompt
+from tui.modals import Mute, Pick, TextPrompt, ask
 from tui.services.actions import DashboardService
 from tui.views import Toast, alert_toasts, newly_firing
 from tui.views.alerts import Choice, choices, is_muted, matches, most_urgent, silence_text, silences, silences_of
@@ -75,16 +75,14 @@ class AlertActionService(DashboardService):
         about = "\n".join(f"{clean(one.rule, 40)}: {clean(one.summary, 120)}" for one in open_ones[:4])
         more = f"\nand {len(open_ones) - 4} more" if len(open_ones) > 4 else ""
 
-        def decided(why: str | None) -> None:
-            if why is not None:
-                for one in open_ones:
-                    self._backend.acknowledge(one.id, why)
-                done()
+        def decided(why: str) -> None:
+            for one in open_ones:
+                self._backend.acknowledge(one.id, why)
+            done()
 
         effect = ACKNOWLEDGED_EVENT if all(one.event for one in open_ones) else ACKNOWLEDGED
         hint = "why, or what you do about it (optional)"
-        prompt = TextPrompt(what, about + more, effect, verb="acknowledges", placeholder=hint)
-        self._app.push_screen(prompt, decided)
+        ask(self._app, TextPrompt(what, about + more, effect, verb="acknowledges", placeholder=hint), decided)
 
     @staticmethod
     def _nothing_to(found: Sequence[Alert], *, alone: bool) -> str:
@@ -117,13 +115,13 @@ class AlertActionService(DashboardService):
             if not one.window
         ]
 
-        def picked(name: str | None) -> None:
+        def picked(name: str) -> None:
             if name == MORE:
                 self._ask(found, done)
-            elif name is not None:
+            else:
                 self._backend.unmute(name)
 
-        self._app.push_screen(Pick("Already muted", [*entries, (MORE, "mute something else, or for longer")]), picked)
+        ask(self._app, Pick("Already muted", [*entries, (MORE, "mute something else, or for longer")]), picked)
 
     def unmute(self, name: str) -> None:
         """Ask, and remove this silence."""
@@ -135,24 +133,19 @@ class AlertActionService(DashboardService):
             self._notify(Toast("mute", "this is a maintenance window: change it in trainmon.toml", "warning"))
         else:
             text = f"unmute: {silence_text(found)}, {duration(found.until - state.at)} left"
-            self._app.push_screen(
-                Pick("Muted", [("unmute", clean(text, 200))]),
-                lambda answer: self._backend.unmute(name) if answer == "unmute" else None,
-            )
+            ask(self._app, Pick("Muted", [("unmute", clean(text, 200))]), lambda _: self._backend.unmute(name))
 
     def _ask(self, found: Sequence[Alert], done: Callable[[], None]) -> None:
         what = "Mute" if len(found) == 1 else f"Mute ({counted(len(found), 'alert')} selected)"
 
-        def decided(answer: tuple[Choice, Seconds, str] | None) -> None:
-            if answer is None:
-                return
+        def decided(answer: tuple[Choice, Seconds, str]) -> None:
             choice, seconds, why = answer
             for silence in silences_of(choice, self._clock.now() + seconds, why):
                 self._backend.mute(silence)
             self._notify(Toast("muted", f"{choice.text}, for {duration(seconds)}", "information"))
             done()
 
-        self._app.push_screen(Mute(what, choices(found)), decided)
+        ask(self._app, Mute(what, choices(found)), decided)
 
     def _worst(self) -> list[Alert]:
         return [] if self._state is None else [*most_urgent(self._state)[:1]]

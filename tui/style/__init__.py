@@ -30,7 +30,6 @@ from tui.style.format import (
     size,
     slowing,
     source_text,
-    temperature,
     whole,
 )
 from tui.style.layout import NAMES, Chosen, Shape, is_tiny, pane_regions, shape, what_is_hidden
@@ -92,7 +91,6 @@ __all__ = [
     "size",
     "slowing",
     "source_text",
-    "temperature",
     "wants_ascii",
     "what_is_hidden",
     "whole",

@@ -189,19 +189,6 @@ def heat(gpu: Gpu) -> str:
     return "crit" if degrees >= HOT_C else "warn" if degrees >= WARM_C else ""
 
 
-@lru_cache(4096)
-def marked(value: int | None, style: str) -> Span:
-    """A value and `!` if its style is a warning, else a space: `94!`, `61 `."""
-    if value is None:
-        return Span(UNKNOWN + " ", "dim")
-    return Span(f"{value}{'!' if style in ('warn', 'crit') else ' '}", style)
-
-
-def temperature(gpu: Gpu) -> Span:
-    """`61 ` or `94!`."""
-    return marked(gpu.temperature_c, heat(gpu))
-
-
 # ---- sources and disks ---------------------------------------------------------------------------------------------
 
 

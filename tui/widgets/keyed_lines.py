@@ -7,6 +7,7 @@ position, so that a sort moves it to another job. Here a row is a value, and two
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import events
@@ -41,21 +42,18 @@ class KeyedLines(ScrollView, can_focus=True):
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]
 
+    @dataclass
     class Moved(Message):
         """The cursor moved to another key: by a key press, the mouse, or because its row is gone."""
 
-        def __init__(self, lines: KeyedLines, key: str | None) -> None:
-            super().__init__()
-            self.lines = lines
-            self.key = key
+        key: str | None
 
+    @dataclass
     class Chosen(Message):
         """Enter or a double click on a row."""
 
-        def __init__(self, lines: KeyedLines, key: str) -> None:
-            super().__init__()
-            self.lines = lines
-            self.key = key
+        lines: KeyedLines
+        key: str
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
@@ -102,7 +100,7 @@ class KeyedLines(ScrollView, can_focus=True):
                 if self.has_focus:
                     self._show_cursor()
             if self.cursor_key != previous_key:
-                self.post_message(self.Moved(self, self.cursor_key))
+                self.post_message(self.Moved(self.cursor_key))
 
     def _surviving(self, old: tuple[Row, ...], position: int | None) -> str | None:
         """The cursor's key. When its row is gone: the nearest remaining row, below first, then above."""
@@ -146,7 +144,7 @@ class KeyedLines(ScrollView, can_focus=True):
             self.cursor_key = key
             self._repaint_line(before)
             self._repaint_line(self._cursor_position())
-            self.post_message(self.Moved(self, key))
+            self.post_message(self.Moved(key))
         self._show_cursor()
         return True
 
@@ -213,10 +211,6 @@ class KeyedLines(ScrollView, can_focus=True):
         if self.cursor_key is not None:
             self.marked ^= {self.cursor_key}
             self._repaint_line(self._cursor_position())
-
-    def clear_marks(self) -> None:
-        """Remove all marks."""
-        self.keep_marks(lambda _: False)
 
     def keep_marks(self, wanted: Callable[[str], bool]) -> None:
         """Remove the marks of keys that are not wanted."""

@@ -160,7 +160,7 @@ async def test_an_alert_is_opened_by_its_id() -> None:
         await settled(pilot)
 
         assert isinstance(app.screen, AlertScreen)
-        assert app.screen.pane.alert == "aaaa0006"
+        assert app.screen.pane.about == "aaaa0006"
 
 
 async def test_capitals_after_the_colon_are_typed_and_open_no_plan() -> None:

@@ -9,6 +9,7 @@ import pytest
 from trainmon.model import Disk, Gpu, Source
 from tui.style import Span
 from tui.style import format as fmt
+from tui.views.nodes import METRICS
 
 HOUR, DAY = 3600.0, 86_400.0
 
@@ -108,7 +109,7 @@ def test_what_is_left_until_an_instant() -> None:
     ],
 )
 def test_heat_goes_by_the_margin_first_and_is_marked_without_colour(gpu: Gpu, span: Span) -> None:
-    assert fmt.temperature(gpu) == span
+    assert METRICS[0].cell(gpu) == span
 
 
 def test_an_ordinary_power_cap_is_not_a_trouble() -> None:

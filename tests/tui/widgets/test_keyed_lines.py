@@ -193,7 +193,7 @@ async def test_marks_are_listed_in_the_order_of_their_rows_and_taken_from_what_i
         assert app.lines.marks() == ["a", "d"]
         assert app.shown()[:4] == ["+a", " b", " c", "+d"]
 
-        app.lines.clear_marks()
+        app.lines.keep_marks(lambda _: False)
         assert app.lines.marks() == []
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from trainmon.model import Gpu, Node
-from tui.style import DEAD, DOT, NOT_APPLICABLE, UNKNOWN, Span, short, slowing, temperature
+from tui.style import DEAD, DOT, NOT_APPLICABLE, UNKNOWN, Span, heat, short, slowing
 from tui.views.nodes.summary import missing_gpus
 from tui.views.table import value, warned
 
@@ -66,7 +66,7 @@ NO_MIG = Span(NOT_APPLICABLE + " ", "dim")
 """A GPU that MIG has partitioned has no utilization."""
 
 METRICS: tuple[Metric, ...] = (
-    Metric("temperature", "temp °C", 4, temperature),
+    Metric("temperature", "temp °C", 4, lambda gpu: number(gpu.temperature_c, heat(gpu))),
     Metric("memory", "memory GiB", 4, memory),
     Metric("utilization", "util %", 4, lambda gpu: NO_MIG if gpu.mig else dim_zero(gpu.utilization_pct)),
     Metric("power", "power W", 5, power),
