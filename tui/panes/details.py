@@ -20,6 +20,7 @@ from tui.views import (
     batch_of_epoch,
     checkpoint_lines,
     fact,
+    facts,
     job_lines,
     linked_fact,
     log_named,
@@ -165,16 +166,17 @@ def numbers(run: Run, now: Instant, width: int) -> Iterator[Line]:
         "" if progress.step_time_s is None else f"{duration(progress.step_time_s)} per step",
     )
     place = batch_of_epoch(run)
-    yield fact("step", count(progress.step) + target + (f" ({place})" if place else ""), width)
-    yield fact("last step", last + usual, width)
-    yield fact("finishes in", eta(run.eta_at if run.verdict in GOING else None, now), width)
-    yield fact("loss", f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}", width)
-    yield fact("learning rate", real(progress.learning_rate), width)
-    yield fact("speed", ", ".join(speed for speed in speeds if speed) or UNKNOWN, width)
-    if progress.skipped:
-        yield fact("skipped", f"{count(progress.skipped)} iterations!", width, "warn")
-    if progress.nan_iterations:
-        yield fact("nan", f"{count(progress.nan_iterations)} iterations!", width, "crit")
+    texts = {
+        "step": count(progress.step) + target + (f" ({place})" if place else ""),
+        "last step": last + usual,
+        "finishes in": eta(run.eta_at if run.verdict in GOING else None, now),
+        "loss": f"{real(progress.loss)}, grad norm {real(progress.grad_norm)}",
+        "learning rate": real(progress.learning_rate),
+        "speed": ", ".join(speed for speed in speeds if speed) or UNKNOWN,
+        "skipped": f"{count(progress.skipped)} iterations!" if progress.skipped else None,
+        "nan": f"{count(progress.nan_iterations)} iterations!" if progress.nan_iterations else None,
+    }
+    return facts(texts, width, {"skipped": "warn", "nan": "crit"})
 
 
 def log_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:

@@ -23,7 +23,7 @@ from tui.views.actions import (
     subjects_text,
     visible,
 )
-from tui.views.facts import LABEL, fact, fact_text, linked_fact, log_named, optional_fact, safe, wrapped_fact
+from tui.views.facts import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
 from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing
 from tui.views.palette import Command, commands, find_commands
 from tui.views.runs import (
@@ -67,6 +67,7 @@ __all__ = [
     "commands",
     "fact",
     "fact_text",
+    "facts",
     "find_commands",
     "hosts_text",
     "in_flight",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from trainmon.lib import clean, scrub, shorten
 from trainmon.model import WANDB
@@ -11,6 +11,7 @@ from tui.style import Span
 from tui.widgets import SENTENCE_LINES, Line, Link, Linked, width_of
 
 LABEL = 14
+NO_STYLES: Mapping[str, str] = {}
 
 FROM_LOG = " (found in the log)"
 """The mark of a setting that no config names."""
@@ -23,6 +24,11 @@ def safe(text: str) -> str:
 
 def fact(label: str, text: str, width: int, style: str = "") -> Line:
     return (Span(f"{label:<{LABEL}}", "dim"), Span(shorten(text, width - LABEL), style))
+
+
+def facts(texts: Mapping[str, str | None], width: int, styles: Mapping[str, str] = NO_STYLES) -> Iterator[Line]:
+    """Facts, by their labels. One without a text is left out."""
+    return (fact(label, text, width, styles.get(label, "")) for label, text in texts.items() if text is not None)
 
 
 def wrapped_fact(label: str, text: str, width: int, style: str = "") -> Iterator[Line]:

@@ -9,7 +9,7 @@ from trainmon.analysis.log_formats import LEARNED
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
-from tui.views.facts import FROM_LOG, LABEL, fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.facts import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs import clusters, is_missing, state_code, status_text, time_left
 from tui.views.news import reached
 from tui.widgets import Line, Link, Linked, sentence
@@ -26,11 +26,13 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     own = [state.jobs[key] for key in run.jobs if key in state.jobs]
     process = run.spec.process
     if process is not None:
-        yield fact("process", f"pid {process.pid}, found on the GPUs", width)
-        yield fact("command", shorten(safe(process.command), max(0, width - LABEL)), width)
-        for name, path in (("workdir", process.workdir), ("output", None if process.stdout else "not a file")):
-            if path:
-                yield fact(name, shorten_start(safe(path), max(0, width - LABEL)), width)
+        texts = {
+            "process": f"pid {process.pid}, found on the GPUs",
+            "command": safe(process.command),
+            "workdir": shorten_start(safe(process.workdir), max(0, width - LABEL)) if process.workdir else None,
+            "output": None if process.stdout else "not a file",
+        }
+        yield from facts(texts, width)
     elif not own:
         if run.spec.cluster in clusters(state):
             yield fact("job", "no job of this name in the queue", width, "dim")

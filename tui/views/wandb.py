@@ -9,7 +9,7 @@ from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_sta
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
 from tui.charts import PHASES, heartbeat, number, trouble
 from tui.style import Span, calm_age, count, since, size
-from tui.views.facts import FROM_LOG, LABEL, fact, linked_fact, more_fact, optional_fact, safe
+from tui.views.facts import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked
 
 FEW, MANY = 3, 20
@@ -63,12 +63,16 @@ def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Itera
 def run_lines(one: WandbRun, found: Wandb, now: Instant, width: int) -> Iterator[Line]:
     """The active attempt, or else the newest."""
     beat = heartbeat(found, one, now)
-    yield fact("run", safe(label(one)), width, "bold")
-    yield fact("state", f"{clean(one.state)}, {beat.text}", width, beat.style if one.id in found.active else "")
-    rows = "" if one.lines is None else f", {count(one.lines)} rows of history"
-    yield fact("W&B step", count(one.step) + rows, width)
-    facts = (("on", one.host), ("user", one.user), ("commit", one.commit), ("tags", ", ".join(one.tags)))
-    yield from (fact(name, safe(text), width) for name, text in facts if text)
+    texts = {
+        "run": safe(label(one)),
+        "state": f"{clean(one.state)}, {beat.text}",
+        "W&B step": count(one.step) + ("" if one.lines is None else f", {count(one.lines)} rows of history"),
+        "on": safe(one.host) if one.host else None,
+        "user": safe(one.user) if one.user else None,
+        "commit": safe(one.commit) if one.commit else None,
+        "tags": safe(", ".join(one.tags)) if one.tags else None,
+    }
+    yield from facts(texts, width, {"run": "bold", "state": beat.style if one.id in found.active else ""})
     yield from optional_fact("page", one.url, width, "accent")
 
 

@@ -75,13 +75,14 @@ def status_line(state: State) -> str:
     health = [source.health for source in state.sources.values()]
     firing = [alert.severity for alert in state.alerts.values() if alert.is_firing]
     queued = sum(channel.waiting for channel in state.channels.values())
-    parts = [f"{health.count('ok')} of {len(health)} sources answer"]
-    parts.append(f"{counted(len(firing), 'alert')}, {firing.count('critical')} critical" if firing else "no alerts")
-    if queued:
-        parts.append(f"{counted(queued, 'notification')} queued")
-    if state.leadership.holder in ("other", "daemon"):
-        parts.append(f"standby: {state.leadership.where or 'another program'} sends the notifications")
-    return "; ".join(parts)
+    is_standby = state.leadership.holder in ("other", "daemon")
+    parts = (
+        f"{health.count('ok')} of {len(health)} sources answer",
+        f"{counted(len(firing), 'alert')}, {firing.count('critical')} critical" if firing else "no alerts",
+        f"{counted(queued, 'notification')} queued" if queued else "",
+        f"standby: {state.leadership.where or 'another program'} sends the notifications" if is_standby else "",
+    )
+    return "; ".join(filter(None, parts))
 
 
 class Daemon:

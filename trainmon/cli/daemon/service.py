@@ -161,12 +161,9 @@ def command(kind: str, config: Path | None, ssh_config: Path | None) -> int:
 
 def daemon_argv(config: Path | None, ssh_config: Path | None) -> list[str]:
     """The daemon's command line, with absolute paths: a service has another PATH and another directory."""
-    argv = [*program(), "--alerts-only"]
-    if config is not None:
-        argv += ["--config", str(config.absolute())]
-    if ssh_config is not None:
-        argv += ["--ssh-config", str(ssh_config.absolute())]
-    return argv
+    options = (("--config", config), ("--ssh-config", ssh_config))
+    named = [word for option, file in options if file is not None for word in (option, str(file.absolute()))]
+    return [*program(), "--alerts-only", *named]
 
 
 def program() -> list[str]:

@@ -10,7 +10,7 @@ from trainmon.lib import Instant, clean, duration
 from trainmon.model import Job, Run, State
 from trainmon.slurm import reasons
 from tui.style import NOT_APPLICABLE, UNKNOWN, VERDICTS, Span, calm_age, count, since, whole
-from tui.views.facts import fact, linked_fact, more_fact, optional_fact, safe, wrapped_fact
+from tui.views.facts import fact, facts, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs.nodes import folded, node_state
 from tui.views.jobs.rows import runs_by_job
 from tui.views.jobs.status import elapsed, is_missing, job_sign, seconds_left, state_code, status_text
@@ -88,18 +88,18 @@ def node_health(name: str, state: State) -> Line:
 
 def times(job: Job, run: Run | None, now: Instant, width: int) -> Iterator[Line]:
     """Submit, start and end times, and whether the time left suffices to save."""
-    is_waiting, has_ended = job.stage == "waiting", job.stage == "ended"
-    yield fact("submitted", time_and_age(job.submitted_at, now), width)
-    if not is_waiting or job.started_at is not None:
-        yield fact("last start" if is_waiting else "started", time_and_age(job.started_at, now), width)
-    if is_waiting:
-        yield fact("starts", time_and_age(job.starts_at, now), width)
-    if has_ended:
-        yield fact("ended", time_and_age(job.ends_at, now), width)
-    if has_ended or job.stage == "running":
-        yield fact("ran for" if has_ended else "running for", whole(elapsed(job, now)), width)
-    limit = "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s)
-    yield fact("time limit", limit, width)
+    is_waiting, has_ended, has_started = job.stage == "waiting", job.stage == "ended", job.started_at is not None
+    texts = {
+        "submitted": time_and_age(job.submitted_at, now),
+        "started": None if is_waiting else time_and_age(job.started_at, now),
+        "last start": time_and_age(job.started_at, now) if is_waiting and has_started else None,
+        "starts": time_and_age(job.starts_at, now) if is_waiting else None,
+        "ended": time_and_age(job.ends_at, now) if has_ended else None,
+        "ran for": whole(elapsed(job, now)) if has_ended else None,
+        "running for": whole(elapsed(job, now)) if job.stage == "running" else None,
+        "time limit": "none, or not known" if job.time_limit_s is None else duration(job.time_limit_s),
+    }
+    yield from facts(texts, width)
     yield from time_left(job, run, now, width)
 
 
@@ -124,18 +124,18 @@ def time_and_age(at: Instant | None, now: Instant) -> str:
 
 def fields(job: Job, now: Instant, width: int) -> Iterator[Line]:
     """The other fields of Slurm; `?` is not requested yet."""
-    yield fact("job", clean(f"{job.id} ({state_code(job)}) on {job.cluster}, JobId={job.number}"), width)
-    if job.is_waiting_array:
-        yield fact("array tasks", f"{job.elements} waiting", width)
-    yield fact("name", clean(job.name), width)
-    yield fact("user", clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"), width)
     where = f"{job.partition or UNKNOWN}, QOS {job.qos or NOT_APPLICABLE}, priority {count(job.priority)}"
-    yield fact("partition", clean(where), width)
-    yield fact("restarts", count(job.restarts), width, "bold" if job.restarts else "")
-    may_requeue = {None: UNKNOWN, True: "yes", False: "no: disabled by the job or by the cluster"}[job.requeue]
-    yield fact("may requeue", may_requeue, width)
-    if job.reason:
-        yield fact("reason", clean(job.reason), width)
+    texts = {
+        "job": clean(f"{job.id} ({state_code(job)}) on {job.cluster}, JobId={job.number}"),
+        "array tasks": f"{job.elements} waiting" if job.is_waiting_array else None,
+        "name": clean(job.name),
+        "user": clean(f"{job.user}, account {job.account or NOT_APPLICABLE}"),
+        "partition": clean(where),
+        "restarts": count(job.restarts),
+        "may requeue": {None: UNKNOWN, True: "yes", False: "no: disabled by the job or by the cluster"}[job.requeue],
+        "reason": clean(job.reason) if job.reason else None,
+    }
+    yield from facts(texts, width, {"restarts": "bold" if job.restarts else ""})
     dependency = job.dependency or ""
     meaning = reasons.dependency_text(dependency) if dependency else ""
     yield from wrapped_fact("dependency", clean(dependency + (f": {meaning}" if meaning else "")), width)

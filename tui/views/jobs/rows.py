@@ -165,12 +165,12 @@ def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
     job, symbol, narrow = entry.job, job_sign(entry.job), table.width < WIDE
     plain = "dim" if entry.stale or job.stage == "ended" else ""
     reason, seconds = status_text(job, now), seconds_left(job, now)
-    parts = [f"{whole(seconds)} left{'!' if entry.short else ''}"] if seconds is not None and narrow else []
-    parts.append(reason.text or "runs")
-    if entry.run and entry.run != job.name:
-        parts.append(clean(f"run {entry.run}"))
-    if job.restarts and RESTARTS not in table.columns:
-        parts.append(f"restart {job.restarts}")
+    parts = (
+        f"{whole(seconds)} left{'!' if entry.short else ''}" if seconds is not None and narrow else "",
+        reason.text or "runs",
+        clean(f"run {entry.run}") if entry.run and entry.run != job.name else "",
+        f"restart {job.restarts}" if job.restarts and RESTARTS not in table.columns else "",
+    )
     style = "dim" if entry.stale else "crit" if entry.short and narrow else reason.style
     space = table.rest - 2
     return Row(job.key, (
@@ -178,7 +178,7 @@ def queue_row(entry: QueueEntry, table: QueueTable, now: Instant) -> Row:
         Span(pad(shorten(entry.id(narrow=narrow), table.id - 1), table.id), plain),
         Span(pad(shorten(clean(job.name), table.name - 2), table.name), plain),
         *row_cells(table.columns, entry, now, plain),
-        Span("  " + shorten("; ".join(parts), space) if space > 3 else "", style),
+        Span("  " + shorten("; ".join(filter(None, parts)), space) if space > 3 else "", style),
     ))  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from tui.style import (
     slowing,
     source_text,
 )
-from tui.views.facts import LABEL, fact, linked_fact, optional_fact, safe, wrapped_fact
+from tui.views.facts import LABEL, fact, facts, linked_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs import node_reason, node_state, node_style, seconds_left, state_code
 from tui.views.nodes.summary import missing_gpus
 from tui.views.table import Column, heads, row_cells, value, warned
@@ -161,10 +161,13 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
         yield from optional_fact("what to do", source.hint, width)
         if source.retry_at is not None and source.retry_at > now:
             yield fact("next try", f"in {age(source.retry_at - now)}", width)
-    if source.bad_lines:
-        yield fact("bad lines", f"{count(source.bad_lines)} lines from the probe could not be parsed", width, "warn")
-    if source.stderr:
-        yield fact("stderr", safe(source.stderr), width, "warn")
+    texts = {
+        "bad lines": f"{count(source.bad_lines)} lines from the probe could not be parsed"
+        if source.bad_lines
+        else None,
+        "stderr": safe(source.stderr) if source.stderr else None,
+    }
+    yield from facts(texts, width, dict.fromkeys(texts, "warn"))
 
 
 def scheduler_lines(node: Node | None, scheduled: Scheduled, now: Instant, width: int) -> Iterator[Line | Linked]:
@@ -211,16 +214,18 @@ def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
     """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line."""
     yield ()
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
-    yield fact("load", f"{real(node.load1, 1)} on {cpus} CPUs", width)
     used = percent(node.memory_used_mib, node.memory_total_mib)
-    yield fact("memory", f"{mib(node.memory_used_mib)} of {mib(node.memory_total_mib)} used ({used})", width)
-    yield fact("booted", UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago", width)
-    yield fact("OOM kills", f"{count(node.oom_kills)} since boot", width, "warn" if node.oom_kills else "")
-    yield fact("net errors", f"{count(node.network_errors)} since boot", width)
     bad = [port for port in node.infiniband if port.state != "ACTIVE" or port.link_downed or port.errors]
     well = len(node.infiniband) - len(bad)
-    if well:
-        yield fact("InfiniBand", f"{well} of {len(node.infiniband)} ports active without errors", width)
+    texts = {
+        "load": f"{real(node.load1, 1)} on {cpus} CPUs",
+        "memory": f"{mib(node.memory_used_mib)} of {mib(node.memory_total_mib)} used ({used})",
+        "booted": UNKNOWN if node.boot_time is None else f"{since(node.boot_time, now)} ago",
+        "OOM kills": f"{count(node.oom_kills)} since boot",
+        "net errors": f"{count(node.network_errors)} since boot",
+        "InfiniBand": f"{well} of {len(node.infiniband)} ports active without errors" if well else None,
+    }
+    yield from facts(texts, width, {"OOM kills": "warn" if node.oom_kills else ""})
     for port in bad:
         errors = f"link down {count(port.link_downed)}×, errors {count(port.errors)}"
         yield fact("InfiniBand", safe(f"{port.port} {port.state or UNKNOWN}, {errors}"), width, "warn")
@@ -234,10 +239,12 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     """The probe: what it reads with, and what fails."""
     yield ()
     names = sorted({safe(gpu.name) for gpu in node.gpus if gpu.name})
-    yield fact("GPUs", f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}", width)
-    yield fact("read by", f"{node.probe}, driver {safe(node.driver or UNKNOWN)}", width)
-    if node.note:
-        yield fact("note", safe(node.note), width)
+    texts = {
+        "GPUs": f"{len(node.gpus)} × {', '.join(names) or UNKNOWN}",
+        "read by": f"{node.probe}, driver {safe(node.driver or UNKNOWN)}",
+        "note": safe(node.note) if node.note else None,
+    }
+    yield from facts(texts, width)
     yield from (fact(f"{safe(part)} fails", safe(text), width, "warn") for part, text in node.troubles.items())
     skew = node.clock_skew_s
     if skew is not None and abs(skew) >= SKEW:
