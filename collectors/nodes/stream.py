@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.lib import Clock, HostUnreachable, TrainmonError, clean, scrub
+from trainmon.lib import Clock, HostUnreachable, TrainmonError, clean, last_line
 from trainmon.model import DECODER, AnyReading, Bye
 from trainmon.transport.shell import Stream
 
@@ -74,9 +74,7 @@ class ProbeStream:
         self._on_reading(self, reading)
 
     def stderr_received(self, data: bytes) -> None:
-        lines = data.decode("utf-8", "replace").strip().splitlines()
-        if lines:
-            self.stderr = scrub(clean(lines[-1], 300))
+        self.stderr = last_line(data) or self.stderr
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         # Above 127 a signal ended it: the interpreter may be fine.

@@ -121,6 +121,4 @@ class Child:
                 break
             time.sleep(0.01)
         status = self.status or 0
-        if os.WIFSIGNALED(status):
-            return "signal %d" % os.WTERMSIG(status)
-        return "status %d" % os.WEXITSTATUS(status)
+        return "signal %d" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else "status %d" % os.WEXITSTATUS(status)

@@ -6,7 +6,7 @@ import msgspec
 
 from trainmon.analysis.disks import Parser, of_path, parse
 from trainmon.config import ClusterSettings, DiskSettings
-from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError, clean, duration, scrub
+from trainmon.lib import Clock, CommandFailed, HostUnreachable, Seconds, TrainmonError, duration, last_line
 from trainmon.model import Quota
 from trainmon.transport.shell import Completed, Shell
 
@@ -81,7 +81,7 @@ def _error(query: QuotaQuery, host: str, done: Completed, error: TrainmonError, 
         return CommandFailed(f"there is no {name} on {host}", hint="set its absolute path")
     if done.status == TIMED_OUT:
         return CommandFailed(f"{host}: {name} did not end in {duration(limit)}")
-    last = scrub(clean(done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2], 200))
+    last = last_line(done.stderr, 200)
     if done.status and last:
         return CommandFailed(f"{host}: {name}: {last}")
     return type(error)(f"{host}: {name}: {error.message}", hint=error.hint)

@@ -34,7 +34,7 @@ from collectors.wandb.wire import (
     decode_answer,
     encode,
 )
-from trainmon.lib import Seconds, TrainmonError, clean, scrub
+from trainmon.lib import Seconds, TrainmonError, clean, last_line
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalStream
 
@@ -246,9 +246,7 @@ class ChildSession:
                     self._answers.put(answer)
 
     def stderr_received(self, data: bytes) -> None:
-        lines = data.decode("utf-8", "replace").strip().splitlines()
-        if lines:
-            self._last_error = scrub(clean(lines[-1], 300))
+        self._last_error = last_line(data) or self._last_error
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         if status:

@@ -174,8 +174,7 @@ class WandbCollector(PollingThread):
     def _poll(self, run: TrackedRun, number: int) -> None:
         """Request the list, then the history or the console log; at the first poll both. Report errors of this run."""
         try:
-            answer = self._connect().query(run.listing(), RunList)
-            self._submit(run.update(answer, self._clock.now()))
+            self._submit(run.update(self._connect().query(run.listing(), RunList), self._clock.now()))
             self._report(run, "up")
             request = run.next_request()
             other = run.other_request(request)

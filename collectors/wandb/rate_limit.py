@@ -38,8 +38,7 @@ class WandbRateLimit(PollTimes):
     def failed(self, now: Seconds) -> None:
         """The server or the connection has failed. The SDK does not pass Retry-After on."""
         self._failures += 1
-        doubled = self._every * 2.0 ** min(self._failures, 12)
-        self.interval = min(max(MAX_PAUSE, self._every), doubled)
+        self.interval = min(max(MAX_PAUSE, self._every), self._every * 2.0 ** min(self._failures, 12))
         self._due = now + self.interval
 
     def background_done(self, now: Seconds) -> None:

@@ -211,15 +211,6 @@ def encode(message: AnyRequest | AnyAnswer) -> bytes:
     return msgspec.json.encode(message) + b"\n"
 
 
-def decode_request(line: bytes) -> AnyRequest:
-    """A request from a line.
-
-    Raises:
-        msgspec.DecodeError: when it is no request.
-    """
-    return REQUESTS.decode(line)
-
-
 def decode_answer(line: bytes) -> AnyAnswer:
     """An answer from a line.
 

@@ -13,7 +13,7 @@ from trainmon.lib.errors import (
     TrainmonError,
 )
 from trainmon.lib.field_docs import description, field_descriptions
-from trainmon.lib.redact import MASK, is_secret, scrub
+from trainmon.lib.redact import MASK, is_secret, last_line, scrub
 from trainmon.lib.state_dir import NETWORK_FILESYSTEMS, find_state_directory
 from trainmon.lib.text import (
     cell_width,
@@ -23,6 +23,7 @@ from trainmon.lib.text import (
     last_state,
     natural_key,
     ordinal,
+    ranges,
     shorten,
     shorten_start,
     size,
@@ -51,9 +52,11 @@ __all__ = [
     "field_descriptions",
     "find_state_directory",
     "is_secret",
+    "last_line",
     "last_state",
     "natural_key",
     "ordinal",
+    "ranges",
     "scrub",
     "shorten",
     "shorten_start",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from trainmon.lib.text import clean
+
 MASK = "***"
 
 HINTS = (
@@ -159,6 +161,11 @@ def _is_plain(value: str) -> bool:
         or bare.startswith((MASK, "<", "[", "{", "$"))
         or (len(bare) < 12 and bare.replace(".", "").replace(",", "").replace("/", "").isdigit())
     )
+
+
+def last_line(output: bytes, limit: int = 300) -> str:
+    """The last line of a command's output, safe to show; empty without output."""
+    return scrub(clean(output.decode("utf-8", "replace").strip().rpartition("\n")[2], limit))
 
 
 @lru_cache(maxsize=2048)

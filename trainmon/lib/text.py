@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
+from itertools import groupby
 
 LIMIT = 4_000
 """The maximum length of a line: no screen is wider, and a 10 MB line must not stay in memory."""
@@ -88,6 +90,13 @@ def shorten(text: str, width: int, mark: str = "…") -> str:
 def shorten_start(text: str, width: int, mark: str = "…") -> str:
     """Cut a clean text at its start to at most `width` cells: for paths, whose end matters most."""
     return shorten(text[::-1], width, mark)[::-1]
+
+
+def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and last of consecutive ascending numbers: 2, 3, 4, 7 → (2, 4), (7, 7)."""
+    groups = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    found = [[number for _, number in group] for _, group in groups]
+    return [(group[0], group[-1]) for group in found]
 
 
 def ordinal(number: int) -> str:

@@ -113,16 +113,14 @@ class Charts:
     def extent(self, view: View) -> Limits | None:
         """The range of x of all charts together."""
         before = [self.copies.known(path, key) for path in self._shown(view)[1:] for key in self.keys[:1]]
-        copies = [*(self.current(key) for key in self.keys), *before]
-        return reach(copies, by_time=view.by_time)
+        return reach([*(self.current(key) for key in self.keys), *before], by_time=view.by_time)
 
     def on_other_axis(self, view: View) -> View:
         """The view with the other x axis, showing the same window."""
         extent = self.extent(view)
         if extent is None or view.width is None:
             return view.other_axis(None)
-        part = window(view, extent, self.lead)
-        low, high = (self._crossed(view, at) for at in part)
+        low, high = (self._crossed(view, at) for at in window(view, extent, self.lead))
         return view.other_axis(Limits(low, high) if low is not None and high is not None and low < high else None)
 
     def _crossed(self, view: View, at: float) -> float | None:

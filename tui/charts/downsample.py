@@ -82,8 +82,7 @@ class Blocks:
     def follow(self, values: array[float]) -> None:
         lows, highs = self._lows.append, self._highs.append
         for start in range(BLOCK * len(self._lows), len(values) - BLOCK + 1, BLOCK):
-            block = values[start : start + BLOCK]
-            made = column(block)
+            made = column(values[start : start + BLOCK])
             lows(math.nan if made.odd else made.low)
             highs(math.nan if made.odd else made.high)
 
@@ -194,8 +193,7 @@ def braille(found: Sequence[Range | None]) -> Iterator[tuple[int, int, str]]:
         masks = MASKS[side]
         low, high = dots
         for row in range(low // 4, high // 4 + 1):
-            mask = masks[max(0, low - 4 * row)][min(3, high - 4 * row)]
-            cells[row, across] = cells.get((row, across), 0) | mask
+            cells[row, across] = cells.get((row, across), 0) | masks[max(0, low - 4 * row)][min(3, high - 4 * row)]
     return ((row, across, chr(0x2800 + bits)) for (row, across), bits in cells.items())
 
 

@@ -11,7 +11,7 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_s
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
 from tui.charts.axes import UNITS
 from tui.charts.cache import Copy
-from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, short
+from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, pad, short
 from tui.widgets import Row, sentence
 
 CHANGE_STEPS = 100
@@ -78,13 +78,11 @@ def title(key: str, value: float | None, found: Change | None, note: str, width:
     name = shorten(clean(key), max(8, width - cell_width(latest) - 3))
     left = max(0, width - cell_width(name) - 2 - cell_width(latest))
     rest = f"  {note}" if note else moved
-    rest = rest if cell_width(rest) <= left else ""
-    rest += " " * (left - cell_width(rest))
     return (
         Span(name, "bold"),
         Span("  "),
         Span(latest, value_style(value) or "accent"),
-        Span(rest, "warn" if note else "dim"),
+        Span(pad(rest if cell_width(rest) <= left else "", left), "warn" if note else "dim"),
     )
 
 
@@ -114,7 +112,7 @@ def value_row(key: str, value: float | None, found: Change | None, width: int, *
     return Row(
         key,
         (
-            Span(label + " " * (name - cell_width(label)), style),
+            Span(pad(label, name), style),
             Span(f"{shown:>{VALUE}}", value_style(value) or style),
             Span(f"{signed(found) if style == '' else '':>{CHANGED}}", "dim"),
         ),

@@ -80,8 +80,7 @@ class LogFormat(Dialog[None]):
         self.read = read
         self.texts = [one.text for one in read.lines]
         steps = (one for one in reversed(read.lines) if one.found is not None and one.found.step is not None)
-        known = (template_by(one.text, cells_read(one)) for one in islice(steps, 9))
-        self.template = next(filter(None, known), None)
+        self.template = next(filter(None, (template_by(one.text, cells_read(one)) for one in islice(steps, 9))), None)
         self.label = "template" if self.template else "suggested"
         self.template = None if read.spans_lines else self.template or suggested(self.texts)
         self.missing = SPANS_LINES if read.spans_lines else STEP_FIRST

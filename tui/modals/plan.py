@@ -217,14 +217,12 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         lines = self.choices if self.choices.display else self.body
         width = max(20, self.title_line.size.width - 2)
         if self.plan is None:
-            waited = self._clock.monotonic() - self._requested_at
-            lines.set_rows(checking_rows(self.about, self.host, waited, width))
+            lines.set_rows(checking_rows(self.about, self.host, self._clock.monotonic() - self._requested_at, width))
         else:
             lines.set_rows(choice_rows(self.plan) if self.plan.choices else plan_rows(self.plan, width))
         others = [child for child in self.query_one(".dialog").children if child.display and child is not lines]
         taken = sum(child.outer_size.height + child.styles.margin.height for child in others)
-        available = int(self.app.size.height * SHARE) - FRAME - taken
-        self._height = max(1, min(len(lines.rows), max(3, available)))
+        self._height = max(1, min(len(lines.rows), max(3, int(self.app.size.height * SHARE) - FRAME - taken)))
         lines.styles.height = self._height
         self._show_hint()
 

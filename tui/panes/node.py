@@ -126,10 +126,11 @@ class PlotPane(NodePane):
         gpu = next((gpu for gpu in (node.gpus if node else ()) if gpu.index == self.gpu), Gpu(index=self.gpu))
         shown = axes(gpu)[: max(1, min(4, width // (LEAST_WIDTH + 2)))]
         each = (width - 2 * len(shown)) // len(shown)
-        pictures = []
-        for axis, current in shown:
-            series = self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR)
-            pictures.append(picture(axis, current, series, state.at, each, height, plain=self.is_ascii))
+        series = (self.backend.history(f"{self.node}/{self.gpu}", axis.metric, HOUR) for axis, _ in shown)
+        pictures = [
+            picture(axis, current, one, state.at, each, height, plain=self.is_ascii)
+            for (axis, current), one in zip(shown, series, strict=True)
+        ]
         self.body.set_lines(side_by_side(pictures))
 
 

@@ -160,9 +160,7 @@ def step_cell(run: Run, word: str) -> Span:
 def rate_cell(run: Run, _state: State) -> Span:
     """Tokens a second, or else samples a second."""
     tokens, samples = run.progress.tokens_per_s, run.progress.samples_per_s
-    if tokens is None:
-        return value("-" if samples is None else f"{short(samples)}sa")
-    return Span(short(tokens))
+    return value("-" if samples is None else f"{short(samples)}sa") if tokens is None else Span(short(tokens))
 
 
 def last_cell(run: Run, state: State) -> Span:
@@ -213,8 +211,7 @@ def switches_cell(run: Run, _state: State) -> Span:
     kill, save = run.kill is not None and run.kill.exists, run.save is not None and run.save.exists
     if kill or save:
         return Span("K+S" if kill and save else "KILL" if kill else "SAVE", "crit" if kill else "warn")
-    known = [switch.exists for switch in (run.kill, run.save) if switch is not None]
-    return value("?" if None in known else "-")
+    return value("?" if None in [switch.exists for switch in (run.kill, run.save) if switch is not None] else "-")
 
 
 JOB = Column[Run, State]("JOB", 13, job_cell)

@@ -205,8 +205,7 @@ class NodeScreen(LinkedScreen):
 def heights(screen: int, gpus: int) -> tuple[int, int]:
     """Lines of the table and of the plots on a screen this high."""
     table = min(max(gpus, 1) + FRAME, max(6, (screen - 2) // 2))
-    left = screen - 2 - table
-    plots = min(16, left // 2) if gpus else 0
+    plots = min(16, (screen - 2 - table) // 2) if gpus else 0
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
 
 

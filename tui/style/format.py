@@ -117,9 +117,7 @@ def age(seconds: Seconds | None) -> str:
         return f"{max(0, int(seconds))}s"
     if seconds < HOUR:
         return f"{int(seconds // MINUTE)}m"
-    if seconds < 2 * DAY:
-        return f"{int(seconds // HOUR)}h"
-    return f"{int(seconds // DAY)}d"
+    return f"{int(seconds // HOUR)}h" if seconds < 2 * DAY else f"{int(seconds // DAY)}d"
 
 
 def calm_age(seconds: Seconds) -> str:
@@ -134,9 +132,7 @@ def since(then: Instant | None, now: Instant) -> str:
 
 def duration(seconds: Seconds | None) -> str:
     """How long something takes: 0.31s, 4.1s, 52s, 45m, 3h10m, 4d6h; `?` if it is not known."""
-    if seconds is None:
-        return UNKNOWN
-    return f"{seconds:.2f}s" if seconds < 0.995 else lib.duration(seconds)
+    return UNKNOWN if seconds is None else f"{seconds:.2f}s" if seconds < 0.995 else lib.duration(seconds)
 
 
 def whole(seconds: Seconds | None) -> str:

@@ -122,12 +122,9 @@ def heights(column: tuple[str, ...], columns: int) -> list[int]:
         return [2, 3][: len(column)]
     if column == ("2", "3", "5"):
         return [4, 2, 3]
-    if len(column) == 3:
-        return [2, 2, 3]
-    return [3 if pane in HIGH else 2 for pane in column]
+    return [2, 2, 3] if len(column) == 3 else [3 if pane in HIGH else 2 for pane in column]
 
 
 def cuts(cells: int, shares: Sequence[int]) -> list[tuple[int, int]]:
     """The start and end of each share, without gaps."""
-    ends = [cells * part // sum(shares) for part in accumulate(shares, initial=0)]
-    return list(pairwise(ends))
+    return list(pairwise([cells * part // sum(shares) for part in accumulate(shares, initial=0)]))

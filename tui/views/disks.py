@@ -240,8 +240,7 @@ ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[object, ...]]] = {
 
 def ordered_disks(state: State, sort: str, query: str = "") -> list[ShownDisk]:
     """The disks that match a filter, in this order."""
-    found = filtered(shown_disks(state), query, searched)
-    return sorted(found, key=lambda shown: ORDERS[sort](shown, state.at))
+    return sorted(filtered(shown_disks(state), query, searched), key=lambda shown: ORDERS[sort](shown, state.at))
 
 
 def searched(shown: ShownDisk) -> str:

@@ -42,8 +42,7 @@ def action_toasts(before: State | None, after: State) -> list[Toast]:
     if len(toasts) <= AT_ONCE:
         return toasts
     ranked = sorted(toasts, key=lambda toast: ("error", "warning", "information").index(toast.severity))
-    rest = len(toasts) - AT_ONCE + 1
-    return [*ranked[: AT_ONCE - 1], Toast("more", f"{rest} more action changes")]
+    return [*ranked[: AT_ONCE - 1], Toast("more", f"{len(toasts) - AT_ONCE + 1} more action changes")]
 
 
 def changes(before: Record, after: Record) -> Iterator[Toast]:
@@ -146,7 +145,6 @@ def sender_toasts(was: Leadership, now: Leadership) -> Iterator[Toast]:
         why = clean(f"{was.where} no longer sends notifications; this program sends them now", 200)
         yield Toast("alerts", f"{why}. {clean(now.problem or '', 200)}".removesuffix(". "), "warning")
     elif was.holder == "us" and now.holder == "daemon":
-        text = f"{now.where} sends notifications again; {ONLY_SHOWS}"
-        yield Toast("alerts", clean(text, 200))
+        yield Toast("alerts", clean(f"{now.where} sends notifications again; {ONLY_SHOWS}", 200))
     elif now.problem and now.problem != was.problem:
         yield Toast("alerts", clean(now.problem, 400), "warning")

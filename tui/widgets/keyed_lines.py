@@ -271,5 +271,4 @@ class TextView(KeyedLines):
         self.scroll_to(y=self.scroll_offset.y + lines, animate=False)
 
     def _paint(self, row: Row, width: int) -> Strip:
-        base = self._styles.base
-        return self._styles.strip((Span(" " * GUTTER), *row.spans)).crop_extend(0, width, base)
+        return self._styles.strip((Span(" " * GUTTER), *row.spans)).crop_extend(0, width, self._styles.base)

@@ -186,5 +186,4 @@ class LogView(Widget, can_focus=True):
 
     def action_next_match(self, step: int) -> None:
         """n goes up, because a log is read from its end; N goes down."""
-        start = self.text.end - 1 if self.hit is None else self.hit - step
-        self.goto_match(start, -step)
+        self.goto_match(self.text.end - 1 if self.hit is None else self.hit - step, -step)

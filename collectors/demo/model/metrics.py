@@ -105,8 +105,7 @@ def learning_rate(step: int, target: int) -> float:
 
 def _normal(step: int, salt: float) -> float:
     x = step * 12.9898 + salt * 78.233
-    three = (math.sin(x + turn) * 43_758.5453 % 1.0 for turn in (0.0, 1.7, 3.1))
-    return 2 * (sum(three) - 1.5)
+    return 2 * (sum(math.sin(x + turn) * 43_758.5453 % 1.0 for turn in (0.0, 1.7, 3.1)) - 1.5)
 
 
 # ---- in W&B ---------------------------------------------------------------------------------------------------------

@@ -29,20 +29,18 @@ def initial_queue(loops: Mapping[str, TrainingLoop], now: Instant) -> JobQueue:
         trainer, number = loop.trainer, loop.trainer.job
         array = number - task if task is not None else None
         started = now - trainer.age - START_TAKES
-        running = job_of(
+        queue.jobs.append(job_of(
             trainer, number, started, array=array, task=task, state="RUNNING", reason="None", restarts=number % 3,
             started_at=started, ends_at=started + TIME_LIMIT, nodes=trainer.run.nodes,
-        )  # fmt: skip
-        queue.jobs.append(running)
+        ))  # fmt: skip
         if behind and array is not None and task is not None:
             tasks = tuple(range(task + 1, task + 1 + behind))
             queue.jobs.append(job_of(trainer, array, started, array=array, tasks=tasks))
         elif behind:
-            waiting = job_of(
+            queue.jobs.append(job_of(
                 trainer, number + 1, started, array=number + 1, tasks=tuple(range(1, 1 + behind)), after=number,
                 reason="Dependency",
-            )  # fmt: skip
-            queue.jobs.append(waiting)
+            ))  # fmt: skip
     queue.jobs += [
         SlurmJob(
             418_352, "diffusion-9b", "lea", 8, now - 2 * HOUR, "/home/lea/train.sh", "/home/lea",

@@ -10,7 +10,7 @@ import msgspec
 
 from collectors.demo.model.inventory import ME, Trainer
 from collectors.demo.training.loop import TrainingLoop
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, ranges
 
 REQUEUE_DELAY: Seconds = 12.0
 """The delay of a requeued job. A real Slurm delays it by two minutes: too long for a demo."""
@@ -80,13 +80,7 @@ class SlurmJob:
 
 def fold_tasks(tasks: tuple[int, ...]) -> str:
     """2, 3, 4, 7 → `2-4,7`."""
-    runs: list[list[int]] = []
-    for task in tasks:
-        if runs and task == runs[-1][1] + 1:
-            runs[-1][1] = task
-        else:
-            runs.append([task, task])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges(tasks))
 
 
 @dataclass

@@ -199,6 +199,4 @@ def _formatted(options: Mapping[str, str], rows: Sequence[Mapping[str, str]]) ->
 
 def fold_nodes(nodes: Sequence[str]) -> str:
     """gpu-001, gpu-002 → `gpu-[001,002]`."""
-    if len(nodes) < 2:
-        return "".join(nodes)
-    return f"gpu-[{','.join(node.rpartition('-')[2] for node in nodes)}]"
+    return "".join(nodes) if len(nodes) < 2 else f"gpu-[{','.join(node.rpartition('-')[2] for node in nodes)}]"

@@ -172,8 +172,7 @@ class Nanotron(LogFormat):
         )
 
     def prefix(self, at: Instant) -> str:
-        date = datetime.fromtimestamp(int(at), UTC)
-        return f"{date:%m/%d %H:%M:%S} [INFO|DP=0|TP=0|{self.trainer.run.nodes[0]}]: "
+        return f"{datetime.fromtimestamp(int(at), UTC):%m/%d %H:%M:%S} [INFO|DP=0|TP=0|{self.trainer.run.nodes[0]}]: "
 
 
 class KempnerForge(LogFormat):

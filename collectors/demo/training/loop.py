@@ -248,8 +248,7 @@ class TrainingLoop:
             yield from self._end("down", RESTART_AFTER if self.next_attempt is None else KILL_SWITCH_EXIT, 0)
             return
         self.step = self.saved[-1] if self.saved else 0
-        message = self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts)
-        yield LogWritten(message)
+        yield LogWritten(self.lines.message("started", at, step=self.step, job=self.job, restarts=self.restarts))
         self._wait("starting", SLOW_START_TAKES if self._is_slow_start else START_TAKES)
 
     def _wait(self, phase: Phase, seconds: Seconds) -> None:

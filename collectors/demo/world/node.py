@@ -86,8 +86,7 @@ class Gpu:
     def advance(self, dt: Seconds) -> None:
         throttled = self._temperature >= SLOWDOWN_C - 0.5
         share = 0.8 if throttled and self.workload.work == "training" else 1.0
-        power = POWER[self.workload.work] * (1.0 + self._random.gauss(0.0, 0.012))
-        self._power = min(LIMIT_W - 2.0, power * share)
+        self._power = min(LIMIT_W - 2.0, POWER[self.workload.work] * (1.0 + self._random.gauss(0.0, 0.012)) * share)
         difference = self._target_temperature() - self._temperature
         self._temperature = min(96.0, self._temperature + difference * (1.0 - math.exp(-dt / INERTIA)))
         if self.workload.work == "idle":

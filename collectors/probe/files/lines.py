@@ -133,8 +133,7 @@ class Lines:
         newest = range(len(lines) - 1, -1, -1)
         found = list(itertools.islice((at for at in newest if keep.search(readable(lines[at]))), KEPT)) if keep else []
         if found and not COUNTER.search(lines[found[0]]):
-            around = lines[max(0, found[0] - BLOCK[0]) : found[0] + BLOCK[1]]
-            self._kept = [readable(line) for line in around]
+            self._kept = [readable(line) for line in lines[max(0, found[0] - BLOCK[0]) : found[0] + BLOCK[1]]]
         elif found:
             self._kept = (self._kept + [readable(lines[at]) for at in reversed(found)])[-KEPT:]
 

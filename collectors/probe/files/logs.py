@@ -166,9 +166,7 @@ class Follower:
         resumed = file.begin(whole, self._bookmarks.get(file.identity))
         before, self._last_path, self._file = self._last_path, self._path, file
         self._grew_at = self._monotonic()
-        if before is None or (replaced and resumed):
-            return None
-        return "replaced" if replaced else "newer"
+        return None if before is None or (replaced and resumed) else "replaced" if replaced else "newer"
 
     def _chunk(self, restarted: "str | None", trouble: "str | None", slow: bool) -> "Line":
         """A chunk; empty without news, except in a slow tick."""
@@ -181,8 +179,7 @@ class Follower:
         if not (lines or restarted or slow or state != self._reported):
             return {}
         self._reported = state
-        chunk = dict(state, restarted=restarted, **lines)
-        return {name: value for name, value in chunk.items() if value is not None}
+        return {name: value for name, value in dict(state, restarted=restarted, **lines).items() if value is not None}
 
     def state(self) -> "Line | None":
         file = self._file

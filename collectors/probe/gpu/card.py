@@ -135,9 +135,8 @@ class Card:
             return None
         if values[0].nvmlReturn in ABSENT:
             self.unsupported.add("nvmlDeviceGetFieldValues")
-        if values[0].nvmlReturn:
-            return None
-        return known(values[0].value.uiVal, HOTTEST) or None  # 0 °C: the driver does not know it
+        # 0 °C: the driver does not know it
+        return None if values[0].nvmlReturn else known(values[0].value.uiVal, HOTTEST) or None
 
     def power(self, function: str) -> "float | None":
         milliwatts = known(self.query(function))

@@ -22,6 +22,4 @@ def parsed(text: str) -> "tuple[str | None, int, str] | None":
     if found:
         return None, int(found.group(2)), ("NVSwitch: " + found.group(3)).strip()
     found = OFF_THE_BUS.search(text)
-    if found:
-        return address(found.group(1)), 79, "GPU has fallen off the bus."
-    return None
+    return (address(found.group(1)), 79, "GPU has fallen off the bus.") if found else None

@@ -40,8 +40,7 @@ class Row:
     def __init__(self, cells: "dict[str, str]") -> None:
         self.cells = cells
         self.index = int(cells["index"])
-        faults = [FAULTS[cell] for cell in cells.values() if cell in FAULTS]
-        self.error = faults[0] if faults else None  # type: str | None
+        self.error = next((FAULTS[cell] for cell in cells.values() if cell in FAULTS), None)  # type: str | None
         self.lost = self.error == "GPU is lost"
         self.uuid, self.name = self.text("uuid"), self.text("name")
         bus = self.text("pci.bus_id")

@@ -26,12 +26,12 @@ import msgspec
 
 from collectors.wandb.child.errors import is_fatal, keep_small, last_status, request_failed
 from collectors.wandb.wire import (
+    REQUESTS,
     AnyAnswer,
     AnyRequest,
     ChildStarted,
     CoreStarted,
     RequestFailed,
-    decode_request,
     encode,
 )
 from trainmon.lib import Instant, Seconds
@@ -181,7 +181,7 @@ class SdkServer:
                     *lines, rest = (rest + data).split(b"\n")
                     for line in lines:
                         try:
-                            self._queue.put(decode_request(line))
+                            self._queue.put(REQUESTS.decode(line))
                         except msgspec.DecodeError as error:
                             self.send(RequestFailed(kind="sdk", message=f"cannot read the request: {error}"))
                 with self._lock:

@@ -158,8 +158,7 @@ def read_start(config: object) -> Mapping[str, Any]:
     except msgspec.DecodeError:
         return {}
     own = _mapping(_mapping(decoded).get("_wandb"))
-    writers = _mapping(_mapping(own.get("value", own)).get("e"))
-    return next(map(_mapping, writers.values()), {})
+    return next(map(_mapping, _mapping(_mapping(own.get("value", own)).get("e")).values()), {})
 
 
 def filters(spec: WandbSpec) -> dict[str, Any]:

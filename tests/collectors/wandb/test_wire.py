@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from collectors.wandb.wire import (
+    REQUESTS,
     FetchFile,
     HistoryPoints,
     ListRuns,
@@ -13,7 +14,6 @@ from collectors.wandb.wire import (
     RequestFailed,
     RunList,
     decode_answer,
-    decode_request,
     encode,
 )
 from trainmon.model import Points, Sample, WandbRun, WandbSpec
@@ -25,9 +25,9 @@ def a_run(**fields: object) -> WandbRun:
 
 def test_a_request_comes_out_as_it_went_in() -> None:
     request = ListRuns(id=3, spec=WandbSpec(project="team/video", group="final", tags=("a", "b")), limit=4)
-    assert decode_request(encode(request)) == request
+    assert REQUESTS.decode(encode(request)) == request
     fetch = FetchFile(id=4, path="team/video/ab12", file="media/images/a_1_x.png", directory="/tmp/samples")
-    assert decode_request(encode(fetch)) == fetch
+    assert REQUESTS.decode(encode(fetch)) == fetch
 
 
 def test_a_listed_run_keeps_its_nan_and_its_infinities() -> None:
@@ -66,4 +66,4 @@ def test_a_line_that_says_nothing_is_refused() -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_answer(b'{"is":"listed"}')
     with pytest.raises(msgspec.DecodeError):
-        decode_request(b"wandb: Currently logged in as")
+        REQUESTS.decode(b"wandb: Currently logged in as")

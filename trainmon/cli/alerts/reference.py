@@ -21,14 +21,12 @@ FAMILIES = {
 }
 HELD = ("for_", "keep_firing_for")
 """The fields of all rules whose defaults differ by rule."""
-RULE_HEAD = "| rule | what it detects | for | keep firing for | reason for the defaults |"
 COMMON = tuple(field.name for field in msgspec.structs.fields(Rule))
 
 
 def rules() -> str:
     """Every rule, by family: what it detects, and its settings."""
-    fields = msgspec.structs.fields(Rule)
-    sections = [f"### Settings of every rule\n\n{grid(_row(Rule, field) for field in fields)}"]
+    sections = [f"### Settings of every rule\n\n{grid(_row(Rule, field) for field in msgspec.structs.fields(Rule))}"]
     for family, group in itertools.groupby(RULES, key=lambda rule: rule.family):
         found = list(group)
         lines = [

@@ -14,7 +14,7 @@ from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.quota.command import QuotaQuery, run_query
 from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.probe import ProbeOutput, run_probe
-from trainmon.cli.check.rows import FileTest, Row, check_files
+from trainmon.cli.check.rows import FileTest, Row, check_files, reported
 from trainmon.cli.check.slurm import SlurmCheck, check_slurm
 from trainmon.lib import (
     HostKeyRefused,
@@ -59,7 +59,7 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
     """The steps to one host. They end at the first failure, because the next steps need it."""
     host = check.host
     if not is_here:
-        found = list(_resolved(check))
+        found = list(reported(host, "settings", _resolved(check)))
         yield from found
         if found[-1].mark == "bad":
             return
@@ -75,7 +75,7 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
             text = "needs an interactive login: the dashboard prompts you; the daemon cannot log in"
             yield Row("note", host, "login", text) if shell.prompted else Row("ok", host, "login", "no prompt")
         if check.spec is not None:
-            yield from _probed(check, check.spec, shell)
+            yield from reported(host, "probe", _probed(check, check.spec, shell))
         yield from check_files(host, shell, check.files)
         yield from check_quotas(host, shell, check.quotas)
         if check.slurm is not None:
@@ -88,11 +88,7 @@ def _resolved(check: HostCheck) -> Iterator[Row]:
     """The settings of ssh's config for the name, and its address."""
     host = check.host
     user, _, name = host.rpartition("@")
-    try:
-        settings = openssh_settings(name, check.ssh_config, user=user or None)
-    except TrainmonError as error:
-        yield Row("bad", host, "settings", error.message, error.hint)
-        return
+    settings = openssh_settings(name, check.ssh_config, user=user or None)
     if settings.identity_agent not in (None, os.environ.get("SSH_AUTH_SOCK")):
         text = f"uses the SSH agent at {settings.identity_agent}: the daemon needs it even when nobody is logged in"
         yield Row(
@@ -142,11 +138,7 @@ def _not_connected(host: str, error: TrainmonError) -> Iterator[Row]:
 
 def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
     host, started = check.host, time.time()
-    try:
-        output = run_probe(shell, spec, check.python, PROBE_TIMEOUT)
-    except TrainmonError as error:
-        yield Row("bad", host, "probe", error.message, error.hint)
-        return
+    output = run_probe(shell, spec, check.python, PROBE_TIMEOUT)
     for part, text in output.troubles.items():
         yield Row("bad", host, part, text)
     hello = output.hello

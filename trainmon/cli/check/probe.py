@@ -8,7 +8,7 @@ import time
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.lib import Seconds, TrainmonError, clean, scrub
+from trainmon.lib import Seconds, TrainmonError, clean, last_line, scrub
 from trainmon.model import (
     DECODER,
     PROBES_WITHOUT_GPUS,
@@ -72,9 +72,7 @@ class ProbeOutput:
         return hello.probe in PROBES_WITHOUT_GPUS or is_empty or (facts is not None and self.gpus is not None)
 
     def stderr_received(self, data: bytes) -> None:
-        lines = data.decode("utf-8", "replace").strip().splitlines()
-        if lines:
-            self.stderr = scrub(clean(lines[-1], 300))
+        self.stderr = last_line(data) or self.stderr
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         self.end = str(error) if error else f"it ended with status {status}"

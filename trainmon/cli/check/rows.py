@@ -58,15 +58,22 @@ def files_of(runs: Sequence[RunSpec], shared: Sequence[str]) -> Iterator[FileTes
         yield FileTest(folder, "-w", "switch files can be created", "missing or not writable", fix)
 
 
+def reported(host: str, what: str, rows: Iterator[Row]) -> Iterator[Row]:
+    """The rows. A failure ends them with a row of its own."""
+    try:
+        yield from rows
+    except TrainmonError as error:
+        yield Row("bad", host, what, error.message, error.hint)
+
+
 def run_test(host: str, shell: Shell, test: FileTest) -> Row:
     """One path on one host."""
     try:
         done = shell.run(["test", test.flag, test.path], timeout=PATH_TIMEOUT)
     except TrainmonError as error:
         return Row("bad", host, test.path, error.message, error.hint)
-    if done.status:
-        return Row("bad", host, test.path, test.bad, test.fix)
-    return Row("ok", host, test.path, test.good)
+    failed = Row("bad", host, test.path, test.bad, test.fix)
+    return failed if done.status else Row("ok", host, test.path, test.good)
 
 
 def check_files(host: str, shell: Shell, tests: Sequence[FileTest]) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, present
-from trainmon.cli.check.rows import FileTest, Row, run_test
+from trainmon.cli.check.rows import FileTest, Row, reported, run_test
 from trainmon.lib import counted
 from trainmon.model import Job, RunSpec, by_name
 from trainmon.slurm import commands, errors, parse_jobs
@@ -78,17 +78,16 @@ def _about(host: str, check: SlurmCheck, client: Client, me: str, jobs: Sequence
     except SlurmFailed as failure:
         yield Row("bad", host, "Slurm", failure.message, FIXES["silent"])
         return
+    off = "off: Slurm forgets how a job ended after a few minutes (MinJobAge)"
     yield Row("ok", host, "Slurm", f"{found.version or 'unknown version'}, answers as {me}")
     yield Row("ok", host, "queue", f"{running} running, {waiting} waiting ({', '.join(check.users) or 'yours'})")
-    off = "off: Slurm forgets how a job ended after a few minutes (MinJobAge)"
     yield Row("ok", host, "accounting", "on: sacct shows how jobs ended" if found.accounting else off)
-    if not check.spares:
-        return
-    try:
-        nodes = parse_jobs.read_nodes(client.run(commands.nodes()), check.cluster)
-    except SlurmFailed as failure:
-        yield Row("bad", host, "spares", failure.message, failure.hint)
-        return
+    if check.spares:
+        yield from reported(host, "spares", _spares(host, check, client))
+
+
+def _spares(host: str, check: SlurmCheck, client: Client) -> Iterator[Row]:
+    nodes = parse_jobs.read_nodes(client.run(commands.nodes()), check.cluster)
     idle = sum(node.state == "IDLE" and node.is_usable for node in nodes)
     text = f"{idle} idle of {counted(len(nodes), 'node')}, {check.spares} wanted"
     yield Row("ok" if idle >= check.spares else "note", host, "spares", text)
@@ -101,7 +100,7 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
         more = f", {len(own) - 1} more" if len(own) > 1 else ""
         yield Row("ok", host, what, f"job {job.id} is {job.state} on {counted(len(job.nodes), 'node')}{more}")
         if run.log is None and not (run.wandb is not None and run.wandb.console):
-            yield from _output(host, client, job)
+            yield from reported(host, "log", _output(host, client, job))
     elif own:
         yield Row("ok", host, what, f"job {own[0].id} waits ({own[0].reason or 'no reason'})")
     else:
@@ -115,11 +114,7 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
 
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
     """The log that is followed when the config names none: the output file of the job."""
-    try:
-        records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
-    except SlurmFailed as failure:
-        yield Row("bad", host, "log", failure.message, failure.hint)
-        return
+    records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), job.cluster)
     path = next((one.stdout for one in records if one.number == job.number), None)
     if path is None:
         yield Row("note", host, "log", f"job {job.id} has no output file", "set the run's `log` in the config")

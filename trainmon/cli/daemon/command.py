@@ -149,8 +149,7 @@ class Daemon:
         self._watchdog.reloading(time.monotonic())
         try:
             settings, file = self._choose()
-            is_kept = self._monitor.reload(settings)
-            monitor = None if is_kept else self._make_monitor(settings)
+            monitor = None if self._monitor.reload(settings) else self._make_monitor(settings)
         except ConfigError as error:
             self._refuse(error.problems)
         except Exception as error:  # such as a working directory that is gone: the watch goes on

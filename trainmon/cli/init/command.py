@@ -67,8 +67,7 @@ def command(
         hosts = _prompt_for_hosts()
         login = _login_of(hosts)
         found = _query(login, hosts, offline, ssh_config) if login else found
-    nodes = [host for host in hosts if host != login]
-    written = _valid(name, login, nodes, found, why)
+    written = _valid(name, login, [host for host in hosts if host != login], found, why)
     if str(output) == "-":
         click.echo(written, nl=False)
         return 0

@@ -15,7 +15,7 @@ from trainmon.cli.options import config_option, hosts_argument, read_duration, s
 if TYPE_CHECKING:
     from trainmon.config import Settings
     from trainmon.lib import Seconds
-    from trainmon.model import Node, Source, State
+    from trainmon.model import Source, State
     from trainmon.runtime.monitor import Monitor
 
 SETTLE = 1.0
@@ -136,11 +136,8 @@ def may_find_more(state: State) -> bool:
     """Whether runs, queues or the shell probe are read, which report in several lines, or a process may be a run."""
     others = any(source.kind != "node" for source in state.sources.values())
     nodes = state.nodes.values()
-    return bool(state.runs) or others or any(node.probe == "sh" or has_processes(node) for node in nodes)
-
-
-def has_processes(node: Node) -> bool:
-    return any(gpu.processes for gpu in node.gpus)
+    have_processes = any(gpu.processes for node in nodes for gpu in node.gpus)
+    return bool(state.runs) or others or have_processes or any(node.probe == "sh" for node in nodes)
 
 
 def has_answered(state: State, source: Source) -> bool:
@@ -156,12 +153,8 @@ def has_answered(state: State, source: Source) -> bool:
     node = state.nodes.get(source.name.removeprefix("node:"))
     if node is None or node.host_at is None:
         return False
-    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS or lists_no_gpus(node)
-
-
-def lists_no_gpus(node: Node) -> bool:
-    """Whether NVML has answered that there is no GPU."""
-    return node.probe == "nvml" and node.gpus_expected is not None and not node.gpus
+    lists_none = node.probe == "nvml" and node.gpus_expected is not None and not node.gpus
+    return node.gpus_at is not None or node.probe in PROBES_WITHOUT_GPUS or lists_none
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:

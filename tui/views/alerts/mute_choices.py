@@ -75,6 +75,4 @@ def parse_duration(text: str) -> Seconds | str:
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     if seconds < 60:
         return "the shortest duration is 1m"
-    if seconds > LONGEST:
-        return "the longest duration is 30d; disable an unwanted rule in trainmon.toml"
-    return seconds
+    return "the longest duration is 30d; disable an unwanted rule in trainmon.toml" if seconds > LONGEST else seconds

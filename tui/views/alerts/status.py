@@ -66,9 +66,7 @@ def sign(alert: Alert, now: Instant) -> Span:
         return Span(DONE, "dim" if alert.event or alert.ended not in (None, "over") else "ok")
     if alert.phase == "pending":
         return Span(WAITING, "dim")
-    if alert.phase == "recovering":
-        return Span(PAUSED, style)
-    return Span(symbol, severity(alert, now).style)
+    return Span(PAUSED, style) if alert.phase == "recovering" else Span(symbol, severity(alert, now).style)
 
 
 def severity(alert: Alert, now: Instant) -> Span:
@@ -201,8 +199,7 @@ def open_counts(state: State) -> str:
     """`2 critical  1 warning  3 acknowledged`: all open alerts, for a title."""
     open_ones = [(one.severity, status_of(one, state.at)) for one in state.alerts.values()]
     counts = Counter[str](level if stands == "open" else stands for level, stands in open_ones if stands != "over")
-    parts = [f"{counts[name]} {name}" for name in (*SEVERITIES, *STATUSES[1:-1]) if counts[name]]
-    return "  ".join(parts) or "none"
+    return "  ".join(f"{counts[name]} {name}" for name in (*SEVERITIES, *STATUSES[1:-1]) if counts[name]) or "none"
 
 
 # ---- marks of rows ---------------------------------------------------------------------------------------------------

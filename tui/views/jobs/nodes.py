@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from trainmon.analysis.nodes import Spares, spares
-from trainmon.lib import Instant, cell_width, clean, counted, natural_key, shorten
+from trainmon.lib import Instant, cell_width, clean, counted, natural_key, ranges, shorten
 from trainmon.model import Job, SchedulerNode, State
 from tui.style import CRIT, DEAD, OK, WARN, Span, calm_age, pad
 from tui.views.table import filtered
@@ -31,13 +31,7 @@ def folded(names: Iterable[str]) -> str:
 
 def _folded_group(prefix: str, digits: int, numbers: list[int]) -> str:
     """One prefix with its numbers. A single number needs no brackets."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][1] + 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    parts = ",".join(f"{a:0{digits}}" + (f"-{b:0{digits}}" if b > a else "") for a, b in ranges)
+    parts = ",".join(f"{a:0{digits}}" + (f"-{b:0{digits}}" if b > a else "") for a, b in ranges(numbers))
     return f"{prefix}[{parts}]" if len(numbers) > 1 else prefix + parts
 
 

@@ -46,9 +46,7 @@ def job_sign(job: Job) -> Span:
         return Span(WARN if wait_style(job) == "warn" else WAITING, wait_style(job))
     if job.stage == "running":
         return Span(WARN, "warn") if job.state in STILL else Span(OK if job.state == "RUNNING" else PAUSED, "ok")
-    if job.state in FAILED:
-        return Span(CRIT, "crit")
-    return Span(DONE if job.state == "COMPLETED" else DEAD, "dim")
+    return Span(CRIT, "crit") if job.state in FAILED else Span(DONE if job.state == "COMPLETED" else DEAD, "dim")
 
 
 def wait_style(job: Job) -> str:

@@ -113,8 +113,7 @@ def silent_cells(node: Node | None, why: Span, shape: GridLayout) -> tuple[Span,
     if columns and cell_width(why.text) + 1 <= shape.rest:
         none = (fit(*NO_CELL, shape.cell),) * (shape.columns - columns)
         return (*(unknown,) * columns, *none, GAP, why)
-    space = shape.width - 2 - shape.name - shape.cell - 1
-    return (unknown, GAP, Span(shorten(why.text, space), why.style))
+    return (unknown, GAP, Span(shorten(why.text, shape.width - 2 - shape.name - shape.cell - 1), why.style))
 
 
 def rank_of(source: Source | None, found: NodeSummary | None) -> int:
