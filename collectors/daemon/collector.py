@@ -193,8 +193,10 @@ class DaemonCollector(PollingThread):
                 raise CommandFailed(f"{self.host}: {self._command[0]} status: {_error_of(done)}") from error
             raise CommandFailed(f"{self.host}: its status cannot be decoded: {error}") from error
         if status.version != VERSION:
-            hint = "install the same version on both machines"
-            raise CommandFailed(f"{self.host}: its status has version {status.version}, not {VERSION}", hint=hint)
+            raise CommandFailed(
+                f"{self.host}: its status has version {status.version}, not {VERSION}",
+                hint="install the same version on both machines",
+            )
         return done.status != 3, status
 
     def _execute(self, argv: Sequence[str]) -> Completed:
@@ -213,8 +215,10 @@ class DaemonCollector(PollingThread):
             raise
         if done.status == NOT_FOUND:
             self._prefix = ()
-            hint = f'set its path: [daemon] command = ["/path/on/{self.host}/trainmon-tui"]'
-            raise CommandFailed(f"{self.host}: command not found: {argv[0]}", hint=hint)
+            raise CommandFailed(
+                f"{self.host}: command not found: {argv[0]}",
+                hint=f'set its path: [daemon] command = ["/path/on/{self.host}/trainmon-tui"]',
+            )
         return done
 
     def _drop(self) -> None:

@@ -209,6 +209,7 @@ class Demo(PollingThread):
             message, hint = error.message, error.hint
         elif isinstance(error, OSError):
             message, hint = error.strerror or message, f"check {error.filename or self.directory}"
-        source = Source(name=FILES, kind="files", cluster=CLUSTER, health="down", phase="retrying",
-                        error=f"the demo has stopped: {message}", hint=hint)  # fmt: skip
-        self._submit(SourceChanged(source))
+        self._submit(SourceChanged(Source(
+            name=FILES, kind="files", cluster=CLUSTER, health="down", phase="retrying",
+            error=f"the demo has stopped: {message}", hint=hint,
+        )))  # fmt: skip

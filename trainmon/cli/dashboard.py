@@ -110,10 +110,7 @@ def show(backend: DashboardBackend) -> int:
     log_to_file()
     app = App(backend)
     TOASTER.toast = app.toast
-    backend.start()
-    try:
+    with backend:
         app.run()
-    finally:
-        backend.stop()
-        TOASTER.toast = None
+    TOASTER.toast = None
     return app.return_code or 0

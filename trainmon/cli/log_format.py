@@ -92,13 +92,8 @@ def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: floa
         listed = f"runs of the config: {', '.join(known)}" if known else "the config has no [[run]]"
         raise ConfigError([f"{name}: no such file, and no such run ({listed})"])
     log_to_file()
-    monitor = Monitor(settings, keeps=False, ssh_config=ssh_config)
-    monitor.start()
-    try:
-        state = first_full_state(monitor, wait)
-    finally:
-        monitor.stop()
-    log = state.runs[name].log
+    with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
+        log = first_full_state(monitor, wait).runs[name].log
     if log is None or (log.error is not None and not log.lines):
         raise TrainmonError(f"the log of {name} was not read: {'no answer' if log is None else log.error}")
     return log.lines, log.partial

@@ -6,6 +6,7 @@ import getpass
 import os
 import secrets
 from collections.abc import Callable, Sequence
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -54,6 +55,13 @@ class DashboardBackend:
         self.engine.stop()
         if self._ledger is not None:
             self._ledger.stop()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def stop_actions(self) -> None:
         """Start no more actions; a running one has a moment to end before its connection is closed."""

@@ -43,7 +43,7 @@ class AlertActionService(DashboardService):
             self._shown = (self._shown | (fired_now - self._notified)) & open_ones
             self._notified = {name for name in self._notified if not self._is_critical(name)}
         for toast in new.toasts:
-            self._notify(Toast(toast.title, toast.text, toast.severity))
+            self._notify(toast)
         if new.bell:
             self._app.bell()
 

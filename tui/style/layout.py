@@ -23,10 +23,6 @@ class Shape(NamedTuple):
     columns: tuple[tuple[str, ...], ...]
     hidden: tuple[str, ...] = ()
 
-    @property
-    def panes(self) -> tuple[str, ...]:
-        return tuple(pane for column in self.columns for pane in column)
-
 
 class Chosen(NamedTuple):
     """The last choices: the focused pane, and the visible one of each group of panes that share a position."""

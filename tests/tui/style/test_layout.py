@@ -55,7 +55,7 @@ def test_a_tall_screen_shows_both_when_there_is_a_queue() -> None:
 
 
 def test_zoom_leaves_one_pane_at_any_size() -> None:
-    assert shape(200, 60, Chosen("3"), zoomed=True).panes == ("3",)
+    assert shape(200, 60, Chosen("3"), zoomed=True).columns == (("3",),)
 
 
 def test_a_small_screen_says_what_it_hides() -> None:
@@ -93,7 +93,7 @@ def test_the_panes_fill_the_body_and_none_is_over_another(
     found = shape(width, height, Chosen().go_to(number), queue=queue, charts=charts)
     stand = pane_regions(found.columns, width, height)
 
-    assert set(stand) == set(found.panes)
+    assert set(stand) == {pane for column in found.columns for pane in column}
     assert number in stand
     assert sum(place.width * place.height for place in stand.values()) == width * height
     cells = [(place.x, place.y) for place in stand.values() if place.width and place.height]

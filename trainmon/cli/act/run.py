@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sys
@@ -70,15 +71,10 @@ def run(verb: Verb, args: tuple[str, ...], options: Options) -> int:
     log_to_file()
     if warning := find_state_directory(os.environ).warning:
         print_error(warning)
-    backend = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
-    backend.start()
-    watcher = StateWatcher(backend.subscribe)
-    try:
+    monitor = Monitor(settings, read_only=options.read_only, ssh_config=options.ssh_config, keeps=not options.dry_run)
+    with monitor as backend, contextlib.closing(StateWatcher(backend.subscribe)) as watcher:
         wait_for_sources(watcher)
         return carry_out(backend, watcher, verb, args, options)
-    finally:
-        watcher.close()
-        backend.stop()
 
 
 def carry_out(backend: Backend, watcher: StateWatcher, verb: Verb, args: tuple[str, ...], options: Options) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from trainmon.alerting.rules import RULES, Rule
-from trainmon.config import CHANNEL_TYPES, ChannelSettings, ValueType, value_type
+from trainmon.cli.terminal import table
+from trainmon.config import CHANNEL_TYPES, OLD_NAMES, ChannelSettings, ValueType, duration_text, value_type
 from trainmon.lib import description, field_descriptions
 
 FAMILIES = {
@@ -19,6 +20,7 @@ FAMILIES = {
     "disks": "Disk rules",
     "ourselves": "Monitoring rules",
 }
+HEAD = ("RULE", "FOR", "KEEP FIRING FOR", "CHANGED SETTINGS", "DESCRIPTION")
 HELD = ("for_", "keep_firing_for")
 """The fields of all rules whose defaults differ by rule."""
 COMMON = tuple(field.name for field in msgspec.structs.fields(Rule))
@@ -98,3 +100,52 @@ def default_of(field: msgspec.structs.FieldInfo) -> str:
 def written(kind: ValueType, value: Any) -> str:
     """A value as the config accepts it; empty where there is none."""
     return "" if value in (None, (), {}) else kind.format(value)
+
+
+# ---- trainmon-tui rules --------------------------------------------------------------------------------------------
+
+
+def row(rule: Rule) -> dict[str, Any]:
+    """A rule as plain values: durations in seconds, shares from 0 to 1, sizes in bytes."""
+    kind = type(rule)
+    values, defaults = msgspec.to_builtins(rule), msgspec.to_builtins(kind())
+    settings = {
+        field.encode_name: {
+            "value": values[field.encode_name],
+            "default": defaults[field.encode_name],
+            "meaning": field_descriptions(kind)[field.name],
+        }
+        for field in msgspec.structs.fields(kind)
+    }
+    return {
+        "name": rule.name,
+        "family": rule.family,
+        "what": description(kind),
+        "origin": rule.origin,
+        "settings": settings | {old: settings[new] for old, new in OLD_NAMES.items() if new in settings},
+    }
+
+
+def lines(rules: Sequence[Rule]) -> Iterator[str]:
+    """A table for people."""
+    rows = []
+    for rule in rules:
+        changed = ", ".join(f"{name} = {value}" for name, value, default, _ in _settings(rule) if value != default)
+        for_, keep = map(duration_text, (rule.for_, rule.keep_firing_for)) if rule.enabled else ("off", "off")
+        rows.append((rule.name, for_, keep, changed, description(type(rule))))
+    return table(HEAD, rows)
+
+
+def one_rule(rule: Rule) -> Iterator[str]:
+    """All of one rule."""
+    yield f"{rule.name}: {description(type(rule))}"
+    yield f"reason for the defaults: {rule.origin}"
+    yield from table(("SETTING", "VALUE", "DEFAULT", "MEANING"), list(_settings(rule)))
+
+
+def _settings(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+    """Each setting: its name, its value and its default as the config writes them, and its meaning."""
+    kind = type(rule)
+    for field in msgspec.structs.fields(kind):
+        value, default = (written(value_type(field.type), getattr(one, field.name)) or "-" for one in (rule, kind()))
+        yield field.encode_name, value, default, field_descriptions(kind)[field.name]

@@ -46,11 +46,11 @@ def check_hosts(
     those of the log formats of the config."""
     loop, logs = EventLoop(), LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {})
     loop.start()
-    opened: list[Connections] = []
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(loop.stop)
         for cluster in settings.clusters:
             connections = Connections(loop, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
-            opened.append(connections)
+            stack.callback(connections.close)
             slurm = _slurm_check(settings, cluster)
             check = ClusterCheck(settings, cluster, connections, loop, ssh_config, logs)
             rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
@@ -58,10 +58,6 @@ def check_hosts(
             if cluster.nodes is None and slurm is not None and slurm.nodes:
                 nodes = tuple(dict.fromkeys(slurm.nodes))
                 yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
-    finally:
-        for connections in opened:
-            connections.close()
-        loop.stop()
     yield from filter(None, [[*logs.check_formats()]])
 
 

@@ -82,14 +82,10 @@ def query_runs(login: str | None, ssh_config: Path | None) -> tuple[Run, ...]:
     without Slurm. Nobody is prompted."""
     log_to_file()
     cluster = ClusterSettings(login=login) if login is not None else ImplicitCluster()
-    monitor = Monitor(Settings(clusters=(cluster,)), keeps=False, records=False, ssh_config=ssh_config)
-    monitor.start()
-    try:
+    with Monitor(Settings(clusters=(cluster,)), keeps=False, records=False, ssh_config=ssh_config) as monitor:
         if first_full_state(monitor, WAIT).runs:
             time.sleep(SETTLE)  # what a log names is looked for, too
         runs = monitor.engine.state.runs.values()
-    finally:
-        monitor.stop()
     return tuple(run for run in runs if run.spec.ended_at is None)[:RUNS_AT_MOST]
 
 

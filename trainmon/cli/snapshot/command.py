@@ -55,13 +55,9 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
 
     settings, _ = load_settings(config, hosts)
     log_to_file()
-    monitor = Monitor(settings, keeps=False, ssh_config=ssh_config)
-    monitor.start()
-    try:
+    with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
         first_full_state(monitor, wait)
         state = next_evaluation(monitor)
-    finally:
-        monitor.stop()
     requested = requested_sources(settings, hosts)
     if as_json:
         click.echo(encode(state, state.at, requested))

@@ -1,0 +1,68 @@
+"""Prints the rows of `check`, and says what the config holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from trainmon.cli.check.rows import Row
+from trainmon.cli.terminal import plain
+from trainmon.config import Settings
+from trainmon.lib import clean, counted, find_state_directory, shorten
+from trainmon.transport.ssh.config import FALLBACK_NOTE
+from tui.style import DEAD, DONE, WARN
+
+
+def config_rows(settings: Settings, file: Path | None) -> list[Row]:
+    """The config in short, and its settings that this version does not use yet."""
+    counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
+    rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
+    unused = [f"[{table}]" for name, table in NOT_USED_YET.items() if getattr(settings, name)]
+    families = [f"[[run]] #{number} model_family" for number, run in enumerate(settings.runs, 1) if run.model_family]
+    rows += [Row("note", "config", where, "read, but not used by this version") for where in unused]
+    if settings.ledger is not None and settings.ledger.copy_to is not None:
+        rows.append(Row("note", "config", "[ledger]", "copy_to is read, but not used by this version"))
+    rows += [Row("note", "config", where, "read, but not used by this version") for where in families]
+    kept = find_state_directory(os.environ)
+    rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
+    if shutil.which("ssh") is None:
+        rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
+    return rows
+
+
+NOT_USED_YET = {"retry": "retry", "evals": "eval"}
+"""Tables of Settings that are only read and checked, with their names in the file."""
+
+
+def print_rows(rows: Iterable[Row]) -> None:
+    """Print one line per row, and below it the fix."""
+    for row in rows:
+        symbol, name_of_colour = {"ok": (DONE, "green"), "bad": (DEAD, "red"), "note": (WARN, "yellow")}[row.mark]
+        mark = click.style(plain(symbol), fg=name_of_colour)
+        name = f"{clean(row.subject):<12} {shorten(clean(row.what), 40):<12} " if row.what else f"{row.subject:<12} "
+        click.echo(f"{mark} {plain(name)}{plain(clean(row.text.removeprefix(f'{row.subject}: ')))}", color=colour())
+        if row.fix:
+            print_fix(row.fix)
+
+
+def print_fix(fix: str) -> None:
+    """Print a fix, below its row."""
+    for number, line in enumerate(fix.splitlines()):
+        click.echo(plain(f"    {' ' if number else '→'} {clean(line)}"), color=colour())
+
+
+def progress(done: int, hosts: Sequence[str]) -> None:
+    """One line on a terminal's standard error, rewritten as hosts are done."""
+    if sys.stderr.isatty():
+        text = f"\r{done} of {len(hosts)} hosts" if done < len(hosts) else "\r" + " " * 40 + "\r"
+        click.echo(text, err=True, nl=False)
+
+
+def colour() -> bool | None:
+    """For click: no colour with NO_COLOR, else as the terminal allows."""
+    return False if os.environ.get("NO_COLOR") else None
