@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats.learned import names, tables
 from trainmon.analysis.log_formats.learned.line import Line, read
-from trainmon.analysis.log_formats.learned.numbers import LONGEST, words
+from trainmon.analysis.log_formats.learned.numbers import LONGEST, numbers, words
 from trainmon.analysis.log_formats.learned.prefix import without_prefix
 from trainmon.analysis.log_formats.line import StepLine
 from trainmon.model import LogShape
@@ -122,7 +122,7 @@ def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
     is_more = CONTINUED.match(line) is not None or PAIR.match(line) is not None or _has_only_a_loss(found)
     is_wrapped = line.rstrip().endswith("/")  # DreamerV3: name value / name value /
     is_new = found is not None and not is_wrapped and (not is_more or _begins_a_step(shape, found))
-    if is_new or shape.block_lines >= LONGEST_BLOCK:
+    if (is_new and not _is_aside(shape, found)) or shape.block_lines >= LONGEST_BLOCK:
         return _alone(_closed(shape), line, found)
     shape = replace(shape, block_lines=shape.block_lines + 1)
     if found is None:
@@ -148,6 +148,17 @@ def _begins_a_step(shape: LogShape, found: Line) -> bool:
     if header is None or not found.counts:
         return header is not None and header.epoch not in (None, found.epoch)
     return header.counter == found.counter and header.step != found.step
+
+
+def _is_aside(shape: LogShape, found: Line | None) -> bool:
+    """Whether a line under a header of several numbers says nothing, and its loss may follow: `The mean reward is 2.8`.
+
+    A header of one number may be prose: `Step 3: apply the patches`.
+    """
+    if found != Line() or shape.block_lines > 0 or len(numbers(shape.text)) < 2:
+        return False
+    header = read(shape.text)
+    return header is not None and header.counts and header.loss is None
 
 
 def _has_only_a_loss(found: Line | None) -> bool:
@@ -177,7 +188,8 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
-    if found.counter != shape.counter and not found.is_named:
+    is_announced = shape.epoch is not None and shape.epoch[0] == found.epoch
+    if found.counter != shape.counter and not found.is_named and not is_announced:
         before = dict(shape.candidates).get(found.counter)
         if before is None or step <= before:
             others = tuple(pair for pair in shape.candidates if pair[0] != found.counter)

@@ -51,7 +51,7 @@ ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})
 UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
-    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:[|:,\t]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:[|:,\t\[]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
     r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
 )
 """A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
@@ -165,7 +165,7 @@ def _turned(found: list[Number]) -> list[Number]:
         between = next((n for n, word in enumerate(one.name) if word in PREPOSITIONS), 0)
         if (
             between
-            and found[at + 1].name in ((), ("is",), ("was",))
+            and found[at + 1].name in ((), ("is",), ("was",), ("training",), ("train",))
             and (one.name[:between] == ("score",) or names.loss(one.name[:between]) is not None)
         ):
             found[at : at + 2] = (
@@ -251,7 +251,7 @@ def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
         round(float(text.rstrip("k").replace(",", "")) * (1000 if "k" in text else 1)) if text else None
         for text in (bar["done"], bar["of"])
     )
-    if line.epoch is not None:
+    if line.epoch not in (None, done):  # a bar of epochs has the epoch itself
         return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
     if line.loss is None and (bar.re is not BAR or not OF_TRAINING.search(description)):
         return line
@@ -292,7 +292,11 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
     if beside is not None and not beside.name and beside.start - loss.end <= 2 and loss.text.isdecimal():
         return line._replace(step=loss.as_count, loss=beside.value, counter="beside the loss")  # Tacotron 2
     if line.epoch is None:  # Train 3, loss: 1.49
-        phase = (one for one in found if one.name in (("train",), ("training",)) and one.start < loss.start)
+        phase = (
+            one
+            for one in found
+            if one.name in (("train",), ("training",), ("end", "of", "epoch")) and one.start < loss.start
+        )
         epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
         return line if epoch is None else line._replace(step=epoch, counter="train")
     return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=line.epochs is not None)

@@ -22,9 +22,9 @@ NOT_TRAINING = vocabulary(
 COUNTERS = {
     "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "nupdates": 0,
     "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
-    "iter": 3, "iters": 3, "iteration": 3, "iterations": 3, "itr": 3, "it": 3,
+    "iter": 3, "iters": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
-    "timesteps": 6, "timestep": 6, "#": 6, "训练次数": 2, "步数": 2, "迭代次数": 3,
+    "timesteps": 6, "timestep": 6, "#": 6, "s": 7, "训练次数": 2, "步数": 2, "迭代次数": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3
@@ -97,6 +97,8 @@ def loss(name: Name) -> int | None:
     """Which loss it is: the total, the plain one, an average, one of several, another; None for what is no loss."""
     if not NOT_TRAINING.isdisjoint(name) or not NOT_A_LOSS.isdisjoint(name):
         return None
+    if not {"at", "after"}.isdisjoint(name) and (name[-1] in EPOCHS or name[-1] in COUNTERS):
+        return None  # the loss after epoch 3
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
         is_other = name[-1:] and (name[-1] in OTHER_LOSSES or name[-2:] == ("cross", "entropy"))
