@@ -16,7 +16,7 @@ from tests.end_to_end.product import PROGRAM, environment
 from tests.lab.daemons import Daemon, until
 from trainmon.ledger.ledger import alerts_now
 
-PATIENCE = 40.0
+PATIENCE = 120.0
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 UNWANTED = {"textual", "rich", "wandb", "plotext", "matplotlib", "apprise", "requests", "numpy", "PIL"}

@@ -19,7 +19,7 @@ from tests.lab.sshd import NESTED, Sshd
 from tests.lab.terminal import Terminal
 
 PROGRAM = str(Path(sys.executable).with_name("trainmon-tui"))
-PATIENCE = 40.0
+PATIENCE = 120.0
 """Seconds that anything may take on a busy machine of two cores."""
 
 QUICK = 4.0

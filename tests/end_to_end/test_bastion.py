@@ -37,7 +37,7 @@ class Bastion:
     def kill(self) -> None:
         if self.process is not None:
             self.process.send_signal(signal.SIGKILL)
-            self.process.wait(10)
+            self.process.wait(120)
             self.process = None
 
     @property

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-DEADLINE = 40.0
+DEADLINE = 120.0
 
 
 def program(name: str, package: str) -> str:

@@ -63,11 +63,11 @@ class RunningProbe:
         with self.news:
             self.news.notify_all()
 
-    def wait(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 40.0) -> R:
+    def wait(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 120.0) -> R:
         """The first reading of a kind that passes; those that came before this call count too."""
         return self._wait(kind, test, 0, timeout)
 
-    def wait_anew(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 40.0) -> R:
+    def wait_anew(self, kind: type[R], test: Callable[[R], object] = bool, *, timeout: float = 120.0) -> R:
         """The same, of readings that come from now on."""
         return self._wait(kind, test, len(self.readings), timeout)
 
@@ -91,7 +91,7 @@ class RunningProbe:
             pids += [int(child) for child in children.read_text().split()] if children.exists() else []
         return pids
 
-    def ended(self, timeout: float = 40.0) -> int:
+    def ended(self, timeout: float = 120.0) -> int:
         """Wait for its end; the exit status."""
         status = self.process.wait(timeout)
         self.reader.join(timeout)
@@ -139,7 +139,7 @@ def enterable(folder: Path) -> None:
         each.chmod(0o755)
 
 
-def until(test: Callable[[], object], timeout: float = 40.0) -> None:
+def until(test: Callable[[], object], timeout: float = 120.0) -> None:
     """Wait for a condition, or fail."""
     deadline = time.monotonic() + timeout
     while not test():

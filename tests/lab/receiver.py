@@ -131,7 +131,7 @@ class Receiver:
 
     # ---- what came
 
-    def wait_for(self, count: int, within: float = 40.0) -> list[Request]:
+    def wait_for(self, count: int, within: float = 120.0) -> list[Request]:
         """Those it took, once there are so many."""
         deadline = time.monotonic() + within
         while len(self.taken) < count:

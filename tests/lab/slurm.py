@@ -69,7 +69,7 @@ class Slurm:
     # ---- commands ---------------------------------------------------------------------------------------------------
 
     def run(
-        self, *argv: str, user: str | None = None, env: Mapping[str, str] | None = None, timeout: float = 30.0
+        self, *argv: str, user: str | None = None, env: Mapping[str, str] | None = None, timeout: float = 120.0
     ) -> subprocess.CompletedProcess[str]:
         """A command of Slurm as a person would run it, `user` or ourselves; its failure is an answer like any other."""
         env = {"PATH": os.environ["PATH"], "HOME": "/", "LC_ALL": "C", "TZ": "UTC", **self.environ, **(env or {})}

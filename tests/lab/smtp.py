@@ -80,7 +80,7 @@ class MailServer:
         self._over.set()
         self._over = threading.Event()
 
-    def wait_for(self, count: int, within: float = 40.0) -> list[EmailMessage]:
+    def wait_for(self, count: int, within: float = 120.0) -> list[EmailMessage]:
         """What it took, once there is so much."""
         deadline = time.monotonic() + within
         while len(self.messages) < count:

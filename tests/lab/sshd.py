@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-server openssh-client"
-DEADLINE = 40.0
+DEADLINE = 120.0
 NESTED = {"SHLVL": "2"}
 """What every session has in its environment, those with a SetEnv of their own in a Match block, too: bash under sshd
 reads ~/.bashrc unless it is a nested shell, and what a developer has there (pyenv waits a minute for a lock) is not

@@ -84,7 +84,7 @@ class Terminal:
             self._fed = len(self.screen)
         return "\n".join(self._drawn.display)
 
-    def wait_for_text(self, text: str, timeout: float = 40.0) -> None:
+    def wait_for_text(self, text: str, timeout: float = 120.0) -> None:
         """Wait until a person sees a text; TimeoutError with the screen if it does not come."""
         deadline = time.monotonic() + timeout
         while text not in self.text():
@@ -92,7 +92,7 @@ class Terminal:
                 raise TimeoutError(f"{text!r} not on the screen within {timeout} s:\n{self.text()}")
             time.sleep(0.1)
 
-    def wait_for(self, shown: Callable[[bytes], bool] | bytes, timeout: float = 40.0) -> None:
+    def wait_for(self, shown: Callable[[bytes], bool] | bytes, timeout: float = 120.0) -> None:
         """Wait until what was written satisfies a condition; TimeoutError with the last of it if it does not."""
         deadline = time.monotonic() + timeout
         with self._changed:
@@ -101,7 +101,7 @@ class Terminal:
                     raise TimeoutError(f"not shown within {timeout} s; the last was {bytes(self.screen[-2000:])!r}")
                 self._changed.wait(0.2)
 
-    def wait(self, timeout: float = 40.0) -> int:
+    def wait(self, timeout: float = 120.0) -> int:
         """Wait for the child's end; its exit status."""
         deadline = time.monotonic() + timeout
         while self._status is None:

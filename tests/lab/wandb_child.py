@@ -40,7 +40,7 @@ class WandbChild:
         self.directory = Path(began.directory)
         self.sidecar: int | None = None
 
-    def ask(self, request: AnyRequest, within: float = 30.0) -> AnyAnswer:
+    def ask(self, request: AnyRequest, within: float = 120.0) -> AnyAnswer:
         """One answer to one request."""
         self.send(encode(request))
         answer = self.receive(within)
@@ -50,13 +50,13 @@ class WandbChild:
         assert answer.id == request.id
         return answer
 
-    def expect(self, kind: type[ANSWER], request: AnyRequest, within: float = 30.0) -> ANSWER:
+    def expect(self, kind: type[ANSWER], request: AnyRequest, within: float = 120.0) -> ANSWER:
         """The answer that it must be; the words of another are the test's failure."""
         answer = self.ask(request, within)
         assert isinstance(answer, kind), answer
         return answer
 
-    def refused(self, request: AnyRequest, within: float = 30.0) -> RequestFailed:
+    def refused(self, request: AnyRequest, within: float = 120.0) -> RequestFailed:
         return self.expect(RequestFailed, request, within)
 
     def send(self, data: bytes) -> None:
@@ -64,7 +64,7 @@ class WandbChild:
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def receive(self, within: float = 30.0) -> AnyAnswer:
+    def receive(self, within: float = 120.0) -> AnyAnswer:
         """The next line."""
         deadline = time.monotonic() + within
         while b"\n" not in self._rest:

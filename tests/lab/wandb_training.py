@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.lab.wandb_server import WandbServer
 
 SCRIPT = Path(__file__).with_name("wandb_trainer.py")
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 QUICKLY = {
     "WANDB__FILE_STREAM_TRANSMIT_INTERVAL": "1", "WANDB__FILE_STREAM_RETRY_WAIT_MIN_SECONDS": "1",

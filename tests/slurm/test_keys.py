@@ -16,7 +16,7 @@ from trainmon.ledger.ledger import recent_actions
 from trainmon.model import Record
 
 MakeTraining = Callable[..., Training]
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 def agree(screen: Screen, key: str, *shown: str, button: str) -> None:

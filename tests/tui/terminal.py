@@ -17,7 +17,7 @@ import pyte
 
 from tests.lab.terminal import unsized
 
-DEADLINE = 40.0
+DEADLINE = 120.0
 
 
 class Terminal:

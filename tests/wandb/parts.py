@@ -14,7 +14,7 @@ from tests.lab.wandb_server import WandbServer
 from tests.lab.wandb_store import StoredRun
 
 READER = Path(__file__).with_name("reader.py")
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 ONE_RETRY = {
     "WANDB__GRAPHQL_RETRY_MAX": "1",

@@ -62,6 +62,8 @@ class Toasts:
 
     def poll(self) -> None:
         """Repaint the regions that were left since the last poll; again at the next one, after the new layout."""
+        if not self._app.screen_stack:  # the app is closing
+            return
         screen = self._app.screen
         there = {toast: toast.region for toast in screen.query("Toast")}
         if screen is not self._screen:

@@ -33,7 +33,7 @@ from trainmon.model import (
 )
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 40.0) -> bool:
+def wait_for(condition: Callable[[], object], seconds: float = 120.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

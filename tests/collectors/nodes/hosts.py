@@ -80,7 +80,7 @@ class Host:
     def source(self, phase: str) -> Source:
         """The next telling of its source in a phase."""
         while True:
-            event = self.events.get(timeout=40)
+            event = self.events.get(timeout=120)
             if isinstance(event, SourceChanged) and event.source.phase == phase:
                 return event.source
 
@@ -103,7 +103,7 @@ class Host:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 40 s"
+        assert time.monotonic() < deadline, "it did not happen within 120 s"
         time.sleep(0.002)

@@ -25,7 +25,7 @@ from trainmon.model import DiskSamples, Event, LogChunk, NodeReading, Run, State
 OTHER = "nobody"
 SLOW = 3
 """Seconds that its .bashrc takes: n1 has long told all by then."""
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class Site:

@@ -223,7 +223,7 @@ def test_without_a_fitting_python_the_shell_script_runs() -> None:
         bundle.command("no-such-python"),
         input=script + b"\n#END\n" + b'{"period":2}\n\n',
         capture_output=True,
-        timeout=40,
+        timeout=120,
         check=False,
         start_new_session=True,
     )
@@ -237,7 +237,7 @@ def test_the_fallback_script_is_given_the_specs_period_and_disks() -> None:
     script = prelude + b'printf "[%s]" "$@"; cat\n'
     done = subprocess.run(
         bundle.command("no-such-python"), input=script + b"#END\n\n" + spec + b"\n", capture_output=True,
-        timeout=40, check=False, start_new_session=True,
+        timeout=120, check=False, start_new_session=True,
     )  # fmt: skip
     assert done.stdout.removeprefix(SHELL).decode() == """[3.0][/a b][/it's][/q"\\x][/$(id)]\n"""
     assert done.stderr == b""

@@ -92,7 +92,7 @@ def test_ten_dead_paths_are_ten_rows_and_two_processes(mount: HungMount, tmp_pat
             lines = [line for line in running.readings if isinstance(line, DiskSamples)]
             return {disk.path for line in lines for disk in line.d if disk.state == "hung"}
 
-        until(lambda: hung() == set(dead), timeout=30)
+        until(lambda: hung() == set(dead), timeout=120)
         running.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
         assert len(running.tree()) <= 3, "the parent, its worker, and one trial"
         assert not [line for line in running.readings if isinstance(line, Trouble) and line.part == "probe"]

@@ -87,7 +87,7 @@ def is_alive(pid: int) -> bool:
 
 def soon(what: threading.Event | None, is_so: object) -> None:
     """Wait until something holds."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     assert callable(is_so)
     while not is_so():
         assert time.monotonic() < deadline

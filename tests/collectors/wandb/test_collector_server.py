@@ -26,7 +26,7 @@ from trainmon.lib import Seconds, SystemClock
 from trainmon.model import CurvesGrew, Event, RunSpec, Source, SourceChanged, WandbPolled, WandbSpec
 
 RUN = RunSpec(name="llm", cluster="prod", wandb=WandbSpec(project="tester/video", group="final"))
-PATIENCE = 40.0
+PATIENCE = 120.0
 
 
 class RunningCollector:
@@ -107,7 +107,7 @@ def processes(environ: Mapping[str, str]) -> list[int]:
 
 
 def soon(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while not what():
         assert time.monotonic() < deadline
         threading.Event().wait(0.05)

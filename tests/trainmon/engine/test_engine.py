@@ -86,12 +86,12 @@ def test_a_subscriber_gets_the_present_state_and_then_the_next() -> None:
     engine = Engine()
     states: queue.Queue[State] = queue.Queue()
     cancel = engine.subscribe(states.put)
-    assert states.get(timeout=40).runs == {}
+    assert states.get(timeout=120).runs == {}
     engine.start()
     engine.submit(RunsChanged((RunSpec(name="llm", cluster="prod"),)))
-    state = states.get(timeout=40)
+    state = states.get(timeout=120)
     while "llm" not in state.runs:
-        state = states.get(timeout=40)
+        state = states.get(timeout=120)
     cancel()
     engine.stop()
     assert state.runs["llm"].why == "no log is configured for it"
@@ -110,7 +110,7 @@ def test_one_bad_event_and_one_bad_subscriber_stop_nothing() -> None:
     engine.start()
     engine.submit(RunsChanged((RunSpec(name="llm", cluster="prod"),)))
     engine.submit(RunsChanged(None))  # type: ignore[arg-type]
-    found = [states.get(timeout=40) for _ in range(3)]
+    found = [states.get(timeout=120) for _ in range(3)]
     engine.stop()
     assert "llm" in found[-1].runs
 
@@ -120,8 +120,8 @@ def test_ages_move_on_with_no_event() -> None:
     states: queue.Queue[State] = queue.Queue()
     engine.subscribe(states.put)
     engine.start()
-    first = states.get(timeout=40)
-    second = states.get(timeout=40)
+    first = states.get(timeout=120)
+    second = states.get(timeout=120)
     engine.stop()
     assert second.at > first.at
 

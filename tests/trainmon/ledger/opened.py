@@ -41,10 +41,10 @@ def opened(directory: Path, **options: Any) -> Iterator[tuple[Ledger, Troubles]]
 
 
 def until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     pause = threading.Event()
     while not fact():
-        assert time.monotonic() < deadline, "it did not come true in 40 s"
+        assert time.monotonic() < deadline, "it did not come true in 120 s"
         pause.wait(0.02)
 
 

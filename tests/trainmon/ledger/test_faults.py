@@ -19,11 +19,11 @@ from trainmon.ledger.ledger import LedgerStuck
 
 
 def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None:
-    with opened(tmp_path, factory=Stuck, patience=0.3) as (ledger, troubles):
+    with opened(tmp_path, factory=Stuck, patience=1.0) as (ledger, troubles):
         ledger.write(record("first"))
         Stuck.go.clear()
         Stuck.hung.set()
-        with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 0\.3 s"):
+        with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 1 s"):
             ledger.write(record())
         started = time.monotonic()
         for number in range(3_000):
@@ -69,10 +69,10 @@ def test_a_full_disk_is_reported_and_what_waited_is_written_when_there_is_room(t
         ledger.write(record())
         with pytest.raises(LedgerStuck, match="its disk is full"):
             ledger.write(large)
-        assert troubles.get(timeout=40) == f"the ledger {ledger.file}: its disk is full"
+        assert troubles.get(timeout=120) == f"the ledger {ledger.file}: its disk is full"
         assert actions(ledger, 0.0) == [record()]
         Full.pages = 10_000
-        assert troubles.get(timeout=40) is None
+        assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record(), large]
     Full.pages = 36
 
@@ -80,26 +80,26 @@ def test_a_full_disk_is_reported_and_what_waited_is_written_when_there_is_room(t
 def test_a_directory_that_cannot_be_made_is_reported_once_and_tried_again(tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     with opened(tmp_path / "state") as (ledger, troubles):
-        assert troubles.get(timeout=40) == f"the ledger {tmp_path}/state: file exists"
+        assert troubles.get(timeout=120) == f"the ledger {tmp_path}/state: file exists"
         ledger.keep(record())
         with pytest.raises(LedgerStuck, match="file exists"):
             ledger.write(record("a2"))
         (tmp_path / "state").unlink()
-        assert troubles.get(timeout=40) is None
+        assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record(), record("a2")]
 
 
 def test_a_damaged_file_is_reported_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").write_bytes(b"no database at all, and long enough to be looked at" * 40)
     with opened(tmp_path) as (ledger, troubles):
-        assert troubles.get(timeout=40) == (
+        assert troubles.get(timeout=120) == (
             f"the ledger {ledger.file}: it is not a ledger, or it is damaged; move it away, and a new one is created"
         )
         with pytest.raises(LedgerStuck, match="damaged"):
             actions(ledger, 0.0)
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record())
-        assert troubles.get(timeout=40) is None
+        assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record()]
 
 
@@ -112,10 +112,10 @@ def test_a_file_that_is_overwritten_in_place_is_reported_at_the_next_write_and_n
         ledger.file.write_bytes(b"no ledger at all, for once" * 1000)
         with pytest.raises(LedgerStuck, match="damaged"):
             ledger.write(record("a2"))
-        assert "damaged; move it away" in troubles.get(timeout=40)
+        assert "damaged; move it away" in troubles.get(timeout=120)
         ledger.file.rename(tmp_path / "damaged")
         ledger.write(record("a3"))
-        assert troubles.get(timeout=40) is None
+        assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record("a2"), record("a3")]
 
 
@@ -149,7 +149,7 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
         ledger.write(record())
     plain(ledger.file, "PRAGMA user_version = 7")
     with opened(tmp_path) as (ledger, troubles):
-        words = troubles.get(timeout=40)
+        words = troubles.get(timeout=120)
         assert words == (
             f"a newer trainmon-tui made {ledger.file} (version 7; this program knows 2): nothing is written to it "
             "(use the newer program here, too, or set another XDG_STATE_HOME)"
@@ -172,7 +172,7 @@ def test_a_record_that_this_version_cannot_read_hides_no_other(tmp_path: Path) -
 
 
 def test_another_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> None:
-    with opened(tmp_path, patience=0.2) as (ledger, troubles):
+    with opened(tmp_path, patience=1.0) as (ledger, troubles):
         ledger.write(record())
         other = sqlite3.connect(ledger.file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

@@ -83,10 +83,10 @@ def test_what_was_open_at_the_end_is_recalled_once(tmp_path: Path) -> None:
     (tmp_path / "ledger.sqlite").rename(tmp_path / "away")
     (tmp_path / "ledger.sqlite").mkdir()
     with opened(tmp_path, on_open_actions=recalled.put) as (ledger, troubles):
-        assert troubles.get(timeout=40) is not None
+        assert troubles.get(timeout=120) is not None
         (tmp_path / "ledger.sqlite").rmdir()
         (tmp_path / "away").rename(tmp_path / "ledger.sqlite")
-        assert recalled.get(timeout=40) == [record()]
+        assert recalled.get(timeout=120) == [record()]
         ledger.write(record("a3"))
         assert recalled.empty()
 
@@ -122,7 +122,7 @@ def test_what_is_older_than_is_kept_goes(tmp_path: Path) -> None:
 
 
 def test_a_text_is_on_the_disk_when_its_writing_returns(tmp_path: Path) -> None:
-    with opened(tmp_path, factory=Stuck, patience=0.3) as (ledger, _):
+    with opened(tmp_path, factory=Stuck, patience=1.0) as (ledger, _):
         ledger.write_text("a1", "log", "login1", "/l", "Traceback")
         assert plain(ledger.file, "SELECT text FROM action_texts") == [("Traceback",)]
         Stuck.go.clear()

@@ -22,11 +22,11 @@ def test_an_answer_reaches_the_prompt_and_no_event() -> None:
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(published.put)
     prompted(prompts, "login1", answers)
-    (prompt,) = published.get(timeout=40).prompts
+    (prompt,) = published.get(timeout=120).prompts
     assert (prompt.host, prompt.title, prompt.fields) == ("login1", "Password", (("Password: ", False),))
     prompts.answer(prompt.id, ("secret",))
-    assert answers.get(timeout=40) == ("secret",)
-    last = published.get(timeout=40)
+    assert answers.get(timeout=120) == ("secret",)
+    last = published.get(timeout=120)
     assert last.prompts == ()
     assert "secret" not in repr(last)
 
@@ -36,12 +36,12 @@ def test_questions_come_one_at_a_time() -> None:
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(published.put)
     prompted(prompts, "a", answers)
-    first = published.get(timeout=40).prompts
+    first = published.get(timeout=120).prompts
     prompted(prompts, "b", answers)
     prompts.answer(first[0].id, None)
-    assert answers.get(timeout=40) is None
-    assert published.get(timeout=40).prompts == ()
-    assert [prompt.host for prompt in published.get(timeout=40).prompts] == ["b"]
+    assert answers.get(timeout=120) is None
+    assert published.get(timeout=120).prompts == ()
+    assert [prompt.host for prompt in published.get(timeout=120).prompts] == ["b"]
 
 
 def test_nobody_answers_in_time() -> None:
@@ -54,7 +54,7 @@ def test_closing_declines_what_is_open_and_what_follows() -> None:
     answers: queue.Queue[tuple[str, ...] | None] = queue.Queue()
     prompts = Prompts(published.put)
     prompted(prompts, "a", answers)
-    published.get(timeout=40)
+    published.get(timeout=120)
     prompts.close()
-    assert answers.get(timeout=40) is None
+    assert answers.get(timeout=120) is None
     assert prompts.ask("b", "Password", "", ()) is None

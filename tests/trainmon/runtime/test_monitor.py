@@ -21,7 +21,7 @@ def test_what_was_open_is_submitted_and_what_is_old_goes(tmp_path: Path) -> None
     assert events.empty()
     second = ledger_of(Settings(), events.put, environ)
     second.start()
-    assert events.get(timeout=40) == ActionChanged(record())
+    assert events.get(timeout=120) == ActionChanged(record())
     assert actions(second, 0.0) == []
     second.stop()
 
@@ -31,5 +31,5 @@ def test_trouble_is_an_event(tmp_path: Path) -> None:
     events: queue.Queue[Event] = queue.Queue()
     ledger = ledger_of(Settings(), events.put, {"XDG_STATE_HOME": str(tmp_path)})
     ledger.start()
-    assert events.get(timeout=40) == LedgerTrouble(f"the ledger {tmp_path}/trainmon-tui: file exists")
+    assert events.get(timeout=120) == LedgerTrouble(f"the ledger {tmp_path}/trainmon-tui: file exists")
     ledger.stop()

@@ -49,7 +49,7 @@ def state_where(parts: Monitor, what: Callable[[State], object]) -> State:
 def planned(parts: Monitor) -> Plan:
     answers: queue.Queue[Plan] = queue.Queue()
     parts.prepare(ActionRequest(verb="save", subjects=("llm",), requested_at=parts.engine.clock.now()), answers.put)
-    return answers.get(timeout=40)
+    return answers.get(timeout=120)
 
 
 def record(state: State) -> Record | None:
@@ -102,7 +102,7 @@ def test_the_demo_acts_in_its_own_cluster_and_ledger(tmp_path: Path) -> None:
         state_where(parts, lambda state: state.runs[name].save is not None and state.runs[name].save.exists is False)
         answers: queue.Queue[Plan] = queue.Queue()
         parts.prepare(ActionRequest(verb="save", subjects=(name,), requested_at=parts.engine.clock.now()), answers.put)
-        plan = answers.get(timeout=40)
+        plan = answers.get(timeout=120)
         assert plan.refusals == ()
         parts.act(plan.actions)
         done = record(state_where(parts, is_done))
@@ -120,7 +120,7 @@ def test_the_demo_saves_the_samples_of_its_own_wandb(tmp_path: Path) -> None:
     try:
         state_where(parts, lambda state: "video-2b" in state.runs and state.runs["video-2b"].wandb is not None)
         parts.save_samples("video-2b", str(tmp_path / "saved"), answers.put)
-        assert answers.get(timeout=40) == f"saved 1 sample of video-2b in {tmp_path}/saved"
+        assert answers.get(timeout=120) == f"saved 1 sample of video-2b in {tmp_path}/saved"
     finally:
         parts.stop()
     assert [path.suffix for path in (tmp_path / "saved").iterdir()] == [".png"]
@@ -149,7 +149,7 @@ def test_a_run_is_looked_for_in_wandb_and_its_samples_can_be_saved(
             assert kept.stat().st_mode & 0o077 == 0
             replies: queue.Queue[str] = queue.Queue()
             parts.save_samples("llm", str(tmp_path / "mine"), replies.put)
-            assert replies.get(timeout=40) == f"saved 1 sample of llm in {tmp_path}/mine"
+            assert replies.get(timeout=120) == f"saved 1 sample of llm in {tmp_path}/mine"
             before = server.count("Runs")
             parts.refresh()
             state_where(parts, lambda _: server.count("Runs") > before)

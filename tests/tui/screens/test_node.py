@@ -232,7 +232,7 @@ def test_a_gpu_s_own_limits_are_the_tops_of_its_axes() -> None:
 
 def test_plotext_is_not_loaded_before_the_first_plot() -> None:
     code = "import sys, tui.app; sys.exit('plotext' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=120).returncode == 0
 
 
 # ---- the screen ----------------------------------------------------------------------------------------------------

@@ -45,10 +45,10 @@ def test_the_browser_gets_the_address_as_it_is_and_a_failure_is_shown(
     monkeypatch.setenv("BROWSER", f"{browser} %s")
 
     open_page(PAGE, received.put)
-    assert received.get(timeout=40)
+    assert received.get(timeout=120)
     assert (tmp_path / "asked").read_text() == PAGE
 
     browser.write_text("#!/bin/sh\nexit 1\n")
     open_page(PAGE, received.put)
-    assert not received.get(timeout=40)
+    assert not received.get(timeout=120)
     assert capfd.readouterr() == ("", ""), "nothing may be written into our screen"

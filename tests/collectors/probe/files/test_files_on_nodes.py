@@ -67,7 +67,7 @@ def start() -> Iterator[Any]:
     yield started
     for worker in workers:
         worker.process.kill()
-        worker.process.communicate(timeout=10)
+        worker.process.communicate(timeout=120)
 
 
 def test_there_is_a_python_to_test_with():

@@ -44,7 +44,7 @@ class Fallback:
         )
         self.pending = b""
 
-    def line(self, within: float = 40.0) -> Any:
+    def line(self, within: float = 120.0) -> Any:
         """The next line, decoded; None at the end of the output."""
         assert self.process.stdout
         deadline = time.monotonic() + within
@@ -101,7 +101,7 @@ class Fallback:
         return (self.process.stderr.read() or b"").decode()
 
 
-def wait_until(fact: Callable[[], bool], within: float = 40.0) -> None:
+def wait_until(fact: Callable[[], bool], within: float = 120.0) -> None:
     deadline = time.monotonic() + within
     waiter = select.poll()
     while not fact():
@@ -289,7 +289,7 @@ def test_the_end_of_standard_input_ends_everything(shell: str, start: Any):
     assert len(family) > 4
     fallback.process.stdin.close()
     assert fallback.first(readings.Bye).why == "the client closed the connection"
-    assert fallback.process.wait(timeout=40) == 0
+    assert fallback.process.wait(timeout=120) == 0
     wait_until(lambda: not any(map(alive, family)))
     assert fallback.stderr() == ""
 
@@ -310,7 +310,7 @@ def test_a_client_that_stopped_reading_cannot_keep_it(shell: str, start: Any):
     os.set_blocking(fallback.process.stdout.fileno(), False)
     wait_until(lambda: len(fallback.family()) > 4)
     family = fallback.family()
-    assert fallback.process.wait(timeout=20) == 0
+    assert fallback.process.wait(timeout=120) == 0
     wait_until(lambda: not any(map(alive, family)))
 
 
@@ -334,7 +334,7 @@ def test_a_killed_fallback_leaves_nothing_running(shell: str, start: Any, is_rea
     family = fallback.family()
     fallback.process.kill()
     if is_reaped:
-        fallback.process.wait(timeout=40)
+        fallback.process.wait(timeout=120)
         fallback.process.stdin.close()
     wait_until(lambda: not any(map(alive, family)))
 
@@ -357,7 +357,7 @@ def test_killed_while_it_ends_it_leaves_nothing_running_or_stopped(shell: str, s
         fallback.process.terminate()
         time.sleep(delay)
         fallback.process.kill()
-        fallback.process.wait(timeout=40)
+        fallback.process.wait(timeout=120)
         wait_until(lambda one=fallback: group(one.process.pid) == [])  # type: ignore[misc]
 
 

@@ -129,7 +129,7 @@ class Scene:
             SourceChanged(source), ClustersChanged((cluster,)), SchedulerNodesListed("prod", self.now, nodes)
         )
 
-    def silent(self, seconds: float = 30.0) -> Scene:
+    def silent(self, seconds: float = 120.0) -> Scene:
         """The first node says nothing for a while; the others are well."""
         self.now += seconds
         for name in self.nodes[1:]:
