@@ -10,7 +10,17 @@ from __future__ import annotations
 
 import re
 
-from trainmon.analysis.log_formats.line import TIMES, Format, StepLine, number, postfix, step_time, stripped, whole
+from trainmon.analysis.log_formats.line import (
+    FASTEST,
+    TIMES,
+    Format,
+    StepLine,
+    number,
+    postfix,
+    step_time,
+    stripped,
+    whole,
+)
 
 BAR = re.compile(
     r"Epoch (\d{1,9})(?:/(\d{1,9}))?:\s{0,8}(?:\d{1,3}%)?(?:\|[^|]{0,400}\|)?\s{0,12}(\d{1,12})(?:/(\d{1,12}|\?)|it) "
@@ -30,7 +40,8 @@ def parse(line: str) -> StepLine | None:
         return None
     body = stripped(line)
     found = BAR.match(body)
-    if found is None:
+    seconds = None if found is None else step_time(found[5], found[6])
+    if found is None or (seconds is not None and seconds < 1 / FASTEST):
         return None
     epoch, epochs, count = int(found[1]), whole(found[2]), int(found[3])
     batches = whole(found[4]) or 0
@@ -41,7 +52,7 @@ def parse(line: str) -> StepLine | None:
         target_step=epochs * batches if epochs and batches else None,
         loss=_loss(named),
         grad_norm=number(named.get("grad_norm")),
-        step_time_s=step_time(found[5], found[6]),
+        step_time_s=seconds,
         learning_rate=number(named.get("lr")),
         epoch=float(epoch),
     )

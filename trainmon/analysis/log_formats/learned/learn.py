@@ -228,7 +228,8 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
             return shape, pair[1], None  # WeNet: `Batch 3/100` is batch 100 of epoch 3
     if epoch is None:
         return shape, found.step or 0, found.target
-    first = 0 if epoch == 0 else shape.first_epoch if shape.first_epoch is not None else int(epoch == 1)
+    from_one = epoch == 1 or found.epoch is None  # a header, as in Keras
+    first = 0 if epoch == 0 else int(from_one) if shape.first_epoch is None else shape.first_epoch
     shape = replace(shape, first_epoch=first)
     if batch is None:
         step = found.step or 0

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from trainmon.analysis.log_formats.learned import names
 from trainmon.analysis.log_formats.learned.numbers import DIVIDER, Number, numbers, whole, words
+from trainmon.analysis.log_formats.line import FASTEST
 
 BAR = re.compile(
     r"(?P<percent>\d{1,3})%\s?(?:\|[^|\r]{0,300}\|)?\s{0,40}(?P<done>[\d,]{1,12})/(?P<of>[\d,]{1,12})\s?\[[\d:]{2,12}<"
@@ -131,7 +132,7 @@ def read(text: str) -> Line | None:
         metrics=_metrics(found),
     )
     line = _with_batch(_with_counter(line, counter, found), text, counter)
-    if not line.counts and bar is not None:
+    if not line.counts and bar is not None and dict(line.metrics).get("step_time_s", 1) > 1 / FASTEST:
         line = _with_bar(line, bar, _description(text, bar))
     metrics = {name for name, _ in line.metrics}
     if line.counts and not SPEEDS.isdisjoint(metrics) and (line.epoch is not None or "learning_rate" in metrics):

@@ -45,9 +45,10 @@ NOT_THE_EPOCH = vocabulary("per max ppo total num end of")
 TOTAL_LOSS, PLAIN_LOSS, AVERAGE_LOSS, NAMED_LOSS, LIKE_A_LOSS = range(5)
 PLAIN = vocabulary(
     "train training batch lm step reduced current cur this iter iteration mean avg average avr epoch language model "
-    "the global last running smoothed smooth now and with raw is was gpt sft"
+    "the global last running smoothed smooth now and with raw is was gpt sft total overall"
 )
 """Words beside `loss` that leave it the loss of training."""
+TOTALS = vocabulary("total overall")
 AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
 NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
@@ -108,7 +109,7 @@ def loss(name: Name) -> int | None:
         is_of_a_gan |= name in (("err", "g"), ("err", "d"))
         return LIKE_A_LOSS if is_other or is_error or is_basicsr or is_of_a_gan else None
     rest = [other for other in name if other != word]
-    if word == "totalloss" or not {"total", "overall"}.isdisjoint(rest):
+    if word == "totalloss" or (not TOTALS.isdisjoint(rest) and PLAIN.issuperset(rest)):
         return TOTAL_LOSS
     if word in ("loss", "losses", "trainloss") and PLAIN.issuperset(rest):
         return PLAIN_LOSS if AVERAGES.isdisjoint(rest) else AVERAGE_LOSS
