@@ -34,7 +34,8 @@ class Format(NamedTuple):
 
 PREFIX = re.compile(
     r"\s{0,40}(?:"
-    r"\[(?!step \d)[^\[\]]{1,80}\]:?"  # [default7]:  [rank0]:  [lrdn3321:3]:  [2025-11-20T14:55:23+08:00]  [INFO]
+    # [default7]:  [rank0]:  [lrdn3321:3]:  [2025-11-20T14:55:23+08:00]  [INFO]
+    r"\[(?!step \d|[Tt]rain\]:?\s{1,9}\d{1,3}%)[^\[\]]{1,80}\]:?"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: UTC)?"
     r"|\d\d/\d\d \d\d:\d\d:\d\d"
     r"|- [\w.]{1,80} - [A-Z]{4,8} -"  # logging's usual " - root - INFO - "
@@ -47,7 +48,8 @@ PREFIX = re.compile(
     r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?!\s+\d{1,3}%)(?=\s+\S)"  # … and no label of a bar
     r")\s{0,40}"
 )
-"""One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own."""
+"""One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own,
+`[train]:  5%` a bar's."""
 
 PREFIXES = 8
 

@@ -3,7 +3,7 @@
 Its counter starts again in every epoch. The step here is the number of batches since the start of fit: epoch times
 batches an epoch, plus the counter; it grows over epochs and is not the optimizer's step when gradients are accumulated.
 Where the bar does not know its total (`350/?`), the step is the counter itself, and goes back at a new epoch.
-`Epoch 1/1000:`, as other tqdm loops write it, counts epochs from 1.
+`Epoch 1/1000:`, as other tqdm loops write it, counts epochs from 1; `Epoch 2/30: 7%|▋| 2/30` counts nothing else.
 """
 
 from __future__ import annotations
@@ -44,13 +44,16 @@ def parse(line: str) -> StepLine | None:
     if found is None or (seconds is not None and seconds < 1 / FASTEST):
         return None
     epoch, epochs, count = int(found[1]), whole(found[2]), int(found[3])
-    batches = whole(found[4]) or 0
+    counts_epochs = epochs is not None and whole(found[4]) == epochs and count in (epoch - 1, epoch)
+    batches = 0 if counts_epochs else whole(found[4]) or 0
     before = epoch if epochs is None else max(0, epoch - 1)
     named = postfix(body, found.end())
+    loss = _loss(named)
     return StepLine(
+        kind="train" if loss is None else "rest",
         step=whole(named.get("global_step")) or before * batches + count,
-        target_step=epochs * batches if epochs and batches else None,
-        loss=_loss(named),
+        target_step=epochs if counts_epochs else epochs * batches if epochs and batches else None,
+        loss=loss,
         grad_norm=number(named.get("grad_norm")),
         step_time_s=seconds,
         learning_rate=number(named.get("lr")),

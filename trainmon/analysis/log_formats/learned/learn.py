@@ -187,6 +187,9 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step))  # a summary of the epoch
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
+    current, _, batches = shape.position or (None, 0, None)
+    if current is not None and found.epoch == current and 0 < (found.batches or 0) < (batches or 0):
+        return shape, None  # fewer batches of the same epoch: a validation that no word tells
     shape, step, target = _over_the_epochs(shape, found)
     is_announced = shape.epoch is not None and shape.epoch[0] == found.epoch
     if found.counter != shape.counter and not found.is_named and not is_announced:

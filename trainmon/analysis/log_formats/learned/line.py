@@ -306,7 +306,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
 def _description(text: str, bar: re.Match[str]) -> str:
     """What stands before a bar, without the fields before it."""
     before = MEASURED.sub("", text[max(0, bar.start() - DESCRIPTION) : bar.start()])
-    return re.split(r"[|\[\]{}\r]", before)[-1]
+    return re.split(r"[|\[\]{}\r]", before.rstrip(" :]"))[-1]
 
 
 def _is_of_something_else(description: str) -> bool:
