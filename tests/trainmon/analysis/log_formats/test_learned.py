@@ -117,6 +117,15 @@ def test_batches_of_an_epoch_go_on_over_the_epochs() -> None:
     assert (from_zero.epoch, from_zero.target_step) == (2.0, None)
 
 
+def test_fewer_batches_of_the_same_epoch_are_a_validation_until_they_are_many() -> None:
+    training = [f"Epoch: [1][{batch}/500]  loss 2.0" for batch in range(0, 500, 10)]
+    fewer = [f"Epoch: [1][{batch}/40]  loss 9.0" for batch in range(40)]
+    validated, _ = read([*training, *fewer[:10]])
+    restarted, _ = read([*training, *fewer])
+    assert (validated.step, validated.loss) == (490, 2.0)
+    assert (restarted.step, restarted.loss) == (39, 9.0)
+
+
 def test_a_step_that_begins_again_in_each_epoch_is_found_out() -> None:
     lines = [f"epoch {epoch} | lr 0.1 | step {step}/50 | loss 2.0" for epoch in (0, 1, 2) for step in (10, 40)]
     progress, shape = read(lines)

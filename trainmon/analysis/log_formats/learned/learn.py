@@ -47,7 +47,7 @@ SIGNS = (
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
 PAIR = re.compile(
-    r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.n](?:[\w.,+-]|\s?%)*['\"]?\s*\w{0,6}[,\s]*$"
+    r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.ni](?:[\w.,+-]|\s?%)*['\"]?\s*\w{0,6}[,\s]*$"
 )
 LABEL = re.compile(r"[A-Za-z][\w /.()-]{0,60}?\s?[:=]")
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
@@ -185,11 +185,10 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
     if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step))  # a summary of the epoch
+    epoch_now, _, batches = shape.position or (None, 0, None)  # fewer of it: a validation that no word tells
+    is_other |= epoch_now is not None and found.epoch == epoch_now and 0 < (found.batches or 0) < (batches or 0)
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
-    current, _, batches = shape.position or (None, 0, None)
-    if current is not None and found.epoch == current and 0 < (found.batches or 0) < (batches or 0):
-        return shape, None  # fewer batches of the same epoch: a validation that no word tells
     shape, step, target = _over_the_epochs(shape, found)
     is_announced = shape.epoch is not None and shape.epoch[0] == found.epoch
     if found.counter != shape.counter and not found.is_named and not is_announced:

@@ -96,7 +96,7 @@ class Line(NamedTuple):
     batches: int | None = None
     is_bar: bool = False
     is_timed: bool = False
-    """Whether it says how fast a batch of an epoch went, or a step at a rate: that is a step even without a loss."""
+    """Whether it is a step even without a loss: a speed beside an epoch, a learning rate beside a speed or a total."""
     metrics: tuple[tuple[str, float], ...] = ()
     """Its other numbers, by their fields of TrainingMetrics."""
 
@@ -135,7 +135,8 @@ def read(text: str) -> Line | None:
     if not line.counts and bar is not None and dict(line.metrics).get("step_time_s", 1) > 1 / FASTEST:
         line = _with_bar(line, bar, _description(text, bar))
     metrics = {name for name, _ in line.metrics}
-    if line.counts and not SPEEDS.isdisjoint(metrics) and (line.epoch is not None or "learning_rate" in metrics):
+    is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
+    if line.counts and ((is_timed and line.epoch is not None) or (has_rate and (is_timed or line.target))):
         line = line._replace(is_timed=True)
     listed = None if line.counts else LISTED.match(text)
     if listed is not None:
