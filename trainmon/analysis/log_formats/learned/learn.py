@@ -50,6 +50,10 @@ PAIR = re.compile(
     r"^\W{0,12}[A-Za-z][\w/ .()@-]{0,80}?\s?[:=]\s*['\"]?[-+]?[\d.ni](?:[\w.,+-]|\s?%)*['\"]?\s*\w{0,6}[,\s]*$"
 )
 LABEL = re.compile(r"[A-Za-z][\w /.()-]{0,60}?\s?[:=]")
+AT_A_RATE = re.compile(
+    r"(?i:\b(?:epoch|step|iter|iteration)\b)\W{0,3}\d{1,12}\W{1,3}(?i:lr|learning[ _-]rate(?: is)?)\W{1,3}\d"
+)
+"""`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -172,6 +176,9 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
         header = replace(
             shape, block="header", text=line.strip()[-LONGEST_EXAMPLE:], block_lines=0, is_evaluation=False
         )
+        if found.metrics and not found.is_timed and AT_A_RATE.search(line):
+            rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
+            found = rated._replace(is_timed=True, is_named=False)
         if found.counts:
             return _taken(header, found, line)
         return (shape if found.epoch is None else replace(header, epoch=(found.epoch, found.epochs))), None

@@ -19,6 +19,8 @@ BOX_ROW = re.compile(
 )
 CELL = re.compile(r"#|[A-Za-z_][\w .@/()%-]{0,40}")
 VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
+WHOLE = re.compile(r"\.0{3,9}$")
+"""A table of floats only prints epoch 3 as 3.000000."""
 
 
 def heading(line: str) -> tuple[str, ...]:
@@ -44,7 +46,7 @@ def row(columns: Sequence[str], line: str) -> str | None:
 def _pairs(columns: Sequence[str], cells: Sequence[str], line: str) -> str | None:
     if len(cells) < len(columns) or not cells[0]:
         return None
-    values = [cell.rstrip(":]").lstrip("[").partition(",")[0] for cell in cells[: len(columns)]]
+    values = [WHOLE.sub("", cell.rstrip(":]").lstrip("[").partition(",")[0]) for cell in cells[: len(columns)]]
     for column, value in zip(columns, values, strict=True):
         name = words(column)
         if _is_counter(name) and not re.fullmatch(r"\d{1,12}(?:/\d{1,12}|\.0)?", value):
