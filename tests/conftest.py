@@ -18,7 +18,7 @@ WAITING = ("alerts", "chaos", "end_to_end", "slurm", "wandb")
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Import all test files, in each worker from another one on: a clean checkout compiles each once, not six times."""
+    """Import all test files, in each worker from another one on: a clean checkout compiles each only once."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if not worker or [Path(name).name for name in session.config.args] != ["tests"]:
         return

@@ -61,7 +61,7 @@ def test_naming_numbers_makes_a_template_and_a_field_moves() -> None:
 def test_a_template_reads_the_named_numbers_of_its_own_line() -> None:
     for line in LAST_LINES:
         found = cells(line)
-        for step, loss in itertools.permutations(range(min(4, len(found))), 2):
+        for step, loss in itertools.permutations(range(min(3, len(found))), 2):
             marked = named(named(found, step, "step"), loss, "loss")
             template = template_by(line, marked)
             assert template is not None, line

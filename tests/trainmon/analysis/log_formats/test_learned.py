@@ -68,7 +68,7 @@ def learned_logs() -> list[tuple[dict[str, Any], Progress]]:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 def test_a_learned_log_is_read_the_same_behind_a_prefix(prefix: str) -> None:
-    for log, plain in learned_logs():
+    for log, plain in learned_logs()[PREFIXES.index(prefix) % 3 :: 3]:
         found, _ = read(f"{prefix}{line}" if line.strip() else line for line in log["lines"])
         assert (found.step, found.target_step) == (plain.step, plain.target_step), log["id"]
         assert is_same(found.loss, plain.loss), log["id"]

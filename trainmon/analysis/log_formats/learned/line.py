@@ -64,6 +64,8 @@ LISTED = re.compile(
     r"(?=\s*(?:$|\|))"
 )
 """VITS's list: perhaps losses, then the step and the learning rate."""
+BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
+"""Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
@@ -107,6 +109,10 @@ class Line(NamedTuple):
 
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
+    if (counted := BEFORE_ITS_NAME.match(text)) is not None:
+        return Line(
+            step=int(counted["step"]), counter="iter", is_named=True, epoch=int(counted["epoch"]), is_timed=True
+        )
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
@@ -138,6 +144,8 @@ def read(text: str) -> Line | None:
     is_timed, has_rate = not SPEEDS.isdisjoint(metrics), "learning_rate" in metrics
     if line.counts and ((is_timed and line.epoch is not None) or (has_rate and (is_timed or line.target))):
         line = line._replace(is_timed=True)
+    if is_timed and line.epochs and line.loss is None and not (line.counts or line.is_bar):  # rl_games
+        return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=True, is_timed=True)
     listed = None if line.counts else LISTED.match(text)
     if listed is not None:
         return line._replace(
@@ -301,7 +309,8 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
         )
         epoch = next((one.as_count for one in phase if one.text.isdecimal()), None)
         return line if epoch is None else line._replace(step=epoch, counter="train")
-    return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=line.epochs is not None)
+    is_named = line.epochs is not None or not {"train", "training"}.isdisjoint(loss.name)
+    return line._replace(step=line.epoch, target=line.epochs, counter="epoch", is_named=is_named)
 
 
 def _description(text: str, bar: re.Match[str]) -> str:

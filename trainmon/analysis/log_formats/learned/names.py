@@ -74,8 +74,9 @@ def counter(name: Name) -> int | None:
     for length in (2, 1):
         rank = COUNTERS.get(" ".join(name[-length:]))
         if rank is not None:
-            beside = (word for word in name[:-length] if not word.startswith("train"))
-            return (0 if "global" in name else rank) if BESIDE_A_COUNTER.issuperset(beside) else None
+            beside = [word for word in name[:-length] if not word.startswith("train")]
+            is_counter = len(beside) < 3 and BESIDE_A_COUNTER.issuperset(beside)
+            return (0 if "global" in name else rank) if is_counter else None
     return None
 
 
@@ -161,6 +162,8 @@ NOT_A_STEP_TIME = vocabulary(
 def speed(name: Name, unit: str) -> tuple[str, float, bool] | None:
     """For a rate or a step time: its field of TrainingMetrics, the factor to its unit, and whether it is inverted."""
     joined = " ".join(name)
+    if joined in ("fps", "fps total"):
+        return "samples_per_s", 1.0, False
     for text in (unit, joined):
         if STEPS_PER_SECOND.search(text):
             return "step_time_s", 1.0, True

@@ -25,9 +25,12 @@ WHOLE = re.compile(r"\.0{3,9}$")
 
 def heading(line: str) -> tuple[str, ...]:
     """The columns of a table whose heading this line is; empty for any other line."""
-    if len(line) > LONGEST_HEADING or not ("loss" in (lowered := line.lower()) or "rmse" in lowered):
+    lowered = line.lower()
+    if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem")):
         return ()
-    for cells in _splits(line.removeprefix("# ")):
+    for split in _splits(line.removeprefix("# ")):
+        # YOLOv5's box, obj and cls are losses
+        cells = ["box loss" if cell == "box" and "gpu_mem" in lowered else cell for cell in split]
         if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
             continue
         if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line):
