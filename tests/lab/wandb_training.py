@@ -62,6 +62,15 @@ class Training:
         self._process.stdin.close()
         return self._process.wait(PATIENCE)
 
+    def has_a_sidecar(self) -> bool:
+        """Whether the SDK's own process still runs: it may send a heartbeat for a killed trainer."""
+        mine = f"--pid\0{self.pid}\0".encode()
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if mine in path.read_bytes():
+                    return True
+        return False
+
     def kill(self) -> None:
         """As the out-of-memory killer does."""
         self._process.kill()

@@ -48,7 +48,9 @@ def test_a_group_is_followed_from_a_kill_to_the_next_attempt(
         screen.until_shown(r"step 30 loss 2\.94")  # its console is the log
         screen.keys("6")
         screen.until_shown("6 W&B video .*attempt-1", "train/loss +2.94", "val/loss")
+        assert first.has_a_sidecar()
         first.kill()
+        until(lambda: not first.has_a_sidecar(), "the sidecar of attempt-1 has ended")
         start("attempt-2")
         server.runs["tester/video/attempt-1"].heartbeat_at -= 301.0
         assert server.sweep() == ["tester/video/attempt-1"]
