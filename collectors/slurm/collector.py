@@ -49,7 +49,8 @@ class Poller(PollingThread):
         self._job_polled_at: dict[str, Seconds] = {}
         self._silent_until = float("-inf")
         """Until then no details are requested: the last request had no answer."""
-        self._phase = "waiting"
+        self._phase: str | None = None
+        """The phase of the source; None before the first poll has ended."""
         self._started: Seconds = clock.monotonic()
         self._has_answered = False
         self._refresh_nodes = False
@@ -93,7 +94,7 @@ class Poller(PollingThread):
         if key in recent:
             return
         self._job_polled_at = recent | {key: now}
-        if now < self._silent_until or self._phase != "up":
+        if now < self._silent_until or self._phase not in (None, "up"):
             return  # it would wait for its time limit, and the next poll would wait for that
         try:
             self._queue.poll_job(self._connected(), key)
