@@ -110,7 +110,9 @@ def show(backend: DashboardBackend) -> int:
     log_to_file()
     app = App(backend)
     TOASTER.toast = app.toast
-    with backend:
-        app.run()
-    TOASTER.toast = None
+    try:
+        with backend:
+            app.run()
+    finally:
+        TOASTER.toast = None
     return app.return_code or 0
