@@ -19,15 +19,16 @@ class Dashboard(click.Command):
     """The command of the dashboard. Its help also lists the other commands."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from trainmon.cli.main import COMMANDS
+        from trainmon.cli.main import GROUPS
         from trainmon.cli.main import command as load
 
         super().format_options(ctx, formatter)
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, load(name).get_short_help_str(100)) for name in COMMANDS[1:]])
+        for purpose, names in GROUPS.items():
+            with formatter.section(purpose):
+                formatter.write_dl([(name, load(name).get_short_help_str(100)) for name in names])
 
 
-@click.command("dashboard", cls=Dashboard, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("dashboard", cls=Dashboard)
 @hosts_argument
 @config_option
 @ssh_config_option

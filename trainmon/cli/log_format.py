@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.options import config_option, read_duration, ssh_config_option
+from trainmon.cli.options import complete_runs, config_option, read_duration, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.analysis.log_formats import LogReport, StepLine
@@ -24,7 +24,7 @@ FIELDS = (*COUNTS, "loss", "learning_rate", "grad_norm", "step_time_s", "tokens_
 
 
 @click.command("log-format")
-@click.argument("log", metavar="RUN|FILE")
+@click.argument("log", metavar="RUN|FILE", shell_complete=complete_runs)
 @config_option
 @ssh_config_option
 @click.option(

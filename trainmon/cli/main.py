@@ -7,7 +7,6 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -21,24 +20,33 @@ VERBS = (
 """The commands that act."""
 MODULES = {
     DASHBOARD: "dashboard",
-    "snapshot": "snapshot.command",
-    "check": "check.command",
     "init": "init.command",
+    "check": "check.command",
     "log-format": "log_format",
-    **dict.fromkeys(VERBS, "act.command"),
-    "actions": "act.history",
+    "rules": "alerts.rules",
+    "service": "daemon.service",
+    "completion": "completion",
+    "snapshot": "snapshot.command",
     "status": "alerts.status",
+    "actions": "act.history",
+    **dict.fromkeys(VERBS, "act.command"),
     "ack": "alerts.requests",
     "mute": "alerts.requests",
     "unmute": "alerts.requests",
-    "rules": "alerts.rules",
-    "service": "daemon.service",
 }
 """The module of each command, in trainmon.cli. Without a command, the dashboard runs."""
 COMMANDS = tuple(MODULES)
+SUBCOMMANDS = COMMANDS[1:]
+GROUPS = {
+    "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
+    "Look": ("snapshot", "status", "actions"),
+    "Act on runs, jobs and nodes": VERBS,
+    "Answer alerts": ("ack", "mute", "unmute"),
+}
+"""The commands by purpose, as the help lists them."""
 
 LIKE_COMMANDS = {
-    **{name: name for name in COMMANDS[1:]}, "help": "--help", "demo": "--demo", "version": "--version",
+    **{name: name for name in SUBCOMMANDS}, "help": "--help", "demo": "--demo", "version": "--version",
     "daemon": "--alerts-only", "alerts": "--alerts-only",
 }  # fmt: skip
 """What a first word may mean that is no host."""
@@ -48,6 +56,9 @@ SIMILARITY = 0.75
 TAKES_A_VALUE = frozenset({"--config", "--ssh-config"})
 """Options that may stand before a sub-command with a value of their own."""
 
+COMPLETE = "_TRAINMON_TUI_COMPLETE"
+"""Set by the shell's completion, which asks for the words that may follow."""
+
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 """The shell's exit status for SIGPIPE; no command uses it."""
@@ -55,6 +66,10 @@ PIPE_CLOSED = 141
 
 def main() -> None:
     """The entry point `trainmon-tui`."""
+    if COMPLETE in os.environ:
+        from trainmon.cli.completion import complete
+
+        sys.exit(complete(os.environ[COMPLETE]))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that is not UTF-8 gets `?` for a character that it lacks, not a traceback.
         sys.stdout.reconfigure(errors="replace")
@@ -86,7 +101,7 @@ def route(argv: Sequence[str]) -> tuple[str, list[str]]:
     """The command of a line, and its arguments. A sub-command wins over a host of the same name, and
     `--` before a name makes it a host: `trainmon-tui -- check`."""
     index = _first_word(argv)
-    if index is not None and argv[index] in COMMANDS[1:]:
+    if index is not None and argv[index] in SUBCOMMANDS:
         return argv[index], [*argv[:index], *argv[index + 1 :]]
     return DASHBOARD, list(argv)
 
@@ -120,16 +135,11 @@ def _refuse_mistyped(argv: Sequence[str]) -> None:
 
 def _named_hosts(argv: Sequence[str]) -> Iterator[str]:
     """The hosts of the ssh config, then those of the config, as the options name the files."""
-    from trainmon.config import load_settings, watched_nodes
-    from trainmon.lib import ConfigError
-    from trainmon.transport.ssh.config import known_hosts_by_name
+    from trainmon.cli.options import known_hosts
 
     words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     values = {option: Path(value) for option, value in pairwise(words) if option in TAKES_A_VALUE}
-    yield from known_hosts_by_name(values.get("--ssh-config", Path.home() / ".ssh" / "config"))
-    with suppress(ConfigError):
-        for cluster in load_settings(values.get("--config"), ())[0].clusters:
-            yield from (*watched_nodes(cluster), *([cluster.login] if cluster.login else ()))
+    return known_hosts(values.get("--ssh-config"), values.get("--config"))
 
 
 def command(name: str) -> click.Command:
@@ -147,7 +157,7 @@ def _invoke(name: str, argv: list[str]) -> int:
     """Run a command. The exit status of an error is 2 for a mistake in the config, else 3."""
     shown = "trainmon-tui" if name == DASHBOARD else f"trainmon-tui {name}"
     try:
-        with command(name).make_context(shown, argv) as context:
+        with command(name).make_context(shown, argv, help_option_names=["-h", "--help"]) as context:
             return context.command.invoke(context) or 0
     except click.exceptions.Exit as done:
         return done.exit_code

@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.terminal import Terminal
 from trainmon import __version__
-from trainmon.cli.main import COMMANDS, route
+from trainmon.cli.main import GROUPS, SUBCOMMANDS, route, run
 
 HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "plotext", "ClusterShell", "asyncio", "pynvml", "tui")
 
@@ -62,11 +62,25 @@ def test_the_version_is_reported() -> None:
     assert (done.returncode, done.stdout) == (0, f"trainmon-tui {__version__}\n")
 
 
-def test_the_help_names_every_command() -> None:
+def test_the_help_names_every_command_under_its_purpose() -> None:
     done = trainmon("--help")
     assert done.returncode == 0
-    listed = [line.split()[0] for line in done.stdout.partition("Commands:\n")[2].splitlines() if line[2] != " "]
-    assert listed == list(COMMANDS[1:])
+    sections = {part.partition(":\n")[0]: part.partition(":\n")[2] for part in done.stdout.split("\n\n")}
+    listed = {
+        purpose: tuple(line.split()[0] for line in sections[purpose].splitlines() if line[2] != " ")
+        for purpose in GROUPS
+    }
+    assert listed == GROUPS
+    assert {name for names in GROUPS.values() for name in names} == set(SUBCOMMANDS)
+
+
+@pytest.mark.parametrize("name", SUBCOMMANDS)
+def test_every_command_answers_h_and_takes_a_config(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "-h"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: trainmon-tui {name} ")
+    assert "--config FILE" in shown
+    assert "-h, --help" in shown
 
 
 @pytest.mark.parametrize(

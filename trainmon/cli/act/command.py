@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from trainmon.cli.options import config_option, read_duration, ssh_config_option
+from trainmon.cli.options import complete_hosts, complete_runs, config_option, read_duration, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.model import Verb
@@ -82,7 +82,8 @@ def command(verb: str) -> click.Command:
         return run(act.verb, args, Options(**options))
 
     decorated: Callable[..., Any] = callback
-    subjects = click.argument("args", nargs=-1, required=True, metavar=act.subject)
+    words = complete_hosts if verb == "exclude" else complete_runs
+    subjects = click.argument("args", nargs=-1, required=True, metavar=act.subject, shell_complete=words)
     decorators: tuple[Decorator, ...] = (*COMMON, *reversed(act.options), subjects)
     for decorator in decorators:
         decorated = decorator(decorated)

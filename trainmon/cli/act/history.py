@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.options import read_duration
+from trainmon.cli.options import ledger_config_option, read_duration
 
 if TYPE_CHECKING:
     from trainmon.model import Milestone, Record
@@ -35,6 +35,7 @@ HEAD = ("TIME", "ACTION", "TARGET", "USER", "STATUS", "RESULT", "EFFECTS")
     show_default=True,
     help="List the actions of this last period.",
 )
+@ledger_config_option
 def command(subject: str | None, as_json: bool, wants_log: bool, since: float) -> int:
     """List the actions that were requested on this machine, the newest last.
 

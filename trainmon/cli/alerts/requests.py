@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.options import read_duration
+from trainmon.cli.options import ledger_config_option, read_duration
 
 if TYPE_CHECKING:
     from trainmon.ledger.reader import AlertsNow
@@ -32,6 +32,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 @click.option("--undo", is_flag=True, help="Remove the acknowledgement.")
 @by_option
 @json_option
+@ledger_config_option
 def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
     """Acknowledge an alert: repeats and escalation stop until it resolves or gets worse. ALERT is its id, the beginning
     of the id, or its subject.
@@ -59,6 +60,7 @@ def ack(alert: str, why: str, undo: bool, by: str | None, as_json: bool) -> int:
 @click.option("--why", default="", metavar="TEXT", help="The reason. Everybody sees it.")
 @by_option
 @json_option
+@ledger_config_option
 def mute(
     subject: str | None,
     rule: str | None,
@@ -105,6 +107,7 @@ def mute(
 @click.argument("silence", metavar="ID")
 @by_option
 @json_option
+@ledger_config_option
 def unmute(silence: str, by: str | None, as_json: bool) -> int:
     """Remove a mute. `mute` prints its ID, and `status` lists it.
 

@@ -10,8 +10,15 @@ import click
 from trainmon.cli.options import config_option
 
 
+def complete_rules(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """The rules that begin so."""
+    from trainmon.alerting.rules import RULES
+
+    return [rule.name for rule in RULES if rule.name.startswith(incomplete)]
+
+
 @click.command("rules")
-@click.argument("rule", required=False, metavar="[RULE]")
+@click.argument("rule", required=False, metavar="[RULE]", shell_complete=complete_rules)
 @config_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per rule.")
 def command(rule: str | None, config: Path | None, as_json: bool) -> int:

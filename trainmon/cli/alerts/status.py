@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainmon.cli.options import ledger_config_option
+
 if TYPE_CHECKING:
     from trainmon.ledger.lease import SourceNote
     from trainmon.ledger.reader import AlertsNow
@@ -29,6 +31,7 @@ HEAD = ("ID", "SEVERITY", "PHASE", "AGE", "RULE", "SUMMARY", "DELIVERY")
 
 @click.command("status")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@ledger_config_option
 def command(as_json: bool) -> int:
     """Show which monitor runs, its last check, the health of sources and channels, and open alerts.
 

@@ -35,8 +35,8 @@ SHOWN = 20
 )  # fmt: skip
 @click.option("--name", metavar="NAME", default="main", show_default=True, help="The name of the cluster.")
 @click.option(
-    "--output", type=click.Path(path_type=Path), default="trainmon.toml", show_default=True, metavar="FILE",
-    help="The file to write. - prints it.",
+    "--output", "--config", type=click.Path(path_type=Path), default="trainmon.toml", show_default=True, metavar="FILE",
+    help="The config to write. - prints it.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace an existing file.")
 @click.option("--offline", is_flag=True, help="Do not query Slurm or W&B.")

@@ -1,0 +1,84 @@
+"""What a shell completes, asked as the shell asks: bash itself, and the answers that zsh and fish read."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CONFIG = """
+[[cluster]]
+name = "c"
+nodes = ["gpu-1", "gpu-2"]
+
+[[run]]
+name = "llm-7b"
+log = "/logs/a"
+
+[[run]]
+name = "video"
+log = "/logs/b"
+"""
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """An environment with a home of its own, and trainmon-tui on the PATH."""
+    (tmp_path / "c.toml").write_text(CONFIG)
+    (tmp_path / "c.toml").chmod(0o600)
+    program = tmp_path / "bin" / "trainmon-tui"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m trainmon "$@"\n')
+    program.chmod(0o755)
+    root = str(Path(__file__).parents[3])
+    path = f"{program.parent}:{os.environ['PATH']}"
+    return {**os.environ, "PYTHONPATH": root, "HOME": str(tmp_path), "PATH": path, "TRAINMON_CONFIG": "c.toml"}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("sn", ["snapshot"]),
+        ("un", ["unkill", "unsave", "unmute"]),
+        ("gpu-", ["gpu-1", "gpu-2"]),
+        ("--al", ["--alerts-only"]),
+        ("kill --dr", ["--dry-run"]),
+        ("kill l", ["llm-7b"]),
+        ("save llm-7b v", ["video"]),
+        ("--config c.toml save v", ["video"]),
+        ("exclude gpu-1 gpu-", ["gpu-1", "gpu-2"]),
+        ("rules disk-f", ["disk-full", "disk-forecast"]),
+        ("service sy", ["systemd"]),
+    ],
+)
+def test_bash_completes(line: str, words: list[str], environ: dict[str, str], tmp_path: Path) -> None:
+    typed = ["trainmon-tui", *line.split()]
+    script = f"""eval "$(trainmon-tui completion bash)"
+        COMP_WORDS=({shlex.join(typed)}) COMP_CWORD={len(typed) - 1}
+        _trainmon_tui_completion trainmon-tui; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout.split(), done.stderr) == (words, "")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_the_other_shells_get_a_script_and_what_each_word_means(
+    shell: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    def ask(*argv: str, **more: str) -> str:
+        command = ["trainmon-tui", *argv]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environ | more, capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+
+    assert f"{shell}_complete" in ask("completion", shell)
+    words = {"zsh": {"COMP_WORDS": "trainmon-tui unm", "COMP_CWORD": "1"}, "fish": {"COMP_WORDS": "trainmon-tui unm"}}
+    cword = {} if shell == "zsh" else {"COMP_CWORD": "unm"}
+    answer = ask(**words[shell], **cword, _TRAINMON_TUI_COMPLETE=f"{shell}_complete")
+    assert "unmute" in answer
+    assert "Remove a mute." in answer
