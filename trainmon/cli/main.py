@@ -67,9 +67,7 @@ PIPE_CLOSED = 141
 def main() -> None:
     """The entry point `trainmon-tui`."""
     if COMPLETE in os.environ:
-        from trainmon.cli.completion import complete
-
-        sys.exit(complete(os.environ[COMPLETE]))
+        sys.exit(import_module("trainmon.cli.completion").complete(os.environ[COMPLETE]))
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that is not UTF-8 gets `?` for a character that it lacks, not a traceback.
         sys.stdout.reconfigure(errors="replace")
