@@ -170,6 +170,8 @@ class WandbCollector(PollingThread):
             self._failed(failure)
         else:
             self._rate_limit.answered(self._clock.monotonic())
+            if any(run.is_undecided for run in self._runs.values()):
+                self._rate_limit.look_soon(self._clock.monotonic())
 
     def _poll(self, run: TrackedRun, number: int) -> None:
         """Request the list, then the history or the console log; at the first poll both. Report errors of this run."""

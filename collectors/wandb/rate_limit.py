@@ -11,6 +11,10 @@ MIN_PAUSE: Seconds = 1.0
 """The shortest pause between two rounds, however long one takes, and between two background requests."""
 
 
+SOON: Seconds = 10.0
+"""The pause while W&B has not yet shown whether a new run replaces the active one: its next heartbeat does."""
+
+
 class WandbRateLimit(PollTimes):
     """When the next round is due. A round polls every run, one request at a time."""
 
@@ -34,6 +38,10 @@ class WandbRateLimit(PollTimes):
         self.interval = self._every
         self._due = max(self._began + self.interval, now + min(MIN_PAUSE, self._every))
         self.background_done(now)
+
+    def look_soon(self, now: Seconds) -> None:
+        """The next answer decides something."""
+        self._due = min(self._due, now + SOON)
 
     def failed(self, now: Seconds) -> None:
         """The server or the connection has failed. The SDK does not pass Retry-After on."""

@@ -113,6 +113,13 @@ class TrackedRun:
         self.wandb = replace(wandb, keys=keys, samples=answer.samples.get(current.id, ()) if current else ())
         return WandbPolled(self.name, at, self.wandb.runs, keys, self.wandb.samples)
 
+    @property
+    def is_undecided(self) -> bool:
+        """Whether another run has begun, and the next heartbeat shows whether the active one still trains."""
+        current = self.wandb.current
+        newer = () if current is None else self.wandb.runs[: self.wandb.runs.index(current)]
+        return any(run.id in self.wandb.beats and run.id not in self.wandb.active for run in newer)
+
     # ---- read in every round: at most one more request --------------------------------------------------
 
     def next_request(self) -> PollRequest | None:

@@ -207,6 +207,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     at: Instant | None = None
     cadence_s: Seconds | None = None
     """Its usual interval before that step: a step after a long silence widens it."""
+    wandb: str | None = None
+    """The id of the W&B run that counted that step; null if the log did."""
     losses: tuple[float, ...] = ()
     """The recent losses of its log, for their usual band."""
     trouble: LossTrouble | None = None

@@ -134,7 +134,7 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[WandbRun, ...] = ()
     """The newest first, at most RUNS_AT_MOST."""
     active: tuple[str, ...] = ()
-    """The ids of the runs that are probably alive, the newest first."""
+    """The ids of the runs that are probably alive: the one that is followed, then the newest first."""
     phase: GroupPhase = "none"
     since: Instant | None = None
     """The start of this phase, by our clock; for overdue: since when none is active."""

@@ -73,6 +73,24 @@ def test_several_active_runs_are_reported_and_their_curves_read() -> None:
     assert [*watched.of_kind(CurvesGrew)[-1].points["loss"].steps] == [*map(float, range(10, 20))]
 
 
+def test_while_a_new_run_may_replace_the_active_one_w_and_b_is_polled_every_10_s_until_a_heartbeat_shows_it() -> None:
+    watched = SteppedCollector()
+    watched.wandb.run("a1", created_at=NOW - 300)
+    watched.pass_(50)
+    watched.wandb.run("a1", created_at=NOW - 300)
+    watched.wandb.run("a2", created_at=NOW + 55)
+    watched.pass_(15)
+    assert watched.rounds() == 2
+    watched.pass_(20)
+    assert watched.rounds() == 4
+    watched.wandb.run("a1", created_at=NOW - 300)
+    watched.wandb.run("a2", created_at=NOW + 55)
+    watched.pass_(10)
+    assert watched.rounds() == 5
+    watched.pass_(50)
+    assert watched.rounds() == 5, "both have sent a heartbeat"
+
+
 def test_no_run_at_all_is_an_answer() -> None:
     watched = SteppedCollector()
     watched.pass_(30)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.wandb.active_run import label, read
+from trainmon.analysis.wandb.active_run import are_separate, how_it_ended, label, read
 from trainmon.analysis.wandb.progress import counts
+from trainmon.analysis.wandb.shared_checkpoints import shared_checkpoints
 
-__all__ = ["counts", "label", "read"]
+__all__ = ["are_separate", "counts", "how_it_ended", "label", "read", "shared_checkpoints"]

@@ -19,6 +19,13 @@ SWEEP: Seconds = 300.0
 SILENT: Seconds = 180.0
 """Six heartbeats behind a newer run: it was killed, and another was resumed before the server noticed."""
 
+BEAT: Seconds = 35.0
+"""wandb sends a heartbeat at least every 30 s. An older run that is silent for less may still train."""
+
+OVERLAP: Seconds = 30.0
+"""A run that shuts down sends heartbeats for a while. Of two that train side by side, none is the restart of the
+other."""
+
 WHOLE_SECONDS: Seconds = 2.0
 """The server's times are whole seconds: the order of two such close times is unknown."""
 
@@ -45,6 +52,9 @@ def read(spec: WandbSpec, runs: Sequence[WandbRun], before: Wandb | None, at: In
     beats = {run.id: _beat(run, before.beats.get(run.id), at) for run in runs if run.state in ALIVE}
     running = [run for run in runs if run.id in beats and age(beats[run.id], at) <= TRUSTED_FOR]
     active = [run for run in running if not _is_followed(run, running)]
+    active = [run for run in active if not _may_be_a_restart(run, active)]
+    followed = None if before.current is None else before.current.id
+    active.sort(key=lambda run: run.id != followed)
     attempts = _attempts(runs, active, before)
     last = next((run for name in attempts for run in runs if run.id == name), None)
     gone_since = at if last is None else _gone_since(last, before, at)
@@ -94,14 +104,33 @@ def _beat(run: WandbRun, before: Beat | None, at: Instant) -> Beat:
 
 
 def _is_followed(run: WandbRun, running: Sequence[WandbRun]) -> bool:
-    """Whether this run is silent and a newer one sends heartbeats: since the newer one began, or for SILENT seconds.
-    All times are the server's, whatever our clock says."""
+    """Whether this run is silent and a newer one sends heartbeats: for a heartbeat since the newer one began, or for
+    SILENT seconds. All times are the server's, whatever our clock says."""
     last = run.heartbeat_at
     return last is not None and any(
-        newer.heartbeat_at is not None
-        and (newer.heartbeat_at - last > SILENT or last < (newer.created_at or last) - WHOLE_SECONDS)
+        newer.heartbeat_at is not None and newer.heartbeat_at - last > (BEAT if _is_before(run, newer) else SILENT)
         for newer in running[: running.index(run)]
     )
+
+
+def _may_be_a_restart(run: WandbRun, active: Sequence[WandbRun]) -> bool:
+    """Whether this run began after the last heartbeat of an older one. It trains beside that one, or replaces it: the
+    next heartbeat of either shows which."""
+    return any(_is_before(older, run) for older in active[active.index(run) + 1 :])
+
+
+def _is_before(older: WandbRun, newer: WandbRun) -> bool:
+    """Whether the last heartbeat of a run came before the next one began."""
+    last, began = older.heartbeat_at, newer.created_at
+    return last is not None and began is not None and last < began - WHOLE_SECONDS
+
+
+def are_separate(run: WandbRun, other: WandbRun) -> bool:
+    """Whether two runs have trained side by side, so that none is the restart of the other."""
+    if run.created_at is None or other.created_at is None:
+        return False
+    first, second = sorted((run, other), key=lambda one: one.created_at or 0.0)
+    return first.heartbeat_at is not None and first.heartbeat_at > (second.created_at or 0.0) + OVERLAP
 
 
 def _attempts(runs: Sequence[WandbRun], active: Sequence[WandbRun], before: Wandb) -> tuple[str, ...]:
@@ -113,7 +142,7 @@ def _attempts(runs: Sequence[WandbRun], active: Sequence[WandbRun], before: Wand
     if not attempts:
         others = sorted((run for run in runs if run is not newest), key=_end, reverse=True)
         return (newest.id, *(run.id for run in others))[:RUNS_AT_MOST]
-    missed = [run.id for run in runs if run.id not in attempts and run is not newest]
+    missed = [run.id for run in runs if run.id not in attempts and run is not newest and run.state not in ALIVE]
     attempts = attempts[1:] if newest.id == attempts[0] else attempts
     ranks = {run.id: rank for rank, run in enumerate(runs)}
     for name in reversed(missed):  # it came and went between two polls: put it before the first that is older

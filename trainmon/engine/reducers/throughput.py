@@ -8,6 +8,7 @@ import re
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import PATIENCE, RunContext, loss, loss_scale, position, throughput
+from trainmon.analysis.wandb import counts
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
 from trainmon.model import RECENT_LOSSES, GpuSamples, Log, Node, NodeReading, Points, Run, RunMemory
@@ -56,8 +57,10 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
         return memory
     is_counted = progress.bar is None  # a nameless bar restarts with every epoch
     is_back = is_counted and progress.step is not None and memory.step is not None and progress.step < memory.step
+    attempt = run.wandb.current if run.wandb is not None and counts(progress) else None
+    is_other = attempt is not None and memory.wandb not in (None, attempt.id)  # its steps are not those of the other
     is_late = memory.at is not None and at - memory.at > max(run.spec.stall_after, PATIENCE * (memory.cadence_s or 0.0))
-    is_reset = is_back or is_late or memory.at is None
+    is_reset = is_back or is_late or is_other or memory.at is None
     scales = (None if is_reset else memory.scale_peak, loss_scale(run))
     new = replace(
         memory,
@@ -65,12 +68,13 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
         step=progress.step,
         at=at,
         cadence_s=progress.cadence_s,
+        wandb=None if attempt is None else attempt.id,
         scale_peak=max((scale for scale in scales if scale is not None), default=None),
     )
     new = _overflown(new, (progress.step or 0) - (memory.step or 0))
-    if is_back:
+    if is_back and not is_other:
         new = replace(new, back_at=at, back_from=memory.step, exiting_at=None, floor_at=None)
-    elif is_late:
+    elif is_late or is_other:
         new = replace(new, exiting_at=None, floor_at=None)
     return _loss(new, run, at)
 

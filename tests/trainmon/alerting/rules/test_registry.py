@@ -67,7 +67,8 @@ def test_the_rules_have_their_names_and_say_where_their_defaults_are_from() -> N
         "run-dead", "ended-early", "not-scheduled", "run-stopped", "finished", "restarted", "run-hung", "run-stalled",
         "data-stall", "log-unread", "loss-nan", "loss-spike", "skipped-steps", "loss-scale-floor", "slow-throughput",
         "straggler",
-        "no-job-queued", "time-limit-near", "wandb-several-active", "wandb-heartbeat-lost", "kill-switch-left",
+        "no-job-queued", "time-limit-near", "wandb-several-active", "wandb-run-crashed", "wandb-heartbeat-lost",
+        "kill-switch-left",
         "save-switch-ignored", "checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer",
     ]  # fmt: skip
     for rule in RUNS:

@@ -12,13 +12,13 @@ from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike
 from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
-from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbSeveralActive
+from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbRunCrashed, WandbSeveralActive
 
 RUNS: tuple[type[Rule], ...] = (
     RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall, LogUnread,
     LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
-    WandbSeveralActive, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue, CheckpointTorn,
-    CheckpointPointer,
+    WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue,
+    CheckpointTorn, CheckpointPointer,
 )  # fmt: skip
 """Every run rule, in the order of help and documents."""
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import RunRule, all_sources, queue_in, tail
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
-from trainmon.analysis.wandb import label
+from trainmon.analysis.wandb import are_separate, label
 from trainmon.lib import Instant, Seconds, ordinal
 from trainmon.model import Finding, Job, Run, State
 
@@ -64,7 +64,9 @@ def _by_wandb(run: Run) -> Restart | None:
     if run.wandb is None or run.wandb.phase != "active":
         return None
     current, before = run.wandb.current, run.wandb.before
-    if current is None or before is None or current.created_at is None:
+    if current is None or before is None or current.created_at is None or are_separate(current, before):
+        return None
+    if current.created_at < (before.created_at or 0.0):  # it was resumed; its steps show when
         return None
     return current.created_at, f"W&B shows {label(current)} after {label(before)}"
 

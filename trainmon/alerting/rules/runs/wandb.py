@@ -1,4 +1,4 @@
-"""Rules about W&B: several active runs where one is expected, and a lost heartbeat."""
+"""Rules about W&B: several active runs where one is expected, the crash of one of them, and a lost heartbeat."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration
 from trainmon.alerting.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
-from trainmon.analysis.wandb import label
+from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
 from trainmon.lib import Instant
-from trainmon.model import Finding, Run, State
+from trainmon.model import Finding, Run, State, Wandb, WandbRun
 
 LOST = ("waiting", "overdue")
 
@@ -27,13 +27,13 @@ class WandbRule(RunRule, frozen=True, kw_only=True):
 
 
 class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
-    """Several W&B runs are active where exactly one is expected: two trainings may write the same checkpoints."""
+    """Several W&B runs are active where exactly one is expected: critical if two of them write the same checkpoints."""
 
     name: ClassVar[str] = "wandb-several-active"
     origin: ClassVar[str] = "Linum: exactly one active run in a group; anything else is an error"
     needs_for: ClassVar[bool] = True
 
-    for_: Duration = 120.0
+    for_: Duration = 15.0
     """How long the condition must hold before the alert fires: the previous run may still be shutting down."""
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
@@ -42,15 +42,62 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
             return
         known = {one.id: one for one in wandb.runs}
         active = [known[name] for name in wandb.active if name in known]
+        shared = shared_checkpoints(active, run.checkpoints)
+        pages = tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10])
+        yield self.finding(
+            state,
+            run,
+            "warning" if shared is None else "critical",
+            f"W&B of {run.name}: {wandb.why}" + ("" if shared is None else "; they write the same checkpoints"),
+            evidence=pages if shared is None else (shared, *pages),
+            advice="end the wrong one (key 7, C cancels its job), or give each its own W&B group",
+            since=wandb.since,
+        )
+
+
+class WandbRunCrashed(WandbRule, frozen=True, kw_only=True):
+    """One of several active W&B runs has crashed or sends no heartbeat any more, and another one is still active."""
+
+    name: ClassVar[str] = "wandb-run-crashed"
+    origin: ClassVar[str] = "our choice"
+
+    new_for: Duration = 900.0
+    """A daemon that starts after the event still reports it, until this long after the last heartbeat."""
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        wandb = run.wandb
+        crashed = None if wandb is None else _crashed_beside(wandb)
+        if wandb is None or crashed is None or crashed.heartbeat_at is None:
+            return
+        if now - crashed.heartbeat_at > self.new_for:
+            return
+        known = {one.id: one for one in wandb.runs}
+        others = ", ".join(label(known[name]) for name in wandb.active[:3])
         yield self.finding(
             state,
             run,
             "warning",
-            f"W&B of {run.name}: {wandb.why}",
-            evidence=tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10]),
-            advice="end the wrong one (key 7, C cancels its job), or give each its own W&B group",
-            since=wandb.since,
+            f"W&B of {run.name}: of several active runs, {label(crashed)} {how_it_ended(crashed)}; "
+            f"{others} {'is' if len(wandb.active) == 1 else 'are'} still active",
+            evidence=(f"{label(crashed)}: {crashed.url or crashed.path}",),
+            advice="if it was the wrong one, there is nothing to do; otherwise end the other one and start it again",
+            since=self.first_reported(state, run, crashed.heartbeat_at, now, 30.0),
+            event=True,
+            fires_at_once=True,
         )
+
+
+def _crashed_beside(wandb: Wandb) -> WandbRun | None:
+    """The run that ended last of those that trained beside the followed one, if it did not end regularly."""
+    current = wandb.current
+    if current is None or current.id not in wandb.active:
+        return None
+    ended = [
+        one
+        for one in wandb.runs
+        if one.id not in wandb.active and one.state not in ("finished", "pending") and are_separate(one, current)
+    ]
+    return max(ended, key=lambda one: one.heartbeat_at or 0.0, default=None)
 
 
 class WandbHeartbeatLost(WandbRule, frozen=True, kw_only=True):
