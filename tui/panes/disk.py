@@ -7,8 +7,8 @@ from trainmon.lib import Instant, clean, counted
 from trainmon.model import Quota, State
 from tui.panes.base import Pane
 from tui.style import age, full_in, percent, size
-from tui.views.alerts import alert_marks, alerts_about, with_mark, worst_severity
-from tui.views.disks import ShownDisk, disk_head, disk_layout, disk_rows, ordered_disks, unanswered
+from tui.views.alerts import alert_marks, alerts_about, with_mark
+from tui.views.disks import ShownDisk, concern_of, disk_head, disk_layout, disk_rows, ordered_disks, unanswered
 from tui.views.table import RowCache
 
 EMPTY = (
@@ -42,7 +42,7 @@ class DiskPane(Pane):
         self.head(*disk_head(table))
         rows = disk_rows(shown, table, state.at, self._cache)
         if alerts:
-            rows = [with_mark(row, worst_severity(map(alerts.get, subjects_of(self._shown[row.key])))) for row in rows]
+            rows = [with_mark(row, concern_of(self._shown[row.key], alerts)) for row in rows]
         self.show_rows(rows, "path")
         self.caption(right=counted(len(shown), "path"))
 
@@ -55,18 +55,13 @@ class DiskPane(Pane):
 
     def alerts(self) -> tuple[str, ...]:
         shown = self._selected()
-        return () if shown is None or self.state is None else alerts_about(self.state, disks=subjects_of(shown))
+        return () if shown is None or self.state is None else alerts_about(self.state, disks=shown.subjects)
 
     def footnote(self, state: State) -> tuple[str, str] | None:
         shown = self._selected()
         return (
             None if shown is None else (disk_sentence(shown, state.at), "crit" if shown.disk.state != "ok" else "dim")
         )
-
-
-def subjects_of(shown: ShownDisk) -> tuple[str, ...]:
-    """The keys of a disk in alerts."""
-    return tuple(f"{where}:{shown.disk.path}" for where in (*shown.hosts, shown.disk.cluster))
 
 
 def disk_sentence(shown: ShownDisk, now: Instant) -> str:

@@ -13,7 +13,7 @@ from tui.keys import bindings
 from tui.panes.base import Pane
 from tui.style import UNKNOWN, source_text
 from tui.views import Kind
-from tui.views.alerts import alert_marks, with_mark
+from tui.views.alerts import alert_marks, alert_ranks, with_mark
 from tui.views.nodes import (
     DOWN,
     HOT,
@@ -60,7 +60,8 @@ class GpusPane(Pane):
         if not node_names(state):
             self.show_sentences(*EMPTY)
             return
-        rows, alerts = self.grid.rows(state, self.metric, width, self.sort, self.filter), alert_marks(state).nodes
+        ranks, alerts = alert_ranks(state).nodes, alert_marks(state).nodes
+        rows = self.grid.rows(state, self.metric, width, self.sort, self.filter, ranks)
         self.head(*self.grid.head)
         if alerts:
             rows = [with_mark(row, alerts.get(row.key)) for row in rows]

@@ -70,7 +70,7 @@ class QueuePane(Pane):
     def action_next_view(self) -> None:
         """Show my jobs, all jobs or the nodes. The cursor goes back to the view's last row, unless the user has just
         selected a job that the next view shows as well."""
-        selected = self._left[self.view] = self.selected
+        selected, self._left[self.view] = self.selected, self.lines.chosen_key
         subject = None if selected is None else self.subject_of(selected)
         keeps_job = subject is not None and subject[0] == "job" and selected != self._entered
         self.view = VIEWS[(VIEWS.index(self.view) + 1) % len(VIEWS)]
@@ -78,7 +78,7 @@ class QueuePane(Pane):
         if not (keeps_job and self.selected == selected):
             last = self._left.get(self.view)
             if last is None or not self.lines.move_to(last):
-                self.lines.action_first()
+                self.lines.choose_first()
         self._entered = self.selected
 
     def subject_of(self, key: str) -> Subject | None:

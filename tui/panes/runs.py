@@ -12,7 +12,7 @@ from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
 from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
-from tui.views.alerts import alert_marks, with_mark
+from tui.views.alerts import Concern, alert_marks, alert_ranks, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
@@ -65,6 +65,9 @@ def has_nothing(state: State) -> bool:
     return is_answered and not any(node.gpus or node.gpus_expected for node in state.nodes.values())
 
 
+CONCERN = {"crit": Concern.CRITICAL, "warn": Concern.WARNING}
+"""By the style of a verdict: what it means without an alert."""
+
 ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
     "worst": lambda run: (RANK[run.verdict], run.name),
     "name": lambda run: (run.name, ""),
@@ -74,8 +77,14 @@ ORDERS: Mapping[str, Callable[[Run], tuple[float | str, str]]] = {
 
 
 def ordered_runs(state: State, sort: str, query: str = "") -> list[Run]:
-    """The runs that match a filter, in this order, then by name."""
-    return sorted(filtered(state.runs.values(), query, searched), key=ORDERS[sort])
+    """The runs that match a filter, in this order, then by name. Alerts and verdicts determine which is the worst."""
+    alerts = alert_ranks(state).runs if sort == "worst" else {}
+
+    def order(run: Run) -> tuple[Concern, tuple[float | str, str]]:
+        by_verdict = CONCERN.get(verdict_style(run.verdict), Concern.NONE)
+        return min(alerts.get(run.name, by_verdict), by_verdict) if sort == "worst" else Concern.NONE, ORDERS[sort](run)
+
+    return sorted(filtered(state.runs.values(), query, searched), key=order)
 
 
 def searched(run: Run) -> str:

@@ -102,6 +102,7 @@ class WandbPane(FollowingPane):
     def restart(self) -> None:
         self.view, self.alone = self.view.whole(), False
         self.lines.set_rows(())  # else the cursor, and the charts with it, stay with a name that both runs have
+        self.lines.choose_first()
 
     def copy_text(self) -> str | None:
         """The address of its page."""

@@ -78,9 +78,11 @@ class StateScreen(Once[None]):
         return super().check_action(action, parameters)
 
     def action_act(self, verb: Verb) -> None:
+        self.pane.lines.choose_cursor()
         self.dashboard.actions.ask_for(verb, self.pane.subjects(), self.pane.unmark)
 
     def action_menu(self) -> None:
+        self.pane.lines.choose_cursor()
         self.dashboard.actions.menu(self.pane.subjects(), self.pane.unmark)
 
     def action_acknowledge(self) -> None:

@@ -145,6 +145,8 @@ class MainScreen(PaneScreen):
         for number, pane in self.panes.items():
             if number in NAMES and pane in event.widget.ancestors_with_self:
                 self.chosen, self.pane = self.chosen.go_to(number), pane
+                if pane in (self.log_pane, self.wandb):
+                    self.runs.lines.choose_cursor()  # nobody wants to read the log of another run suddenly
                 self.fit()
 
     @property
@@ -205,6 +207,7 @@ class MainScreen(PaneScreen):
 
     def action_full_log(self) -> None:
         if self.runs.selected is not None:
+            self.runs.lines.choose_cursor()
             self.app.push_screen(LogScreen(self.runs.selected))
 
     # ---- jump ----

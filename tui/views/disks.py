@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainmon.analysis.disks import is_shared
 from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
@@ -24,6 +24,7 @@ from tui.style import (
     percent,
     size,
 )
+from tui.views.alerts import Concern, alert_ranks
 from tui.views.table import AGES_EVERY, Column, RowCache, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
 
@@ -54,6 +55,11 @@ class ShownDisk(NamedTuple):
         """`/scratch` of a shared disk, else `node07:/tmp`."""
         shared = self.disk.state == "ok" and is_shared(self.disk)
         return clean(self.disk.path if shared else f"{self.disk.host}:{self.disk.path}", 200)
+
+    @property
+    def subjects(self) -> tuple[str, ...]:
+        """Its keys in alerts."""
+        return tuple(f"{where}:{self.disk.path}" for where in (*self.hosts, self.disk.cluster))
 
     @property
     def used(self) -> float | None:
@@ -230,7 +236,7 @@ def notes(shown: ShownDisk, now: Instant) -> Span:
 
 # ---- all of them ---------------------------------------------------------------------------------------------------
 
-ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[object, ...]]] = {
+ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[Any, ...]]] = {
     "severity": lambda shown, now: (rank(shown, now), natural_key(shown.name)),
     "name": lambda shown, _now: (natural_key(shown.name),),
     "free": lambda shown, _now: (1.0 - (shown.used or 0.0), natural_key(shown.name)),
@@ -238,9 +244,24 @@ ORDERS: dict[str, Callable[[ShownDisk, Instant], tuple[object, ...]]] = {
 }
 
 
+ALERT_RANKS = {Concern.CRITICAL: 1, Concern.WARNING: 2, Concern.PENDING: 3, Concern.NONE: 4}
+"""The rank of a disk with an alert, if its own rank is not worse."""
+
+
+def concern_of(shown: ShownDisk, alerts: Mapping[str, Concern]) -> Concern:
+    """The worst alert of a row, by the alerts of each Disk.key."""
+    return min(alerts.get(key, Concern.NONE) for key in shown.subjects)
+
+
 def ordered_disks(state: State, sort: str, query: str = "") -> list[ShownDisk]:
-    """The disks that match a filter, in this order."""
-    return sorted(filtered(shown_disks(state), query, searched), key=lambda shown: ORDERS[sort](shown, state.at))
+    """The disks that match a filter, in this order. Alerts and numbers determine the severity."""
+    found, alerts = filtered(shown_disks(state), query, searched), alert_ranks(state).disks
+
+    def order(shown: ShownDisk) -> tuple[object, ...]:
+        first, *others = ORDERS[sort](shown, state.at)
+        return min(first, ALERT_RANKS[concern_of(shown, alerts)]) if sort == "severity" else first, *others
+
+    return sorted(found, key=order)
 
 
 def searched(shown: ShownDisk) -> str:

@@ -61,6 +61,10 @@ class KeyedLines(ScrollView, can_focus=True):
         self.cursor_key: str | None = None
         self.marked: frozenset[str] = frozenset()
         """The marked keys, with those whose rows are not shown: a filter removes no mark."""
+        self._chosen_key: str | None = None
+        """The row that a person chose. A filter may hide it."""
+        self._placed_key: str | None = None
+        """Where `set_rows` put the cursor."""
         self._positions: dict[str, int] = {}
         self._strips: dict[int, Strip] = {}
         self._styles = SpanStyles(self)
@@ -82,14 +86,17 @@ class KeyedLines(ScrollView, can_focus=True):
         return max(0, self.scrollable_content_region.width - GUTTER)
 
     def set_rows(self, rows: Sequence[Row]) -> None:
-        """Show these rows. Only changed cells are painted; the cursor stays with its key."""
+        """Show these rows. Only changed cells are painted. The cursor stays on the row that a person chose, and on the
+        first row if they chose none."""
         old, new = self.rows, tuple(rows)
         keys_changed = len(old) != len(new) or any(a.key != b.key for a, b in zip(old, new, strict=True))
         previous_key, previous_position = self.cursor_key, self._cursor_position()
         self.rows = new
         if keys_changed:
             self._positions = {row.key: position for position, row in enumerate(new)}
-            self.cursor_key = self._surviving(old, previous_position)
+            if self.cursor_key != self._placed_key:
+                self._chosen_key = self.cursor_key
+            self.cursor_key = self._placed_key = self._cursor_among(old, previous_position)
         self._repaint_changed(old)
         if len(old) != len(new):
             self.virtual_size = Size(0, len(new))
@@ -102,14 +109,12 @@ class KeyedLines(ScrollView, can_focus=True):
             if self.cursor_key != previous_key:
                 self.post_message(self.Moved(self.cursor_key))
 
-    def _surviving(self, old: tuple[Row, ...], position: int | None) -> str | None:
-        """The cursor's key. When its row is gone: the nearest remaining row, below first, then above."""
-        if self.cursor_key in self._positions:
-            return self.cursor_key
-        if not self.rows:
-            return None
-        if position is not None:
-            for row in (*old[position + 1 :], *reversed(old[:position])):
+    def _cursor_among(self, old: tuple[Row, ...], position: int | None) -> str | None:
+        """The chosen key. While its row is not shown: the nearest remaining row, below first, then above."""
+        if self._chosen_key in self._positions:
+            return self._chosen_key
+        if self._chosen_key is not None and position is not None:
+            for row in (*old[position:], *reversed(old[:position])):
                 if row.key in self._positions and not row.key.startswith(HEADING):
                     return row.key
         return next((row.key for row in self.rows if not row.key.startswith(HEADING)), None)
@@ -139,6 +144,7 @@ class KeyedLines(ScrollView, can_focus=True):
         """Put the cursor on this key and make it visible. False: there is no such row, or it is a heading."""
         if key not in self._positions or key.startswith(HEADING):
             return False
+        self._chosen_key = None if key.startswith(SENTENCE) else key
         if key != self.cursor_key:
             before = self._cursor_position()
             self.cursor_key = key
@@ -147,6 +153,20 @@ class KeyedLines(ScrollView, can_focus=True):
             self.post_message(self.Moved(key))
         self._show_cursor()
         return True
+
+    @property
+    def chosen_key(self) -> str | None:
+        """The key under the cursor, if a person chose it."""
+        return self.cursor_key if self._chosen_key is not None else None
+
+    def choose_cursor(self) -> None:
+        """A person uses the row under the cursor: it counts as chosen."""
+        self._chosen_key = self.cursor_key
+
+    def choose_first(self) -> None:
+        """Go to the first row, and stay on whatever row becomes the first."""
+        self._move_by(-len(self.rows))
+        self._chosen_key, self._placed_key = None, self.cursor_key
 
     def _move_by(self, lines: int) -> None:
         if self.rows:
@@ -200,6 +220,7 @@ class KeyedLines(ScrollView, can_focus=True):
 
     def action_choose(self) -> None:
         if self.cursor_key is not None:
+            self.choose_cursor()
             self.post_message(self.Chosen(self, self.cursor_key))
 
     def action_toggle_mark(self) -> None:

@@ -26,6 +26,7 @@ from tui.views.alerts import (
     ORDERS,
     SHOWN,
     AlertRows,
+    Concern,
     alert_layout,
     alert_lines,
     alert_marks,
@@ -37,7 +38,6 @@ from tui.views.alerts import (
     silences_of,
     status_of,
     urgent,
-    worst_severity,
 )
 from tui.views.alerts.rows import alert_rows
 from tui.widgets import Linked
@@ -217,11 +217,9 @@ def test_the_counts_of_the_header_are_what_somebody_must_look_at() -> None:
 def test_runs_nodes_and_disks_with_an_alert_are_marked_with_the_worst() -> None:
     found = alert_marks(alarmed())
 
-    assert found.runs == {"llm-7b-a": "critical"}
-    assert found.nodes == {"gpu-003": "critical", "gpu-006": "critical"}
-    assert found.disks == {"login1:/scratch": "warning"}
-    assert worst_severity(["warning", None, "critical"]) == "critical"
-    assert worst_severity([None]) is None
+    assert found.runs == {"llm-7b-a": Concern.CRITICAL}
+    assert found.nodes == {"gpu-003": Concern.CRITICAL, "gpu-006": Concern.CRITICAL, "gpu-002": Concern.PENDING}
+    assert found.disks == {"login1:/scratch": Concern.WARNING}
 
 
 # ---- an alert's own screen -------------------------------------------------------------------------------------------

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.analysis.log_formats.test_learned import read
+from tests.tui.dashboard import publish, showing
+from tests.tui.screen_text import settled
+from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
 from trainmon.lib import cell_width
 from trainmon.model import Progress, Run, RunMemory, State, Switch
@@ -213,3 +217,74 @@ def test_the_width_of_the_job_column_is_that_of_its_longest() -> None:
     narrow = next(column for column in run_layout(90, [run("x")], queued()).columns if column.name == JOB.name)
 
     assert narrow.width == 4
+
+
+# ---- worst first, with alerts ----------------------------------------------------------------------------------------
+
+
+def order_of(state: State, sort: str = "worst") -> list[str]:
+    return [one.name for one in ordered_runs(state, sort)]
+
+
+def several(*verdicts: str) -> State:
+    """Runs a, b, c … with these verdicts."""
+    runs = [run(name, verdict) for name, verdict in zip("abcdef", verdicts, strict=False)]
+    return msgspec.structs.replace(calm(), runs={one.name: one for one in runs})
+
+
+@pytest.mark.parametrize("verdict", ["queued", "idle", "stopped", "finished", "healthy"])
+def test_a_run_that_failed_stands_above_green_ones_whatever_its_job_does_now(verdict: str) -> None:
+    base = several("healthy", "healthy", "healthy", "healthy", verdict)
+    failed = alert(rule="run-dead", subject="run:e", run="e")
+
+    assert order_of(with_alerts(failed, base=base)) == ["e", "a", "b", "c", "d"]
+    assert order_of(with_alerts(replace(failed, acknowledged_by="ana"), base=base))[0] == "e"
+    assert order_of(with_alerts(failed, base=base), "name") == ["a", "b", "c", "d", "e"]
+
+
+def test_critical_alerts_come_before_warnings_and_warnings_before_what_has_just_begun() -> None:
+    alerts = (
+        alert("x1", subject="run:b", run="b", phase="pending", fired_at=None),
+        alert("x2", subject="run:c", run="c", severity="warning"),
+        alert("x3", subject="run:d", run="d"),
+        alert("x4", subject="run:e", run="e", severity="info"),
+        alert("x5", subject="run:f", run="f", muted_until=NOW + 60.0),
+    )
+    base = several("healthy", "healthy", "healthy", "healthy", "healthy", "healthy")
+
+    assert order_of(with_alerts(*alerts, base=base)) == ["d", "c", "b", "a", "e", "f"]
+
+
+async def test_until_a_person_chooses_a_run_the_cursor_is_on_the_worst_one() -> None:
+    healthy = several("healthy", "healthy", "healthy")
+    spiking = with_alerts(alert(subject="run:c", run="c"), base=healthy)
+    async with showing(healthy) as (app, pilot, backend):
+        await publish(app, pilot, backend, spiking)
+        assert (app.main.runs.selected, app.main.log_pane.run) == ("c", "c")
+
+        await pilot.press("j")
+        await publish(app, pilot, backend, healthy)
+        assert app.main.runs.selected == "a"
+        await publish(app, pilot, backend, spiking)
+        assert app.main.runs.selected == "a"
+
+
+@pytest.mark.parametrize("key", ["4", "enter", "l", "x"])
+async def test_a_run_that_a_person_reads_or_acts_on_counts_as_chosen(key: str) -> None:
+    healthy = several("healthy", "healthy", "healthy")
+    async with showing(healthy) as (app, pilot, backend):
+        await pilot.press(key)
+        await settled(pilot)
+        await publish(app, pilot, backend, with_alerts(alert(subject="run:c", run="c"), base=healthy))
+        assert app.main.runs.selected == "a"
+
+
+async def test_the_cursor_comes_back_to_the_chosen_run_when_a_filter_no_longer_hides_it() -> None:
+    async with showing(several("healthy", "healthy", "queued")) as (app, pilot, _):
+        await pilot.press("j", "slash", *"queued", "enter")
+        await settled(pilot)
+        assert app.main.runs.selected == "c"
+
+        await pilot.press("escape")
+        await settled(pilot)
+        assert app.main.runs.selected == "b"

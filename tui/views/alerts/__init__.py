@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
+from tui.views.alerts.marks import Concern, alert_marks, alert_ranks, with_mark
 from tui.views.alerts.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, alert_head, alert_layout, open_alerts
 from tui.views.alerts.status import (
     SIGNS,
-    alert_marks,
     alerts_about,
     alerts_about_subjects,
     broken_channels,
@@ -23,8 +23,6 @@ from tui.views.alerts.status import (
     status_of,
     urgent,
     urgent_counts,
-    with_mark,
-    worst_severity,
 )
 
 __all__ = [
@@ -35,10 +33,12 @@ __all__ = [
     "USUAL",
     "AlertRows",
     "Choice",
+    "Concern",
     "alert_head",
     "alert_layout",
     "alert_lines",
     "alert_marks",
+    "alert_ranks",
     "alerts_about",
     "alerts_about_subjects",
     "alerts_of",
@@ -60,5 +60,4 @@ __all__ = [
     "urgent",
     "urgent_counts",
     "with_mark",
-    "worst_severity",
 ]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from trainmon.lib import Instant, clean
 from trainmon.model import SEVERITIES, Alert, Channel, Delivery, Leadership, Severity, Silence, State
 from tui.style import CRIT, DONE, DOT, PAUSED, WAITING, WARN, Span, calm_age
-from tui.widgets import Row
 
 SIGNS: Mapping[Severity, tuple[str, str, str]] = {
     "critical": (CRIT, "CRIT", "crit"),
@@ -202,7 +201,7 @@ def open_counts(state: State) -> str:
     return "  ".join(f"{counts[name]} {name}" for name in (*SEVERITIES, *STATUSES[1:-1]) if counts[name]) or "none"
 
 
-# ---- marks of rows ---------------------------------------------------------------------------------------------------
+# ---- alerts of rows --------------------------------------------------------------------------------------------------
 
 TAKEN = ("open", "recovering", "acknowledged", "muted")
 """Alerts that a person may acknowledge or mute from a row: neither inhibited nor pending ones."""
@@ -234,35 +233,3 @@ def alerts_about_subjects(state: State, subjects: Collection[tuple[str, str]]) -
     jobs = {name for kind, name in subjects if kind == "job"}
     runs = {name for kind, name in subjects if kind == "run"} | {n for n, run in state.runs.items() if run.job in jobs}
     return alerts_about(state, runs=runs, nodes={name for kind, name in subjects if kind == "node"})
-
-
-class Marks(NamedTuple):
-    """The worst open alert of each run, node and disk."""
-
-    runs: dict[str, Severity]
-    nodes: dict[str, Severity]
-    disks: dict[str, Severity]
-    """By Disk.key."""
-
-
-def alert_marks(state: State) -> Marks:
-    """The marks of every row."""
-    found = Marks({}, {}, {})
-    for one in reversed(most_urgent(state)):  # the worst comes last, and stays
-        for severities, name in zip(found, (one.run, one.node, disk_of(one)), strict=True):
-            if name is not None:
-                severities[name] = one.severity
-    return found
-
-
-def worst_severity(severities: Iterable[Severity | None]) -> Severity | None:
-    """The worst severity, for a row about several things."""
-    return min((one for one in severities if one is not None), key=SEVERITIES.index, default=None)
-
-
-def with_mark(row: Row, severity: Severity | None) -> Row:
-    """The row with its mark in place of the blank after its sign."""
-    if severity is None or not row.spans or len(row.spans[0].text) != 2:
-        return row
-    first = row.spans[0]
-    return Row(row.key, (Span(first.text[0], first.style), Span("!", SIGNS[severity][2]), *row.spans[1:]))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
 from trainmon.model import Gpu, Node, Source, State
 from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_text
+from tui.views.alerts import Concern
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
-from tui.views.nodes.summary import DOWN, LATE, OFF, WELL, NodeSummary, node_summary
+from tui.views.nodes.summary import DOWN, FAULTY, LATE, LOST, OFF, WELL, NodeSummary, node_summary
 from tui.widgets import Row
 
 GAP = Span(" ")
@@ -175,6 +176,10 @@ SETTLE: Seconds = 15.0
 """How long a node keeps its place after it recovered: a node that is hot every other second must not jump."""
 
 
+ALERT_RANKS = {Concern.CRITICAL: LOST, Concern.WARNING: FAULTY, Concern.PENDING: LATE, Concern.NONE: OFF}
+"""The rank of a node with an alert, if its own rank is not worse."""
+
+
 class Grid:
     """Rows of all nodes. A node whose values did not change keeps its row."""
 
@@ -184,8 +189,16 @@ class Grid:
         self._views: dict[str, tuple[tuple[object, ...], NodeView]] = {}
         self.head: tuple[Span, ...] = ()
 
-    def rows(self, state: State, metric: Metric, width: int, sort: str = "severity", query: str = "") -> list[Row]:
-        """The lines that match the filter, in this order."""
+    def rows(
+        self,
+        state: State,
+        metric: Metric,
+        width: int,
+        sort: str = "severity",
+        query: str = "",
+        alerts: Mapping[str, Concern] = {},
+    ) -> list[Row]:
+        """The lines that match the filter, in this order. `alerts`: the concern of each node that has one."""
         names = node_names(state)
         gpus = max((max(len(node.gpus), node.gpus_expected or 0) for node in state.nodes.values()), default=0)
         longest = max((cell_width(name) for name in names), default=4)
@@ -195,7 +208,8 @@ class Grid:
         self._views = {name: self._views[name] for name in names}
         for word in query.split():
             views = [(name, one) for name, one in views if is_match(word, state.nodes.get(name), texts(state, one))]
-        self._ranks = {name: self._rank(name, one.rank, state.at) for name, one in views}
+        ranks = {name: min(one.rank, ALERT_RANKS[alerts.get(name, Concern.NONE)]) for name, one in views}
+        self._ranks = {name: self._rank(name, rank, state.at) for name, rank in ranks.items()}
         views.sort(key=ORDERS.get(sort, lambda one: (self._ranks[one[0]][0], natural_key(one[0]))))
         return [one.row for _, one in views]
 
