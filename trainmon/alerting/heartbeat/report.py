@@ -31,7 +31,8 @@ def compose(state: State, now: Instant, alerts: Sequence[Alert]) -> tuple[str, t
         verdict = "alive" if runs[0].verdict in ALIVE else runs[0].verdict
         title = ": ".join(filter(None, (f"{clean(runs[0].name, 60)} {verdict}", _step(runs[0]))))
     elif runs:
-        title = f"{sum(run.verdict in ALIVE for run in runs)} of {counted(len(runs), 'run')} alive"
+        verdicts = Counter("alive" if run.verdict in ALIVE else run.verdict for run in runs)
+        title = f"{counted(len(runs), 'run')}: {', '.join(f'{count} {verdict}' for verdict, count in verdicts.items())}"
     else:
         title = f"{counted(len(state.nodes), 'node')} watched, no run"
     return f"{title} · {counted(len(firing), 'alert')} open" if firing else title, tuple(lines)
@@ -39,18 +40,18 @@ def compose(state: State, now: Instant, alerts: Sequence[Alert]) -> tuple[str, t
 
 def _run(run: Run, now: Instant) -> Iterator[str]:
     loss, at, eta_at = run.progress.loss, run.progress.at, run.eta_at
-    is_healthy = run.verdict == "healthy"
+    is_healthy, is_alive = run.verdict == "healthy", run.verdict in ALIVE
     why = f" ({clean(run.why, 120)})" if not is_healthy and run.why else ""
     yield f"{clean(run.name, 60)}: {'alive' if is_healthy else run.verdict}{why}"
     facts = (
         _step(run),
         "" if loss is None else f"loss {loss:.4g}" if math.isfinite(loss) else "loss is NaN or infinite",
-        _rate(run),
-        f"done in {ago(eta_at - now)}" if eta_at is not None and eta_at > now else "",
+        _rate(run) if is_alive or run.verdict == "diverged" else "",
+        f"done in {ago(eta_at - now)}" if is_alive and eta_at is not None and eta_at > now else "",
     )
     if any(facts):
         yield f"  {', '.join(filter(None, facts))}"
-    if at is not None and run.verdict in ALIVE:
+    if at is not None and is_alive:
         yield f"  last step {ago(now - at)} ago"
     if run.checkpoints is not None:
         yield f"  {_checkpoint(run.checkpoints, run.progress.step, now)}"

@@ -39,6 +39,9 @@ from trainmon.model import (
     WandbPolled,
 )
 
+NEVER_DONE = frozenset({"diverged", "dead", "stopped"})
+"""Verdicts of a run that will not reach its target as it is now."""
+
 AHEAD: Seconds = 10.0
 """Data may be dated this far in the future: two reads of the same clock differ."""
 
@@ -142,7 +145,8 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     wandb.pass_time(batch, now)
     context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions")))
     for name, run in batch.current("runs").items():
-        judged, eta = judge(run, context, now), _eta(run)
+        judged = judge(run, context, now)
+        eta = None if judged.verdict in NEVER_DONE else _eta(run)
         if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
             batch.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
     throughput.follow(batch, now)

@@ -85,8 +85,27 @@ def test_a_run_that_is_not_well_is_not_called_alive() -> None:
 
 def test_several_runs_are_counted_and_those_alive_come_first() -> None:
     title, lines = compose(state(run("a", verdict="dead"), run("b"), run("c")), NOW, ())
-    assert title == "2 of 3 runs alive"
+    assert title == "3 runs: 2 alive, 1 dead"
     assert lines[0] == "b: alive"
+
+
+def test_runs_whose_state_is_unknown_are_not_called_dead() -> None:
+    why = "W&B has not answered for 16s"
+    unknown = [run(name, verdict="unknown", why=why) for name in ("a", "b", "c")]
+    title, lines = compose(state(*unknown), NOW, ())
+    assert title == "3 runs: 3 unknown"
+    assert lines[0] == f"a: unknown ({why})"
+    assert compose(state(run("a", verdict="finished"), *unknown[1:]), NOW, ())[0] == "3 runs: 1 finished, 2 unknown"
+
+
+def test_a_run_that_does_not_train_has_no_time_when_it_is_done_and_no_rate() -> None:
+    progress = Progress(step=900, loss=math.nan, tokens_per_s=51_000.0, at=NOW - 2)
+    diverged = run(verdict="diverged", why="the loss is NaN at step 900", progress=progress, eta_at=NOW + 900)
+    _, lines = compose(state(diverged), NOW, ())
+    assert lines[0] == "video-2b: diverged (the loss is NaN at step 900)"
+    assert lines[1] == "  step 900, loss is NaN or infinite, 51,000 tokens/s"
+    _, lines = compose(state(run(verdict="dead", why="job 8 FAILED")), NOW, ())
+    assert lines[1] == "  step 12,345 of 100,000 (12%), loss 2.314"
 
 
 def test_open_alerts_are_reported_the_worst_first_and_counted() -> None:

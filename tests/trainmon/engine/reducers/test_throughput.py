@@ -66,6 +66,13 @@ def test_the_loss_scale_is_that_of_its_log_or_of_w_and_b() -> None:
     assert loss_scale(result.runs["llm"]) == 1024.0
 
 
+def test_a_diverged_run_has_no_time_when_it_is_done() -> None:
+    seen = stepping()
+    assert seen.runs["llm"].eta_at == pytest.approx(NOW + 19_900 * 4.1)
+    nan = after(seen, [lines(NOW + 4, STEP.format(101).replace("2.0E+00", "NaN"))], NOW + 4)
+    assert (nan.runs["llm"].verdict, nan.runs["llm"].eta_at) == ("diverged", None)
+
+
 def test_nothing_new_is_nothing_remembered() -> None:
     seen = stepping()
     assert reduce(seen, [], NOW + 1).runs["llm"].memory is memory(seen)
