@@ -44,7 +44,7 @@ class DemoShell:
                 del command[: 2 if command[0] == "-u" else 1]
         with self._lock:
             if command and self._scheduler.knows(command[0]):
-                return self._scheduler.answer(command)
+                return self._scheduler.answer(command, stdin)
             if LFS in argv:
                 return Completed(0, self._quota().encode(), b"")
         return self._local.run(argv, stdin=stdin, timeout=timeout)

@@ -104,10 +104,13 @@ class Poller(PollingThread):
                 self._silent_until = self._clock.monotonic() + MIN_INTERVAL
 
     def _poll(self) -> None:
-        """Poll everything, and plan the next poll."""
+        """Poll the queue, then the rest, and plan the next poll."""
         self._rate_limit.begin(self._clock.monotonic())
         try:
-            took, changed = self._queue.poll(self._connected(), refresh_nodes=self._refresh_nodes)
+            client = self._connected()
+            took, changed = self._queue.poll(client)
+            self._polled(took, changed=changed)
+            self._queue.poll_rest(client, took, refresh_nodes=self._refresh_nodes)
         except SlurmFailed as failure:
             self._failed(failure)
         except HostUnreachable as error:
@@ -119,12 +122,15 @@ class Poller(PollingThread):
             log.exception("%s", self.watched.cluster)
             self._failed(SlurmFailed(f"{type(error).__name__}: {error}", kind="refused"))
         else:
-            self._refresh_nodes, self._has_answered = False, True
-            now = self._clock.monotonic()
-            if changed:
-                self._rate_limit.poll_often(now)
-            self._rate_limit.answered(now, took, has_jobs=self._queue.has_jobs)
-            self._report("up")
+            self._refresh_nodes = False
+
+    def _polled(self, took: Seconds, *, changed: bool) -> None:
+        """The queue is known: report that before its details, which take as long again."""
+        now, self._has_answered = self._clock.monotonic(), True
+        if changed:
+            self._rate_limit.poll_often(now)
+        self._rate_limit.answered(now, took, has_jobs=self._queue.has_jobs)
+        self._report("up")
 
     def _connected(self) -> Client:
         """The client of the current connection. It is kept, because it knows where the commands are."""

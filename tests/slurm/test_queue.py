@@ -211,3 +211,17 @@ def test_a_job_that_the_controller_has_forgotten_is_gone_and_not_ended(slurm: Sl
     assert watch.job(job_id).stage == "running"
     assert watch.source.health == "ok"
     assert watch.state.clusters["lab"].accounting is False
+
+
+def test_details_of_all_jobs_come_from_one_process_whatever_their_names_are(slurm: Slurm, watch: Polling) -> None:
+    ids = [
+        slurm.submit("sleep 600", "-N1", "-J", "a\nscontrol: show job 1"),
+        slurm.submit("sleep 600", "--hold", "-J", "JobId=1 JobName=c"),
+        slurm.submit("true", "-N1", "-J", "d"),
+    ]
+    slurm.wait_for_state(ids[-1], "COMPLETED")
+    watch.look()
+    for job_id in ids:
+        job = watch.job(job_id)
+        assert (job.stdout, job.restarts, job.batch) == (str(slurm.log(job_id)), 0, True), job
+    assert watch.state.clusters["lab"].is_polled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tests.end_to_end.contract import breaches
@@ -82,3 +83,22 @@ def test_a_slurm_that_does_not_answer_is_a_warning_and_exit_3(slurm: Slurm, prod
     assert result["verdict"] == "warning"
     health = {source["kind"]: source["health"] for source in result["sources"]}
     assert health == {"node": "ok", "slurm": "down"}
+
+
+def test_a_slurm_that_answers_too_late_explains_what_is_not_known(slurm: Slurm, product: SlurmProduct) -> None:
+    """A job that has ended is not called starting, and no log is called missing that only its job names."""
+    log = slurm.directory / "ended.log"
+    log.write_text("no step is printed here\n")
+    tables = f'[[run]]\nname = "running"\njob = "x"\n[[run]]\nname = "ended"\njob = "y"\nlog = "{log}"\n'
+    product.watch(f'[[cluster]]\nname = "lab"\n{tables}')
+    slurm.freeze_controller()
+    try:
+        done = product.run("snapshot", "--wait=4s")
+    finally:
+        slurm.thaw_controller()
+    assert done.returncode == 3, done.stdout + done.stderr
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    yet = "Slurm has not answered yet"
+    assert rows["running"].endswith(f"  {yet}: its jobs are not known, and no log is configured for it"), done.stdout
+    assert rows["ended"].endswith(f"  its log shows no step yet; {yet}: whether its job runs is not known")
+    assert re.search(r"^lab +down +\? .*Socket timed out", rows["lab"])

@@ -217,6 +217,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Whether sacct answers; false is a fact, not an error."""
     slurm: str | None = None
     """Its version, such as 22.05.8."""
+    is_polled: bool = False
+    """Whether the first poll has ended, with the details of the jobs and the nodes."""
 
     @property
     def queue_users(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError, clean
-from trainmon.slurm import errors
+from trainmon.slurm import commands, errors
 from trainmon.transport.shell import Completed, Shell
 
 TIMEOUT: Seconds = 25.0
@@ -26,8 +26,9 @@ CLEARED = (
 """Each of these changes a command's output, or what scancel does. SLURM_CONF and SLURM_CLUSTERS stay: they name the
 controller."""
 
-SET = ("LC_ALL=C", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SQUEUE_ARRAY_UNIQUE=1", "SLURM_BITSTR_LEN=0")
-"""SQUEUE_ARRAY_UNIQUE: a requeued array task keeps its own row, and does not vanish into the row of the pending tasks.
+SET = ("LC_ALL=C", "TERM=dumb", "TZ=UTC", "SLURM_TIME_FORMAT=standard", "SQUEUE_ARRAY_UNIQUE=1", "SLURM_BITSTR_LEN=0")
+"""TERM: scontrol's prompt has no control sequences.
+SQUEUE_ARRAY_UNIQUE: a requeued array task keeps its own row, and does not vanish into the row of the pending tasks.
 SLURM_BITSTR_LEN: the list of array tasks is not cut after 64 characters."""
 
 ENVIRONMENT = ("env", *(part for name in CLEARED for part in ("-u", name)), *SET)
@@ -38,10 +39,11 @@ FIND = 'printf "\\n%s\\n%s\\n" "$(command -v "$1")" "$SLURM_CONF"'
 class SlurmFailed(TrainmonError):
     """A Slurm command failed or did not answer."""
 
-    def __init__(self, message: str, *, hint: str = "", kind: errors.Kind, stderr: str = "") -> None:
+    def __init__(self, message: str, *, hint: str = "", kind: errors.Kind, stderr: str = "", stdout: str = "") -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
         self.stderr = stderr
+        self.stdout = stdout
 
 
 class Client:
@@ -54,26 +56,42 @@ class Client:
         self._was_searched = False
         self._names: dict[str, str] = {}
 
-    def run(self, argv: Sequence[str], timeout: Seconds = TIMEOUT, *, login_shell: bool = False) -> str:
+    def run(
+        self, argv: Sequence[str], timeout: Seconds = TIMEOUT, *, stdin: bytes = b"", login_shell: bool = False
+    ) -> str:
         """The output of a command. With `login_shell` it has the unchanged environment of a login, which sbatch passes
         on to its job.
 
         Raises:
             SlurmFailed: when the command fails or does not answer.
         """
-        done = self._run(argv, timeout, login_shell=login_shell)
+        done = self._run(argv, timeout, stdin, login_shell=login_shell)
         is_unconfigured = done.status != 0 and errors.is_without_configuration(_stderr(done))
         if (done.status == errors.NOT_FOUND or is_unconfigured) and not login_shell and self._find(argv[0], timeout):
-            done = self._run(argv, timeout)
-        stderr = _stderr(done)
+            done = self._run(argv, timeout, stdin)
+        stdout, stderr = done.stdout.decode("utf-8", "replace"), _stderr(done)
         if done.status == 0 and not (argv[0] == "squeue" and errors.has_complained(stderr)):
-            return done.stdout.decode("utf-8", "replace")
+            return stdout
         kind = errors.kind(done.status, stderr)
         message = f"{self.shell.host}: {errors.message(stderr) or f'{argv[0]} ended with status {done.status}'}"
         if kind == "absent":
             message = f"there is no {argv[0]} on {self.shell.host}"
         hint = "the last known data is shown" if kind == "silent" else ""
-        raise SlurmFailed(message, hint=hint, kind=kind, stderr=stderr)
+        raise SlurmFailed(message, hint=hint, kind=kind, stderr=stderr, stdout=stdout)
+
+    def show_jobs(self, jobs: Sequence[str]) -> str:
+        """The details of several jobs, from one process. A job that has just gone is left out.
+
+        Raises:
+            SlurmFailed: when the controller does not answer.
+        """
+        argv, stdin = commands.show_jobs(jobs)
+        try:
+            return self.run(argv, stdin=stdin)
+        except SlurmFailed as failure:
+            if failure.kind == "silent":
+                raise
+            return failure.stdout
 
     def me(self) -> str:
         """Our user name there."""
@@ -90,13 +108,13 @@ class Client:
                 self._names[number] = number
         return self._names[number]
 
-    def _run(self, argv: Sequence[str], timeout: Seconds, *, login_shell: bool = False) -> Completed:
+    def _run(self, argv: Sequence[str], timeout: Seconds, stdin: bytes, *, login_shell: bool = False) -> Completed:
         name = f"{self._directory}{argv[0]}" if argv[0] != "id" else "id"
         line = (*ENVIRONMENT, *self._conf, name, *argv[1:])
         if login_shell:
             line = ("bash", "-lc", 'exec "$@"', "bash", *argv)
         try:
-            return self.shell.run(line, timeout=timeout)
+            return self.shell.run(line, stdin=stdin, timeout=timeout)
         except CommandFailed as failure:
             message = failure.message.replace(": env ", f": {argv[0]} ", 1)
             raise SlurmFailed(message, hint=failure.hint, kind="silent", stderr=failure.message) from failure

@@ -39,6 +39,12 @@ def show_job(job: str) -> tuple[str, ...]:
     return ("scontrol", "show", "job", "-o", job)
 
 
+def show_jobs(jobs: Sequence[str]) -> tuple[tuple[str, ...], bytes]:
+    """The details of several jobs from one process, and what it reads on standard input. scontrol takes only one job as
+    an argument; without one, the controller sends everybody's jobs."""
+    return ("scontrol", "-o"), "".join(f"show job {job}\n" for job in jobs).encode()
+
+
 def steps(job: str) -> tuple[str, ...]:
     """The running steps of a job."""
     return ("squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={MARK}%i")

@@ -88,9 +88,13 @@ TAIL = re.compile(
 """The part with users' own text. Its fields are found by their order, which is the same in all versions."""
 
 
+PROMPT = re.compile(r"^(?:scontrol: (?:show job \S+\n)?)+", re.MULTILINE)
+"""Without a terminal, scontrol prints its prompt; with libreadline it also repeats what it reads."""
+
+
 def read_job(text: str, cluster: str) -> tuple[Job, ...]:
-    """The jobs in the output of commands.show_job: several for an array."""
-    records = re.split(r"\n(?=JobId=\d+ )", text)  # a name may have line feeds
+    """The jobs in the output of commands.show_job and commands.show_jobs: several for an array."""
+    records = re.split(r"\n(?=JobId=\d+ )", PROMPT.sub("", text))  # a name may have line feeds
     return joined(filter(None, (_shown(record, cluster) for record in records)))
 
 

@@ -44,9 +44,16 @@ class Scheduler:
     def knows(self, command: str) -> bool:
         return command in self._commands
 
-    def answer(self, argv: Sequence[str]) -> Completed:
+    def answer(self, argv: Sequence[str], stdin: bytes = b"") -> Completed:
         """Run one command."""
         command, *args = argv
+        if args == ["-o"]:  # scontrol reads its commands from standard input
+            each = [self.answer((command, *line.split())) for line in stdin.decode().splitlines()]
+            return Completed(
+                max(done.status for done in each),
+                b"".join(done.stdout for done in each),
+                b"".join(done.stderr for done in each),
+            )
         try:
             return Completed(0, self._commands[command](args).encode(), b"")
         except CommandRefused as refused:
@@ -96,7 +103,7 @@ class Scheduler:
                 return "Slurmctld(primary) at login1 is UP\n"
             case ["show", "config"]:
                 return CONFIGURATION
-            case ["show", "job", "-o", job_id]:
+            case ["show", "job", "-o", job_id] | ["show", "job", job_id]:
                 return "".join(self._shown(job) for job in self._found(job_id, "slurm_load_jobs error: "))
             case ["requeue", "Incomplete", job_id]:
                 for job in self._found(job_id, suffix=f" for job {job_id}"):

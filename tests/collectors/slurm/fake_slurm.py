@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from collectors.slurm.collector import Poller, Watched
-from trainmon.lib import HostUnreachable, Seconds, TrainmonError
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds, TrainmonError
 from trainmon.model import (
     Cluster,
     ClustersChanged,
@@ -46,6 +46,10 @@ class FakeSlurm:
         self.requests: list[tuple[str, ...]] = []
         self.trouble: dict[str, Completed | TrainmonError] = {}
         """What commands answer instead, by their name."""
+        self.asked: list[list[str]] = []
+        """The jobs of each request for details."""
+        self.hidden: set[str] = set()
+        """Jobs that have gone since the queue was listed."""
         self.accounts = "slurmdbd"
         self.ended: str = ""
         self.takes = self.detail_takes = 0.0
@@ -71,7 +75,25 @@ class FakeSlurm:
         found = self.trouble.get(words[0])
         if isinstance(found, TrainmonError):
             raise found
-        return found or Completed(0, self._answer(words).encode(), b"")
+        return found or self._details(stdin, timeout) or Completed(0, self._answer(words).encode(), b"")
+
+    def _details(self, stdin: bytes, timeout: Seconds) -> Completed | None:
+        """What scontrol prints that reads its commands, with its prompts."""
+        if not stdin:
+            return None
+        numbers = [line.split()[-1] for line in stdin.decode().splitlines()]
+        self.asked.append(numbers)
+        if self.detail_takes * len(numbers) > timeout:
+            self.clock.at += timeout
+            raise CommandFailed(f"login1: env did not end in {timeout:g} s")
+        self.clock.at += self.detail_takes * len(numbers)
+        known = {job["A"]: job for job in self.jobs.values() if job["i"] not in self.hidden}
+        text = "".join(
+            f"scontrol: show job {number}\n" + (f"{self._shown(known[number])}\n" if number in known else "")
+            for number in numbers
+        )
+        gone = b"" if known.keys() >= set(numbers) else b"slurm_load_jobs error: Invalid job id specified\n"
+        return Completed(1 if gone else 0, f"{text}scontrol: \n".encode(), gone)
 
     def _answer(self, words: list[str]) -> str:
         match words[0]:
@@ -87,9 +109,6 @@ class FakeSlurm:
             case "scontrol" if words[1:3] == ["show", "config"]:
                 storage = f"AccountingStorageType = accounting_storage/{self.accounts}\n"
                 return f"{storage}SlurmUser = slurm(1)\nSLURM_VERSION = 23.02.7\n"
-            case "scontrol":
-                self.clock.at += self.detail_takes
-                return "".join(self._shown(job) for job in self.jobs.values() if job["A"] == words[-1])
             case "sacctmgr":
                 return "Operator\n"
         raise AssertionError(words)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from tests.collectors.slurm.fake_slurm import Polled
 from trainmon.lib import CommandFailed
-from trainmon.model import (
-    ClustersChanged,
-)
+from trainmon.model import ClustersChanged, SourceChanged
 from trainmon.transport.shell import Completed
 
 
@@ -24,33 +22,70 @@ def test_details_are_queried_again_when_the_state_or_the_start_changes() -> None
     assert len(polled.changed) == 1
 
 
-def test_a_first_poll_of_200_jobs_requests_20_details_our_running_ones_first() -> None:
+def test_one_process_asks_for_all_our_jobs_and_few_of_others_the_running_ones_first() -> None:
     polled = Polled(users=("ana", "ben"))
-    for _ in range(100):
+    for _ in range(60):
         polled.slurm.submit(u="ben")
-    for _ in range(85):
-        polled.slurm.submit(T="PENDING", N="")
+    waiting = [polled.slurm.submit(T="PENDING", N="") for _ in range(35)]
     mine = [polled.slurm.submit() for _ in range(15)]
     polled.first()
-    assert len(polled.jobs) == 200
-    requested = [job.id for job in polled.changed]
-    assert len(requested) == 20
-    assert set(requested[:15]) == set(mine)
-    assert {job.state for job in polled.changed[15:]} == {"PENDING"}
-    for _ in range(9):
+    assert len(polled.jobs) == 110
+    own, others = polled.slurm.asked
+    assert set(own[:15]) == set(mine)
+    assert set(own[15:]) == set(waiting)
+    assert [job.id for job in polled.changed] == [*own, *others]
+    for _ in range(2):
         polled.look()
-    assert polled.slurm.count("scontrol", "show", "job") == 20
+    assert [len(asked) for asked in polled.slurm.asked] == [50, 20, 20, 20]
     polled.look()
     assert polled.slurm.count("scontrol") == 0
+
+
+def test_a_job_that_has_just_gone_hides_no_details_of_the_others() -> None:
+    polled = Polled()
+    kept, gone = polled.slurm.submit(), polled.slurm.submit()
+    shown = polled.slurm.jobs[gone]
+    polled.slurm.hidden.add(gone)
+    polled.first()
+    assert [job.id for job in polled.changed] == [kept]
+    assert polled.slurm.jobs[gone] == shown
+    polled.look()
+    assert polled.slurm.asked == [[gone, kept]]
+
+
+def test_the_queue_is_published_before_the_details() -> None:
+    polled = Polled()
+    polled.slurm.submit()
+    polled.slurm.detail_takes = 7.0
+    polled.first()
+    kinds = [type(event).__name__ for event in polled.events]
+    up = max(at for at, event in enumerate(polled.events) if isinstance(event, SourceChanged))
+    assert polled.source.phase == "up"
+    assert kinds.index("JobsListed") < up < kinds.index("JobChanged")
+    assert polled.source.answered_at == polled.clock.now() - 7.0
+    assert polled.cluster.is_polled
 
 
 def test_a_slow_controller_gets_few_detail_requests_at_a_time() -> None:
     polled = Polled()
     for _ in range(30):
         polled.slurm.submit()
-    polled.slurm.detail_takes = 4.0
+    polled.slurm.takes = polled.slurm.detail_takes = 4.0
     polled.first()
-    assert len(polled.changed) == 3
+    assert len(polled.changed) == 5
+
+
+def test_details_that_do_not_come_in_time_are_requested_in_smaller_parts() -> None:
+    polled = Polled()
+    for _ in range(30):
+        polled.slurm.submit()
+    polled.slurm.detail_takes = 3.0  # the controller limits its callers, but not the first request
+    polled.first()
+    assert (len(polled.changed), polled.source.phase, polled.source.error) == (0, "up", None)
+    for _ in range(6):
+        polled.look()
+    assert [len(asked) for asked in polled.slurm.asked] == [30, 7, 7, 7, 7, 2]
+    assert all(job.restarts == 0 for job in polled.seen[-1][0])
 
 
 def test_looking_at_a_job_requests_its_details_at_most_every_5_s() -> None:

@@ -144,11 +144,17 @@ def where(progress: Progress) -> str:
     return f"step {progress.step:,}"
 
 
+def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
+    """`Slurm has not answered for 20m`; nothing while it answers, and nothing without Slurm."""
+    source = context.sources.get(f"slurm:{run.spec.cluster}")
+    if source is None or source.health == "off" or does_answer(run, context):
+        return ""
+    since = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
+    return f"Slurm has not answered{since}"
+
+
 def missing_job(run: Run, context: RunContext, now: Instant) -> str:
     """What its scheduler says where it lists no job of it, or says nothing."""
-    source = context.sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.answered_at is None or source.health == "off":
-        return ""
-    if source.health == "down":
-        return f"; Slurm has not answered for {duration(now - source.answered_at)}" if run.jobs or run.spec.job else ""
-    return "" if run.jobs else f"; Slurm lists no job {run.spec.job or run.name}"
+    if silence := no_slurm_answer(run, context, now):
+        return f"; {silence}" if run.jobs or run.spec.job else ""
+    return "" if run.jobs or not does_answer(run, context) else f"; Slurm lists no job {run.spec.job or run.name}"

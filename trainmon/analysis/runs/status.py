@@ -19,6 +19,7 @@ from trainmon.analysis.runs.context import (
     Queue,
     RunContext,
     is_new_attempt,
+    no_slurm_answer,
     patience,
     position,
     queue_of,
@@ -83,13 +84,23 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
         ended = without_a_job(run, queue, context, now)
         if ended is not None:
             return wandb_evidence.weigh(run, ended, context, None, now)
-    blind = _blind(run, context, now)
+    blind = _blind(run, context, job, now)
     if blind is not None:
         judged = _without_its_log(run, blind, context, job, now)
     else:
         judged = wandb_evidence.weigh(run, _living(run, context, job, now), context, job, now)
-    tail = short_of_time(run, job, now) if job is not None and judged.verdict in GOING else ""
-    return judged.also(tail + ("" if queue is None else queue.others))
+    tail = "" if queue is None else queue.others
+    silence = _no_slurm_answer(run, context, now)
+    if judged.verdict in GOING and silence and silence not in judged.why:
+        tail = f"; {silence}"
+    elif judged.verdict in GOING and job is not None:
+        tail = short_of_time(run, job, now) + tail
+    return judged.also(tail)
+
+
+def _no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
+    """That the state of its jobs is not known. A process that was found on its own has none."""
+    return "" if run.spec.process is not None else no_slurm_answer(run, context, now)
 
 
 def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
@@ -216,12 +227,12 @@ def _usual(run: Run, doing: Literal["eval", "save"]) -> Seconds:
     return median((run.progress.saves if doing == "save" else run.progress.evals) or [0.0])
 
 
-def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
+def _blind(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement | None:
     """Unknown, when the log cannot be read now."""
     log = run.log
     is_console = run.spec.wandb is not None and run.spec.wandb.console
     if run.spec.log is None and not is_console:
-        return Judgement("unknown", "no log is configured for it")
+        return Judgement("unknown", _without_a_path(run, context, job, now))
     if log is None:
         mute = "" if is_console else why_files_are_unread(run.spec.cluster, context.nodes)
         return Judgement("unknown", f"its log is {mute}" if mute else "its log has not been read yet")
@@ -233,6 +244,18 @@ def _blind(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     return None if log.error is None else Judgement("unknown", log.error)
 
 
+def _without_a_path(run: Run, context: RunContext, job: Job | None, now: Instant) -> str:
+    """Why no log of it is known: the config names none, and neither does its job."""
+    silence = _no_slurm_answer(run, context, now)
+    if silence:
+        return f"{silence}: its jobs are not known, and no log is configured for it"
+    if job is None:
+        return "no log is configured for it"
+    if job.detail_at is None:
+        return f"Slurm has not shown the log of job {job.id} yet"
+    return f"no log is configured for it, and job {job.id} has none"
+
+
 def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
     """Judge a run without any known step and without a job that has just begun."""
     log = run.log
@@ -241,6 +264,9 @@ def _without_a_step(run: Run, context: RunContext, now: Instant) -> Judgement:
         return Judgement("idle", "its log is empty")
     if _is_busy(run, patience(run), now):
         return _busy(run, now) or Judgement("starting", "its log grows but shows no step yet")
+    silence = _no_slurm_answer(run, context, now)
+    if silence:
+        return Judgement("unknown", f"its log shows no step yet; {silence}: whether its job runs is not known")
     if not is_unread(run, None, now):
         return Judgement("idle", f"its log shows no step and has not grown for {duration(now - log.at)}")
     is_new = log.began_at is None or now - log.began_at <= run.spec.stall_after

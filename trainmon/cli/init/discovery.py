@@ -73,7 +73,7 @@ def query_slurm(login: str | None, ssh_config: Path | None, ask: AskUser | None)
         nodes = parse_jobs.read_nodes(client.run(commands.nodes()), "")
         running = sorted((job for job in jobs if job.stage == "running" and job.name), key=lambda job: -job.number)
         latest = {job.name: job for job in reversed(running)}
-        detailed = [_detailed(client, job) for job in list(latest.values())[:RUNS_AT_MOST]]
+        detailed = _detailed(client, list(latest.values())[:RUNS_AT_MOST])
         return SlurmReport(me, version, nodes, tuple(job for job in detailed if job.batch))
 
 
@@ -89,14 +89,14 @@ def query_runs(login: str | None, ssh_config: Path | None) -> tuple[Run, ...]:
     return tuple(run for run in runs if run.spec.ended_at is None)[:RUNS_AT_MOST]
 
 
-def _detailed(client: Client, job: Job) -> Job:
-    """A job with the details that only scontrol shows; unchanged if scontrol fails."""
+def _detailed(client: Client, jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with the details that only scontrol shows; unchanged if scontrol fails."""
     try:
-        records = parse_jobs.read_job(client.run(commands.show_job(str(job.number))), "")
+        records = parse_jobs.read_job(client.show_jobs([str(job.number) for job in jobs]) if jobs else "", "")
     except TrainmonError:
-        return job
-    detail = next((record for record in records if record.number == job.number), None)
-    return job if detail is None else parse_jobs.detailed(job, detail)
+        return list(jobs)
+    details = {record.number: record for record in records}
+    return [parse_jobs.detailed(job, details.get(job.number, job)) for job in jobs]
 
 
 def folded(nodes: Sequence[str]) -> str:

@@ -145,7 +145,8 @@ def has_answered(state: State, source: Source) -> bool:
     if source.kind in ("slurm", "wandb", "files"):
         cluster = state.clusters.get(source.cluster) if source.kind == "slurm" else None
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
-        return source.answered_at is not None or (login is not None and login.health == "down")
+        is_polled = source.answered_at is not None and (cluster is None or cluster.is_polled)
+        return is_polled or (login is not None and login.health == "down")
     node = state.nodes.get(source.name.removeprefix("node:"))
     if node is None or node.host_at is None:
         return False

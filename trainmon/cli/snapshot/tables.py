@@ -132,7 +132,7 @@ def _host(state: State, source: Source) -> Row:
     bad = [gpu for gpu in gpus if gpu.state != "ok"]
     wanted = f" of {node.gpus_expected}" if node.gpus_expected not in (None, len(gpus)) else ""
     counted = f"{len(gpus)}{wanted}" + (f", {len(bad)} bad" if bad else "")
-    troubles = [source.problem, source.hint] if source.error else []
+    troubles = [source.problem, source.hint] if source.error else [_silence(source)]
     troubles += [f"{part}: {text}" for part, text in node.troubles.items()]
     troubles += [f"GPU {gpu.index}: {gpu.error or gpu.state}" for gpu in bad]
     return (
@@ -151,8 +151,12 @@ def _host(state: State, source: Source) -> Row:
 
 
 def _scheduler(source: Source, now: Instant) -> Row:
-    trouble = "; ".join(text for text in (source.error, source.hint) if text)
+    trouble = "; ".join(text for text in (source.error or _silence(source), source.hint) if text)
     return source.name.removeprefix("slurm:"), source.health, since(source.answered_at, now), trouble
+
+
+def _silence(source: Source) -> str:
+    return "has not answered yet" if source.answered_at is None and source.phase in ("waiting", "connecting") else ""
 
 
 def _job(job: Job, now: Instant) -> Row:

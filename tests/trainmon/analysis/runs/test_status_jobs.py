@@ -229,3 +229,40 @@ def test_a_kill_switch_under_which_a_run_went_on_for_long_did_not_end_it() -> No
     assert judged(ended(), kill=kill, checkpoints=rare)[0] == "stopped", "it reads it when it saves"
     anew = ended(started_at=NOW - 900)
     assert judged(anew, kill=kill)[0] == "stopped", "each attempt ends soon after it begins"
+
+
+WAITING = {"slurm:prod": Source(name="slurm:prod", kind="slurm", cluster="prod", health="late")}
+DOWN = {"slurm:prod": replace(SLURM["slurm:prod"], health="down", answered_at=NOW - 1200)}
+
+
+def test_a_run_whose_log_only_its_job_names_says_that_slurm_has_not_answered() -> None:
+    found = run(spec=replace(SPEC, log=None), progress=Progress(), log=None)
+    assert judge(found, seen(sources=WAITING), NOW) == (
+        "unknown",
+        "Slurm has not answered yet: its jobs are not known, and no log is configured for it",
+    )
+    assert judge(found, seen(sources=DOWN), NOW).why.startswith("Slurm has not answered for 20m: ")
+    there_is_none = {"slurm:prod": replace(SLURM["slurm:prod"], health="off")}
+    assert judge(found, seen(sources=there_is_none), NOW).why == "no log is configured for it"
+
+
+def test_a_job_whose_details_are_not_known_yet_has_no_missing_log() -> None:
+    known = run("prod/88", spec=replace(SPEC, log=None), progress=Progress(), log=None)
+    assert judge(known, seen(job()), NOW) == ("unknown", "Slurm has not shown the log of job 88 yet")
+    without = judge(known, seen(job(detail_at=NOW)), NOW)
+    assert without.why == "no log is configured for it, and job 88 has none"
+
+
+def test_a_log_without_a_step_starts_nothing_while_slurm_has_not_answered() -> None:
+    fresh = run(progress=Progress(), log=Log(host="login", path="/fsx/llm.out", at=NOW - 60))
+    assert judge(fresh, seen(sources=WAITING), NOW) == (
+        "unknown", "its log shows no step yet; Slurm has not answered yet: whether its job runs is not known",
+    )  # fmt: skip
+    assert judge(replace(fresh, jobs=("prod/88",)), seen(job(), sources=DOWN), NOW).verdict == "unknown"
+    assert judge(fresh, seen(ended("COMPLETED")), NOW).verdict == "starting", "no job of it is known"
+
+
+def test_steps_are_healthy_while_slurm_does_not_answer_and_the_reason_names_it() -> None:
+    usual = "step 12,880 6s ago, usually every 4s"
+    assert judge(run(), seen(sources=WAITING), NOW) == ("healthy", f"{usual}; Slurm has not answered yet")
+    assert judge(run(), seen(sources=DOWN), NOW) == ("healthy", f"{usual}; Slurm has not answered for 20m")

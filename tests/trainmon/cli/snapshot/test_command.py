@@ -119,8 +119,22 @@ def test_a_queue_has_answered_with_its_first_poll_or_when_its_host_cannot_be_rea
     clusters = {"c": Cluster(name="c", login="login1")}
     assert not has_answered(State(clusters=clusters), source)
     assert has_answered(State(clusters=clusters, sources={"node:login1": login}), source)
-    assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="up", answered_at=1.0))
+    answered = replace(source, phase="up", answered_at=1.0)
+    assert has_answered(State(), answered)
+    assert not has_answered(State(clusters=clusters), answered), "the details of its jobs are still to come"
+    polled = {"c": replace(clusters["c"], is_polled=True)}
+    assert has_answered(State(clusters=polled), answered)
     assert has_answered(State(), Source(name="slurm:c", kind="slurm", cluster="c", phase="retrying"))
+
+
+def test_a_queue_and_a_host_that_have_not_answered_say_so() -> None:
+    sources = {
+        "node:n1": Source(name="node:n1", kind="node", cluster="c", phase="connecting", health="late"),
+        "slurm:c": Source(name="slurm:c", kind="slurm", cluster="c", phase="waiting", health="late"),
+    }
+    text = "\n".join(lines(State(at=100.0, sources=sources)))
+    assert re.search(r"^n1 .* has not answered yet$", text, re.MULTILINE)
+    assert re.search(r"^c +late +\S+ +has not answered yet$", text, re.MULTILINE)
 
 
 def test_files_are_read_once_each_host_that_answers_has_reported_its_own() -> None:
