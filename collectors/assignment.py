@@ -26,6 +26,9 @@ from trainmon.model import (
     SwitchSamples,
 )
 
+FOLLOWED_EVERY: Seconds = 2.0
+"""A period while an action is followed."""
+
 
 class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be read on one cluster."""
@@ -113,6 +116,13 @@ def merge(one: Spec, other: Spec) -> Spec:
         mentions=one.mentions or other.mentions,
         own=one.own or other.own,
     )
+
+
+def with_followed(spec: Spec, directories: Collection[str]) -> Spec:
+    """The Spec of a host while actions wait for checkpoints in these directories: those that it reads are listed, and
+    the switch files are read, at least every 2 s."""
+    followed = tuple(path for path in spec.checkpoints if path in directories)
+    return replace(spec, followed=followed, period=min(spec.period, FOLLOWED_EVERY)) if followed else spec
 
 
 def _reader(plan: WatchPlan, up: Collection[str], *, is_awaited: bool) -> str | None:

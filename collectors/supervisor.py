@@ -8,11 +8,11 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from collectors.assignment import WatchPlan, assign, merge, stand_in_specs
+from collectors.assignment import WatchPlan, assign, merge, stand_in_specs, with_followed
 from collectors.connections import Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
@@ -57,7 +57,7 @@ JOB_ENDED = "its job ended"
 
 class Supervisor(PollingThread):
     """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there. `login`
-    returns the credentials for W&B."""
+    returns the credentials for W&B; `followed`, the checkpoint directories in which an action awaits a checkpoint."""
 
     def __init__(
         self,
@@ -69,10 +69,12 @@ class Supervisor(PollingThread):
         ssh_config: Path | None = None,
         make_queue: MakePoller = Poller,
         login: Callable[[], Credentials | None] = lambda: None,
+        followed: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         super().__init__("supervisor", TICK, submit, clock or SystemClock())
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
+        self._followed = followed
         self._settings = settings
         self._discovery = RunDiscovery(settings, login)
         self._plans: tuple[WatchPlan, ...] = ()
@@ -226,10 +228,11 @@ class Supervisor(PollingThread):
             is_awaited = bool(plan.hosts) and nodes[plan.hosts[0]].is_awaited
             _add(specs, assign(plan, up, is_awaited=is_awaited))
             _add(stand_in, stand_in_specs(plan, up, is_awaited=is_awaited))
+        followed = self._followed()
         named = {disk for plan in plans for disk in (*plan.shared_disks, *plan.node_disks)}
         implied = frozenset(disk for plan in plans for disk in plan.implied_disks if disk not in named)
         for host, spec in specs.items():
-            nodes[host].watch(spec, implied, stand_in.get(host))
+            nodes[host].watch(with_followed(spec, followed), implied, stand_in.get(host))
         self._specs, self._stand_in = specs, stand_in
 
     def _own_disks(self) -> Iterator[tuple[str, str]]:

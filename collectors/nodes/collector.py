@@ -117,8 +117,11 @@ class NodeCollector:
                 self._submit(StandInEnded(self.name, tuple(sorted(ended))))
             if spec == self._spec:
                 return
+            has_new_period = self._spec is not None and spec.period != self._spec.period
             self._spec = spec
             self._source = replace(self._source, period=spec.period)
+            if has_new_period and self.is_up:
+                self._report()
             if self._stream is not None and self._stream.is_served:
                 self._stream.write(bundle.spec_line(spec))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collectors.assignment import WatchPlan, assign, merge, requested_parts, stand_in_specs
+from collectors.assignment import WatchPlan, assign, merge, requested_parts, stand_in_specs, with_followed
 from trainmon.model import (
     AnyReading,
     CheckpointListing,
@@ -113,6 +113,14 @@ def test_of_a_reading_counts_what_was_requested_and_for_whom(
 ) -> None:
     assert list(requested_parts(reading, SPEC, LENT)) == parts
     assert [is_lent for _, is_lent in requested_parts(reading, SPEC, Spec())] == [False] * bool(parts)
+
+
+def test_a_directory_in_which_an_action_awaits_a_checkpoint_is_read_every_two_seconds() -> None:
+    slow = msgspec.structs.replace(SPEC, period=10.0)
+    followed = with_followed(slow, {"/ckpt", "/elsewhere"})
+    assert (followed.followed, followed.period) == (("/ckpt",), 2.0)
+    assert with_followed(SPEC, {"/elsewhere"}) is SPEC
+    assert with_followed(msgspec.structs.replace(SPEC, period=1.0), {"/ckpt"}).period == 1.0
 
 
 def test_no_hosts_are_no_specs() -> None:

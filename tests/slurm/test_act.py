@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from tests.lab.daemons import until
@@ -192,6 +193,42 @@ def test_usr1_reaches_the_trainer_in_a_step_and_under_a_script_that_catches_it(
     until(script.committed, "the script's trainer has saved")
     assert "the script caught USR1" in script.log(scripted)
     slurm.wait_for_state(scripted, "COMPLETED")
+
+
+def test_signal_and_kill_with_wait_end_when_the_checkpoint_is_there(
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
+) -> None:
+    run = training("--usr1=save", "--save-s=3")
+    job_id = run.start()
+    product.watch(run.config())
+    done = product.run("signal", run.name, "USR1", "--yes", "--typed", job_id, "--wait=60s")
+    ended = time.time()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a new checkpoint is committed" in done.stdout
+    (step,) = run.committed()
+    assert ended - (run.checkpoints / f"iter_{step:07d}" / "metadata.json").stat().st_mtime < 6
+
+    done = product.run("kill", run.name, "--yes", "--wait=90s")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(text in done.stdout for text in ("the file appears", "the trainer saves", "it exits"))
+
+
+def test_requeue_succeeds_when_the_restart_is_seen_and_says_what_is_missing_if_not(
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
+) -> None:
+    run = training()
+    job_id = run.start()
+    product.watch(run.config())
+    done = product.run("requeue", run.name, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "it waits again" in done.stdout
+    assert slurm.job(job_id)["Restarts"] == "1"
+
+    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+    slurm.wait_for_state(job_id, "RUNNING")
+    done = product.run("requeue", run.name, "--yes", "--wait=100ms")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "still to come: it waits again" in done.stdout
 
 
 def test_nothing_is_done_while_the_controller_is_silent_or_when_only_looking_is_allowed(

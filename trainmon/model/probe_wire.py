@@ -305,6 +305,8 @@ class Spec(msgspec.Struct, frozen=True):
     """Whether the user's own processes on the GPUs are described."""
     mentions: tuple[str, ...] = ()
     """Texts to search once in what a log holds when the probe starts."""
+    followed: tuple[str, ...] = ()
+    """The checkpoint directories that are listed in every period, because an action waits for a checkpoint there."""
     v: int = VERSION
 
 

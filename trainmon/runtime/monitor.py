@@ -13,6 +13,7 @@ from collectors.connections import local_hostname
 from collectors.daemon.connection import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
+from trainmon.actions.verification import followed_directories
 from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
@@ -72,7 +73,12 @@ class Monitor(DashboardBackend):
         engine = Engine(clock, read_only=read_only, formats=log_formats(settings), ledger=ledger, alerting=alerting)
         super().__init__(engine, ledger)
         self._supervisor = Supervisor(
-            settings, self._submit, ask=ask, ssh_config=ssh_config, login=lambda: self._wandb.credentials
+            settings,
+            self._submit,
+            ask=ask,
+            ssh_config=ssh_config,
+            login=lambda: self._wandb.credentials,
+            followed=lambda: followed_directories(engine.state),
         )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)

@@ -24,6 +24,9 @@ PAUSE_FACTOR = 10.0
 MAX_PAUSE = 300.0
 """A listing that took 5 s is repeated after 50 s, at the latest after 300 s."""
 
+PAUSE_FOLLOWED = 1.5
+"""Less than the period of 2 s that a followed directory has: it is listed in each."""
+
 MAX_ENTRIES = 200
 MAX_BYTES = 256 * 1024
 """Of one line. 20 checkpoints take about 5 KiB."""
@@ -103,6 +106,7 @@ class Directory:
 
     def __init__(self, path: str, monotonic: "Callable[[], float]", wall: "Callable[[], float]") -> None:
         self.path = path
+        self.is_followed = False
         self._monotonic, self._wall = monotonic, wall
         self._names = []  # type: list[bytes]
         self._surplus = 0
@@ -136,7 +140,7 @@ class Directory:
         self._spent = before + self._monotonic() - started_at
         self._round = None
         listing = dict(self._listing(), **error)
-        pause = slow if listing == self._last_listing else slow / 3
+        pause = PAUSE_FOLLOWED if self.is_followed else slow if listing == self._last_listing else slow / 3
         self.due = self._monotonic() + max(pause, min(PAUSE_FACTOR * self._spent, MAX_PAUSE))
         self._last_listing = listing
         return self._report(slow, listing)
@@ -198,7 +202,8 @@ class Directory:
 
 
 class Checkpoints:
-    """The watched directories: each is listed every slow tick, and three times as often while it changes."""
+    """The watched directories: each is listed every slow tick, three times as often while it changes, and in every
+    period while an action waits for a checkpoint there."""
 
     def __init__(
         self,
@@ -218,7 +223,8 @@ class Checkpoints:
             path: before.get(path) or Directory(path, self._monotonic, self._wall)
             for path in spec.get("checkpoints") or ()
         }
-        for directory in self._directories.values():
+        for path, directory in self._directories.items():
+            directory.is_followed = path in (spec.get("followed") or ())
             directory.repeat()
 
     def operations(self, slow: bool) -> "list[Operation]":

@@ -50,6 +50,16 @@ def test_a_greeting_that_comes_before_the_stream_is_there_is_answered() -> None:
     until(lambda: shell.written == bundle.payload(GREETING) + bundle.spec_line(Spec(disks=("/",))))
 
 
+def test_another_period_is_reported_at_once_so_that_readings_are_judged_by_it() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    sink.received(HELLO)
+    host.source("up")
+    host.watch.watch(Spec(period=10.0), frozenset())
+    assert host.source("up").period == 10.0
+
+
 def test_a_node_that_has_not_greeted_is_sent_nothing() -> None:
     shell = FakeShell()
     host = Host(shell)

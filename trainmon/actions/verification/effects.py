@@ -175,12 +175,12 @@ def save(observed: Observation) -> Progress:
     if undone is not None:
         return (appears, observed.milestone(TAKEN, None, undone)), True
     at, limit = None, _take_limit(run)
-    if switch is not None and is_gone(observed):
-        at = switch.taken_at if _was_taken(observed) else observed.now
+    taken_at = switch.taken_at if switch is not None and _was_taken(observed) else None
+    if is_gone(observed):
+        at = taken_at or observed.now
     late = f"not consumed within {duration(limit)}: a trainer that hangs does not read it"
     taken = observed.milestone(TAKEN, at, late if observed.is_past(limit) else None)
-    saved = committed(observed, COMMITTED, taken.at)
-    # A save of one second is committed before the switch is read again: wait for that read.
+    saved = committed(observed, COMMITTED, taken.at, taken_at)
     return (appears, taken, saved), taken.at is not None and (saved.at is not None or has_no_checkpoints(observed))
 
 
@@ -200,7 +200,7 @@ def kill(observed: Observation) -> Progress:
     if exits.at is not None and observed.now - exits.at >= EXIT_LISTED:
         is_blind = has_no_checkpoints(observed)
         no_save = "its checkpoints cannot be listed" if is_blind else "it ended without a new checkpoint"
-    saves = observed.milestone(SAVES, new_checkpoint(observed), no_save)
+    saves = observed.milestone(SAVES, new_checkpoint(observed, is_over=exits.at is not None), no_save)
     return (appears, saves, exits), exits.at is not None and (saves.at is not None or saves.missed is not None)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Action, Job, Milestone, Record, Run, State, Switch
+from trainmon.model import Action, Checkpoint, Job, Milestone, Record, Run, State, Switch
 
 CLOCK_TOLERANCE: Seconds = 5.0
 """How far two clocks may differ after their skew was corrected."""
@@ -16,7 +17,11 @@ COMMIT_SAVES, COMMIT_AT_LEAST = 2.0, 900.0
 """A save is overdue after twice its usual time, and after 15 minutes at least."""
 
 EXIT_LISTED: Seconds = 120.0
-"""A checkpoint may still be found this long after an exit: directories are listed every 30 s."""
+"""A checkpoint may still be found this long after an exit: a shared filesystem may show it late."""
+
+SAVED_ANYWAY: Seconds = 30.0
+"""A checkpoint of the regular interval counts as the requested one if no other follows within this time, and within two
+steps."""
 
 COMMITTED, UNLISTED = "a new checkpoint is committed", "no checkpoint directory of the run can be read"
 
@@ -106,26 +111,69 @@ Progress = tuple[tuple[Milestone, ...], bool]
 """The milestones as they are now, and whether no more are expected."""
 
 
-def committed(observed: Observation, name: str, begins: Instant | None) -> Milestone:
-    """A new checkpoint, expected since `begins`."""
+def committed(observed: Observation, name: str, begins: Instant | None, taken_at: Instant | None = None) -> Milestone:
+    """The requested checkpoint, expected since `begins`: before that, no checkpoint is the requested one."""
+    if begins is None:
+        return observed.milestone(name, None)
     limit = max(COMMIT_SAVES * (observed.save_s or 0.0), COMMIT_AT_LEAST)
     missed = None
-    if begins is not None and has_no_checkpoints(observed):
+    if has_no_checkpoints(observed):
         missed = UNLISTED
-    elif begins is not None and observed.now - begins > limit:
+    elif observed.now - begins > limit:
         missed = f"no new checkpoint within {duration(limit)} of the request"
-    return observed.milestone(name, new_checkpoint(observed), missed)
+    return observed.milestone(name, new_checkpoint(observed, taken_at), missed)
 
 
-def new_checkpoint(observed: Observation) -> Instant | None:
-    """When a checkpoint was committed that was begun after the action."""
-    run, known = observed.run, observed.action.checkpoint
-    for checkpoint in run.checkpoints.list if run is not None and run.checkpoints is not None else ():
-        is_newer = known is None or checkpoint.step is None or checkpoint.step > known
-        begun = checkpoint.began_at if checkpoint.began_at is not None else checkpoint.at
-        if checkpoint.is_whole and is_newer and begun is not None and begun >= observed.since - CLOCK_TOLERANCE:
-            return max(checkpoint.at or observed.now, observed.since)
-    return None
+def new_checkpoint(observed: Observation, taken_at: Instant | None = None, *, is_over: bool = False) -> Instant | None:
+    """When the requested checkpoint was committed, by time and step.
+
+    `taken_at`: when the trainer was observed to consume the request. `is_over`: whether no other checkpoint can follow.
+    A checkpoint of the regular interval may have come by itself, so one that does not fit the interval goes first.
+    """
+    run = observed.run
+    known = run.checkpoints.list if run is not None and run.checkpoints is not None else ()
+    found = [one for one in reversed(known) if _may_answer(one, observed, taken_at)]
+    sure = [one for one in found if not _is_regular(one, known) or (taken_at is not None and _begun(one) >= taken_at)]
+    chosen = next((one for one in sure or found if one.is_whole), None)
+    if chosen is None or run is None:
+        return None
+    wait = 0.0 if sure or is_over else max(SAVED_ANYWAY, 2 * (run.progress.cadence_s or 0.0))
+    at = chosen.at or observed.now
+    return max(at, observed.since) if observed.now - at >= wait else None
+
+
+def _may_answer(one: Checkpoint, observed: Observation, taken_at: Instant | None) -> bool:
+    """Whether a checkpoint was begun after the action, and was not complete long before the request was consumed."""
+    step, committed, action = one.step, observed.action.checkpoint, observed.action
+    if one.state == "torn" or (step is not None and committed is not None and step <= committed):
+        return False
+    if one.began_at is None and step is not None and _counts_alike(observed) and step < (action.step or 0):
+        return False  # a single file does not show when it was begun, but its step was over before the action
+    if one.is_whole and taken_at is not None and (one.at or taken_at) < taken_at - CLOCK_TOLERANCE:
+        return False
+    return _begun(one) >= observed.since - CLOCK_TOLERANCE
+
+
+def _begun(one: Checkpoint) -> Instant:
+    return one.began_at if one.began_at is not None else one.at or 0.0
+
+
+def _counts_alike(observed: Observation) -> bool:
+    """Whether the log and the names of the checkpoints seem to count the same steps."""
+    action, run = observed.action, observed.run
+    every = run.checkpoints.every_steps if run is not None and run.checkpoints is not None else None
+    if every is None or action.step is None or action.checkpoint is None:
+        return False
+    return 0 <= action.step - action.checkpoint <= 2 * every
+
+
+def _is_regular(one: Checkpoint, known: Sequence[Checkpoint]) -> bool:
+    """Whether its step continues the interval between two earlier checkpoints, or between the start and one."""
+    step = one.step
+    if step is None:
+        return False
+    earlier = {0, *(other.step for other in known if other.step is not None and other.step < step)}
+    return any(2 * other - step in earlier for other in earlier)
 
 
 def has_no_checkpoints(observed: Observation) -> bool:

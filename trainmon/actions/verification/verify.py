@@ -27,6 +27,9 @@ OBSERVED = "its effect is observed: it was done"
 QUEUE_VERBS = frozenset({"requeue", "cancel", "hold", "release", "queue"})
 """Verbs whose effect one poll of the queue shows."""
 
+SAVE_VERBS = frozenset({"save", "kill", "signal"})
+"""Verbs whose effect is a new checkpoint."""
+
 VERIFY: dict[Verb, Callable[[Observation], Progress]] = {
     "save": effects.save,
     "kill": effects.kill,
@@ -57,6 +60,13 @@ def verify_record(record: Record, state: State, now: Instant) -> Record:
     if marks == record.marks and not is_over:
         return record
     return replace(record, marks=marks, settled_at=now if is_over else None)
+
+
+def followed_directories(state: State) -> frozenset[str]:
+    """The checkpoint directories in which an open action expects a new checkpoint. They are listed more often."""
+    names = (one.action.run for one in state.actions.values() if one.is_open and one.action.verb in SAVE_VERBS)
+    runs = (state.runs.get(name) for name in names if name is not None)
+    return frozenset(run.spec.checkpoints for run in runs if run is not None and run.spec.checkpoints is not None)
 
 
 def _resolve(observed: Observation) -> Record:

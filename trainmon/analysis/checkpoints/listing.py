@@ -37,6 +37,10 @@ MOVED_BACK = 60.0
 RECENT = 12
 """Checkpoints that are learnt from: older ones are thinned out by retention rules."""
 
+QUIET = 8.0
+"""Seconds without a write after which an equal size says that a file is complete: a followed directory is listed every
+2 s, a writer may pause for longer, and NFS shows sizes that are some seconds old."""
+
 SHRUNK = 0.9
 """Of the usual size of files that should be equally large; one that is smaller was cut short."""
 
@@ -109,16 +113,21 @@ def _without_listing(path: str, host: str, at: Instant, error: str, before: Chec
 def _steady(
     listing: CheckpointListing, at: Instant, is_running: bool | None, before: Checkpoints | None
 ) -> frozenset[str]:
-    """The single files that no longer grow: their size is that of the previous listing, or no writer is left."""
+    """The single files that no longer grow: their size is that of an earlier listing, or no writer is left."""
     if is_running is False:
         return frozenset(entry.name for entry in listing.entries)
     if before is None:
         return frozenset()
     is_same = before.listed_at == at  # the same listing: the states are known
+    is_soon = at - before.listed_at < QUIET
     known = {one.path: one for one in before.list}
     sizes = ((entry, known.get(_below(before.path, entry.name))) for entry in listing.entries if entry.kind == "file")
     return frozenset(
-        entry.name for entry, one in sizes if one and (one.is_whole if is_same else one.bytes == entry.bytes)
+        entry.name
+        for entry, one in sizes
+        if one
+        and (one.is_whole if is_same else one.bytes == entry.bytes)
+        and (one.is_whole or not is_soon or listing.t - entry.mtime >= QUIET)
     )
 
 

@@ -69,7 +69,7 @@ ACTS = (
 )
 
 EXITS = """Exit status: 0 done, 1 failed or without the expected effect, 2 a usage or config error,
-3 no data or an unknown result, 4 refused or not confirmed."""
+3 no data or an unknown result, 4 refused or not confirmed. A requeue is done when Slurm shows the restart."""
 
 
 def command(verb: str) -> click.Command:
@@ -99,7 +99,7 @@ COMMON: tuple[Decorator, ...] = (
         metavar="DURATION",
         default=None,
         help="The maximum wait for the result: the switch file consumed, a checkpoint committed or the job restarted. "
-        "[default: until the first effect, at most 8s]",
+        "[default: until the first effect, at most 8s; requeue: at most 1m]",
     ),
     click.option(
         "--why", metavar="TEXT", default="", help="The reason. It is written to the switch file and to the ledger."

@@ -28,10 +28,14 @@ KEY_AND_COMMAND = re.compile(rf"[{''.join(KEYS)}], or (?=trainmon-tui )")
 """A sentence that names the key and the command."""
 
 CODES = {"done": 0, "failed": 1, "refused": 4, "unknown": 3, "asked": 3}
-"""Exit statuses by status. An action with an unknown result may still be done: see `trainmon-tui actions`."""
+"""Exit statuses by status. A requeue is done when its restart was observed. An action with an unknown result may still
+be done: see `trainmon-tui actions`."""
 
 CONFIRM: Seconds = 8.0
 """How long to wait for the first effect: a file that is there, a job that is held."""
+
+CONFIRM_REQUEUE: Seconds = 60.0
+"""How long to wait for the restart of a requeue: Slurm gives a job 30 s to end, and polls are 15 s apart."""
 
 WORST_FIRST = (1, 3, 4, 0)
 """Exit statuses, the worst first."""
@@ -126,7 +130,8 @@ def follow(
 ) -> int:
     """Print the progress of actions: at most `timeout` until they are over, then at most `wait` for their effects.
 
-    Without `wait` it waits for the first effect only, which does not change the exit status.
+    Without `wait` it waits for the first effect only, which does not change the exit status. Only a requeue must show
+    its first effect, the restart: for a job that has ended, Slurm does nothing and reports no error.
     """
     shown: set[str] = set()
 
@@ -152,14 +157,15 @@ def follow(
         )
 
     if watcher.wait_for(are_over, timeout):
-        watcher.wait_for(are_confirmed, CONFIRM if wait is None else wait)
+        first = CONFIRM_REQUEUE if any(action.verb == "requeue" for action in actions) else CONFIRM
+        watcher.wait_for(are_confirmed, first if wait is None else wait)
     final, codes = watcher.state, set()
     for action in actions:
         record = final.actions.get(action.id)
         codes.add(_code(record, wait))
         if record is None or record.status == "asked":
             print_line(line(None, action, "its result is unknown; see `trainmon-tui actions`"))
-        elif wait is not None and record.is_open and record.status == "done":
+        elif record.is_open and record.status == "done" and (wait is not None or not _has_restarted(record)):
             missing = [mark.name for mark in record.marks if mark.at is None and mark.missed is None]
             if missing:
                 print_line(line(None, action, f"still to come: {', '.join(missing)}"))
@@ -170,9 +176,15 @@ def _code(record: Record | None, wait: Seconds | None) -> int:
     """The exit status of an action. With `wait`, an open milestone means unknown, and a missed one failed."""
     if record is None:
         return 3
-    if record.status == "done" and wait is not None:
-        return 1 if any(mark.missed for mark in record.marks) else 3 if record.is_open else 0
+    if record.status == "done" and (wait is not None or not _has_restarted(record)):
+        is_complete = not record.is_open and _has_restarted(record)
+        return 1 if any(mark.missed for mark in record.marks) else 0 if is_complete else 3
     return CODES[record.status]
+
+
+def _has_restarted(record: Record) -> bool:
+    """Whether the restart of a requeue was observed; true for other verbs."""
+    return record.action.verb != "requeue" or any(mark.at is not None for mark in record.marks)
 
 
 def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:

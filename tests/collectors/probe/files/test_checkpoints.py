@@ -175,6 +175,23 @@ def test_what_was_written_lately_is_reported_at_every_look(tmp_path: Path):
         watch.at += 30
 
 
+def test_a_followed_directory_is_listed_in_every_period_of_two_seconds(tmp_path: Path):
+    watch = ManualClock()
+    probe = sense(tmp_path, watch)
+    readings_of(probe)
+    probe.configure({"checkpoints": [str(tmp_path)], "followed": [str(tmp_path)]})
+    readings_of(probe)
+    made(tmp_path, SAVES["torchtitan"], 500, at=NOW)
+    watch.at += 2.0
+    assert [one.name for one in readings_of(probe)[0].entries] == ["step-500"]
+    watch.at += 2.0
+    assert probe.operations(False), "nothing has changed, and it is listed nevertheless"
+    probe.configure({"checkpoints": [str(tmp_path)]})
+    readings_of(probe)
+    watch.at += 2.0
+    assert probe.operations(False) == [], "nobody follows it any more"
+
+
 def test_a_new_spec_reports_at_once(tmp_path: Path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -274,10 +291,12 @@ def test_a_slow_directory_is_read_in_slices_and_says_what_it_has_after_five_seco
     assert not any(one.cut for one in lines[-1].entries)
 
 
-def test_after_a_slow_look_comes_a_long_pause(tmp_path: Path):
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_after_a_slow_look_comes_a_long_pause(is_followed: bool, tmp_path: Path):
     made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
     clock = Slow(0.1)
-    probe = Checkpoints({"checkpoints": [str(tmp_path)]}, clock, lambda: NOW)
+    spec = {"checkpoints": [str(tmp_path)], "followed": [str(tmp_path)] if is_followed else []}
+    probe = Checkpoints(spec, clock, lambda: NOW)
     while not (lines := readings_of(probe)):
         continue
     ended = clock.at

@@ -61,7 +61,8 @@ def with_switch(path: str, **fields: Any) -> Run:
 
 def saved(run: Run, step: int, at: float, began: float, state: str = "committed") -> Run:
     new = Checkpoint(step=step, state=state, path="/fsx/x", layout="dcp", at=NOW + at, began_at=NOW + began)  # type: ignore[arg-type]
-    return replace(run, checkpoints=replace(CHECKPOINTS, list=(new, *CHECKPOINTS.list)))
+    known = run.checkpoints or CHECKPOINTS
+    return replace(run, checkpoints=replace(known, list=(new, *known.list)))
 
 
 THERE = with_switch(SAVE, exists=True, armed_at=NOW + 0.5, why=f"… ({SAVE_ACTION.id})")

@@ -113,6 +113,17 @@ def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
     assert not record.is_open
 
 
+def test_a_signal_is_not_credited_with_the_regular_checkpoint_that_was_being_written() -> None:
+    action = only(planned("signal", seen=readback(RUNNING)))
+    assert RUN.checkpoints is not None
+    older = replace(RUN.checkpoints.list[0], step=11_000, state="superseded", at=NOW - 4440)
+    regular = replace(RUN, checkpoints=replace(RUN.checkpoints, list=(*RUN.checkpoints.list, older)))
+    record = after(done(action), 20, saved(regular, 13_000, 15, -3))
+    assert marks_of(record)["a new checkpoint is committed"] is None, "it fits the interval: it came by itself"
+    record = after(record, 40, saved(saved(regular, 13_000, 15, -3), 13_002, 38, 19))
+    assert marks_of(record)["a new checkpoint is committed"] == 38
+
+
 def test_a_queued_job_is_observed_by_its_number() -> None:
     action = only(planned("queue"))
     new = replace(WAITING, id="95_[1-3%1]", number=95, array=95, tasks="1-3%1")

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import (  # fmt: skip
+    CHECKPOINTS,
     KILL,
     NOW,
     RUN,
@@ -29,11 +30,16 @@ from tests.trainmon.actions.verification.records import (
     saved,
     with_switch,
 )
+from trainmon.actions.verification.verify import followed_directories
 from trainmon.engine.reducers import reduce
 from trainmon.model import (
     ActionChanged,
+    Checkpoint,
+    Record,
+    Run,
     SchedulerNode,
     SchedulerNodesListed,
+    Switch,
     Verb,
 )
 
@@ -73,6 +79,80 @@ def test_a_checkpoint_that_was_being_written_already_is_not_the_one_requested() 
     record = after(done(SAVE_ACTION), 60, saved(TAKEN, 12_500, 30, -40))
     assert marks_of(record)["a new checkpoint is committed"] is None
     assert marks_of(after(record, 90, saved(TAKEN, 12_000, 80, 20)))["a new checkpoint is committed"] is None
+
+
+def test_a_save_is_not_credited_with_a_regular_checkpoint() -> None:
+    """The run saves every 1,000 steps by itself; the next regular save comes while the switch waits to be read."""
+    armed = with_switch(SAVE, exists=True, armed_at=NOW, why=f"… ({SAVE_ACTION.id})")
+    record = after(done(SAVE_ACTION), 20, saved(armed, 13_000, 18, 3))
+    assert marks_of(record)["a new checkpoint is committed"] is None, "the trainer has not read the switch"
+    taken = saved(with_switch(SAVE, exists=False, taken_at=NOW + 40), 13_000, 18, 3)
+    record = after(record, 41, taken)
+    assert marks_of(record)["a new checkpoint is committed"] is None, "it was complete before the switch was read"
+    writing = saved(taken, 13_010, 42, 41, "writing")
+    assert marks_of(after(record, 90, writing))["a new checkpoint is committed"] is None
+    assert marks_of(after(record, 95, saved(taken, 13_010, 94, 41)))["a new checkpoint is committed"] == 94
+
+
+KNOWN = Checkpoint(step=11_000, state="superseded", path="/fsx/ckpt/11000", layout="megatron", at=NOW - 4440)
+REGULAR = replace(RUN, checkpoints=replace(CHECKPOINTS, list=(*CHECKPOINTS.list, KNOWN)))
+"""The run with two regular checkpoints, at the steps 11,000 and 12,000."""
+
+
+def test_a_regular_checkpoint_counts_only_if_no_other_follows() -> None:
+    taken = replace(REGULAR, save=Switch(path=SAVE, exists=False, taken_at=NOW + 20))
+    just_before = saved(taken, 13_000, 22, 15)
+    record = after(done(SAVE_ACTION), 24, just_before)
+    assert marks_of(record)["a new checkpoint is committed"] is None, "it fits the interval and began before the read"
+    assert marks_of(after(record, 28, saved(just_before, 13_001, 27, 23)))["a new checkpoint is committed"] == 27
+    assert marks_of(after(record, 60, just_before))["a new checkpoint is committed"] == 22
+    slow = replace(just_before, progress=replace(RUN.progress, cadence_s=60.0))
+    assert marks_of(after(record, 60, slow))["a new checkpoint is committed"] is None, "its next step comes later"
+
+
+def test_a_regular_checkpoint_at_the_very_step_at_which_the_switch_was_read_counts() -> None:
+    taken = replace(REGULAR, save=Switch(path=SAVE, exists=False, taken_at=NOW + 20))
+    record = after(done(SAVE_ACTION), 26, saved(taken, 13_000, 25, 21))
+    assert marks_of(record)["a new checkpoint is committed"] == 25
+
+
+def test_a_single_file_of_an_earlier_step_is_not_the_one_requested() -> None:
+    """A single file does not show when its save began: it was written while the action was requested."""
+    checkpoints = replace(REGULAR.checkpoints, every_steps=1000) if REGULAR.checkpoints else None
+    action = replace(SAVE_ACTION, step=13_005)
+    taken = replace(REGULAR, checkpoints=checkpoints, save=Switch(path=SAVE, exists=False, taken_at=NOW + 6))
+    begun_before = saved(taken, 13_000, 5, 5)
+    record = after(done(action), 90, one_file(begun_before))
+    assert marks_of(record)["a new checkpoint is committed"] is None
+    record = after(done(action), 90, one_file(saved(taken, 13_007, 30, 30)))
+    assert marks_of(record)["a new checkpoint is committed"] == 30
+
+
+def one_file(run: Run) -> Run:
+    """The run whose newest checkpoint is a single file."""
+    assert run.checkpoints is not None
+    newest, *others = run.checkpoints.list
+    return replace(run, checkpoints=replace(run.checkpoints, list=(replace(newest, began_at=None), *others)))
+
+
+def test_a_kill_is_credited_with_a_regular_checkpoint_only_when_the_run_has_ended() -> None:
+    there = replace(REGULAR, kill=Switch(path=KILL, exists=True, armed_at=NOW, why=f"({KILL_ACTION.id})"))
+    record = after(done(KILL_ACTION), 30, saved(there, 13_000, 20, 4))
+    assert marks_of(record)["the trainer saves"] is None
+    ended = replace(RUNNING, state="COMPLETED", ends_at=NOW + 31)
+    record = after(record, 35, saved(there, 13_000, 20, 4), (WAITING, ended))
+    assert marks_of(record)["the trainer saves"] == 20
+
+
+def test_directories_are_followed_while_an_action_waits_for_a_checkpoint() -> None:
+    def directories(record: Record) -> frozenset[str]:
+        return followed_directories(state(actions={record.action.id: record}))
+
+    assert directories(done(SAVE_ACTION)) == {"/fsx/ckpt"}
+    assert directories(done(KILL_ACTION, status="asked")) == {"/fsx/ckpt"}
+    assert directories(done(only(planned("signal", seen=readback(RUNNING))))) == {"/fsx/ckpt"}
+    assert directories(done(SAVE_ACTION, settled_at=NOW + 9)) == frozenset()
+    assert directories(done(only(planned("requeue")))) == frozenset(), "no checkpoint is expected of it"
 
 
 def test_a_switch_that_is_not_taken_is_overdue_after_ten_minutes_and_may_still_be_taken() -> None:

@@ -164,6 +164,9 @@ def test_the_one_file_of_nanogpt_is_whole_when_two_looks_find_it_as_large(tmp_pa
     assert [(one.layout, one.state, one.why) for one in first.list] == [("nanogpt", "writing", "it may still grow")]
     second = read(tmp_path, NOW + 10, before=first)
     assert (states(second), second.resumes, second.problem) == ([(None, "committed")], str(file), None)
+    soon = read(tmp_path, NOW + 2, before=first)
+    assert states(soon) == [(None, "writing")], "a followed directory is listed every 2 s: a writer may pause for that"
+    assert states(read(tmp_path, NOW + 4, before=soon)) == [(None, "committed")]
     file.write_text("")
     assert read(tmp_path, NOW + 20, before=second).list[0].why == "it is empty"
     (tmp_path / "model.pt").write_text("weights of another program")

@@ -25,8 +25,8 @@ REQUEUE = action(
 )
 PLAN = Plan(request=ASK, actions=(REQUEUE,))
 OPEN = replace(record(), action=REQUEUE, status="done", done_at=1001.0, outcome="requeued")
-DONE = replace(OPEN, settled_at=1002.0)
 WAITS, RUNS = Milestone("it waits again"), Milestone("it runs again")
+DONE = replace(OPEN, settled_at=1002.0, marks=(replace(WAITS, at=1002.0),))
 
 
 def result(parts: Parts, *words: str, **options: Any) -> int:
@@ -115,7 +115,9 @@ def test_yes_does_it_and_reports_the_result(capsys: pytest.CaptureFixture[str]) 
     parts = Parts(PLAN, [replace(DONE, status="asked", done_at=None, outcome=""), DONE])
     assert result(parts, yes=True) == 0
     assert parts.acted == [REQUEUE]
-    assert capsys.readouterr().out.splitlines()[-1].endswith("  Requeue job 88 of video-2b: done: requeued")
+    *_, done, restarted = capsys.readouterr().out.splitlines()
+    assert done.endswith("  Requeue job 88 of video-2b: done: requeued")
+    assert restarted.endswith("  Requeue job 88 of video-2b: it waits again")
 
 
 @pytest.mark.parametrize(("typed", "code"), [(None, 4), ("87", 4), ("88", 0)])
@@ -168,6 +170,23 @@ def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[
     missed = replace(OPEN, marks=(replace(WAITS, missed="it ended instead"),), settled_at=1009.0)
     assert result(Parts(PLAN, [missed]), yes=True, wait=5.0) == 1
     assert capsys.readouterr().out.endswith("  Requeue job 88 of video-2b: not: it waits again: it ended instead\n")
+
+
+def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --wait too: scontrol does nothing and reports no error if the job has ended meanwhile."""
+    monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
+    quiet = replace(OPEN, outcome="scontrol requeue ended without an error message")
+    assert result(Parts(PLAN, [replace(quiet, marks=(WAITS, RUNS))]), yes=True) == 3
+    printed = capsys.readouterr().out
+    assert printed.endswith("  Requeue job 88 of video-2b: still to come: it waits again, it runs again\n")
+    ended = replace(WAITS, missed="nothing happened: Slurm does not requeue ended jobs")
+    assert result(Parts(PLAN, [replace(quiet, marks=(ended, RUNS), settled_at=1040.0)]), yes=True) == 1
+    assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: not: it waits again: {ended.missed}\n")
+    seen = replace(quiet, marks=(replace(WAITS, at=1015.0), RUNS))
+    assert result(Parts(PLAN, [seen]), yes=True) == 0
+    assert "still to come" not in capsys.readouterr().out
 
 
 def test_an_unknown_run_is_a_mistake_in_the_call_unless_the_queue_was_not_polled(
