@@ -21,7 +21,7 @@ from textual.widgets import Input
 from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import Prompt, State
 from tui.backend import Backend
-from tui.keys import bindings
+from tui.keys import bindings, unused
 from tui.modals import CommandPalette, LoginPrompt, Pick, ask
 from tui.screens import Help, MainScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
@@ -156,8 +156,10 @@ class Dashboard(App[None], inherit_bindings=False):
         """Handle a key or a click at once: the next paint must not wait for the second to end."""
         if isinstance(event, events.Key | events.MouseDown):
             self._key_at = self.clock.monotonic()
-        if isinstance(event, events.Key) and not event.is_forwarded and await self._run_binding(event):
-            return
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            if await self._run_binding(event):
+                return
+            self._explain(event)
         await super().on_event(event)
 
     async def _run_binding(self, event: events.Key) -> bool:
@@ -169,6 +171,12 @@ class Dashboard(App[None], inherit_bindings=False):
         if isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen):
             return False
         return await self._check_bindings(event.key)
+
+    def _explain(self, event: events.Key) -> None:
+        """Say why a key did nothing."""
+        is_typed = isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen)
+        if not is_typed and event.key not in self.screen.active_bindings:
+            self.notify(unused(event.key, event.character), timeout=4, markup=False)
 
     # ---- login prompts: one at a time ----
 

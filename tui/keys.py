@@ -136,6 +136,7 @@ KEYS: tuple[Key, ...] = (
     Key("right", "plan.right", "button(1)", "the next button; Tab also goes through the fields", "plan", "move", "→"),
     Key("enter", "plan.press", "press", "press the focused button; Close has the focus first", "button", "move",
         "Enter"),
+    Key("slash", "help.find", "find", "search the help; Esc clears the search", "help", "view", "/"),
     Key("q,question_mark,f1", "help.close", "screen.back", "close the help", "help", "move", "?"),
     Key("q,ctrl+q", "app.quit", "app.quit", "quit; training continues", "app", "view", "q", "Quit"),
     Key("ctrl+c", "app.how_to_quit", "app.how_to_quit", "show how to quit", "app", "view", "ctrl+c"),
@@ -264,6 +265,15 @@ SHOWN_AT = {
     "moves": "everywhere", "back": "everywhere",
 }  # fmt: skip
 """Where a scope is active, in words."""
+
+
+def unused(key: str, character: str | None) -> str:
+    """Why a key (Textual's name, and what it types) does nothing in this context."""
+    known = [one for one in KEYS if key in one.keys.split(",") and one.scope in SHOWN_AT]
+    if not known:
+        return f"{character or key} is not a key; ? lists them"
+    places = "; ".join(f"in {SHOWN_AT[one.scope]}: {one.text.partition(';')[0]}" for one in known)
+    return f"{known[0].cap} does nothing here; {places}"
 
 
 def markdown() -> str:

@@ -58,6 +58,8 @@ class Pane(Vertical):
         self.filter = ""
         self.sort = self.SORTS[0] if self.SORTS else ""
         self.state: State | None = None
+        self.hint = ""
+        """The panes that are hidden, at the end of its title where there is room."""
         self.in_sight = False
         self.failed_at: Instant | None = None
         self._drawing = False
@@ -127,6 +129,12 @@ class Pane(Vertical):
         if self.selected is not None and self.is_markable(self.selected):
             self.lines.action_toggle_mark()
             self.again()
+        else:
+            self.say("nothing here can be marked")
+
+    def say(self, text: str) -> None:
+        """Say why a key did nothing."""
+        self.app.notify(text, timeout=4, markup=False)
 
     def unmark(self) -> None:
         """Remove the marks after an action."""
@@ -163,6 +171,8 @@ class Pane(Vertical):
             f"sort {self.sort}" if len(self.SORTS) > 1 else "",
         )
         shown, width = [note for note in notes if note], self.top.size.width
+        if self.hint and cell_width(f"{self.NUMBER} {self.NAME} {left} ─ {self.hint} {'  '.join(shown)}") <= width - 8:
+            left = f"{left} ─ {self.hint}".strip()
         while len(shown) > 1 and cell_width(f"{self.NUMBER} {self.NAME} {left} {'  '.join(shown)}") > width - 8:
             shown.pop()
         self.top.set_spans(title_spans(self.NUMBER, self.NAME, left, "  ".join(shown), width))

@@ -51,6 +51,9 @@ class ChartsView(Picture, can_focus=True):
         (self if self.can_focus else self.table).focus()
 
 
+NO_CHARTS = "there are no charts yet"
+
+
 class WandbPane(FollowingPane):
     """A frame around charts and a table. It follows the run that is selected."""
 
@@ -186,10 +189,12 @@ class WandbPane(FollowingPane):
     def action_next_charts(self) -> None:
         """Put the cursor on the first value of the next set; its charts come with it."""
         wandb = None if self.followed is None else self.followed.wandb
-        if wandb is not None and wandb.keys:
-            pages, page = self._pages(wandb.keys)
+        pages, page = self._pages(wandb.keys) if wandb is not None else ([], 0)
+        if len(pages) > 1:
             self.lines.move_to(pages[(page + 1) % len(pages)][0])
             self.again()
+        else:
+            self.say("all charts are shown" if pages else NO_CHARTS)
 
     def on_keyed_lines_moved(self, event: KeyedLines.Moved) -> None:
         event.stop()
@@ -202,6 +207,8 @@ class WandbPane(FollowingPane):
     # ---- keys ----
 
     def _change_view(self, view: View) -> None:
+        if not self.body.display:
+            self.say(NO_CHARTS)
         self.view = view
         self.again()
 
@@ -223,6 +230,8 @@ class WandbPane(FollowingPane):
         self._change_view(self.view.smoother())
 
     def action_compare(self) -> None:
+        if self.body.display and len(self.charts.paths) < 2:
+            self.say("no earlier attempt has curves")
         self._change_view(self.view._replace(compare=not self.view.compare))
 
     def action_whole(self) -> None:
@@ -241,6 +250,8 @@ class WandbPane(FollowingPane):
         data, shown = self.charts.extent(self.view), self.charts.x
         if data is not None and shown is not None:
             self._change_view(change(shown, data))
+        else:
+            self.say(NO_CHARTS)
 
 
 def table_width(shape: ChartGrid) -> int:

@@ -100,6 +100,8 @@ class StateScreen(Once[None]):
         if text:
             self.app.copy_to_clipboard(text)
             self.app.notify(text, title="copied", timeout=4, markup=False)
+        else:
+            self.app.notify("nothing is selected to copy", timeout=4, markup=False)
 
     def action_log_format(self) -> None:
         """Show what is read in the last lines of the run's log."""
@@ -158,3 +160,5 @@ class PaneScreen(StateScreen):
         if pane.SORTS:
             orders = [(sort, sort) for sort in pane.SORTS]
             ask(self.app, Pick(f"Sort {pane.NAME} by", orders, pane.sort), pane.set_sort)
+        else:
+            self.app.notify("this list has one order", timeout=4, markup=False)

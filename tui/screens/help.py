@@ -1,4 +1,4 @@
-"""Help: every key from the table, those of this context first. It scrolls."""
+"""Help: every key from the table, those of this context first. It scrolls, and `/` searches it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from tui.keys import ACTS, CONTEXTS, KEYS, Key, active_keys, bindings
-from tui.modals import Dialog
+from tui.keys import ACTS, CONTEXTS, KEYS, SHOWN_AT, Key, active_keys, bindings
+from tui.modals import Dialog, Find
 from tui.style import Span
 from tui.widgets import Row, TextView
 
@@ -63,46 +63,70 @@ SIGNS = (
 class Help(Dialog[None]):
     """Esc, q and ? close it."""
 
+    CONTEXT = "help"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "help")]
 
     def __init__(self, context: str) -> None:
         super().__init__()
         self.context = context
         self.lines = TextView()
+        self.find = Find()
+        self.wanted = ""
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog tall"):
             yield Static("Keys  actions show a plan first", classes="question", markup=False)
             yield self.lines
-            yield Static("Esc closes", classes="hint", markup=False)
+            yield self.find
+            yield Static("/ searches  Esc closes", classes="hint", markup=False)
 
     def on_mount(self) -> None:
-        self.lines.set_rows(help_rows(self.context))
+        self.lines.focus()
+        self._search("")
+
+    def _search(self, wanted: str) -> None:
+        self.wanted = wanted
+        self.lines.set_rows(help_rows(self.context, wanted))
+
+    def on_find_typed(self, event: Find.Typed) -> None:
+        self._search(event.text)
+
+    def on_find_closed(self) -> None:
         self.lines.focus()
 
+    def action_find(self) -> None:
+        self.find.open("search the help; Enter keeps it, Esc clears it", self.wanted)
 
-def help_rows(context: str) -> list[Row]:
-    """The keys of this context, the actions on its rows, its columns, the other keys, and the signs."""
+    def action_back(self) -> None:
+        if self.wanted:
+            self._search("")
+        else:
+            self.dismiss()
+
+
+def help_rows(context: str, wanted: str = "") -> list[Row]:
+    """The keys of this context, the actions on its rows, its columns, the other keys by their panes, and the signs.
+    With `wanted`: only what has this text in its name, its meaning or the title above it."""
     here, acts = set(CONTEXTS[context]), set(ACTS)
     own = [key for key in active_keys(context) if key.scope in here - COMMON - acts]
-    acting = [key for key in KEYS if key.scope in here & acts]
-    common = [key for key in KEYS if key.scope in here & COMMON]
-    other = [key for key in KEYS if key.scope not in here]
-    spans: list[tuple[Span, ...]] = []
+    others: dict[str, list[Key]] = {}
+    for key in KEYS:
+        if key.scope not in here:
+            others.setdefault(f"In {SHOWN_AT[key.scope]}", []).append(key)
     sections = (
         (TITLES[context], pairs(own)),
-        (ACTING, pairs(acting)),
+        (ACTING, pairs(key for key in KEYS if key.scope in here & acts)),
         ("Columns", COLUMNS.get(context, ())),
-        ("On this screen", pairs(common)),
-        ("In other panes", pairs(other)),
+        ("On this screen", pairs(key for key in KEYS if key.scope in here & COMMON)),
+        *((title, pairs(keys)) for title, keys in others.items()),
         ("Signs", SIGNS),
     )
-    for title, words in sections:
-        if words:
+    spans: list[tuple[Span, ...]] = []
+    for title, listed in sections:
+        if words := [(name, text) for name, text in listed if wanted.lower() in f"{title} {name} {text}".lower()]:
             lines = ((Span(f"  {name:<12}", "bold"), Span(text)) for name, text in words)
             spans += [(Span(title, "accent bold"),), *lines, ()]
-    spans.pop()
-    return [Row(str(number), row) for number, row in enumerate(spans)]
+    return [Row(str(number), row) for number, row in enumerate(spans[:-1] or [(Span(f"Nothing matches “{wanted}”."),)])]
 
 
 def pairs(keys: Iterable[Key]) -> tuple[tuple[str, str], ...]:

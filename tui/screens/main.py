@@ -30,7 +30,7 @@ from tui.panes import (
 )
 from tui.screens.base import PaneScreen
 from tui.screens.details import LogScreen
-from tui.style import NAMES, Chosen, Shape, is_tiny, pane_regions, shape, what_is_hidden
+from tui.style import NAMES, Chosen, Shape, is_tiny, names_of, pane_regions, shape, what_is_hidden
 from tui.widgets import KeyedLines, Link
 
 
@@ -136,6 +136,7 @@ class MainScreen(PaneScreen):
         new = shape(width, height, self.chosen, zoomed=self.zoomed, queue=self._has_queue, charts=self._has_charts)
         hidden = what_is_hidden(new.hidden, width) if is_tiny(width, height) else ""
         self.foot.at(self.context, "zoomed; z restores" if self.zoomed else hidden)
+        self.runs.hint = "" if self.zoomed or hidden else names_of(new.hidden)
         if new != self.shape:
             self.shape = new
             with self.app.batch_update():
@@ -209,6 +210,8 @@ class MainScreen(PaneScreen):
         if self.runs.selected is not None:
             self.runs.lines.choose_cursor()
             self.app.push_screen(LogScreen(self.runs.selected))
+        else:
+            self.runs.say("no run is selected")
 
     # ---- jump ----
 

@@ -32,7 +32,7 @@ from tui.style.format import (
     source_text,
     whole,
 )
-from tui.style.layout import NAMES, Chosen, Shape, is_tiny, pane_regions, shape, what_is_hidden
+from tui.style.layout import NAMES, Chosen, Shape, is_tiny, names_of, pane_regions, shape, what_is_hidden
 from tui.style.symbols import (
     CRIT,
     CURSOR,
@@ -80,6 +80,7 @@ __all__ = [
     "inodes_used",
     "is_tiny",
     "mib",
+    "names_of",
     "pad",
     "pane_regions",
     "percent",

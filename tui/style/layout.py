@@ -77,9 +77,14 @@ def is_tiny(width: int, height: int) -> bool:
     return width < TINY_COLUMNS or height < SHORT_ROWS
 
 
+def names_of(numbers: tuple[str, ...]) -> str:
+    """Panes with their keys."""
+    return "  ".join(f"{number} {NAMES[number]}" for number in numbers)
+
+
 def what_is_hidden(hidden: tuple[str, ...], width: int) -> str:
     """The text that names the hidden panes; shorter on a narrow screen."""
-    names = "  ".join(f"{number} {NAMES[number]}" for number in hidden)
+    names = names_of(hidden)
     sentences = (f"one pane fits here; also: {names}", f"also {names}", f"also {' '.join(hidden)}")
     return next((sentence for sentence in sentences if len(sentence) < width), sentences[-1])
 

@@ -151,10 +151,12 @@ class LogView(Widget, can_focus=True):
         self._go(LogPosition(self.position.line), down=self.following)
 
     def action_sideways(self, step: int) -> None:
-        if not self.wrapping:
-            by = max(8, self.size.width // 2)
-            self.left = max(-LEADS * by, self.left + step * by)
-            self.redraw()
+        if self.wrapping:
+            self.app.notify("long lines are wrapped; w cuts them", timeout=4, markup=False)
+            return
+        by = max(8, self.size.width // 2)
+        self.left = max(-LEADS * by, self.left + step * by)
+        self.redraw()
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         event.stop()
@@ -186,4 +188,8 @@ class LogView(Widget, can_focus=True):
 
     def action_next_match(self, step: int) -> None:
         """n goes up, because a log is read from its end; N goes down."""
-        self.goto_match(self.text.end - 1 if self.hit is None else self.hit - step, -step)
+        start = self.text.end - 1 if self.hit is None else self.hit - step
+        if not self.needle:
+            self.app.notify("nothing is searched for; / searches", timeout=4, markup=False)
+        elif not self.goto_match(start, -step):
+            self.app.notify(f"no other match of “{self.needle}” that way", timeout=4, markup=False)

@@ -52,7 +52,7 @@ async def test_six_takes_the_lower_half_or_the_logs_place_and_again_the_whole_sc
         await pilot.resize_terminal(120, 40)
         text = await settled(pilot)
         assert all(title in text for title in ("1 Runs", "2 GPUs", "3 Disk", "6 W&B"))
-        assert "4 Log" not in text
+        assert "4 Log video-2b" not in text
         assert app.main.current == "6"
         assert app.main.wandb.view.log
 
@@ -61,7 +61,7 @@ async def test_six_takes_the_lower_half_or_the_logs_place_and_again_the_whole_sc
         assert backend.requests == []
 
         await pilot.press("4")
-        assert "6 W&B" not in await settled(pilot)
+        assert "6 W&B video-2b" not in await settled(pilot)
 
 
 async def test_a_wide_screen_has_the_charts_beside_the_log_and_tab_goes_through_them_once() -> None:

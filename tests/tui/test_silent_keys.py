@@ -1,0 +1,88 @@
+"""Every key answers: one that does nothing here says why, and where it does something."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tui.dashboard import showing
+from tests.tui.screen_text import settled, text_of
+from tests.tui.states.states import calm, empty, troubled
+from trainmon.model import State
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("v", "v does nothing here; in GPUs: next metric"),
+        ("3 K", "K does nothing here; in Runs, Queue, a run, a job: kill"),
+        ("Q", "Q is not a key; ? lists them"),
+        ("f5", "f5 is not a key; ? lists them"),
+        ("3 y X", "X does nothing here; in GPUs, Queue, a node"),
+        ("4 n", "nothing is searched for; / searches"),
+        ("4 slash z q enter n", "no other match of “zq” that way"),
+        ("4 w right", "long lines are wrapped; w cuts them"),
+    ],
+)
+async def test_a_key_that_does_nothing_says_why(keys: str, words: str) -> None:
+    async with showing(troubled(), (120, 40)) as (app, pilot, _):
+        await pilot.press(*keys.split())
+        await settled(pilot)
+        assert words in [toast.message[: len(words)] for toast in app._notifications]
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ("l", "no run is selected"),
+        ("1 y", "nothing is selected to copy"),
+        ("1 space", "nothing here can be marked"),
+        ("6 v", "there are no charts yet"),
+        ("6 plus", "there are no charts yet"),
+        ("6 e", "there are no charts yet"),
+    ],
+)
+async def test_a_key_says_that_there_is_nothing_for_it(keys: str, words: str) -> None:
+    async with showing(empty(), (120, 40)) as (app, pilot, _):
+        await pilot.press(*keys.split())
+        await settled(pilot)
+        assert words in [toast.message for toast in app._notifications]
+
+
+@pytest.mark.parametrize("state", [calm(), troubled()], ids=["calm", "troubled"])
+@pytest.mark.parametrize(
+    ("size", "title"),
+    [
+        ((80, 24), "1 Runs ─ 2 GPUs  3 Disk  5 Alerts  6 W&B  7 Queue ─"),
+        ((120, 40), "1 Runs ─ 6 W&B  7 Queue ─"),
+    ],
+)
+async def test_the_panes_that_do_not_fit_are_named_with_their_keys(
+    state: State, size: tuple[int, int], title: str
+) -> None:
+    async with showing(state, size) as (app, pilot, _):
+        assert title in text_of(app)
+        await pilot.press("z")
+        await settled(pilot)
+        assert title not in text_of(app)
+
+
+async def test_the_help_names_the_pane_of_each_key_and_can_be_searched() -> None:
+    async with showing(calm(), (80, 24)) as (app, pilot, _):
+        await pilot.press("question_mark", *"/wrap")
+        await settled(pilot)
+        shown = [line.strip(" │\n") for line in text_of(app).splitlines()]
+        assert [line for line in shown if "In " in line or "wrap long" in line] == [
+            "In Log",
+            "w           wrap long lines, or cut them",
+        ]
+
+        await pilot.press("escape", *"/no such key")
+        await settled(pilot)
+        assert "Nothing matches “no such key”." in text_of(app)
+
+        await pilot.press("enter", "escape")
+        await settled(pilot)
+        assert "filter the rows" in text_of(app)
+        await pilot.press("escape")
+        await settled(pilot)
+        assert app.screen is app.main
