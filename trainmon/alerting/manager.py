@@ -240,7 +240,7 @@ class AlertManager:
     # ---- stages ------------------------------------------------------------------------------------------------------
 
     def _flapped(self, alerts: Mapping[str, Alert], rules: Mapping[str, Rule], now: Instant) -> Mapping[str, Alert]:
-        """The alerts that flapping changed. Those that start to flap are notified of it once."""
+        """The alerts that flapping changed."""
 
         def notifies_each(alert: Alert) -> bool:
             rule = rules.get(alert.rule)
@@ -248,8 +248,6 @@ class AlertManager:
 
         flapped = flapping.flapped(alerts, now, notifies_each)
         self._changes.note((name, "flapping", "it fires and resolves repeatedly") for name in flapped.started)
-        due_alerts = (routing.due_flapping(flapped.changed[name], self._settings[1], now) for name in flapped.started)
-        self._changes.extra_due += [due for due in due_alerts if due is not None]
         return flapped.changed
 
     def _poll_sources_of_pending(self, alerts: Iterable[Alert], steady: Seconds) -> None:

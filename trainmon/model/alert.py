@@ -91,7 +91,7 @@ ALERT_FIELDS = {
 
 
 class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
-    """One episode of one finding, kept until a day after it is resolved."""
+    """One episode of one finding. Of a subject, the newest resolved episode is kept for a day."""
 
     id: str
     """Eight characters that people can type; unique to the episode."""
@@ -120,6 +120,13 @@ class Alert(Problem, frozen=True, kw_only=True, rename=ALERT_FIELDS):
     inhibited_by: str | None = None
     """The id of the alert that hides it."""
     flapping: bool = False
+    flapping_notified: bool = False
+    """Whether people were notified that it flaps."""
+    flaps: tuple[int, ...] = ()
+    """When earlier episodes of its subject fired and resolved in the last 20 minutes: the first and the last time of
+    each minute."""
+    episode: int = 1
+    """Its number among the episodes of its subject. Episodes more than a day apart are not counted together."""
     notified_at: Instant | None = None
     """When a notice of it was last written into the outbox."""
     notified_as: Severity | None = None

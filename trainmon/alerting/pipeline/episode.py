@@ -22,11 +22,21 @@ SAME_WITHIN: Seconds = 3_600.0
 Token = Callable[[], str]
 
 
-def new_alert(finding: Finding, now: Instant, taken: Container[str], token: Token) -> Alert:
-    """The alert of a first finding. `taken`: the ids of other alerts."""
+FLAPS_WITHIN: Seconds = 1_200.0
+"""Flapping is measured over this time."""
+FLAP_SLOT: Seconds = 60.0
+
+
+def new_alert(
+    finding: Finding, now: Instant, taken: Container[str], token: Token, before: Alert | None = None
+) -> Alert:
+    """The alert of a first finding. `taken`: the ids of other alerts. `before`: the last episode of its subject."""
     since = now if finding.since is None else finding.since if finding.event else min(finding.since, now)
+    episode = 1 if before is None else before.episode + 1
+    # An event that is found again is the same one. Of a condition, `taken` has only the newest episodes.
+    distinct = (0.0, 0) if finding.event else (now, episode - 1)
     return Alert(
-        id=alert_id(finding.rule, finding.subject, since, taken, 0.0 if finding.event else now),
+        id=alert_id(finding.rule, finding.subject, since, taken, *distinct),
         rule=finding.rule,
         subject=finding.subject,
         severity=finding.severity,
@@ -43,15 +53,38 @@ def new_alert(finding: Finding, now: Instant, taken: Container[str], token: Toke
         found_at=now,
         pending_since=now,
         token=token(),
+        flaps=() if before is None else _flaps(before, now),
+        episode=episode,
     )
 
 
-def alert_id(rule: str, subject: str, since: Instant, taken: Container[str], found: Instant = 0.0) -> str:
+def _flaps(alert: Alert, now: Instant) -> tuple[int, ...]:
+    """When the alert and the episodes before it fired and resolved. Two times a minute suffice to know in which slots
+    of a minute, from any time on, there was one."""
+    times = [*alert.flaps, *(int(at) for at in changes_of(alert) if at <= now)]
+    minutes: dict[int, tuple[int, int]] = {}
+    for at in times:
+        if now - at < FLAPS_WITHIN + FLAP_SLOT:
+            first, last = minutes.get(minute := int(at // FLAP_SLOT), (at, at))
+            minutes[minute] = min(first, at), max(last, at)
+    return tuple(sorted({at for pair in minutes.values() for at in pair}))
+
+
+def changes_of(alert: Alert) -> tuple[Instant, ...]:
+    """When it fired and resolved. An event does not resolve."""
+    times = (alert.fired_at, None if alert.event else alert.resolved_at)
+    return tuple(at for at in times if at is not None)
+
+
+def alert_id(
+    rule: str, subject: str, since: Instant, taken: Container[str], found: Instant = 0.0, number: int = 0
+) -> str:
     """Eight characters: equal for the same episode on every machine, different for every other episode.
 
-    `found` separates a later episode from one that `taken` no longer has: the outbox still knows the old id.
+    `found` and `number` separate a later episode from one that `taken` no longer has: the outbox still knows the old
+    id.
     """
-    texts = (f"{rule}\0{subject}\0{int(since)}\0{int(found // SAME_WITHIN)}\0{number}" for number in count())
+    texts = (f"{rule}\0{subject}\0{int(since)}\0{int(found // SAME_WITHIN)}\0{one}" for one in count(number))
     names = (base64.b32encode(hashlib.sha256(text.encode()).digest())[:8].decode().lower() for text in texts)
     return next(name for name in names if name not in taken)
 

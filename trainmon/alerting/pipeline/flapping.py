@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.lib import Instant, Seconds
+from trainmon.alerting.pipeline.episode import FLAP_SLOT, FLAPS_WITHIN, changes_of
+from trainmon.lib import Instant
 from trainmon.model import Alert
 
-STATES = 21
-SLOT: Seconds = 60.0
+SLOT = FLAP_SLOT
+STATES = 1 + int(FLAPS_WITHIN / SLOT)
 """Flapping is measured over the last 21 states, one per minute. A recovery takes a minute (`keep_firing_for`), so none
 is missed."""
 OLDEST, NEWEST = 0.75, 1.25
@@ -47,7 +48,7 @@ def flapped(
         flaps = is_flapping[key] and not is_separate
         before = next((alert for alert in episodes if alert.flapping and alert is not newest), None)
         if before is not None:
-            changed[before.id] = replace(before, flapping=False, notified_on=())
+            changed[before.id] = replace(before, flapping=False, flapping_notified=False, notified_on=())
             newest = newest if is_separate else _continued(newest, before)
             changed[newest.id] = newest
         if flaps and not newest.flapping:
@@ -55,9 +56,8 @@ def flapped(
             started.append(newest.id)
         elif not flaps and newest.flapping:
             stays_notified = newest.acknowledged_by is not None or not newest.is_open
-            changed[newest.id] = replace(
-                newest, flapping=False, notified_as=newest.notified_as if stays_notified else None
-            )
+            notified_as = newest.notified_as if stays_notified else None
+            changed[newest.id] = replace(newest, flapping=False, flapping_notified=False, notified_as=notified_as)
     return Flapping(changed, tuple(started))
 
 
@@ -67,6 +67,7 @@ def _continued(newest: Alert, before: Alert) -> Alert:
     return replace(
         newest,
         flapping=True,
+        flapping_notified=before.flapping_notified,
         notified_on=tuple(dict.fromkeys((*newest.notified_on, *before.notified_on))),
         notified_as=newest.notified_as or before.notified_as,
         first_notified_at=newest.first_notified_at if before.first_notified_at is None else before.first_notified_at,
@@ -83,8 +84,8 @@ def flapping(alerts: Iterable[Alert], now: Instant) -> Mapping[tuple[str, str], 
     for alert in alerts:
         if alert.flapping:
             was.add(alert.key)
-        for at in (alert.fired_at, None if alert.event else alert.resolved_at):
-            if at is not None and 0 <= now - at < (STATES - 1) * SLOT:
+        for at in (*alert.flaps, *changes_of(alert)):
+            if 0 <= now - at < (STATES - 1) * SLOT:
                 changes.setdefault(alert.key, set()).add(int((now - at) // SLOT))
     steps = STATES - 2
     share = {

@@ -33,12 +33,16 @@ always 5 min)."""
 CRITICAL_PAUSE: Seconds = 60.0
 """A critical alert waits at most this long for its group."""
 
+GATHER: Seconds = 5.0
+"""The first critical alert of a subject waits at most this long, and only if a notification went out just before."""
+
 QUIET: Seconds = 600.0
 """A group without a notification for this long starts again."""
 
 BURST, BURST_WITHIN, BURST_PAUSE = 8, 60.0, 30.0
 """After this many notifications in a minute, new alerts are notified together every 30 s. The first alert of a run or a
-node does not wait for that; it waits only if there were this many first alerts."""
+node does not wait for that, unless there were this many first alerts. The first critical alert of a subject never waits
+for that."""
 
 FIRST_PAUSE: Seconds = 1.5
 """The pause between first alerts of two nodes of one group."""
@@ -47,13 +51,13 @@ REASONS = 3
 """The reasons that one notification names."""
 
 GROUPS_REMEMBERED = 1_000
-OWNERS_REMEMBERED = 10_000
+OWNERS_REMEMBERED = 20_000
 
 
 Key = TypeVar("Key", bound=Hashable)
 
 Owner = tuple[Severity, str]
-"""(severity, run or node)"""
+"""(severity, run or node); of a critical alert also (severity, subject)"""
 
 
 class GroupTimer(NamedTuple):
@@ -70,9 +74,9 @@ class GroupTimers(msgspec.Struct, frozen=True):
     recent: tuple[Instant, ...] = ()
     """The times of the last notifications of new alerts."""
     owners: Mapping[Owner, Instant] = {}
-    """The last notification of each severity, for each run and node."""
+    """The last notification of each severity, for each run and node; for each subject, of a critical alert."""
     firsts: tuple[Instant, ...] = ()
-    """The times of the last notifications with a first alert of a run or a node."""
+    """The times of the last notifications with a first alert of a run or a node, or a first critical one."""
 
 
 class Grouped(NamedTuple):
@@ -86,7 +90,10 @@ class Grouped(NamedTuple):
 
 
 NEW_ALERTS: frozenset[NoticeKind] = frozenset({"fire", "event"})
-"""The kinds that may come in thousands at once. Only these are delayed."""
+TOGETHER: frozenset[NoticeKind] = frozenset({"resolve", "flapping"})
+"""The kinds of which all alerts are one group."""
+PACED = NEW_ALERTS | TOGETHER
+"""The kinds that may come in thousands. Only these are delayed."""
 
 
 def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Instant) -> Grouped:
@@ -94,19 +101,35 @@ def group_alerts(due_alerts: Sequence[DueAlert], timers: GroupTimers, now: Insta
     notices: list[Notice] = []
     alerts: dict[str, Alert] = {}
     later: list[Instant] = []
-    for (kind, channels), mine in _by(due_alerts, lambda one: (one.kind, one.channels)).items():
+    for (kind, channels, why), mine in _by(due_alerts, _sort_key).items():
         groups = _by(mine, lambda one: group_of(one.alert))
-        times = {group: _ready_time(kind, group, members, timers) for group, members in groups.items()}
+        key = " ".join((*channels, why)) if kind in TOGETHER else ""
+        times = {group: _ready_time((kind, key or group), members, timers) for group, members in groups.items()}
+        urgent = {group: at for group, members in groups.items() if (at := _urgent(kind, group, members, timers))}
+        if min(urgent.values(), default=math.inf) <= now:
+            times |= dict.fromkeys(urgent, now)  # all first critical alerts that wait go together
+        else:
+            times |= {group: min(at, times[group]) for group, at in urgent.items()}
         # Waiting groups go along with a ready group of the same node.
         nodes = {_node(members) for group, members in groups.items() if times[group] <= now} - {None}
-        ready = {group: members for group, members in groups.items() if times[group] <= now or _node(members) in nodes}
+        ready = {
+            group: members
+            for group, members in groups.items()
+            if times[group] <= now or _node(members) in nodes or (key and min(times.values()) <= now)
+        }
         later += [at for group, at in times.items() if group not in ready]
-        for group, members in _merged(ready).items():
+        is_one = bool(key) or (bool(urgent) and _is_burst(timers.firsts, now))
+        for group, members in _merged(ready, 1 if is_one else GROUPS).items():
             after = [_waiting(notified(one, now), kind, channels, now) for one in members]
             alerts |= {alert.id: alert for alert in after}
             notices.append(_notice(kind, channels, group, members, after, now))
-        timers = _advanced(timers, kind, ready, now)
+        timers = _advanced(timers, kind, {key: mine} if key and ready else ready, now)
     return Grouped(tuple(notices), tuple(alerts.values()), timers, min(later, default=None))
+
+
+def _sort_key(due: DueAlert) -> tuple[NoticeKind, tuple[str, ...], str]:
+    """What is never mixed in one notification. An alert that is no longer watched is not one that is over."""
+    return due.kind, due.channels, due.reason if due.kind == "resolve" else ""
 
 
 def _by(due_alerts: Iterable[DueAlert], key: Callable[[DueAlert], Key]) -> dict[Key, list[DueAlert]]:
@@ -137,59 +160,93 @@ def _owner(alert: Alert) -> str | None:
 
 
 def _is_first(alert: Alert, timers: GroupTimers, at: Instant) -> bool:
-    """Whether nothing as severe was notified of its run or node lately."""
+    """Whether nothing as severe was notified of its run or node lately; of a critical alert, of its subject."""
+    if alert.severity == "critical":
+        return at - timers.owners.get(("critical", alert.subject), -QUIET) >= QUIET
     owner, as_bad = _owner(alert), SEVERITIES[: SEVERITIES.index(alert.severity) + 1]
     return owner is not None and not any(at - timers.owners.get((one, owner), -QUIET) < QUIET for one in as_bad)
 
 
-def _ready_time(kind: NoticeKind, group: str, members: Sequence[DueAlert], timers: GroupTimers) -> Instant:
+def _is_burst(times: Sequence[Instant], at: Instant) -> bool:
+    return len(times) >= BURST and at - times[-BURST] < BURST_WITHIN
+
+
+def _urgent(kind: NoticeKind, group: str, members: Sequence[DueAlert], timers: GroupTimers) -> Instant | None:
+    """By when the first critical alert of a subject is notified. It waits at most GATHER, and only just after another
+    notification of its group; in a burst, after any."""
+    times = [
+        (
+            max(one.alert.found_at if one.alert.fired_at is None else one.alert.fired_at, one.ready_at - GATHER),
+            one.ready_at,
+        )
+        for one in members
+        if kind in NEW_ALERTS and one.alert.severity == "critical" and _is_first(one.alert, timers, one.ready_at)
+    ]
+    if not times:
+        return None
+    fired, ready = min(times)
+    before = timers.groups.get((kind, group), GroupTimer(-math.inf, 0))
+    last = max(before.at, timers.firsts[-1] if _is_burst(timers.firsts, fired) else -math.inf)
+    if fired - last >= GATHER:
+        return ready
+    return (last if before.times == 1 else fired) + GATHER
+
+
+def _ready_time(key: tuple[NoticeKind, str], members: Sequence[DueAlert], timers: GroupTimers) -> Instant:
     """When a group is ready: with its first ready alert, but not too soon after its last notification."""
     ready = min(one.ready_at for one in members)
-    if kind not in NEW_ALERTS:
+    if key[0] not in PACED:
         return ready
-    before = timers.groups.get((kind, group))
+    before = timers.groups.get(key)
+    if before is not None:
+        is_critical = key[0] in NEW_ALERTS and any(one.alert.severity == "critical" for one in members)
+        pause = PAUSES[min(before.times, len(PAUSES) - 1)]
+        ready = max(ready, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
+    if key[0] in TOGETHER:
+        return ready
     # The first alert of a run or a node does not wait for a burst, except for one of such alerts.
-    first = min((one.ready_at for one in members if _is_first(one.alert, timers, one.ready_at)), default=math.inf)
-    if len(timers.firsts) >= BURST and first - timers.firsts[-BURST] < BURST_WITHIN:
+    others = (one for one in members if one.alert.severity != "critical")
+    first = min((one.ready_at for one in others if _is_first(one.alert, timers, one.ready_at)), default=math.inf)
+    if _is_burst(timers.firsts, first):
         first = math.inf
     if before is not None:
         first = max(first, before.at + FIRST_PAUSE)
-        is_critical = any(one.alert.severity == "critical" for one in members)
-        pause = PAUSES[min(before.times, len(PAUSES) - 1)]
-        ready = max(ready, before.at + (min(pause, CRITICAL_PAUSE) if is_critical else pause))
-    if len(timers.recent) >= BURST and ready - timers.recent[-BURST] < BURST_WITHIN:
+    if _is_burst(timers.recent, ready):
         ready = max(ready, timers.recent[-1] + BURST_PAUSE)
     return min(ready, first)
 
 
-def _merged(ready: Mapping[str, list[DueAlert]]) -> Mapping[str, list[DueAlert]]:
+def _merged(ready: Mapping[str, list[DueAlert]], at_most: int = GROUPS) -> Mapping[str, list[DueAlert]]:
     """One group per node. If these are too many: one per rule and cluster; if still too many: one for all."""
     per_node = Counter(_node(members) for members in ready.values())
     merged: dict[str, list[DueAlert]] = {}
     for group, members in ready.items():
         node = _node(members)
         merged.setdefault(group if node is None or per_node[node] == 1 else f"node {node}", []).extend(members)
-    if len(merged) <= GROUPS:
+    if len(merged) <= at_most:
         return merged
     everything = [one for members in merged.values() for one in members]
     wider = _by(everything, lambda one: f"{one.alert.rule} {one.alert.cluster}")
-    return wider if len(wider) <= GROUPS else {"": everything}
+    return wider if len(wider) <= at_most else {"": everything}
 
 
 def _advanced(
     timers: GroupTimers, kind: NoticeKind, ready: Mapping[str, Sequence[DueAlert]], now: Instant
 ) -> GroupTimers:
-    if not ready or kind not in NEW_ALERTS:
+    if not ready or kind not in PACED:
         return timers
     groups = {key: one for key, one in timers.groups.items() if now - one.at < QUIET}
     for group in ready:
         before = groups.pop((kind, group), None)
         groups[kind, group] = GroupTimer(now, 1 if before is None else before.times + 1)
+    if kind in TOGETHER:
+        return msgspec.structs.replace(timers, groups=groups)
     owners = {owner: at for owner, at in timers.owners.items() if 0 <= now - at < QUIET}
     first_groups = sum(any(_is_first(one.alert, timers, now) for one in members) for members in ready.values())
     firsts = (*timers.firsts, *(now,) * min(first_groups, GROUPS))[-BURST:]
     alerts = [one.alert for members in ready.values() for one in members]
     owners |= {(alert.severity, owner): now for alert in alerts if (owner := _owner(alert)) is not None}
+    owners |= {("critical", alert.subject): now for alert in alerts if alert.severity == "critical"}
     return GroupTimers(
         dict(list(groups.items())[-GROUPS_REMEMBERED:]),
         (*timers.recent, *(now,) * min(len(ready), GROUPS))[-BURST:],

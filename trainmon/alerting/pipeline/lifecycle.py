@@ -6,6 +6,7 @@ that its condition is gone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -27,6 +28,9 @@ FOUND_AT_EVERY: Seconds = 10.0
 
 RESOLVED_AT_MOST = 2_000
 """The newest resolved alerts are kept in State. The ledger has them all."""
+
+EVENTS_KEPT = 3
+"""Of one subject, the newest resolved alert is kept, or this many events: an event may be found again."""
 
 LISTED_WITHIN: Seconds = 600.0
 """After a start, the queue and the nodes that it names are known within this time."""
@@ -73,12 +77,16 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
     for alert in alerts.values():
         if alert.event and not alert.is_open:
             ended_events.setdefault(alert.key, []).append(alert)
+    before: dict[tuple[str, str], Alert] = {}
+    for alert in alerts.values():
+        if not alert.is_open and (alert.key not in before or alert.episode > before[alert.key].episode):
+            before[alert.key] = alert
     errors = failed_rules(evaluation.findings)
     for finding in (one for one in evaluation.findings if one.rule in evaluation.rules):
         key = (finding.rule, finding.subject)
         old = open_alerts.pop(key, None)
         if old is not None and _is_another_event(old, finding):
-            kept[old.id] = _ended(old, OVER, now)
+            kept[old.id] = before[key] = _ended(old, OVER, now)
             old = None
         if old is None and finding.event:
             # An event that is found again, such as after a restart, is the one that was notified.
@@ -86,7 +94,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
                 one for one in ended_events.get(key, ()) if one.id not in kept and not _is_another_event(one, finding)
             )
             old = next((replace(one, phase="firing", resolved_at=None, ended=None) for one in same), None)
-        new = _with_finding(old, finding, evaluation, alerts)
+        new = _with_finding(old, finding, evaluation, alerts, before.get(key))
         if new is not None:
             kept[new.id] = new
             history += _changes(old, new)
@@ -107,13 +115,14 @@ def _is_another_event(alert: Alert, finding: Finding) -> bool:
 
 
 def _with_finding(
-    old: Alert | None, finding: Finding, evaluation: Evaluation, known: Mapping[str, Alert]
+    old: Alert | None, finding: Finding, evaluation: Evaluation, known: Mapping[str, Alert], before: Alert | None
 ) -> Alert | None:
-    """The alert of a finding; None if the finding is not believed and there was no alert."""
+    """The alert of a finding; None if the finding is not believed and there was no alert. `before`: the last episode of
+    its subject."""
     now = evaluation.now
     if not is_trusted(evaluation.state, finding, now):
         return None if old is None else _with_unknown_data(old, "stale", NO_NEW_DATA, evaluation)
-    alert = new_alert(finding, now, known, evaluation.token) if old is None else _updated(old, finding, now)
+    alert = new_alert(finding, now, known, evaluation.token, before) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":
         return firing_again(alert)
     held_for = now - (alert.pending_since or now)
@@ -235,8 +244,15 @@ def _without_old(alerts: dict[str, Alert], now: Instant) -> dict[str, Alert]:
         is_recent = alert.muted_until is not None or now - (alert.resolved_at or 0.0) < NOTIFY_END_WITHIN
         return is_recent and (bool(alert.notified_on) or alert.notified_as is None)
 
-    over = [alert for alert in alerts.values() if not alert.is_open and not may_be_notified(alert)]
-    over.sort(key=lambda alert: alert.resolved_at or 0.0, reverse=True)
+    over = [
+        alert for alert in alerts.values() if not alert.is_open and not alert.flapping and not may_be_notified(alert)
+    ]
+    over.sort(key=lambda alert: (alert.resolved_at or 0.0, alert.episode), reverse=True)
     old = {alert.id for alert in over if now - (alert.resolved_at or 0.0) > KEPT_RESOLVED}
+    newer = Counter(alert.key for alert in alerts.values() if alert.episode > 1 and alert.is_open)
+    for alert in over:
+        newer[alert.key] += 1
+        if newer[alert.key] > (EVENTS_KEPT if alert.event else 1):
+            old.add(alert.id)
     old |= {alert.id for alert in over[RESOLVED_AT_MOST:]}
     return {name: alert for name, alert in alerts.items() if name not in old} if old else alerts

@@ -21,7 +21,9 @@ WORSE_AGAIN: Seconds = 1_800.0
 
 GROUP_WAIT_SHARE = 0.05
 GROUP_WAIT_AT_MOST: Seconds = 10.0
-"""After its `for`, an alert may wait for others of its group: a twentieth of its `for`, at most 10 s."""
+CRITICAL_GROUP_WAIT: Seconds = 4.0
+"""After its `for`, an alert may wait for others of its group: a twentieth of its `for`, at most 10 s; a critical one at
+most 4 s."""
 
 RESOLVE_WAIT: Seconds = 3.0
 """Resolved alerts wait for others of their group: eight GPUs recover within this time."""
@@ -85,12 +87,14 @@ def route(alerts: Mapping[str, Alert], routing: Routing, now: Instant) -> dict[s
 
 def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> DueAlert | None:
     """What must be notified of one alert now."""
+    if alert.flapping and not alert.flapping_notified and (flaps := _flaps(alert, routing, now)) is not None:
+        return flaps
     if not alert.is_open:
         return _missed(alert, routing, now) or _resolved(alert, routing, now)
     is_taken = alert.event or alert.rule == TEST or alert.acknowledged_by is not None
     escalated = None if is_taken else _escalated(alert, routing, now)
     if alert.flapping and alert.is_firing and alert.muted_until is None and alert.inhibited_by is None:
-        return (None if alert.notified_on else due_flapping(alert, routing, now)) or escalated
+        return escalated
     if not alert.is_firing or quiet_because(alert) is not None:
         return None
     if alert.notified_as is None:
@@ -145,18 +149,27 @@ def notified(due: DueAlert, now: Instant) -> Alert:
         return replace(alert, notified_on=())
     notified_on = tuple(dict.fromkeys((*alert.notified_on, *due.channels)))
     if not alert.is_open:
-        notified_on = notified_on if due.kind == "flapping" else alert.notified_on
-        return replace(alert, notified_as=alert.severity, first_notified_at=now, notified_on=notified_on)
+        if due.kind == "flapping":
+            return replace(
+                alert,
+                notified_as=alert.severity,
+                first_notified_at=now,
+                notified_on=notified_on,
+                flapping_notified=True,
+            )
+        return replace(alert, notified_as=alert.severity, first_notified_at=now)
     first = now if alert.first_notified_at is None else alert.first_notified_at
     alert = replace(alert, notified_on=notified_on, first_notified_at=first)
     match due.kind:
+        case "flapping":
+            return replace(alert, flapping_notified=True)
         case "repeat":
             return replace(alert, repeats=alert.repeats + 1)
         case "escalate":
             escalated = alert.escalated + len(due.channels)
             is_worst = alert.notified_as is None or is_worse(alert.severity, alert.notified_as)
             return replace(alert, escalated=escalated, notified_as=alert.severity if is_worst else alert.notified_as)
-        case "flapping" | "acknowledged":
+        case "acknowledged":
             return alert
     return replace(alert, notified_as=alert.severity)
 
@@ -183,7 +196,7 @@ def due_acknowledgement(alert: Alert, routing: Routing, via: str, now: Instant) 
     return _due(alert, "acknowledged", f"acknowledged by {alert.acknowledged_by}", wanted, now)
 
 
-def due_flapping(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
+def _flaps(alert: Alert, routing: Routing, now: Instant) -> DueAlert | None:
     """That an alert flaps: one notification in place of one per episode."""
     if alert.muted_until is not None or alert.inhibited_by is not None:
         return None
@@ -211,7 +224,8 @@ def _first(alert: Alert, routing: Routing, fired: Instant, held_for: Seconds) ->
     channels = channels_for(alert, routing)
     if alert.rule == TEST:
         return _due(alert, "test", "the regular test of this channel", channels, fired)
-    ready = fired + min(1.0, routing.group_wait) + min(GROUP_WAIT_AT_MOST, GROUP_WAIT_SHARE * held_for)
+    at_most = CRITICAL_GROUP_WAIT if alert.severity == "critical" else GROUP_WAIT_AT_MOST
+    ready = fired + min(1.0, routing.group_wait) + min(at_most, GROUP_WAIT_SHARE * held_for)
     if alert.event:
         return _due(alert, "event", "happened", channels, ready)
     if not alert.notified_on or not channels:

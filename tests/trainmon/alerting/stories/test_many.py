@@ -18,9 +18,39 @@ def gpus(node: int, count: int = 8) -> list[str]:
 def test_eight_hot_gpus_of_a_node_are_one_message_and_one_end() -> None:
     with Story(rule("gpu-hot", for_=300)) as story:
         for gpu in gpus(1):
-            story.at(story.elapsed + 1).wrong("gpu-hot", gpu)
+            story.at(story.elapsed + 1).wrong("gpu-hot", gpu, "warning")
         story.at(400).expect("fire", *gpus(1))
         story.at(500).well().at(600).expect("resolve", *gpus(1))
+
+
+def test_of_eight_critical_gpus_of_a_node_the_first_waits_at_most_five_seconds() -> None:
+    with Story(rule("gpu-hot", for_=300), group_wait=1.0) as story:
+        for gpu in gpus(1):
+            story.at(story.elapsed + 1).wrong("gpu-hot", gpu)
+        story.at(307).expect("fire", *gpus(1)[:6])
+        story.at(312).expect("fire", *gpus(1)[6:])
+        story.at(500).well().at(600).expect("resolve", *gpus(1))
+
+
+def test_a_fourth_gpu_of_a_node_that_is_lost_is_reported_within_five_seconds() -> None:
+    with Story(rule("gpu-lost")) as story:
+        for index, gpu in enumerate(gpus(1)):
+            at = 10 + 20 * index
+            story.at(at).wrong("gpu-lost", gpu).at(at + 6).expect("fire", gpu)
+        story.wrong("xid", f"{gpus(1)[0]} xid 79")
+
+
+def test_in_a_storm_no_new_critical_subject_waits_longer_than_five_seconds() -> None:
+    rules = [rule(f"rule-{index}") for index in range(20)]
+    with Story(*rules) as story:
+        for second in range(600):
+            story.at(10 + second).wrong(f"rule-{second % 20}", f"disk:n{second}:/")
+        story.at(620)
+        sent = story.new()
+        assert max(one.at - (alert.fired_at or 0.0) for one in sent for alert in one.alerts) <= 5.0
+        assert len(sent) <= 8 + 600 / 5
+        assert sum(len(notice.alerts) + notice.more for notice in sent) == 600
+        story.expected |= {notice.key for notice in sent}
 
 
 def test_a_gpu_that_gets_hot_after_its_neighbours_were_reported_is_reported_soon_after() -> None:
@@ -64,7 +94,7 @@ def test_a_storm_that_goes_on_is_reported_together_every_half_minute_and_nothing
     rules = [rule(f"rule-{index}") for index in range(20)]
     with Story(*rules) as story:
         for second in range(600):
-            story.at(10 + second).wrong(f"rule-{second % 20}", f"disk:n{second}:/")
+            story.at(10 + second).wrong(f"rule-{second % 20}", f"disk:n{second}:/", "warning")
         story.at(1_200, tick=10)
         assert len(story.new()) <= 60
         assert sum(len(notice.alerts) + notice.more for notice in story.new()) == 600
@@ -162,6 +192,37 @@ def test_thousands_of_happenings_that_are_found_again_are_no_long_look() -> None
         story.at(14)
         assert sum(len(one.alerts) + one.more for one in story.new()) == 3_000
         story.expected |= {one.key for one in story.new()}
+
+
+def test_what_resolves_again_and_again_is_reported_together_and_ever_more_rarely() -> None:
+    with Story(*(rule(f"rule-{index}", keep_firing_for=0, may_flap=False) for index in range(30))) as story:
+        story.at(10)
+        for second in range(1_500):
+            number = second % 30
+            story.wrong(f"rule-{number}", f"node:n{number}").at(story.elapsed + 1).well()
+        resolved = [one for one in story.new() if one.kind == "resolve"]
+        assert len(resolved) <= 8, "at once, after 5 s, 15 s, a minute, then every five minutes"
+        assert len(resolved[-1].alerts) > 1
+        story.at(2_500)
+        assert not any(alert.notified_on for alert in story.state.alerts.values()), "each is reported in the end"
+        story.expected |= {notice.key for notice in story.new()}
+
+
+def test_a_subject_that_fires_and_resolves_a_thousand_times_is_one_alert() -> None:
+    with Story(
+        rule("infiniband-flapping", keep_firing_for=0), rule("gpu-lost", keep_firing_for=0, may_flap=False)
+    ) as story:
+        for _ in range(500):
+            story.at(story.elapsed + 5).wrong("infiniband-flapping", "node:gpu-001 mlx5_0/1", "warning")
+            story.wrong("gpu-lost", gpus(1)[0], sources=())
+            story.at(story.elapsed + 5).well()
+        assert story.alert("infiniband-flapping").episode == 500
+        assert len([one for one in story.state.alerts.values() if one.rule == "infiniband-flapping"]) <= 2
+        assert len(story.state.alerts) <= 12, "a few whose end is not reported yet"
+        assert len({name for name, what, _ in story.kept.history if what == "fired"}) == 1_000, "each has its own id"
+        story.at(story.elapsed + 2_000, tick=5)
+        assert len(story.state.alerts) == 2
+        story.expected |= {notice.key for notice in story.new()}
 
 
 def test_what_comes_and_goes_and_then_stays_is_reported_as_firing() -> None:

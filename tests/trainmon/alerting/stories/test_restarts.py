@@ -142,8 +142,7 @@ def test_a_clock_that_is_set_back_by_an_hour_stops_nothing() -> None:
         assert story.alert("clock-jumped").summary.startswith("its clock was set back by 1h")
         assert story.alert("run-dead").since <= story.clock.wall
         story.at(340).expect("fire", HOT)
-        story.at(400).well().at(500).expect("resolve", RUN)
-        story.expect("resolve", HOT)
+        story.at(400).well().at(500).expect("resolve", RUN, HOT)
 
 
 def test_a_source_that_falls_silent_as_the_clock_is_set_back_is_seen_to_be_silent() -> None:

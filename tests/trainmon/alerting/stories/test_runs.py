@@ -210,8 +210,7 @@ def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_do
         story.job = Job(cluster="prod", id="89", number=89, name="llm", user="ana", state="RUNNING", nodes=NODES,
                         started_at=story.clock.wall)  # fmt: skip
         story.trains, story.use, story.power = True, 98, 650.0
-        story.live(1_500).expect("resolve", "run:llm")
-        story.expected |= {one.key for one in story.new() if one.alerts[0].rule == "source-late"}
+        story.live(1_500).expect("resolve", "run:llm", "source:slurm:prod")
 
 
 def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_back() -> None:
