@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -20,7 +20,9 @@ def summary(
     channel: str, notifications: Sequence[Notification], alerts: Mapping[str, Alert] | None, now: Instant
 ) -> Message:
     """One message of what other channels have delivered. `alerts`: their present state; None while it is not known."""
-    notices = tuple(_update(notification, alerts, now) for notification in notifications)
+    newest_of = {alert.key: alert for alert in sorted((alerts or {}).values(), key=lambda alert: alert.episode)}
+    present = None if alerts is None else lambda alert: alerts.get(alert.id) or newest_of.get(alert.key)
+    notices = tuple(_update(notification, present, now) for notification in notifications)
     message = render(notices, now)
     by_others = [notification for notification in notifications if notification.delivered_by]
     others = sorted({printable(name) for notification in by_others for name in notification.delivered_by})
@@ -42,14 +44,14 @@ def summary(
     )
 
 
-def _update(notification: Notification, alerts: Mapping[str, Alert] | None, now: Instant) -> Notice:
-    """Its notice with the present state of its alerts."""
+def _update(notification: Notification, present: Callable[[Alert], Alert | None] | None, now: Instant) -> Notice:
+    """Its notice with the present state of its alerts, or of a later episode of their subjects."""
     notice, channels = notification.notice, notification.delivered_by
     known: list[Alert] = []
     for alert in notice.alerts:
-        if alerts is not None and alert.id in alerts:
-            known.append(alerts[alert.id])
-        elif alerts is not None and alert.is_open:  # it ended more than a day ago, so its end is not kept
+        if present is not None and (newest := present(alert)) is not None:
+            known.append(newest)
+        elif present is not None and alert.is_open:  # it ended more than a day ago, so its end is not kept
             known.append(replace(alert, phase="resolved", ended="no longer known", resolved_at=now))
         else:
             known.append(alert)
