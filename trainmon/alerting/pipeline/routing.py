@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +27,9 @@ most 4 s."""
 
 RESOLVE_WAIT: Seconds = 3.0
 """Resolved alerts wait for others of their group: eight GPUs recover within this time."""
+RESOLVE_WAIT_AT_MOST: Seconds = 120.0
+"""While others of their rule and cluster still recover, they wait longer, at most this long: twenty nodes come back one
+after the other."""
 
 INHIBIT_WAIT: Seconds = 30.0
 """An alert waits at most this long for a pending alert that may inhibit it."""
@@ -67,6 +70,10 @@ class HeartbeatSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The machine that watches. With several daemons, a notification names its daemon."""
 
 
+Family = tuple[str, str]
+"""(rule, cluster)"""
+
+
 class DueAlert(NamedTuple):
     """One alert that must be notified: as what, why, and on which channels."""
 
@@ -81,8 +88,21 @@ class DueAlert(NamedTuple):
 def route(alerts: Mapping[str, Alert], routing: Routing, now: Instant) -> dict[str, DueAlert]:
     """What must be notified of these alerts now, by alert id."""
     hidden_soon = may_be_hidden_soon(alerts.values())
+    recovering = {_family(one) for one in alerts.values() if one.phase == "recovering" and one.notified_on}
     due_alerts = (due(alert, routing, now, alert.id in hidden_soon) for alert in alerts.values())
-    return {one.alert.id: one for one in due_alerts if one is not None}
+    return {one.alert.id: _with_recovering(one, recovering, now) for one in due_alerts if one is not None}
+
+
+def _with_recovering(due: DueAlert, recovering: Collection[Family], now: Instant) -> DueAlert:
+    """The end of an alert waits for those of its rule and cluster that still recover."""
+    if due.kind != "resolve" or _family(due.alert) not in recovering:
+        return due
+    at_most = (now if due.alert.resolved_at is None else due.alert.resolved_at) + RESOLVE_WAIT_AT_MOST
+    return due._replace(ready_at=max(due.ready_at, min(now + RESOLVE_WAIT, at_most)))
+
+
+def _family(alert: Alert) -> Family:
+    return alert.rule, alert.cluster
 
 
 def due(alert: Alert, routing: Routing, now: Instant, may_be_hidden: bool = False) -> DueAlert | None:

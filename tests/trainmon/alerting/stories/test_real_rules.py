@@ -99,6 +99,18 @@ def test_a_switch_that_dies_is_one_message_for_all_its_nodes() -> None:
         story.talk(900).expect("resolve", "cluster:prod")
 
 
+def test_twenty_nodes_that_come_back_one_after_the_other_are_one_message() -> None:
+    with Cluster(60) as story:
+        story.talk(60)
+        gone = story.nodes[:20]
+        story.cut_off = set(gone)
+        story.talk(300).expect("fire", *(f"node:{name}" for name in gone))
+        for name in gone:
+            story.cut_off.discard(name)
+            story.talk(story.elapsed + 4)
+        story.talk(500).expect("resolve", *(f"node:{name}" for name in gone))
+
+
 def test_when_all_nodes_are_gone_the_monitor_says_that_it_is_blind() -> None:
     with Cluster(6) as story:
         story.talk(120)
