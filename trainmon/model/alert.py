@@ -61,6 +61,8 @@ class Finding(Problem, frozen=True, kw_only=True):
     """When it began, if the data shows that; else when it was first found."""
     fires_at_once: bool = False
     """Whether the alert fires without waiting for the rule's `for`: a run silent for an hour, a GPU off its bus."""
+    is_unconfirmed: bool = False
+    """Whether the alert stays pending, however long it is found: a single step may jump and come back."""
     by_age: bool = False
     """Whether it was found by the age of data. After a clock jump it is ignored for a minute, until all sources have
     reported again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import UTC, datetime
 
 from textual.app import ComposeResult
@@ -14,7 +14,7 @@ from trainmon.lib import Instant, Seconds, cell_width, clean, shorten
 from trainmon.model import Alert, Run, Source, State
 from tui.style import WARN, Span, age, calm_age
 from tui.views import WORST_FIRST, verdict_style
-from tui.views.alerts import SIGNS, broken_channels, most_urgent, sender, urgent_counts
+from tui.views.alerts import SIGNS, alert_marks, broken_channels, most_urgent, pending_count, sender, urgent_counts
 from tui.views.table import AGES_EVERY
 from tui.widgets import GUTTER, Heading, width_of
 
@@ -102,12 +102,12 @@ COUNTED = ("files", "daemon")
 def header(state: State, width: int, flags: tuple[str, ...]) -> tuple[Span, ...]:
     """The line, at most `width` cells. Cluster names are cut first, then sources."""
     left = [Span("trainmon", "bold"), *(Span(f"  {flag}", "accent bold") for flag in flags)]
-    left += [Span(f"  {span.text}", span.style) for span in urgent_counts(state)]
+    left += [Span(f"  {span.text}", span.style) for span in (*urgent_counts(state), *pending_count(state))]
     space = width - aligned_width(left)
     sender = sender_flag(state)
     is_kept = space > SENDER_FROM and (bool(sender.style) or state.leadership.holder in ELSEWHERE)
     space -= aligned_width([sender]) if is_kept else 0
-    runs = verdicts(state.runs.values(), space)
+    runs = verdicts(state.runs.values(), space, alert_marks(state).runs)
     sources = sources_text(state, space - aligned_width(runs), AGED)
     if aligned_width(sources) < aligned_width(sources_text(state, width, AGED)):
         runs = [span for span in runs if span.style in TROUBLED] or runs
@@ -136,14 +136,17 @@ def sender_flag(state: State) -> Span:
     return Span(f"  alerts: {text}", "" if state.leadership.holder == "nobody" and not urgent_counts(state) else style)
 
 
-def verdicts(runs: Iterable[Run], width: int) -> list[Span]:
-    """`  1 hung  2 healthy`, worst first, as many as fit."""
-    counts = Counter(run.verdict for run in runs)
+def verdicts(runs: Iterable[Run], width: int, alerts: Container[str] = ()) -> list[Span]:
+    """`  1 hung  3 of 4 healthy`, worst first, as many as fit. `alerts`: the runs with an open alert."""
+    runs = tuple(runs)
+    counts, alerted = Counter(run.verdict for run in runs), Counter(run.verdict for run in runs if run.name in alerts)
     spans: list[Span] = []
     for verdict in WORST_FIRST:
-        text = f"  {counts[verdict]} {verdict}"
+        is_doubtful = verdict_style(verdict) == "ok" and alerted[verdict] > 0
+        number = f"{counts[verdict] - alerted[verdict]} of {counts[verdict]}" if is_doubtful else f"{counts[verdict]}"
+        text = f"  {number} {verdict}"
         if counts[verdict] and cell_width(text) <= width:
-            spans.append(Span(text, verdict_style(verdict)))
+            spans.append(Span(text, "warn" if is_doubtful else verdict_style(verdict)))
             width -= cell_width(text)
     return spans
 

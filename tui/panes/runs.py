@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar
 
-from trainmon.analysis.runs import needed_to_save
+from trainmon.analysis.runs import needed_to_save, trouble_of
 from trainmon.lib import Instant, cell_width, clean, shorten
 from trainmon.model import Job, Run, State
 from tui.panes.base import Pane
-from tui.style import VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
+from tui.style import CRIT, VERDICTS, Span, calm_age, count, eta, pad, real, short, whole
 from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
-from tui.views.alerts import Concern, alert_marks, alert_ranks, with_mark
+from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
@@ -93,6 +94,7 @@ def searched(run: Run) -> str:
 
 
 RunTable = Table[Run, State]
+RunColumns = tuple[Column[Run, State], ...]
 
 
 def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
@@ -135,8 +137,30 @@ def run_row(run: Run, state: State, table: RunTable) -> Row:
     return Row(run.name, (
         Span(symbol + " ", style),
         Span(pad(shorten(clean(run.name), table.name - 1), table.name), "bold" if style in {"crit", "warn"} else ""),
-        *(cell._replace(style=cell.style or stale) for cell in row_cells(columns, run, state)),
+        *(cell._replace(style=cell.style or stale) for cell in row_cells(with_signs(columns, run, state), run, state)),
     ))  # fmt: skip
+
+
+def with_signs(columns: RunColumns, run: Run, state: State) -> RunColumns:
+    """The columns, with a sign in the cells that an open alert is about. A pending alert has it as well."""
+    alerts = alert_marks(state)
+    if run.name not in alerts.runs:
+        return columns
+    signed = []
+    for column in columns:
+        about = (rule_key(run.name, rule) for rule in RULES.get(column.name, ()))
+        found = [alerts.rules[key] for key in about if key in alerts.rules]
+        signed.append(column._replace(cell=partial(alerted_cell, column, min(found))) if found else column)
+    return tuple(signed)
+
+
+def alerted_cell(column: Column[Run, State], concern: Concern, run: Run, state: State) -> Span:
+    """A cell with a sign behind its text; it keeps a sign that it has."""
+    text, style = column.cell(run, state)
+    if style in ("warn", "crit"):
+        return Span(text, style)
+    signed = text.rstrip() + CRIT
+    return Span(signed if cell_width(signed) <= column.width else text, STYLES[concern])
 
 
 def awaited_job(run: Run, state: State) -> Job | None:
@@ -154,10 +178,12 @@ def is_step_overdue(run: Run, now: Instant) -> bool:
 
 
 def loss_cell(run: Run, _state: State) -> Span:
-    """The last loss; one that is not finite has a sign."""
-    loss = run.progress.loss
+    """The last loss; one that is not finite, or above its usual band, has a sign."""
+    loss, spike = run.progress.loss, trouble_of(run, "spike")
     if loss is None:
         return value("? " if run.progress.step is None else "- ")
+    if spike is not None and not spike.after and math.isfinite(loss):
+        return Span(real(loss) + CRIT, "warn")
     return warned(real(loss), "" if math.isfinite(loss) else "crit")
 
 
@@ -230,7 +256,7 @@ LAST = Column[Run, State]("LAST ", 6, last_cell)
 CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
 LEFT = Column[Run, State]("LEFT", 11, left_cell)
 
-COLUMNS: tuple[Column[Run, State], ...] = (
+COLUMNS: RunColumns = (
     JOB,
     Column("N", 4, lambda run, _: Span(str(len(run.spec.nodes) or "-"))),
     STEP,
@@ -241,6 +267,17 @@ COLUMNS: tuple[Column[Run, State], ...] = (
     LEFT,
     Column("SW", 5, switches_cell),
 )
+
+RULES: Mapping[str, tuple[str, ...]] = {
+    "JOB": ("not-scheduled", "no-job-queued"),
+    "LOSS ": ("loss-nan", "loss-spike", "loss-scale-floor", "skipped-steps"),
+    "TOK/S": ("slow-throughput", "straggler"),
+    "CK ": ("checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer"),
+    "LAST ": ("run-hung", "run-stalled", "data-stall", "log-unread"),
+    "LEFT": ("time-limit-near", "run-dead", "ended-early"),
+    "SW": ("kill-switch-left", "save-switch-ignored"),
+}
+"""The rules about the number in each column."""
 
 GIVE_WAY = ("N", "TOK/S", "CK ", "JOB", "SW", "LEFT", "LOSS ", "LAST ")
 """Columns by the order in which they are left out of a narrow pane."""

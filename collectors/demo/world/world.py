@@ -34,8 +34,8 @@ WORK: dict[Phase, Work] = {
 RUN_FAULTS: tuple[RunFault, ...] = ("hang", "nan", "burst", "spike", "restart")
 """Stories that make the run itself fail or behave badly."""
 
-BACKLOG = 60
-"""The number of steps in the logs at the start: a full screen."""
+BACKLOG = 100
+"""The number of steps in the logs at the start: a full screen, and enough for the usual band of the loss."""
 
 FSX_TOTAL, FSX_OTHERS = 400 * TB, 231 * TB
 FSX_A_DAY = 30 * TB

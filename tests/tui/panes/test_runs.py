@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.log_formats.test_learned import read
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import settled
+from tests.tui.screen_text import settled, text_of
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
+from trainmon.alerting.rules.registry import RULES as ALL_RULES
 from trainmon.lib import cell_width
-from trainmon.model import Progress, Run, RunMemory, State, Switch
-from tui.panes.runs import COLUMNS, JOB, is_step_overdue, ordered_runs, run_head, run_layout, run_row
+from trainmon.model import LossTrouble, Progress, Run, RunMemory, State, Switch
+from tui.panes.header import header
+from tui.panes.runs import COLUMNS, JOB, RULES, is_step_overdue, ordered_runs, run_head, run_layout, run_row
 from tui.style import Span
 
 
@@ -288,3 +290,57 @@ async def test_the_cursor_comes_back_to_the_chosen_run_when_a_filter_no_longer_h
         await pilot.press("escape")
         await settled(pilot)
         assert app.main.runs.selected == "b"
+
+
+# ---- a condition is visible when it begins ---------------------------------------------------------------------------
+
+
+def begun(rule: str, **facts: object) -> State:
+    """Five healthy runs; the condition of a rule about `c` has just begun, and no message is sent yet."""
+    base = several("healthy", "healthy", "healthy", "healthy", "healthy")
+    pending = {"severity": "warning", "phase": "pending", "fired_at": None, "run": "c"}
+    return with_alerts(alert(rule=rule, subject="run:c", **(pending | facts)), base=base)
+
+
+async def test_a_loss_that_has_just_jumped_is_amber_in_its_row_in_the_header_and_in_pane_5() -> None:
+    async with showing(begun("loss-spike", summary="c's loss is 5.51")) as (app, _, _backend):
+        screen = text_of(app)
+        row = next(line for line in screen.splitlines() if "!c " in line)
+        assert "1.874▲" in row
+        assert "trainmon  1 pending  prod  4 of 5 healthy" in screen.splitlines()[0]
+        assert "c's loss is 5.51" in screen
+        shown = next(one for one in app.main.runs.lines.rows if one.key == "c").spans
+        assert {span.text.strip(): span.style for span in shown}["1.874▲"] == "warn"
+        assert shown[0].style == "warn", "the sign of the run is not green"
+
+
+@pytest.mark.parametrize(
+    ("rule", "cell"),
+    [(rule, column.strip()) for column, rules in RULES.items() for rule in rules if column not in ("JOB", "CK ", "SW")],
+)
+def test_what_a_rule_is_about_is_marked_as_soon_as_its_condition_begins(rule: str, cell: str) -> None:
+    shown = begun(rule)
+    table = run_layout(118, shown.runs.values(), shown)
+    place = [column.name.strip() for column in table.columns].index(cell)
+    span = run_row(shown.runs["c"], shown, table).spans[2 + place]
+    assert (span.text[-1], span.style) == ("▲", "warn")
+    assert cell_width(span.text) == table.columns[place].width
+
+
+def test_every_column_of_a_rule_exists_and_so_does_its_rule() -> None:
+    assert RULES.keys() <= {column.name for column in COLUMNS} | {JOB.name}
+    assert {rule for rules in RULES.values() for rule in rules} <= {rule.name for rule in ALL_RULES}
+
+
+def test_a_muted_condition_is_neither_marked_nor_counted() -> None:
+    shown = begun("loss-spike", muted_until=NOW + 60.0)
+    assert "▲" not in line("c", shown)
+    assert "pending" not in "".join(span.text for span in header(shown, 110, ()))
+    assert "5 healthy" in "".join(span.text for span in header(shown, 110, ()))
+
+
+def test_a_loss_above_its_band_is_marked_without_an_alert_until_it_is_back() -> None:
+    trouble = LossTrouble(state="spike", key="loss", value=5.51, step=12_880, at=NOW)
+    one = replace(calm().runs["llm-70b"], memory=RunMemory(trouble=trouble))
+    assert "1.874▲" in alone(one, calm())
+    assert "1.874 " in alone(replace(one, memory=RunMemory(trouble=replace(trouble, after=1))), calm())

@@ -126,7 +126,8 @@ def _with_finding(
     if alert.phase == "recovering":
         return firing_again(alert)
     held_for = now - (alert.pending_since or now)
-    if alert.phase == "pending" and (finding.fires_at_once or held_for >= evaluation.rules[finding.rule].for_):
+    is_held = held_for >= evaluation.rules[finding.rule].for_ and not finding.is_unconfirmed
+    if alert.phase == "pending" and (finding.fires_at_once or is_held):
         return replace(alert, phase="firing", fired_at=now)
     return alert
 

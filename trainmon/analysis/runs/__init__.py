@@ -25,7 +25,7 @@ from trainmon.analysis.runs.job_matching import (
     rivals,
     watched_runs,
 )
-from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS
+from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, trouble_of
 from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last_line_at, needed_to_save, who_stopped
 from trainmon.analysis.runs.own_processes import process_runs
 from trainmon.analysis.runs.status import STILL, judge
@@ -62,6 +62,7 @@ __all__ = [
     "queue_of",
     "rivals",
     "target",
+    "trouble_of",
     "watched_runs",
     "where",
     "who_stopped",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import LossState, LossTrouble, Points
+from trainmon.model import LossState, LossTrouble, Points, Run
 
 WINDOW = 128
 """Values that make the band."""
@@ -109,6 +109,17 @@ def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
     """The spike, or None once it has been over for long enough."""
     is_over = trouble is not None and trouble.after >= LINGERS and now - trouble.at >= LINGERS_FOR
     return None if is_over else trouble
+
+
+def trouble_of(run: Run, kind: LossState) -> LossTrouble | None:
+    """The anomaly of its loss according to its log. W&B counts while the log has too few losses for a band."""
+    by_log, wandb = run.memory.trouble, run.wandb
+    if by_log is not None and by_log.state == kind:
+        return by_log
+    by_wandb = None if wandb is None or wandb.phase not in ("active", "several") else wandb.trouble
+    if by_wandb is None or by_wandb.state != kind or (kind != "nan" and len(run.memory.losses) >= ENOUGH):
+        return None
+    return by_wandb
 
 
 def non_finite_text(value: float) -> str:

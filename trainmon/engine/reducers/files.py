@@ -14,16 +14,17 @@ from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
 from trainmon.model import (
     LOG_LINES,
+    RECENT_LOSSES,
     AnyReading,
     CheckpointListing,
     DiskSamples,
     Hello,
     Log,
     LogChunk,
-    LogShape,
     NodeReading,
     Progress,
     Run,
+    RunMemory,
     Switch,
     SwitchSample,
     SwitchSamples,
@@ -145,10 +146,10 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
-    progress, shape = _progress(run, chunk, at or event.received_at, formats)
+    progress, memory = _progress(run, chunk, at or event.received_at, formats)
     return replace(
         run,
-        memory=run.memory if shape == run.memory.shape else replace(run.memory, shape=shape),
+        memory=memory,
         log=Log(
             host=event.node,
             path=chunk.path or log.path,
@@ -197,8 +198,9 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
 
 def _progress(
     run: Run, chunk: LogChunk, at: Instant, formats: tuple[log_formats.Format, ...]
-) -> tuple[Progress, LogShape]:
+) -> tuple[Progress, RunMemory]:
     progress, shape, last = run.progress, run.memory.shape, None
+    losses = list(run.memory.unjudged)
     is_first = progress.at is None or wandb_progress.counts(progress)
     lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else [chunk.partial])]
     for index, text in enumerate(lines, start=-len(chunk.kept)):
@@ -209,9 +211,22 @@ def _progress(
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
             last = index if is_finished and has_moved else last
             progress = after
+            if has_moved or losses:
+                _add_loss(losses, after)
         if index == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
             progress = replace(progress, at=progress.at - log_formats.before_the_end(chunk.lines, last))
-    return wandb_progress.without_own_borrowed(progress), shape
+    memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
+    if shape != memory.shape or unjudged != memory.unjudged:
+        memory = replace(memory, shape=shape, unjudged=unjudged)
+    return wandb_progress.without_own_borrowed(progress), memory
+
+
+def _add_loss(losses: list[tuple[int | None, float]], progress: Progress) -> None:
+    """Add the loss of a step. A later line of the same step may correct it. W&B's losses are judged with its curve."""
+    if losses and losses[-1][0] == progress.step:
+        losses.pop()
+    if progress.loss is not None and "loss" in progress.printed and "loss" not in progress.borrowed:
+        losses.append((progress.step, progress.loss))
 
 
 def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew: float) -> None:

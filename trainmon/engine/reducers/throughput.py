@@ -44,7 +44,8 @@ def follow(batch: EventBatch, now: Instant) -> None:
     """Update the memory of each run."""
     context = RunContext(jobs=batch.current("jobs"))
     for name, run in batch.current("runs").items():
-        memory = _stopped(_steps(_lines(run.memory, run.log, now), run), run, context)
+        memory = _losses(_steps(_lines(run.memory, run.log, now), run), run.progress.at or now)
+        memory = _stopped(memory, run, context)
         if memory is not run.memory:
             batch.writable("runs")[name] = replace(run, memory=memory)
 
@@ -76,7 +77,7 @@ def _steps(memory: RunMemory, run: Run) -> RunMemory:
         new = replace(new, back_at=at, back_from=memory.step, exiting_at=None, floor_at=None)
     elif is_late or is_other:
         new = replace(new, exiting_at=None, floor_at=None)
-    return _loss(new, run, at)
+    return new
 
 
 def _overflown(memory: RunMemory, gained: int) -> RunMemory:
@@ -91,15 +92,14 @@ def _overflown(memory: RunMemory, gained: int) -> RunMemory:
     )
 
 
-def _loss(memory: RunMemory, run: Run, at: Instant) -> RunMemory:
-    """The loss of this step among the recent ones; W&B's is judged with its curve."""
-    progress = run.progress
-    if progress.loss is None or "loss" in progress.borrowed or "loss" not in progress.printed:
+def _losses(memory: RunMemory, at: Instant) -> RunMemory:
+    """The new losses of its log among the recent ones. The first read of a log has many, which make the usual band."""
+    if not memory.unjudged:
         return memory
-    point = Points((float(progress.step or 0),), (at,), (progress.loss,))
-    trouble = loss.follow(memory.trouble, memory.losses, "loss", point, at)
-    losses = (*memory.losses, progress.loss)[-RECENT_LOSSES:] if math.isfinite(progress.loss) else memory.losses
-    return replace(memory, trouble=trouble, losses=losses)
+    steps, values = zip(*((float(step or 0), value) for step, value in memory.unjudged), strict=True)
+    trouble = loss.follow(memory.trouble, memory.losses, "loss", Points(steps, (at,) * len(steps), values), at)
+    losses = (*memory.losses, *(value for value in values if math.isfinite(value)))[-RECENT_LOSSES:]
+    return replace(memory, trouble=trouble, losses=losses, unjudged=())
 
 
 def _lines(memory: RunMemory, log: Log | None, now: Instant) -> RunMemory:

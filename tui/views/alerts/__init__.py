@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
-from tui.views.alerts.marks import Concern, alert_marks, alert_ranks, with_mark
+from tui.views.alerts.marks import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.alerts.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, alert_head, alert_layout, open_alerts
 from tui.views.alerts.status import (
@@ -15,6 +15,7 @@ from tui.views.alerts.status import (
     matches,
     most_urgent,
     open_counts,
+    pending_count,
     sender,
     sender_sentence,
     sender_text,
@@ -30,6 +31,7 @@ __all__ = [
     "SHOWN",
     "SIGNS",
     "SILENCE",
+    "STYLES",
     "USUAL",
     "AlertRows",
     "Choice",
@@ -50,6 +52,8 @@ __all__ = [
     "open_alerts",
     "open_counts",
     "parse_duration",
+    "pending_count",
+    "rule_key",
     "sender",
     "sender_sentence",
     "sender_text",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from trainmon.model import SEVERITIES, Alert, State
 from tui.style import Span
-from tui.views.alerts.status import AlertStatus, disk_of, status_of
+from tui.views.alerts.status import AlertStatus, disk_of, is_muted, status_of
 from tui.widgets import Row
 
 
@@ -31,30 +31,38 @@ class Concerns(NamedTuple):
     nodes: dict[str, Concern]
     disks: dict[str, Concern]
     """By Disk.key."""
+    rules: dict[str, Concern]
+    """By `rule_key`."""
+
+
+def rule_key(run: str, rule: str) -> str:
+    return f"{rule} {run}"
 
 
 UNSETTLED: Collection[AlertStatus] = ("open", "pending")
 """Alerts that nobody has taken care of: they mark their rows."""
 
 PRESENT: Collection[AlertStatus] = (*UNSETTLED, "recovering", "acknowledged", "inhibited")
-"""Alerts whose condition holds: they move their rows up. Muted alerts are left out."""
+"""Alerts whose condition holds: they move their rows up."""
 
 
 def _of_statuses(statuses: Collection[AlertStatus]) -> Callable[[State], Concerns]:
-    """The concerns by the alerts of these statuses; computed once per State, because several panes need it."""
-    last: list[tuple[Mapping[str, Alert], float, Concerns]] = [({}, -1.0, Concerns({}, {}, {}))]
+    """The concerns by unmuted alerts of these statuses. Computed once per State: several panes need it."""
+    last: list[tuple[Mapping[str, Alert], float, Concerns]] = [({}, -1.0, Concerns({}, {}, {}, {}))]
 
     def concerns(state: State) -> Concerns:
         if last[0][0] is state.alerts and last[0][1] == state.at:
             return last[0][2]
-        found = Concerns({}, {}, {})
+        found = Concerns({}, {}, {}, {})
         for one in state.alerts.values():
-            status = status_of(one, state.at) if one.severity != "info" else "over"
-            if status in statuses:
+            if one.severity == "info" or is_muted(one, state.at):
+                continue
+            if (status := status_of(one, state.at)) in statuses:
                 concern = Concern.PENDING if status == "pending" else Concern(SEVERITIES.index(one.severity))
-                for known, name in zip(found, (one.run, one.node, disk_of(one)), strict=True):
-                    if name is not None:
-                        known[name] = min(concern, known.get(name, concern))
+                keys = (one.run, one.node, disk_of(one), one.run and rule_key(one.run, one.rule))
+                for known, key in zip(found, keys, strict=True):
+                    if key is not None:
+                        known[key] = min(concern, known.get(key, concern))
         last[0] = (state.alerts, state.at, found)
         return found
 

@@ -194,6 +194,13 @@ def urgent_counts(state: State) -> tuple[Span, ...]:
     return tuple(Span(f"{number} {SIGNS[level][1]}", SIGNS[level][2]) for level, number in counts if number)
 
 
+def pending_count(state: State) -> tuple[Span, ...]:
+    """`1 pending`: the number of alerts whose condition has begun, and that are not sent yet."""
+    found = [one for one in state.alerts.values() if one.severity != "info" and one.phase == "pending"]
+    number = sum(not is_muted(one, state.at) for one in found)
+    return (Span(f"{number} pending", "warn"),) if number else ()
+
+
 def open_counts(state: State) -> str:
     """`2 critical  1 warning  3 acknowledged`: all open alerts, for a title."""
     open_ones = [(one.severity, status_of(one, state.at)) for one in state.alerts.values()]

@@ -10,9 +10,9 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, log_source, present_in, tail, wandb_source
-from trainmon.analysis.runs import AT_LEAST, SIGMAS, loss_scale
+from trainmon.analysis.runs import AT_LEAST, SIGMAS, loss_scale, trouble_of
 from trainmon.lib import Instant, counted
-from trainmon.model import Alert, Finding, LossTrouble, Run, State
+from trainmon.model import Alert, Finding, Run, State
 
 SPIKE = re.compile(r"^(the .* rose to .* \(usually (\S+) to (\S+)\)) ")
 """Reads our own summary: what happened, and between which values nine of ten were before."""
@@ -54,7 +54,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
     for_: Duration = 0.0
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        trouble = _trouble(run, "nan")
+        trouble = trouble_of(run, "nan")
         if trouble is None or run.verdict not in LIVING:
             return
         count = max(1, (run.progress.step or 0) - int(trouble.step) + 1)
@@ -96,7 +96,7 @@ class LossNan(MetricRule, frozen=True, kw_only=True):
         )
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        has_begun = run.verdict in LIVING and _trouble(run, "nan") is not None
+        has_begun = run.verdict in LIVING and trouble_of(run, "nan") is not None
         return "its loss has just become NaN again" if has_begun else None
 
 
@@ -116,9 +116,9 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         if run.verdict not in LIVING:
             return
-        trouble, rise = _trouble(run, "spike"), self._reported(state, run, now)
+        trouble, rise = trouble_of(run, "spike"), self._reported(state, run, now)
         is_single = trouble is not None and run.progress.at is not None and run.progress.at <= trouble.at
-        if rise is None and trouble is not None and not trouble.after and not is_single:
+        if rise is None and trouble is not None and not trouble.after:
             usual = "" if trouble.low is None else f" (usually {trouble.low:.3g} to {trouble.high:.3g})"
             what = f"the {trouble.key} of {run.name} rose to {trouble.value:.3g} at step {trouble.step:,.0f}{usual}"
             rise = what, trouble.at
@@ -135,6 +135,7 @@ class LossSpike(MetricRule, frozen=True, kw_only=True):
             advice="look at its curve (key 6); if it does not come back, resume from an earlier checkpoint, "
             "skip that data, or lower the learning rate",
             since=rise[1],
+            is_unconfirmed=is_single,
         )
 
     def _reported(self, state: State, run: Run, now: Instant) -> tuple[str, Instant] | None:
@@ -222,14 +223,3 @@ class LossScaleFloor(MetricRule, frozen=True, kw_only=True):
         if scale is None or scale > self.floor or (job is not None and (job.started_at or 0.0) > alert.found_at):
             return None
         return f"it is still {scale:g}; its value before this program started is not known"
-
-
-def _trouble(run: Run, kind: str) -> LossTrouble | None:
-    """What is wrong with its loss according to its log, or else to W&B."""
-    by_log, wandb = run.memory.trouble, run.wandb
-    if by_log is not None and by_log.state == kind:
-        return by_log
-    by_wandb = None if wandb is None or wandb.phase not in ("active", "several") else wandb.trouble
-    if by_wandb is None or by_wandb.state != kind or (kind != "nan" and run.memory.losses):
-        return None
-    return by_wandb

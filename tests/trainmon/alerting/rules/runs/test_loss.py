@@ -24,8 +24,10 @@ from tests.trainmon.alerting.rules.runs.states import (
     watched,
     without,
 )
+from trainmon.alerting.pipeline.lifecycle import Evaluation, advance
+from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.model import LossTrouble, State
+from trainmon.model import LossTrouble, RunMemory, State
 
 LINE = (
     " iteration {:8d}/   20000 | elapsed time per iteration (ms): 4000.0 | {}loss scale: {} | "
@@ -98,9 +100,41 @@ def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
 
 def test_a_spike_of_a_trainer_that_logs_rarely_is_reported_when_the_next_step_is_as_bad() -> None:
     seen, at = stepped(usual(), 80, line(80, loss=9.1))
-    assert found(LossSpike(), seen, at + 600) is None
+    first = found(LossSpike(), seen, at)
+    pending = replace(alert(first), phase="pending", pending_since=at)  # type: ignore[arg-type]
+    assert advanced(replace(seen, alerts={pending.id: pending}), at + 600) == "pending", "a single step may come back"
     seen, at = stepped(seen, 81, line(81, loss=9.0))
-    assert found(LossSpike(), seen, at) is not None
+    assert advanced(replace(seen, alerts={pending.id: pending}), at + 120) == "firing"
+
+
+def advanced(seen: State, now: float) -> str | None:
+    """The phase of the alert about the spike after an evaluation."""
+    rule = LossSpike()
+    evaluation = Evaluation(seen, evaluate([rule], seen, now), {rule.name: rule}, now, 1.0, lambda: "token")
+    return next((one.phase for one in advance(seen.alerts, evaluation).alerts.values()), None)
+
+
+def test_a_spike_is_found_with_its_first_step_also_if_this_program_has_just_begun() -> None:
+    history = lines(NOW, *(line(step, loss=2.0 + 0.01 * (step % 7)) for step in range(80)))
+    seen, at = stepped(after(watched(), [history], NOW), 1, line(80, loss=9.1))
+
+    assert summary(LossSpike(), seen, at) == (
+        "the loss of llm rose to 9.1 at step 80 (usually 2 to 2.06) 0s ago, and is 9.1 at step 80"
+    )
+    assert advanced(seen, at) == "pending"
+
+
+def test_every_step_of_a_chunk_is_judged() -> None:
+    chunk = lines(NOW + 330, line(80, loss=9.1), line(81, loss=8.8), line(82, loss=8.7))
+    assert "rose to 9.1 at step 80" in summary(LossSpike(), after(usual(), [chunk], NOW + 330), NOW + 330)
+
+
+def test_w_and_bs_curve_counts_while_the_log_has_too_few_losses() -> None:
+    trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)
+    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble), memory=RunMemory(losses=(2.1,) * 20))
+    assert "rose to 9.1 at step 1,200" in summary(LossSpike(), seen)
+    seen = state(spec=WITH_WANDB, wandb=wandb(trouble=trouble), memory=RunMemory(losses=(2.1,) * 64))
+    assert found(LossSpike(), seen) is None
 
 
 # ---- over a restart of this program ----
