@@ -76,8 +76,10 @@ RUN = {
         "host": TEXT_OR_NULL, "path": TEXT_OR_NULL, "age_s": REAL_OR_NULL, "lines_per_s": REAL_OR_NULL, "tail": [TEXT],
     },
     "switches": {
-        "kill": {"path": TEXT_OR_NULL, "armed_at": REAL_OR_NULL, "by": TEXT_OR_NULL, "why": TEXT_OR_NULL},
-        "save": {"path": TEXT_OR_NULL, "armed_at": REAL_OR_NULL, "by": TEXT_OR_NULL, "taken_at": REAL_OR_NULL},
+        "kill": {"path": TEXT_OR_NULL, "armed_at": REAL_OR_NULL, "by": TEXT_OR_NULL, "error": TEXT_OR_NULL,
+                 "why": TEXT_OR_NULL},
+        "save": {"path": TEXT_OR_NULL, "armed_at": REAL_OR_NULL, "by": TEXT_OR_NULL, "error": TEXT_OR_NULL,
+                 "taken_at": REAL_OR_NULL},
     },
     "checkpoints": {
         "latest_committed_step": WHOLE_OR_NULL, "latest_committed_at": REAL_OR_NULL, "writing_step": WHOLE_OR_NULL,

@@ -215,6 +215,7 @@ def _switch(path: str | None, switch: Switch | None) -> dict[str, Any]:
         "path": path,
         "armed_at": switch.armed_at if switch is not None and armed else None,
         "by": switch.by if switch is not None and armed else None,
+        "error": None if switch is None else switch.error,
     }
 
 

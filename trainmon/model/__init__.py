@@ -85,6 +85,7 @@ from trainmon.model.probe_wire import (
     throttle_names,
 )
 from trainmon.model.run import (
+    DANGLING,
     LOG_LINES,
     MINUTES,
     RECENT_MINUTES,
@@ -147,6 +148,7 @@ from trainmon.model.wandb import (
 )
 
 __all__ = [
+    "DANGLING",
     "DECODER",
     "FAULTS",
     "FAULT_GAP",

@@ -53,6 +53,10 @@ LOG_LINES = 2_000
 """Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB."""
 
 
+DANGLING = "a dangling symbolic link"
+"""How the error of such a switch begins, from the probe and from a plan's reading."""
+
+
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """A kill or save switch file of a run. `armed_at` is its mtime while it exists."""
 
@@ -66,6 +70,11 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     taken_at: Instant | None = None
     """When the file disappeared: a trainer removes the save switch when it obeys."""
     error: str | None = None
+
+    @property
+    def is_dangling(self) -> bool:
+        """Whether it is a symbolic link to nothing: no trainer sees a file, and none can be created there."""
+        return (self.error or "").startswith(DANGLING)
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -201,6 +201,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.fields[self.typed].display = bool(plan and plan.typed)
         self.because.display = bool(plan and plan.typed)
         if plan is not None and plan.typed:
+            self.typed.placeholder = "the path" if plan.typed.startswith("/") else "the job id"
             self.because.update(clean(f"{plan.because}: type {plan.typed} to confirm"))
         self.body.display, self.choices.display = not choices, bool(choices)
         self._update_buttons()

@@ -148,6 +148,8 @@ def switch_lines(kind: str, found: Switch | None, now: Instant, width: int) -> I
     label = f"{kind} switch"
     if found is None:
         yield fact(label, "not configured", width, "dim")
+    elif found.is_dangling:
+        yield from wrapped_fact(label, f"not armed: {safe(found.error or '')}", width, "warn")
     elif found.error is not None or found.exists is None:
         yield from wrapped_fact(label, f"? {safe(found.error or '')}".rstrip(), width, "dim")
     elif found.exists:

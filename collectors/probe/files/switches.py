@@ -52,7 +52,8 @@ class Switch:
             try:
                 found = os.stat(path)
             except (FileNotFoundError, NotADirectoryError):
-                return {"exists": False, "error": "a dangling symbolic link: it does not arm the switch"}
+                target = paths.shown(os.readlink(path))
+                return {"exists": False, "error": "a dangling symbolic link to %s: it does not arm the switch" % target}
         if stat.S_ISDIR(found.st_mode):
             return {"exists": False, "error": "a directory instead of a file; some trainers may still react to it"}
         return dict(self._content(path, found), exists=True, mtime=found.st_mtime, owner=user_name(found.st_uid))

@@ -11,6 +11,7 @@ import msgspec
 
 from trainmon.actions.planning import FileStat
 from trainmon.lib import Seconds, clean
+from trainmon.model import DANGLING
 from trainmon.transport.shell import Completed
 
 TIMEOUT: Seconds = 10.0
@@ -20,16 +21,20 @@ LATEST_CREATE_S = 20
 """Seconds after which a script that hung creates nothing. A switch must not appear when a dead mount comes back hours
 later: it would end a run that nobody wants to end then."""
 
-THERE, ABSENT, EXISTS, DIRECTORY, CHANGED, TOO_LATE = 40, 41, 42, 43, 44, 45
+THERE, ABSENT, EXISTS, DIRECTORY, CHANGED, TOO_LATE, DANGLING_LINK = 40, 41, 42, 43, 44, 45, 46
+SHOWN = 500
+"""Bytes of a file that are read."""
 
 _BEGIN = (
     'LC_ALL=C; export LC_ALL; p=$1; case "$p" in -*) p=./$p;; esac; '
     'case "$p" in */*) d=${p%/*}/;; *) d=./;; esac; '
     """mark() { stat -L -c '%i %s %Y %U' "$p" 2>/dev/null || stat -c '%i %s %Y %U' "$p"; }; """
-    'show() { mark; head -c 500 "$p" 2>/dev/null; }; '
+    f'show() {{ mark; head -c {SHOWN} "$p" 2>/dev/null; }}; '
 )
 
 STAT = _BEGIN + (
+    f'if [ -L "$p" ] && ls -dL "$p" 2>&1 >/dev/null | grep -q "No such file or directory$"; then readlink "$p";'
+    f" exit {DANGLING_LINK}; fi; "
     f'if [ -e "$p" ] || [ -L "$p" ]; then show; exit {THERE}; fi; '
     f'ls -d "$d." >/dev/null || exit 1; '
     # Only ls reports why: no such file, or a parent directory without search permission.
@@ -98,8 +103,12 @@ def parse_stat(path: str, answer: Completed) -> FileStat:
             mark=mark if is_read else "",
             armed_at=float(fields[2]) if is_read else None,
             by=clean(fields[3], 100) if is_read else None,
-            text=clean(rest.partition("\n")[0], 500),
+            text=clean(rest.partition("\n")[0], SHOWN),
+            content=tuple(clean(line, SHOWN) for line in rest.splitlines()),
         )
+    if answer.status == DANGLING_LINK:
+        target = clean(answer.stdout.decode("utf-8", "replace").strip(), 300)
+        return FileStat(path=path, exists=False, error=f"{DANGLING} to {target}: it does not arm the switch")
     if answer.status == ABSENT:
         return FileStat(path=path, exists=False)
     return FileStat(path=path, error=failure(path, answer))

@@ -45,6 +45,8 @@ class FileStat(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
     text: str = ""
     """Its first line."""
+    content: tuple[str, ...] = ()
+    """The lines of its first 500 bytes."""
     error: str | None = None
 
 
@@ -130,6 +132,11 @@ class PlanContext:
         return self.jobs[0] if self.jobs else None
 
     @property
+    def known_jobs(self) -> Mapping[str, Job]:
+        """All jobs by key, as recent as was read, without those that the scheduler no longer knows."""
+        return _known_jobs(self.state, self.readback)
+
+    @property
     def running_job(self) -> Job | None:
         return present(self.jobs)
 
@@ -206,8 +213,12 @@ class PlanContext:
 
     @property
     def kill_switch_warnings(self) -> tuple[str, ...]:
-        error = self.switch_error("kill")
-        return () if error is None else (f"It is not known whether its kill switch is armed: {error}.",)
+        error, switch = self.switch_error("kill"), self.switch("kill")
+        if error is None:
+            return ()
+        if switch is not None and switch.is_dangling:
+            return (f"Its kill switch is {error}.",)
+        return (f"It is not known whether its kill switch is armed: {error}.",)
 
     @property
     def host(self) -> str | None:
@@ -296,7 +307,7 @@ def context_of(
     Raises:
         Refused: when it means nothing, or several jobs.
     """
-    jobs = {key: job for key, job in {**state.jobs, **readback.jobs}.items() if key not in readback.gone}
+    jobs = _known_jobs(state, readback)
     run = state.runs.get(subject)
     if run is not None:
         own = jobs_of(run.spec, jobs.values())
@@ -319,3 +330,7 @@ def context_of(
     ended = f"Slurm no longer knows job {number}: it has ended"
     unknown = f"Slurm knows no job {number}: it ended long ago or never existed"
     raise Refused(subject, ended if subject in state.jobs else unknown)
+
+
+def _known_jobs(state: State, readback: Readback) -> dict[str, Job]:
+    return {key: job for key, job in {**state.jobs, **readback.jobs}.items() if key not in readback.gone}

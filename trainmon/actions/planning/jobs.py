@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.analysis.runs import jobs_of
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands
@@ -138,13 +139,16 @@ def cancel(context: PlanContext) -> RowPlan:
 
 
 def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:
-    """What the waiting jobs of the run do once a running one is cancelled."""
-    others = [other for other in context.waiting if other.key != job.key]
-    behind = sum(other.elements for other in others)
+    """What the waiting jobs of the run, or of the array, do once a running one is cancelled."""
+    run, known = context.run, [one for one in context.known_jobs.values() if one.cluster == job.cluster]
+    same_array = [one for one in known if job.array is not None and one.array == job.array]
+    own = same_array if run is None else jobs_of(run.spec, known)
+    others = [one for one in own if one.stage == "waiting" and one.gone_at is None and one.key != job.key]
+    behind, whole = sum(other.elements for other in others), "array" if run is None else "run"
     if not behind:
         return ()
-    wait = "1 job of the run waits behind it and starts" if behind == 1 else f"{behind} wait behind it and start"
-    return (f"{wait} then: cancel or hold {', '.join(other.id for other in others[:4])} too, to end the run.",)
+    wait = f"1 job of the {whole} waits behind it and starts" if behind == 1 else f"{behind} wait behind it and start"
+    return (f"{wait} then: cancel or hold {', '.join(other.id for other in others[:4])} too, to end the {whole}.",)
 
 
 def hold(context: PlanContext) -> RowPlan:

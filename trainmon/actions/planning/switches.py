@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import PlanContext, RowPlan, SwitchKind
+from trainmon.actions.planning.context import FileStat, PlanContext, RowPlan, SwitchKind
 from trainmon.lib import clean, duration
 from trainmon.model import CreateFile, Expected, RemoveFile, Run
 
@@ -12,6 +14,12 @@ HANG = 3.0
 
 QUICK = 10.0
 """Seconds. A shorter time without a step is never a hang: some logs show ten steps a second."""
+
+OURS = ("trainmon-tui kill by ", "trainmon-tui save by ")
+"""How the text of a switch file begins that trainmon-tui has written."""
+
+LINES_SHOWN = 8
+"""Lines of another's file in a plan."""
 
 SILENT_VERDICTS = frozenset({"stalled", "hung", "data-stall", "dead"})
 
@@ -89,8 +97,14 @@ def undo(context: PlanContext) -> RowPlan:
         raise context.refused("it belongs to no run; only runs have switches")
     wanted: SwitchKind = "save" if request.verb == "unsave" else "kill"
     kinds: tuple[SwitchKind, ...] = ("save", "kill") if wanted == "save" else ("kill", "save")
-    found = {kind: switch for kind in kinds if (switch := context.switch(kind)) is not None and switch.exists}
-    errors = [error for kind in kinds if (error := context.switch_error(kind)) is not None]
+    known = {kind: switch for kind in kinds if (switch := context.switch(kind)) is not None}
+    found = {kind: switch for kind, switch in known.items() if switch.exists}
+    dangling = next((switch for switch in known.values() if switch.is_dangling), None)
+    errors = [
+        error
+        for kind in kinds
+        if (error := context.switch_error(kind)) is not None and not (kind in known and known[kind].is_dangling)
+    ]
     if request.switch is not None:
         found = {kind: switch for kind, switch in found.items() if switch.path == request.switch}
     elif request.is_exact:
@@ -99,6 +113,8 @@ def undo(context: PlanContext) -> RowPlan:
         found = {kind: switch for kind, switch in found.items() if kind == wanted}
     if errors and all(context.read_error(switch.path) for switch in found.values()):
         raise context.refused(f"it is not known whether a switch is armed: {errors[0]}")
+    if not found and dangling is not None:
+        raise context.refused(f"{clean(dangling.path)} is {dangling.error}", _remove_link(context, dangling.path))
     if not found:
         raise context.refused("no switch is armed")
     if len(found) > 1:
@@ -106,6 +122,8 @@ def undo(context: PlanContext) -> RowPlan:
     kind, switch = next(iter(found.items()))
     stat = context.readback.switches.get(f"{context.host}:{switch.path}")
     armed_at, mark = (switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
+    is_ours = (switch.why or "").startswith(OURS)
+    content = (("content", clean(switch.why or "not known")),) if stat is None else _content(stat)
     consequences = ["No checkpoint is saved, unless the trainer is reading the switch right now."]
     if kind == "kill":
         consequences = ["The next job of the run trains normally."]
@@ -117,10 +135,23 @@ def undo(context: PlanContext) -> RowPlan:
         f"Remove the {kind} switch of {context.name}",
         verb="unkill" if kind == "kill" else "unsave",
         job=job,
-        facts=(("armed", context.armed(kind)),),
+        facts=(("armed", context.armed(kind)), *(() if is_ours else content)),
         consequences=tuple(consequences),
     )
-    return RowPlan(actions=(made,))
+    if is_ours:
+        return RowPlan(actions=(made,))
+    return RowPlan(actions=(made,), typed=switch.path, because=f"{clean(switch.path)} was not written by trainmon-tui")
+
+
+def _content(stat: FileStat) -> tuple[tuple[str, str], ...]:
+    """The beginning of a file that somebody else wrote."""
+    more = ("…",) if len(stat.content) > LINES_SHOWN else ()
+    lines = (*stat.content[:LINES_SHOWN], *more) or ("empty",)
+    return tuple(("" if number else "content", line) for number, line in enumerate(lines))
+
+
+def _remove_link(context: PlanContext, path: str) -> str:
+    return f"remove the link first: rm {shlex.quote(path)} on {context.host}"
 
 
 def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
@@ -139,7 +170,8 @@ def _path(context: PlanContext, kind: SwitchKind) -> tuple[str, Run]:
         raise context.refused(f"no known host sees {clean(path)}")
     error = context.switch_error(kind)
     if error is not None:
-        raise context.refused(f"{clean(path)}: {error}")
+        is_dangling = switch is not None and switch.is_dangling
+        raise context.refused(f"{clean(path)}: {error}", _remove_link(context, path) if is_dangling else "")
     if switch is not None and switch.exists:
         by = f" by {switch.by}" if switch.by else ""
         text = f" (“{switch.why}”)" if switch.why else ""

@@ -104,7 +104,9 @@ COMMON: tuple[Decorator, ...] = (
     click.option(
         "--why", metavar="TEXT", default="", help="The reason. It is written to the switch file and to the ledger."
     ),
-    click.option("--typed", metavar="ID", help="With --yes: the job id, if the plan requires you to type it."),
+    click.option(
+        "--typed", metavar="TEXT", help="With --yes: the job id or path, if the plan requires you to type it."
+    ),
     click.option("--yes", is_flag=True, help="Do not ask for confirmation. The safety checks still run."),
     click.option("--dry-run", is_flag=True, help="Print the plan and do nothing."),
     click.option("--read-only", is_flag=True, help="Refuse the action, like a read-only dashboard."),

@@ -61,13 +61,27 @@ def test_a_switch_that_appeared_meanwhile_is_left(world: World, tmp_path: Path) 
 def test_u_reads_what_is_armed_and_removes_just_that(world: World, tmp_path: Path) -> None:
     assert world.plan("unkill").refusals[0].why == "no switch is armed"
     (tmp_path / "kill").write_text("by ben\n")
-    action = only(world.plan("unkill"))
+    plan = world.plan("unkill")
+    action = only(plan)
     assert dict(action.facts)["armed"].endswith(": “by ben”")
+    assert (dict(action.facts)["content"], plan.typed) == ("by ben", str(tmp_path / "kill"))
     (tmp_path / "kill").write_text("another by ben\n")
     record = world.act(action)
     assert (record.status, "no longer the file that was shown" in record.outcome) == ("failed", True)
     record = world.act(only(world.plan("unkill")))
     assert (record.status, (tmp_path / "kill").exists()) == ("done", False)
+
+
+def test_u_removes_what_trainmon_wrote_without_typing_and_no_dangling_link(world: World, tmp_path: Path) -> None:
+    assert world.act(only(world.plan("kill"))).status == "done"
+    plan = world.plan("unkill")
+    assert plan.typed is None
+    assert world.act(only(plan)).status == "done"
+    (tmp_path / "kill").symlink_to("nowhere")
+    refusal = world.plan("unkill").refusals[0]
+    assert refusal.why.endswith("is a dangling symbolic link to nowhere: it does not arm the switch")
+    assert world.plan("kill").refusals[0].hint.startswith("remove the link first: rm ")
+    assert (tmp_path / "kill").is_symlink()
 
 
 def test_a_directory_that_is_missing_is_refused_before_anything(world: World) -> None:

@@ -152,10 +152,22 @@ def test_one_that_is_there_is_left_as_it_is(local: LocalShell, tmp_path: Path) -
     assert names(tmp_path) == ["kill"]
 
 
-def test_a_link_to_nowhere_counts_as_there(local: LocalShell, tmp_path: Path) -> None:
+def test_the_beginning_of_a_file_is_read_line_by_line(local: LocalShell, tmp_path: Path) -> None:
+    (tmp_path / "kill").write_text("one\n\x1b[31mtwo\n" + "x" * 600)
+    found = read(local, str(tmp_path / "kill"))
+    assert (found.text, found.content[:2], len(found.content[2])) == ("one", ("one", "two"), 487)
+
+
+def test_a_link_to_nowhere_is_not_armed_but_nothing_is_created_over_it(local: LocalShell, tmp_path: Path) -> None:
     path = tmp_path / "kill"
     path.symlink_to("nowhere")
-    assert read(local, str(path)).exists
+    found = read(local, str(path))
+    assert (found.exists, found.error) == (False, "a dangling symbolic link to nowhere: it does not arm the switch")
+    (tmp_path / "target").touch()
+    (tmp_path / "other").symlink_to("target")
+    assert read(local, str(tmp_path / "other")).exists
+    (tmp_path / "other").unlink()
+    (tmp_path / "target").unlink()
     assert "exists already" in create(local, str(path)).message
     assert names(tmp_path) == ["kill"]
 

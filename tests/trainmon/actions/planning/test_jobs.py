@@ -122,6 +122,17 @@ def test_a_job_with_several_nodes_is_cancelled_by_its_id() -> None:
     assert action.expected.switch_absent is None
 
 
+def test_a_task_of_an_array_is_cancelled_with_the_same_warning_as_its_run() -> None:
+    of_its_run = only(planned("cancel", "prod/88_3"))
+    assert of_its_run.consequences == only(planned("cancel")).consequences
+    nobodys = only(planned("cancel", "prod/88_3", of=state(runs={})))
+    assert nobodys.consequences[2] == (
+        "7 wait behind it and start then: cancel or hold 88_[4-10%1] too, to end the array."
+    )
+    other = replace(WAITING, id="95", number=95, array=None, tasks=None, name="vlm")
+    assert len(only(planned("cancel", "prod/88_3", of=state(RUNNING, other, runs={}))).consequences) == 2
+
+
 def test_a_job_of_one_node_needs_no_typing() -> None:
     plan = planned("cancel", of=state(replace(RUNNING, node_count=1, nodes=("n1",))))
     assert (plan.typed, plan.because) == (None, "")

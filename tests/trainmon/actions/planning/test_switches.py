@@ -184,6 +184,43 @@ def test_u_removes_the_only_one_if_it_is_still_the_one_seen() -> None:
     assert ("armed", "kill switch, armed 4m ago by ben: “x”") in action.facts
 
 
+def test_a_file_that_somebody_else_wrote_is_shown_and_removed_by_its_path() -> None:
+    content = ("export RUN=7", *(f"line {number}" for number in range(20)))
+    seen = readback(
+        switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben", text="export RUN=7", content=content, mark="7")
+    )
+    plan = planned("unkill", seen=seen)
+    assert (plan.typed, plan.because) == (KILL, f"{KILL} was not written by trainmon-tui")
+    facts = only(plan).facts
+    first = facts.index(("content", "export RUN=7"))
+    assert facts[first + 1 : first + 9] == (*(("", f"line {number}") for number in range(7)), ("", "…"))
+    empty = planned("unkill", seen=readback(switches=stat(KILL, exists=True, armed_at=NOW - 240, by="ben")))
+    assert (empty.typed, ("content", "empty") in only(empty).facts) == (KILL, True)
+    save = planned("unsave", seen=readback(switches=stat(SAVE, exists=True, by="ben", text="x", content=("x",))))
+    assert (save.typed, ("content", "x") in only(save).facts) == (SAVE, True)
+
+
+def test_a_file_that_trainmon_wrote_is_removed_without_typing() -> None:
+    ours = "trainmon-tui {} by ben from laptop at 2026-11-21T12:00:00Z: (aaaaaaaaaaaa)"
+    kill = planned("unkill", seen=readback(switches=stat(KILL, exists=True, text=ours.format("kill"))))
+    save = planned("unsave", seen=readback(switches=stat(SAVE, exists=True, text=ours.format("save"))))
+    for plan in (kill, save):
+        assert (plan.typed, plan.because) == (None, "")
+        assert "content" not in dict(only(plan).facts)
+
+
+def test_a_dangling_link_is_reported_as_such_and_not_as_an_armed_switch() -> None:
+    error = "a dangling symbolic link to /old/kill: it does not arm the switch"
+    link = readback(switches=stat(KILL, exists=False, error=error), errors={f"login:{KILL}": error})
+    watched = state(run=replace(RUN, kill=Switch(path=KILL, exists=False, error=error)))
+    hint = f"remove the link first: rm {KILL} on login"
+    for seen, of in ((link, state()), (None, watched)):
+        undo, kill = refused(planned("unkill", of=of, seen=seen)), refused(planned("kill", of=of, seen=seen))
+        assert (undo.why, undo.hint) == (f"{KILL} is {error}", hint)
+        assert (kill.why, kill.hint) == (f"{KILL}: {error}", hint)
+    assert f"Its kill switch is {error}." in only(planned("requeue", of=watched)).warnings
+
+
 def test_u_asks_which_where_both_are_armed() -> None:
     run = replace(RUN, kill=ARMED, save=Switch(path=SAVE, exists=True, armed_at=NOW - 60, by="ana"))
     plan = planned("unkill", of=state(run=run))

@@ -35,7 +35,7 @@ class SwitchRule(RunRule, frozen=True, kw_only=True):
         switch = self.switch(run)
         if switch is not None and switch.exists and run.verdict in BUSY:
             return f"{run.name} is {run.verdict}, and reads no switch meanwhile"
-        if switch is None or (switch.error is None and switch.exists is not None):
+        if switch is None or switch.is_dangling or (switch.error is None and switch.exists is not None):
             return None
         return f"{switch.path} cannot be seen: {switch.error or 'its host does not report it'}"
 
