@@ -204,14 +204,19 @@ class Dashboard(App[None], inherit_bindings=False):
     def action_login(self) -> None:
         """Log in to a host that needs an interactive login; with several, ask which."""
         sources = [] if self._latest is None else self._latest.sources.values()
-        held = [source for source in sources if source.phase == "held" or (source.phase == "off" and source.error)]
+        failed = [source for source in sources if source.phase == "held" or (source.phase == "off" and source.error)]
+        held = [source for source in failed if source.can_log_in] or failed
         if not held:
             self.notify("no host needs a login", timeout=3, markup=False)
         elif len(held) == 1:
+            if not held[0].can_log_in:
+                name = held[0].name.partition(":")[2]
+                self.notify(f"{name} accepts no answer of a person; connecting again", timeout=5, markup=False)
             self.backend.login(held[0].name)
         else:
+            title = "Log in to" if held[0].can_log_in else "No host accepts an answer of a person. Connect again to"
             choices = [(source.name, clean(f"{source.name}  {source.problem or ''}")) for source in held]
-            ask(self, Pick("Log in to", choices), self.backend.login)
+            ask(self, Pick(title, choices), self.backend.login)
 
     # ---- toasts ----
 

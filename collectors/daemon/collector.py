@@ -23,7 +23,6 @@ from trainmon.lib import (
     CommandFailed,
     HostUnreachable,
     Instant,
-    LoginNeeded,
     LoginRefused,
     Seconds,
     TrainmonError,
@@ -125,7 +124,8 @@ class DaemonCollector(PollingThread):
         self._wake.set()
 
     def refresh(self) -> None:
-        """Poll now: a person requested it."""
+        """Poll now: a person requested it. A key that was refused may be mended."""
+        self._is_held = self._is_held and self._source.can_log_in
         self._next = self._clock.monotonic()
         self._wake.set()
 
@@ -161,9 +161,14 @@ class DaemonCollector(PollingThread):
         try:
             is_watched, status = self.poll()
         except TrainmonError as error:
-            refused = isinstance(error, LoginNeeded | LoginRefused)
-            self._is_held = refused or (isinstance(error, HostUnreachable) and error.prompted)
-            self._report(phase="held" if self._is_held else "retrying", error=error.message, hint=error.hint or None)
+            can_log_in = isinstance(error, HostUnreachable) and error.can_log_in
+            self._is_held = can_log_in or isinstance(error, LoginRefused)
+            self._report(
+                phase="held" if self._is_held else "retrying",
+                error=error.message,
+                hint=error.hint or None,
+                can_log_in=can_log_in,
+            )
             self._silent(error.message.removeprefix(f"{self.host}: "), UNREACHED_PERIODS)
         else:
             if is_watched:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from collectors.demo.slurm.scheduler import Scheduler
 from trainmon.lib import Seconds
+from trainmon.slurm.client import ON_A_LINE
 from trainmon.transport.shell import Completed, Shell, Sink, Stream
 
 LOGIN = ("bash", "-lc", 'exec "$@"', "bash")
@@ -42,6 +43,8 @@ class DemoShell:
             del command[0]
             while command and (command[0] == "-u" or "=" in command[0]):
                 del command[: 2 if command[0] == "-u" else 1]
+        if tuple(command[: len(ON_A_LINE)]) == ON_A_LINE:
+            del command[: len(ON_A_LINE)]
         with self._lock:
             if command and self._scheduler.knows(command[0]):
                 return self._scheduler.answer(command, stdin)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Callable
 
@@ -102,3 +103,8 @@ class Backoff:
 def requires_job(error: TrainmonError) -> bool:
     """Whether the node's own message says that it requires a job."""
     return PAM.search(error.message) is not None
+
+
+def pause_before(tries: int) -> Seconds:
+    """The pause before the next dial: 1 s doubling to 60 s, with jitter so that 64 hosts do not redial at once."""
+    return min(60.0, 2.0 ** min(tries, 6)) * random.uniform(0.5, 1.0) + 0.5

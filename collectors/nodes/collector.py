@@ -6,7 +6,6 @@ redialled automatically: that avoids repeated pushes and locked accounts. A node
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from typing import Literal
@@ -14,7 +13,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from collectors.assignment import by_mount, name_of, requested_parts
-from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, requires_job
+from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, pause_before, requires_job
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
@@ -36,6 +35,11 @@ LEASE_EVERY = 20.0
 
 SILENCE_TIMEOUT = 45.0
 """Seconds without a line after which a probe is restarted; every probe writes in each period."""
+
+SLOW_START = 15.0
+"""Seconds after which a probe that has not started is reported: a cold Python has taken 8 s, and NVML as long."""
+
+NOT_STARTED = f"connected, but its probe has not started for {SLOW_START:.0f} s"
 
 STABLE_AFTER = 60.0
 """Seconds a connection must last before the pause between retries is reset."""
@@ -69,6 +73,7 @@ class NodeCollector:
         self._submit = submit
         self._clock = clock
         self._python = python
+        self._start_hint = bundle.START_HINT.format(host=name, python=python)
         self._lock = threading.RLock()
         self._source = Source(name=f"node:{name}", kind="node", cluster=cluster)
         self._spec: Spec | None = None
@@ -118,8 +123,7 @@ class NodeCollector:
             if spec == self._spec:
                 return
             has_new_period = self._spec is not None and spec.period != self._spec.period
-            self._spec = spec
-            self._source = replace(self._source, period=spec.period)
+            self._spec, self._source = spec, replace(self._source, period=spec.period)
             if has_new_period and self.is_up:
                 self._report()
             if self._stream is not None and self._stream.is_served:
@@ -146,8 +150,10 @@ class NodeCollector:
                 return
             if now - stream.received_at > SILENCE_TIMEOUT:
                 message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f} s"
-                self._on_end(stream, HostUnreachable(self.name, message))
+                self._on_end(stream, HostUnreachable(self.name, message, hint="" if self.is_up else self._start_hint))
                 return
+            if not self.is_up and self._source.error is None and now - stream.started_at > SLOW_START:
+                self._report(error=NOT_STARTED, hint=self._start_hint)
             if now - self._leased_at >= LEASE_EVERY and stream.is_served:
                 self._leased_at = now
                 stream.write(bundle.LEASE)
@@ -156,10 +162,13 @@ class NodeCollector:
                 self._report(bad_lines=stream.bad_lines, stderr=stream.stderr)
 
     def refresh(self) -> None:
-        """Dial now if it waits for a retry, or if it was off without a job: the job may run by now."""
+        """Dial now if it waits for a retry, was off without a job, or has refused our key: either may be mended."""
         self._retry_at = 0.0
         if self.backoff.needs_job:
             self.resume()
+        with self._lock:
+            if self._source.phase == "held" and not self._source.can_log_in:
+                self._report(phase="waiting", error=None, hint=None)
 
     def login(self) -> None:
         """Dial again, with prompts: a person requested it."""
@@ -204,10 +213,10 @@ class NodeCollector:
     def _dial_and_start(self) -> None:
         """Dial and start the probe, on a thread of its own."""
         shell: Shell | None = None
-        stream = ProbeStream(self.name, self._clock, self._send_code, self._on_reading, self._on_end)
+        stream = ProbeStream(self.name, self._clock, self._send_code, self._on_reading, self._on_end, self._start_hint)
         try:
             shell = (self.first_dial or self._dial)()
-            stream.received_at = self._clock.monotonic()
+            stream.received_at = stream.started_at = self._clock.monotonic()
             with self._lock:
                 self._shell, self._stream = shell, stream  # before it starts: it may end before `stream` has returned
                 if self.is_off or self._stopped:  # not needed any more
@@ -244,7 +253,7 @@ class NodeCollector:
             self._turn_off(off_reason)
             return
         if prompted or isinstance(error, LoginNeeded | LoginRefused):
-            self._report(phase="held", error=error.message, hint=error.hint or "press L to log in again", retry_at=None)
+            self._hold(error, can_log_in=prompted or isinstance(error, LoginNeeded))
             return
         pause = pause_before(self._tries)
         self._tries += 1
@@ -252,11 +261,19 @@ class NodeCollector:
         message, hint = self.backoff.problem(self.name, error)
         self._report(phase="retrying", error=message, hint=hint, retry_at=self._clock.now() + pause)
 
+    def _hold(self, error: TrainmonError, *, can_log_in: bool) -> None:
+        """Do not dial again before a person logs in, or has mended what the server refuses."""
+        hint = error.hint or "press L to log in again"
+        if not can_log_in:
+            hint = "; then ".join(filter(None, (error.hint, "r here connects again")))
+        self._report(phase="held", error=error.message, hint=hint, retry_at=None, can_log_in=can_log_in)
+
     def _give_up(self) -> None:
-        """Do not dial again until a person logs in: the host is off, and its row says why."""
+        """Do not dial again until a person requests it: the host is off, and its row says why."""
         self._close()
         error = self.failures[self.name]
-        self._report(phase="off", error=error.message, hint=error.hint or None, retry_at=None)
+        can_log_in = isinstance(error, HostUnreachable) and error.can_log_in
+        self._report(phase="off", error=error.message, hint=error.hint or None, retry_at=None, can_log_in=can_log_in)
 
     def _end_doubt(self) -> None:
         """The queue does not explain the loss: report it as an error."""
@@ -331,8 +348,3 @@ class NodeCollector:
             self.is_awaited = self.is_awaited and phase in ("waiting", "connecting")
         self._source = replace(self._source, **changes)
         self._submit(SourceChanged(self._source))
-
-
-def pause_before(tries: int) -> Seconds:
-    """The pause before the next dial: 1 s doubling to 60 s, with jitter so that 64 hosts do not redial at once."""
-    return min(60.0, 2.0 ** min(tries, 6)) * random.uniform(0.5, 1.0) + 0.5

@@ -11,6 +11,8 @@ from trainmon.lib import Clock, HostUnreachable, TrainmonError, clean, last_line
 from trainmon.model import DECODER, AnyReading, Bye
 from trainmon.transport.shell import Stream
 
+LONGEST_PREAMBLE = 4_096
+"""Bytes of an unfinished line that are kept before the greeting."""
 LONGEST_LINE = 1 << 20
 """Bytes of one line; 56 MIG devices have made lines of more than 64 KiB."""
 
@@ -25,17 +27,22 @@ class ProbeStream:
         on_greeting: Callable[[ProbeStream], None],
         on_reading: Callable[[ProbeStream, AnyReading], None],
         on_end: Callable[[ProbeStream, TrainmonError, bool], None],
+        start_hint: str = "",
     ) -> None:
-        """`on_end` gets the error, and whether the probe failed without any output."""
+        """`on_end` gets the error, and whether the probe failed without any output. `start_hint`: what to do when it
+        does not start."""
         self.command: Stream | None = None
-        self.received_at = clock.monotonic()
+        self.received_at = self.started_at = clock.monotonic()
         self.greeting: bytes | None = None
+        self.preamble = ""
+        """The first line that a login script printed before the greeting."""
         self.is_served = False
         """Whether its code and its first spec were sent."""
         self.bad_lines = 0
         self.stderr: str | None = None
         self.reported: tuple[int, str | None] = (0, None)
         self._host, self._clock = host, clock
+        self.start_hint = start_hint
         self._on_greeting, self._on_reading, self._on_end = on_greeting, on_reading, on_end
         self._rest = b""
         self._skipping = False
@@ -49,6 +56,9 @@ class ProbeStream:
     def received(self, data: bytes) -> None:
         self.received_at = self._clock.monotonic()
         *lines, rest = (self._rest + data).split(b"\n")
+        if self.greeting is None:
+            lines = self._after_greeting(lines)
+            rest = rest if self.greeting else rest[-LONGEST_PREAMBLE:]
         if len(rest) > LONGEST_LINE:
             rest, self._skipping = b"", True
             self.bad_lines += 1
@@ -56,11 +66,19 @@ class ProbeStream:
         for line in lines:
             if self._skipping:
                 self._skipping = False
-            elif self.greeting is None and line.startswith(bundle.GREETING):
-                self.greeting = line
-                self._on_greeting(self)
             elif line:
                 self._decode(line)
+
+    def _after_greeting(self, lines: list[bytes]) -> list[bytes]:
+        """The lines after the greeting. A login script may print before it, also without a line feed at the end."""
+        for number, line in enumerate(lines):
+            before, greeting, interpreter = line.partition(bundle.GREETING)
+            self.preamble = self.preamble or _printable(before)
+            if greeting:
+                self.greeting = greeting + interpreter
+                self._on_greeting(self)
+                return lines[number + 1 :]
+        return []
 
     def _decode(self, line: bytes) -> None:
         try:
@@ -74,13 +92,21 @@ class ProbeStream:
         self._on_reading(self, reading)
 
     def stderr_received(self, data: bytes) -> None:
-        self.stderr = last_line(data) or self.stderr
+        lines = data.strip().splitlines()
+        if lines:
+            self.stderr = _printable(lines[-1])
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         # Above 127 a signal ended it: the interpreter may be fine.
         was_silent = error is None and status is not None and 0 < status < 128 and not self._has_output
         if error is None:
-            reason = self._exit_reason or self.stderr
+            printed = "" if self.greeting else self.preamble or _printable(self._rest)
+            reason = self._exit_reason or self.stderr or printed
             detail = f": {reason}" if reason else ""
-            error = HostUnreachable(self._host, f"its probe ended with status {status}{detail}")
+            hint = "" if self.greeting else self.start_hint
+            error = HostUnreachable(self._host, f"its probe ended with status {status}{detail}", hint=hint)
         self._on_end(self, error, was_silent)
+
+
+def _printable(line: bytes) -> str:
+    return scrub(clean(line.decode("utf-8", "replace").strip(), 300))

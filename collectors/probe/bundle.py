@@ -34,6 +34,9 @@ FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.
 GREETING = b"#probe "
 """The start of the node's first line. Python adds its magic number, and a shell adds `sh`."""
 
+START_HINT = "try: ssh {host} {python} -V; without a terminal, a login script must not exit"
+"""What to do about a probe that does not start."""
+
 LOADER = (
     "import os,sys,io,binascii,_frozen_importlib_external as f;"
     "os.write(1,sys.argv[1].encode()+bytes([32])+binascii.b2a_hex(f.MAGIC_NUMBER)+bytes([10]));"

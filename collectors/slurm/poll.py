@@ -150,16 +150,15 @@ class PolledQueue:
         most = min(self._details_at_once, in_time)
         # Apart from each other: a job's name may have lines that look like the details of another job.
         for jobs in (own[:most], others[: max(0, min(MAX_OTHERS, most - len(own)))]):
-            if jobs:
+            try:
                 self._request_details(client, jobs)
+            except SlurmFailed:
+                self._details_at_once = max(1, len(jobs) // 4)
+                raise
 
     def _request_details(self, client: Client, jobs: Sequence[Job]) -> None:
-        """Request the details of some jobs from one process, and fewer the next time if it does not answer."""
-        try:
-            text = client.show_jobs([str(job.number) for job in jobs])
-        except SlurmFailed:
-            self._details_at_once = max(1, len(jobs) // 4)
-            raise
+        """Request the details of some jobs from one process."""
+        text = client.show_jobs([str(job.number) for job in jobs]) if jobs else ""
         records = {record.number: record for record in parse_jobs.read_job(text, self._watched.cluster)}
         for job in jobs:
             self._detailed[job.key] = _version(job)

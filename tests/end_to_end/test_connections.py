@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import os
+import re
 import signal
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.end_to_end.product import Cluster, Product, Screen, step_line, until
-from tests.lab.sshd import Sshd
+from tests.lab.sshd import Sshd, keygen
 
 StartCluster = Callable[..., Cluster]
 
@@ -106,3 +110,49 @@ def follow_over_the_loss_of(login: Sshd, log: Path, screen: Screen, product: Pro
     screen.until_shown(r"iteration +7/")
     text = screen.text()
     assert [text.count(f"iteration {step:8}/") for step in range(1, 8)] == [1] * 7
+
+
+LOGIN_SCRIPT = """\
+#!/bin/sh
+case $SSH_CONNECTION in
+*" 127.0.10.2 "*) printf 'Welcome to n1. ' ;;
+*" 127.0.10.3 "*) echo 'This account is currently not available.'; exit 1 ;;
+esac
+exec sh -c "$SSH_ORIGINAL_COMMAND"
+"""
+
+
+def test_hosts_that_print_refuse_or_speak_http_say_what_is_wrong(product: Product, tmp_path: Path) -> None:
+    """A login script that prints hides no node; every other row says what `check` says."""
+    script, wrong = tmp_path / "login-script", keygen(tmp_path / "wrong")
+    script.write_text(LOGIN_SCRIPT)
+    script.chmod(0o755)
+    with Sshd.start(tmp_path / "sshd", ForceCommand=str(script)) as sshd, web_server() as port:
+        extra = f"Host web\n  HostName 127.0.0.1\n  Port {port}\n"
+        product.ssh_config = sshd.ssh_config(3, extra=extra, path=tmp_path / "ssh_config")
+        tail = f"  IdentitiesOnly yes\n  IdentityFile {wrong}\n  IdentityAgent none\n  User {sshd.user}\n"
+        known = f"  Port {sshd.port}\n  UserKnownHostsFile {sshd.known_hosts}\n  GlobalKnownHostsFile none\n"
+        own = f"Host other\n  HostName 127.0.10.9\n{tail}{known}"
+        product.ssh_config.write_text(own + product.ssh_config.read_text().replace("Host *\n", "Host * !other\n"))
+        hosts = ("n1", "n2", "web", "other")
+        done = product.run("snapshot", *hosts, "--wait=20s")
+        checked = product.run("check", "--config", str(product.config(f"[cluster]\nnodes = {list(hosts)}\n")))
+    rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[:1]}
+    assert re.match(r"n1 +ok ", rows["n1"]), done.stdout + done.stderr
+    for host, words in {
+        "n2": r"(?:its probe|it) ended with status 1: This account is currently not available\.",
+        "web": r"127\.0\.0\.1:\d+ speaks HTTP, not SSH \(“<!DOCTYPE HTML>”\)",
+        "other": rf"refuses the login of {sshd.user}: tried {wrong}; it allows publickey",
+    }.items():
+        assert re.match(rf"{host} +down .*{words}", rows[host]), done.stdout
+        assert re.search(rf"✗ +{host} .*{words}", checked.stdout), checked.stdout
+    assert re.search(r"✓ +n1 +probe ", checked.stdout), checked.stdout
+
+
+@contextlib.contextmanager
+def web_server() -> Iterator[int]:
+    """A port that speaks HTTP."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()

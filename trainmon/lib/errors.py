@@ -41,6 +41,11 @@ class HostUnreachable(TrainmonError):
         self.prompted = False
         """Whether a prompt may have been shown or pushed. If so, there is no automatic retry."""
 
+    @property
+    def can_log_in(self) -> bool:
+        """Whether a person can log in by answering a prompt."""
+        return self.prompted
+
 
 class HostKeyRefused(HostUnreachable):
     """The host's key is unknown, changed or revoked. It is never accepted silently."""
@@ -52,6 +57,10 @@ class LoginRefused(HostUnreachable):
 
 class LoginNeeded(HostUnreachable):
     """A person must answer a prompt. There is no automatic retry: it would send one push after another."""
+
+    @property
+    def can_log_in(self) -> bool:
+        return True
 
 
 class CommandFailed(TrainmonError):

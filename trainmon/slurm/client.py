@@ -33,6 +33,9 @@ SLURM_BITSTR_LEN: the list of array tasks is not cut after 64 characters."""
 
 ENVIRONMENT = ("env", *(part for name in CLEARED for part in ("-u", name)), *SET)
 
+ON_A_LINE = ("sh", "-c", 'echo; exec "$@"', "sh")
+"""Prints the output of a command on a line of its own: a login script may print text without a line feed before it."""
+
 FIND = 'printf "\\n%s\\n%s\\n" "$(command -v "$1")" "$SLURM_CONF"'
 
 
@@ -95,13 +98,13 @@ class Client:
 
     def me(self) -> str:
         """Our user name there."""
-        return _last_line(self.run(("id", "-un")))
+        return _last_line(self.run((*ON_A_LINE, "id", "-un")))
 
     def user_name(self, number: str) -> str:
         """The name of a user number from sacct; the number if it has no name."""
         if number not in self._names:
             try:
-                self._names[number] = _last_line(self.run(("id", "-un", "--", number))) or number
+                self._names[number] = _last_line(self.run((*ON_A_LINE, "id", "-un", "--", number))) or number
             except SlurmFailed as failure:
                 if failure.kind == "silent":
                     return number
@@ -109,7 +112,7 @@ class Client:
         return self._names[number]
 
     def _run(self, argv: Sequence[str], timeout: Seconds, stdin: bytes, *, login_shell: bool = False) -> Completed:
-        name = f"{self._directory}{argv[0]}" if argv[0] != "id" else "id"
+        name = f"{self._directory}{argv[0]}" if argv[0] != ON_A_LINE[0] else argv[0]
         line = (*ENVIRONMENT, *self._conf, name, *argv[1:])
         if login_shell:
             line = ("bash", "-lc", 'exec "$@"', "bash", *argv)

@@ -15,7 +15,8 @@ NOTHING = frozenset({
 })  # fmt: skip
 """What Slurm writes for no value."""
 
-FIRST_MARK = re.compile(r"^\|[0-9a-f]*#", re.MULTILINE)
+FIRST_MARK = re.compile(r"^\|[0-9a-f]*#|\|[0-9a-f]{6}#", re.MULTILINE)
+"""A login script may print text before our mark, without a line feed at its end."""
 DURATION = re.compile(r"(?:(?P<days>\d+)-)?(?:(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)")
 MOST_HOSTS = 100_000
 """More than any cluster has: a longer expression is not expanded."""

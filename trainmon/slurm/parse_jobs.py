@@ -99,7 +99,7 @@ def read_job(text: str, cluster: str) -> tuple[Job, ...]:
 
 
 def _shown(line: str, cluster: str) -> Job | None:
-    head = HEAD.match(line)
+    head = HEAD.search(line)  # a login script may print text before it
     if head is None:
         return None
     middle, found, rest = line[head.end() :].partition(COMMAND)
@@ -237,8 +237,12 @@ def read_accounting(text: str, cluster: str) -> tuple[Job, ...]:
     """The attempts of the requested jobs, oldest first. `cancelled_by` may be a user's number."""
     lines = (re.split(r"\|[0-9a-f]*#", line) for line in text.splitlines())
     records = [dict(zip(ACCOUNTING, line, strict=True)) for line in lines if len(line) == len(ACCOUNTING)]
-    jobs = [_accounted(row, cluster) for row in records if row["JobIDRaw"].isdigit()]
+    jobs = [_accounted(row, cluster) for row in records if RAW_ID.search(row["JobIDRaw"])]
     return joined(sorted(jobs, key=lambda job: (job.number, job.submitted_at or 0.0)))
+
+
+RAW_ID = re.compile(r"\d+$")
+"""A login script may print text before the first one."""
 
 
 def _accounted(field: dict[str, str], cluster: str) -> Job:
@@ -248,7 +252,7 @@ def _accounted(field: dict[str, str], cluster: str) -> Job:
     job = Job(
         cluster=cluster,
         id=own,
-        number=int(field["JobIDRaw"]),
+        number=int(RAW_ID.findall(field["JobIDRaw"])[0]),
         array=number(array) if tasks else None,
         tasks=tasks.strip("[]") or None,
         user=printable(field["User"], 100) or "",

@@ -191,14 +191,16 @@ def heat(gpu: Gpu) -> str:
 def source_text(source: Source, now: Instant) -> Span:
     """The status of a source that does not answer: its error or what it waits for, and since when."""
     error = source.problem
-    if source.phase == "held" or (source.phase == "off" and error is not None):
+    if (source.phase == "held" or (source.phase == "off" and error is not None)) and source.can_log_in:
         title = "login needed: press L" if source.phase == "held" else "press L to log in"
         return Span(title + (f" ({error})" if error else ""), "warn")
     if source.phase == "prompting":
         return Span("waits for your answer", "warn")
     seen = "" if source.answered_at is None else f" {calm_age(now - source.answered_at)}"
     if error is not None:
-        return Span(f"silent{seen}: {error}" if seen else error, "crit")
+        return Span(f"silent{seen}: {error}" if seen else error, "warn" if source.phase == "off" else "crit")
+    if source.phase == "held":
+        return Span("login refused", "crit")
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.answered_at is None:

@@ -150,6 +150,10 @@ def test_a_line_without_an_end_costs_no_memory() -> None:
     feed = ProbeStream("n1", FakeClock(), lambda stream: None, lambda stream, reading: None, lambda *end: None)
     for _ in range(5):
         feed.received(b"x" * (LONGEST_LINE // 2))
+    assert len(feed._rest) < LONGEST_LINE // 100, "what comes before the greeting is not kept"
+    feed.received(GREETING)
+    for _ in range(5):
+        feed.received(b"x" * (LONGEST_LINE // 2))
     feed.received(b"x\n" + HELLO)
     assert feed.bad_lines >= 1
     assert len(feed._rest) == 0

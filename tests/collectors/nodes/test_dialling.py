@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collectors.nodes.collector import pause_before
+from collectors.nodes.backoff import pause_before
+from collectors.nodes.stream import LONGEST_LINE
 from collectors.probe import bundle
-from tests.collectors.nodes.hosts import HELLO, FakeShell, Host, until
-from trainmon.lib import HostUnreachable, LoginNeeded
+from tests.collectors.nodes.hosts import GREETING, HELLO, FakeShell, Host, until
+from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused
 from trainmon.transport.shell import Sink
 
 
@@ -121,3 +122,88 @@ def test_pauses_grow_to_a_minute_and_never_coincide() -> None:
     assert 1.0 <= pause_before(0) <= 1.5
     assert all(30 <= pause_before(20) <= 60.5 for _ in range(50))
     assert len({pause_before(3) for _ in range(20)}) == 20
+
+
+def test_what_a_login_script_prints_before_the_greeting_is_skipped() -> None:
+    """It may end without a line feed, be longer than any line of a probe, and contain the start of the greeting."""
+    for noise in (b"Welcome to n1. ", b"a\n\nb\n#pro", b"#" * (LONGEST_LINE + 5), b'{"k":"gpu","v":1}\nquota: 5% '):
+        shell = FakeShell()
+        host = Host(shell)
+        host.watch.tick()
+        until(lambda shell=shell, host=host: shell.sink is not None and host.idle())  # type: ignore[misc]
+        assert shell.sink is not None
+        for part in (noise, GREETING[:9], GREETING[9:] + HELLO):
+            shell.sink.received(part)
+        assert host.source("up").bad_lines == 0
+        assert shell.written.startswith(bundle.payload(GREETING))
+
+
+def test_an_account_without_a_shell_says_so_and_what_to_do() -> None:
+    class Nologin(FakeShell):
+        def stream(self, argv: Sequence[str], sink: Sink) -> FakeShell:
+            super().stream(argv, sink)
+            sink.received(b"This account is currently not available.\n")
+            sink.ended(1, None)
+            return self
+
+    host = Host(Nologin())
+    host.watch.tick()
+    source = host.source("retrying")
+    assert source.error == "its probe ended with status 1: This account is currently not available."
+    assert source.hint == "try: ssh n1 python3 -V; without a terminal, a login script must not exit"
+
+
+def test_a_probe_that_does_not_start_is_reported_while_it_is_waited_for() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    host.source("connecting")
+    host.ticked(14.0)
+    assert host.events.empty()
+    host.ticked(2.0)
+    source = host.source("connecting")
+    assert source.error == "connected, but its probe has not started for 15 s"
+    assert source.hint is not None
+    assert source.hint.startswith("try: ssh n1 python3 -V")
+    sink.received(HELLO)
+    assert host.source("up").error is None
+
+
+def test_a_refused_key_is_dialled_again_by_a_refresh_and_offers_no_login() -> None:
+    """No answer of a person helps: another key does."""
+    host = Host(LoginRefused("n1", "n1 refuses the login of ana: tried id_ed25519", hint="try: ssh n1"), FakeShell())
+    host.watch.tick()
+    source = host.source("held")
+    assert (source.can_log_in, source.hint) == (False, "try: ssh n1; then r here connects again")
+    host.ticked(600.0)
+    assert host.dials == 1
+    host.watch.refresh()
+    host.ticked(0.0)
+    until(lambda: host.dials == 2)
+
+
+def test_a_refused_answer_can_be_given_again_and_a_refresh_asks_nobody() -> None:
+    refused = LoginRefused("n1", "n1: the server refused the password", hint="check the password, then log in again")
+    refused.prompted = True
+    host = Host(refused, LoginNeeded("n1", "n1 asked for a code"), FakeShell())
+    host.watch.tick()
+    assert host.source("held").can_log_in
+    host.watch.refresh()
+    host.ticked(0.0)
+    assert host.dials == 1
+    host.watch.login()
+    host.ticked(0.0)
+    assert host.source("held").can_log_in
+    assert host.dials == 2
+
+
+def test_a_host_that_nobody_named_offers_a_login_only_if_it_asks_for_one() -> None:
+    for error, can_log_in in (
+        (LoginNeeded("n1", "n1 needs a password, and nobody can be asked"), True),
+        (LoginRefused("n1", "n1 refuses the login of ana"), False),
+        (HostUnreachable("n1", "n1: port 22 refuses connections"), False),
+    ):
+        host = Host(error, FakeShell())
+        host.watch.first_dial = host.dial
+        host.watch.tick()
+        assert host.source("off").can_log_in is can_log_in

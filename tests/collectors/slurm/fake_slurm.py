@@ -18,7 +18,7 @@ from trainmon.model import (
     SourceChanged,
 )
 from trainmon.slurm import QUEUE
-from trainmon.slurm.client import Client
+from trainmon.slurm.client import ON_A_LINE, Client
 from trainmon.transport.shell import Completed, Sink, Stream
 
 
@@ -71,6 +71,7 @@ class FakeSlurm:
         if argv[0] == "bash":  # a login that knows no more
             return Completed(0, b"\n\n\n", b"")
         words = list(argv[next(i for i, word in enumerate(argv) if word.startswith("SLURM_BITSTR_LEN")) + 1 :])
+        words = words[len(ON_A_LINE) :] if words[0] == "sh" else words
         self.requests.append(tuple(words))
         found = self.trouble.get(words[0])
         if isinstance(found, TrainmonError):

@@ -152,3 +152,16 @@ def test_a_greeting_of_the_login_is_not_our_name() -> None:
     shell = FakeShell(lambda argv: printed("Welcome to the cluster!\n\nana\n"))
     assert Client(shell).me() == "ana"
     assert Client(shell).user_name("1001") == "ana"
+
+
+def test_text_of_the_login_without_a_line_feed_is_no_part_of_our_name(local: LocalShell, tmp_path: Path) -> None:
+    class Printing:
+        """A login whose script prints before each command."""
+
+        host, prompted = "login1", False
+
+        def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+            done = local.run(argv, stdin=stdin, timeout=timeout)
+            return done._replace(stdout=b"Welcome to the cluster! " + done.stdout)
+
+    assert Client(Printing()).me() == Client(local).me()  # type: ignore[arg-type]

@@ -143,6 +143,16 @@ def test_lines_before_the_first_row_are_passed_over() -> None:
     assert job.id == "88"
 
 
+def test_text_of_a_login_script_without_a_line_feed_hides_no_first_row() -> None:
+    welcome, mark = "Welcome to |#login1#|. ", commands.MARK
+    queue = (row() + row(A="89", i="89")).replace("|3fa9#", mark)
+    assert [job.id for job in read_queue(welcome + queue, "prod")] == ["88", "89"]
+    shown = written("23.02", "jobs.txt")
+    assert read_job(welcome + shown, "prod") == read_job(shown, "prod")
+    ended = written("23.02", "accounting.txt")
+    assert read_accounting(f"Welcome. {ended}", "prod") == read_accounting(ended, "prod")
+
+
 def test_an_answer_that_was_cut_off_keeps_its_whole_rows() -> None:
     text = row() + row(A="89", i="89")
     assert [job.id for job in read_queue(text[:-40], "prod")] == ["88"]

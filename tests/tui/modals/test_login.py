@@ -89,3 +89,20 @@ async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_sev
         await pilot.press("L", "j", "enter")
         await settled(pilot)
         assert backend.requests[-1] == ("login", "node:gpu-007")
+
+
+async def test_login_is_offered_where_a_prompt_helps_and_elsewhere_says_that_it_does_not() -> None:
+    async with showing(troubled()) as (app, pilot, backend):
+        refused = source(7, health="down", phase="held", error="refuses the login of ana", can_log_in=False)
+        sources = {**troubled().sources, "node:gpu-007": refused}
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=sources))
+        await pilot.press("L")
+        await settled(pilot)
+        assert backend.requests == [("login", "node:gpu-006")]
+
+        del sources["node:gpu-006"]
+        await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=sources))
+        await pilot.press("L")
+        await settled(pilot)
+        assert backend.requests[-1] == ("login", "node:gpu-007")
+        assert "gpu-007 accepts no answer of a person; connecting again" in text_of(app)

@@ -120,6 +120,9 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
     ("source", "words"),
     [
         ({"phase": "held", "health": "down", "error": "key refused"}, "login needed: press L (key refused)"),
+        ({"phase": "held", "error": "refuses the login of ana", "can_log_in": False}, "refuses the login of ana"),
+        ({"phase": "off", "health": "off", "error": "needs a password"}, "press L to log in (needs a password)"),
+        ({"phase": "off", "health": "off", "error": "no answer", "can_log_in": False}, "no answer"),
         ({"phase": "prompting"}, "waits for your answer"),
         (
             {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "answered_at": 58.0},

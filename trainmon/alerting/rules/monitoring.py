@@ -148,7 +148,8 @@ class SourceDown(SourceRule, frozen=True, kw_only=True):
     health = "down"
 
     def problem(self, source: Source, now: Instant) -> str:
-        what = "needs an interactive login (2FA)" if source.phase == "held" else "fails"
+        is_login = source.phase == "held" and source.can_log_in
+        what = "needs an interactive login (2FA)" if is_login else "fails"
         return f"{what}: {clean(source.problem or 'no reason is known')}"
 
 

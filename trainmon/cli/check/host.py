@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
+from collectors.probe import bundle
 from collectors.quota.command import QuotaQuery, run_query
 from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.probe import ProbeOutput, run_probe
@@ -27,7 +28,7 @@ from trainmon.lib import (
     size,
 )
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
-from trainmon.model import Spec
+from trainmon.model import DANGLING, Spec
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import addresses
@@ -144,7 +145,7 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
     hello = output.hello
     if hello is None:
         why = output.end or f"no output within {PROBE_TIMEOUT:g} s"
-        fix = f"try: ssh {host} {check.python} -V; without a terminal, login scripts must print nothing"
+        fix = bundle.START_HINT.format(host=host, python=check.python)
         yield Row("bad", host, "probe", f"{why}: {output.stderr}" if output.stderr else why, fix)
         return
     found = "no GPU driver" if hello.probe == "none" else hello.probe
@@ -211,7 +212,8 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
         switch = output.switches.get(path)
         if switch is None or switch.error or switch.exists is None:
             why = (switch.error if switch else None) or "cannot be read"
-            yield Row("bad", host, path, why, "its directory must exist, and you need x permission on it")
+            fix = "its directory must exist, and you need x permission on it"
+            yield Row("bad", host, path, why, "remove the link" if why.startswith(DANGLING) else fix)
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
 

@@ -80,14 +80,15 @@ class ProbeOutput:
         self.has_started.set()
 
     def _read(self, line: bytes) -> None:
-        if not self.greeting and line.startswith(bundle.GREETING):
-            self.greeting = line
+        before, greeting, interpreter = line.partition(bundle.GREETING)
+        if not self.greeting and greeting:  # a login script may print before it
+            self.greeting, line = greeting + interpreter, before
             self.has_started.set()
+        if not line:
             return
         try:
             reading = DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # A login script may print a greeting before the probe speaks.
             self.stderr = self.stderr or scrub(clean(line.decode("utf-8", "replace"), 300))
             return
         match reading:

@@ -17,7 +17,7 @@ from trainmon.transport.ssh.auth.keys import key_type, public_key
 from trainmon.transport.ssh.config import HostSettings
 from trainmon.transport.ssh.known_hosts import HostKeyResult, KnownHosts, certificate_problem, fingerprint
 from trainmon.transport.ssh.socket import PlainSocket, ProxyCommandSocket, Socket, TunnelSocket
-from trainmon.transport.ssh.transport import Connection
+from trainmon.transport.ssh.transport import Connection, ForeignProtocol
 
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
@@ -150,6 +150,12 @@ def connect_error(
     elif isinstance(sock, ProxyCommandSocket) and isinstance(error, EOFError | SSHException | OSError):
         output = sock.last_error
         sentence, hint = "its ProxyCommand ended" + (f": {output}" if output else ""), f"try: {settings.proxy_command}"
+    elif isinstance(error, ForeignProtocol) and error.line.upper().startswith(("HTTP/", "<!DOCTYPE HTML", "<HTML")):
+        sentence = f"{address} speaks HTTP, not SSH (“{error.line}”)"
+        hint = "check its HostName and Port in ~/.ssh/config"
+    elif isinstance(error, ForeignProtocol):
+        sentence = f"{address} closed the connection before the login: “{error.line}”"
+        hint = "possible reasons: its sshd limits logins (MaxStartups), a firewall, or it is not an SSH server"
     elif isinstance(error, EOFError | ConnectionResetError) or "banner" in str(error):
         sentence = f"{address} closed the connection before the login"
         hint = "possible reasons: its sshd limits logins (MaxStartups), a firewall, or it is not an SSH server"

@@ -6,14 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from paramiko import common
 from paramiko.channel import Channel
 from paramiko.message import Message
 from paramiko.packet import Packetizer
+from paramiko.ssh_exception import SSHException
 from paramiko.transport import Transport
 
-from trainmon.lib import Seconds
+from trainmon.lib import Seconds, clean
 from trainmon.transport.ssh.socket import Socket
 
 _log = logging.getLogger("paramiko")
@@ -48,8 +50,26 @@ def packet(kind: bytes, *fields: str | bytes | bool | int) -> Message:
 class QuietPacketizer(Packetizer):
     """Packets without the timer thread that paramiko starts for every handshake: the Dialer has its own deadline."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.first_line = ""
+        """The first line that the server sent."""
+
     def start_handshake(self, timeout: float) -> None:
         """No timer."""
+
+    def readline(self, timeout: float) -> str:
+        line: str = super().readline(timeout)
+        self.first_line = self.first_line or line
+        return line
+
+
+class ForeignProtocol(SSHException):
+    """The server does not speak SSH, or closed the connection after a line of plain text. `line` is its first one."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(f"the server sent {line}")
+        self.line = line
 
 
 class Connection(Transport):
@@ -75,6 +95,7 @@ class Connection(Transport):
     def __init__(self, sock: Socket, host_key_types: tuple[str, ...] = (), certified: bool = False) -> None:
         super().__init__(sock, packetizer_class=QuietPacketizer)  # type: ignore[arg-type]
         self.name = "ssh"
+        self.packetizer: QuietPacketizer
         self.socket = sock
         self.disconnect_reason = ""
         """The server's message as it disconnected."""
@@ -108,11 +129,18 @@ class Connection(Transport):
 
         Raises:
             TimeoutError: when the server does not answer in time.
+            ForeignProtocol: when its first line is not of SSH.
             EOFError: when it closes the connection; SSHException when the key exchange fails.
         """
         self.banner_timeout = timeout
         deadline = time.monotonic() + timeout
-        self.start_client(timeout=timeout)
+        try:
+            self.start_client(timeout=timeout)
+        except (SSHException, EOFError) as error:
+            line = clean(self.packetizer.first_line, 100)
+            if line and not line.startswith("SSH-"):
+                raise ForeignProtocol(line) from error
+            raise
         if not self.initial_kex_done:
             raise TimeoutError if time.monotonic() >= deadline else EOFError
 

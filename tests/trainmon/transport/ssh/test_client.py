@@ -296,7 +296,10 @@ def test_a_full_sshd_is_reported_in_words(loop: EventLoop, tmp_path: Path) -> No
             first.recv(64)
             with pytest.raises(HostUnreachable) as raised:
                 dialer.dial("n0")
-    assert raised.value.message == f"n0: {full.address(0)}:{full.port} closed the connection before the login"
+    assert (
+        raised.value.message
+        == f"n0: {full.address(0)}:{full.port} closed the connection before the login: “Exceeded MaxStartups”"
+    )
     assert "MaxStartups" in raised.value.hint
 
 

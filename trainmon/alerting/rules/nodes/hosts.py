@@ -53,8 +53,9 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     def _finding(
         self, node: str, source: Source, quiet: Seconds | None, state: State, runs: RunsByNode, now: Instant
     ) -> Finding:
-        needs_login, run = source.phase == "held", runs.runs.get(node)
-        problem = "needs an interactive login (2FA)" if needs_login else "does not answer"
+        is_held, run = source.phase == "held", runs.runs.get(node)
+        held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
+        problem = held if is_held else "does not answer"
         error = source.problem or "it sends nothing, although its connection is open"
         since = (
             "it has never answered"
@@ -65,7 +66,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if runs.is_used(node) and not needs_login and not steps else "warning",
+            severity="critical" if runs.is_used(node) and not is_held and not steps else "warning",
             summary=f"{node} {problem}: {error}; {since}{steps}",
             evidence=(*_by_slurm(state.scheduler_nodes.get(node)), *filter(None, [clean(source.stderr or "")])),
             advice=source.hint or f"try: ssh {node}; the run may still train there: see its log; {EXCLUDE}",

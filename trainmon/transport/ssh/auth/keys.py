@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import os
 import socket
 import struct
 import threading
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_IMODE
 
 from paramiko import ECDSAKey, Ed25519Key, PKey, RSAKey, SSHException
 from paramiko.agent import AgentKey, AgentSSH
@@ -95,6 +97,17 @@ def read_public(path: str) -> bytes | None:
         return None
 
 
+def too_open(path: str) -> str:
+    """Why OpenSSH does not use a private key file: others may read it. Empty if it does, or without such a file."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return ""
+    if found.st_uid != os.getuid() or not found.st_mode & 0o077:
+        return ""
+    return f"its mode is {S_IMODE(found.st_mode):04o}, so others may use it"
+
+
 def read_key_file(path: str) -> KeyFile | None:
     """A private key file, without unlocking it. None when it is missing or no key."""
     try:
@@ -131,7 +144,8 @@ def unlock(file: KeyFile, passphrase: str | None) -> PKey:
 
 def identities(settings: HostSettings, agent: tuple[AgentKey, ...]) -> list[Identity]:
     """What to offer, in OpenSSH's order: certificates, agent keys that are configured, other agent keys, files."""
-    files = [file for path in settings.identity_files if (file := read_key_file(path)) is not None]
+    paths = [path for path in settings.identity_files if not too_open(path)]
+    files = [file for path in paths if (file := read_key_file(path)) is not None]
     configured = [blob for path in settings.identity_files if (blob := read_public(path + ".pub")) is not None]
     configured += [file.public for file in files if file.public is not None]
     by_blob = {bytes(key.blob): key for key in agent}

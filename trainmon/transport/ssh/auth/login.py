@@ -7,6 +7,7 @@ ask, no method is started that could send a push to a phone.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import threading
 from collections.abc import Iterator
 
@@ -14,7 +15,7 @@ from paramiko import PKey, SSHException
 
 from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused, Seconds, clean
 from trainmon.transport.shell import AskUser
-from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, identities
+from trainmon.transport.ssh.auth.keys import Identity, KeyRing, agent_keys, identities, too_open
 from trainmon.transport.ssh.auth.protocol import (
     Accepted,
     AuthRequest,
@@ -119,6 +120,8 @@ class Login:
         self._tried: list[str] = []
         self._needs: list[str] = []
         self._done: set[str] = set()
+        self._unused = [(path, why) for path in settings.identity_files if (why := too_open(path))]
+        """Key files that are not offered, and why."""
         self.prompted = False
 
     def run(self) -> None:
@@ -254,7 +257,7 @@ class Login:
             return False
         question = f"{self._settings.user}@{self._settings.hostname}'s password: "
         with released(self._slots), self._prompter.exclusive():
-            password = self._ask("Password", "", (question, False), what="a password")[0]
+            password = self._ask("Password", self._unused_keys, (question, False), what="a password")[0]
             self.prompted = True
             reply = self._auth.password(password, ANSWER_TIMEOUT)
         if isinstance(reply, PasswordExpired):
@@ -276,15 +279,31 @@ class Login:
     # ---- ends --------------------------------------------------------------------------------------------------------
 
     def _refusal(self) -> HostUnreachable:
+        unused = f"; {self._unused_keys}" if self._unused else ""
         if self._needs:
             need = f"{self._host} needs {' or '.join(dict.fromkeys(self._needs))}"
+            if self._settings.batch:
+                message = f"{need}, and BatchMode in its ssh config forbids prompts{unused}"
+                return LoginRefused(self._host, message, hint=HEADLESS_HINT)
             if self._prompter:
-                return LoginNeeded(self._host, f"{need}; no answer was given", hint="log in again")
-            return LoginNeeded(self._host, f"{need}, and nobody can be asked", hint=HEADLESS_HINT)
-        tried = ", ".join(clean(label, 80) for label in self._tried) or "no key (none was found)"
+                return LoginNeeded(self._host, f"{need}; no answer was given{unused}", hint="log in again")
+            return LoginNeeded(self._host, f"{need}, and nobody can be asked{unused}", hint=HEADLESS_HINT)
         allowed = ", ".join(clean(method, 40) for method in self._methods or ()) or "nothing"
-        message = f"{self._host} refuses the login of {self._settings.user}: tried {tried}; it allows {allowed}"
-        return LoginRefused(self._host, message + self._server_message(), hint=f"try: ssh {self._host}")
+        refused = f"{self._host} refuses the login of {self._settings.user}: {self._offered}; it allows {allowed}"
+        paths = " ".join(shlex.quote(path) for path, _ in self._unused)
+        hint = f"chmod 600 {paths}" if paths else f"try: ssh {self._host}"
+        return LoginRefused(self._host, refused + unused + self._server_message(), hint=hint)
+
+    @property
+    def _offered(self) -> str:
+        """`tried ~/.ssh/id_rsa, agent key ana@laptop`."""
+        return "tried " + (", ".join(clean(label, 80) for label in self._tried) or "no key (none was found)")
+
+    @property
+    def _unused_keys(self) -> str:
+        """`not used: ~/.ssh/id_rsa (its mode is 0644, so others may use it)`."""
+        keys = ", ".join(f"{clean(path, 80)} ({why})" for path, why in self._unused)
+        return f"not used: {keys}" if keys else ""
 
     def _server_message(self) -> str:
         """The server's message about its refusal; pam_slurm_adopt sends its own after it accepted the key."""
@@ -295,7 +314,7 @@ class Login:
         reason = clean(self._connection.disconnect_reason, 200)
         if "uthentication failures" in reason:
             hint = "too many keys were offered: set IdentitiesOnly and IdentityFile in ~/.ssh/config"
-            return LoginRefused(self._host, f"{self._host}: {reason}", hint=hint)
+            return LoginRefused(self._host, f"{self._host}: {reason}; {self._offered}", hint=hint)
         if self.prompted and not self._auth.denial:
             message = f"{self._host} closed the connection while it waited for an answer"
             return LoginNeeded(self._host, message, hint="log in again; a server waits about two minutes for an answer")

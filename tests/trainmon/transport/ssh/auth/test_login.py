@@ -199,6 +199,42 @@ def test_a_headless_dial_says_which_passphrase_it_would_need(sshd: Sshd, loop: E
     assert raised.value.hint.startswith("set up a key without a passphrase")
 
 
+def test_a_key_that_others_may_read_is_not_used_as_in_openssh_and_the_refusal_says_so(
+    sshd: Sshd, loop: EventLoop, tmp_path: Path
+) -> None:
+    open_key = tmp_path / "open"
+    open_key.write_bytes(sshd.key.read_bytes())
+    open_key.chmod(0o644)
+    config = sshd.ssh_config(
+        extra=f"Host n0\n  IdentitiesOnly yes\n  IdentityFile {open_key}", path=tmp_path / "config"
+    )
+    config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
+    ssh = [program("ssh"), "-F", str(config), "-o", "BatchMode=yes", "n0", "true"]
+    assert "bad permissions" in subprocess.run(ssh, capture_output=True, text=True, timeout=40, check=False).stderr
+    with dialing(loop, config) as dialer, pytest.raises(LoginRefused) as raised:
+        dialer.dial("n0")
+    assert raised.value.message == (
+        f"n0 refuses the login of {sshd.user}: tried no key (none was found); it allows publickey;"
+        f" not used: {open_key} (its mode is 0644, so others may use it)"
+    )
+    assert raised.value.hint == f"chmod 600 {open_key}"
+    open_key.chmod(0o600)
+    with dialing(loop, config) as dialer:
+        assert works(dialer.dial("n0"))
+
+
+def test_batch_mode_is_no_login_that_a_person_could_do(sshd: Sshd, loop: EventLoop, tmp_path: Path) -> None:
+    key = keygen(tmp_path / "locked", passphrase="x")
+    with sshd.authorized.open("a") as authorized:
+        authorized.write(sshd.public(key) + "\n")
+    config = sshd.ssh_config(extra=f"Host n0\n  BatchMode yes\n  IdentityFile {key}", path=tmp_path / "config")
+    config.write_text(config.read_text().replace(f"IdentityFile {sshd.key}", ""))
+    with dialing(loop, config, Person({})) as dialer, pytest.raises(LoginRefused) as raised:
+        dialer.dial("n0")
+    assert raised.value.message == f"n0 needs a passphrase for {key}, and BatchMode in its ssh config forbids prompts"
+    assert not raised.value.can_log_in
+
+
 # ---- questions of the server -----------------------------------------------------------------------------------------
 
 
