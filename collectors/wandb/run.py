@@ -227,7 +227,7 @@ class TrackedRun:
         """The next request that can wait: earlier attempts, the metadata of the current one, a sample."""
         known = {run.id: run for run in self.wandb.runs}
         current = self.wandb.current
-        for run in map(known.get, self.wandb.attempts[: 1 + MAX_EARLIER]):
+        for run in map(known.get, (*self.wandb.active, *self.wandb.attempts[: 1 + MAX_EARLIER])):
             if run is None or run is current:
                 continue
             # An earlier run is read once, and once more after it ends: a live run would cost a request per round.

@@ -179,6 +179,8 @@ class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):
     """By GPU and reason, such as (3, hw_thermal): since when it is throttled."""
     emptied: Mapping[int, Instant] = {}
     """By GPU: when its memory became empty."""
+    returned: Mapping[int, Instant] = {}
+    """By GPU: when it answered again after it was lost. Only a reset brings it back."""
     floors: tuple[tuple[Instant, int], ...] = ()
     """The least memory in use (MiB) in each FLOOR_EVERY seconds, the newest last, at most FLOORS."""
 

@@ -260,12 +260,13 @@ def table_width(shape: ChartGrid) -> int:
 
 
 def attempts(wandb: Wandb) -> tuple[str, ...]:
-    """The current run and those before it."""
+    """The current run, others that are active beside it, and those before it."""
     current = wandb.current
     if current is None:
         return ()
-    older = wandb.runs[wandb.runs.index(current) + 1 :]
-    return tuple(run.path for run in (current, *older))[:ATTEMPTS_AT_MOST]
+    place = wandb.runs.index(current)
+    others = (*(run for run in wandb.runs[:place] if run.id in wandb.active), *wandb.runs[place + 1 :])
+    return tuple(run.path for run in (current, *others))[:ATTEMPTS_AT_MOST]
 
 
 def saves(run: Run) -> tuple[tuple[float | None, float | None], ...]:

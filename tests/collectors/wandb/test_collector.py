@@ -89,6 +89,7 @@ def test_while_a_new_run_may_replace_the_active_one_w_and_b_is_polled_every_10_s
     assert watched.rounds() == 5
     watched.pass_(50)
     assert watched.rounds() == 5, "both have sent a heartbeat"
+    assert {event.path for event in watched.of_kind(CurvesGrew)} == {"team/video/a1", "team/video/a2"}
 
 
 def test_no_run_at_all_is_an_answer() -> None:

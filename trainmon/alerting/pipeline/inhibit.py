@@ -37,6 +37,8 @@ class Hides(NamedTuple):
     hidden: tuple[str, ...]
     milder: bool = False
     """Whether only less severe alerts are hidden."""
+    covered: bool = False
+    """Whether a person who was notified of `by` knows enough: what it hid is not notified after its end, either."""
 
 
 INHIBITIONS: tuple[Hides, ...] = (
@@ -46,9 +48,11 @@ INHIBITIONS: tuple[Hides, ...] = (
     Hides("run-dead", "run", ("ended-early", *PACE)),
     Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),
     Hides("node-unreachable", "node", (*GPU_RULES, *NODE_RULES)),
+    Hides("node-unreachable", "node", ("node-rebooted",), covered=True),
     *(Hides(by, "node", ("node-drained",), milder=True) for by in DRAINS),
     Hides("gpu-lost", "node", ("gpu-missing",)),
-    Hides("gpu-lost", "subject", tuple(rule for rule in GPU_RULES if rule != "gpu-lost")),
+    Hides("gpu-lost", "subject", ("xid",), covered=True),
+    Hides("gpu-lost", "subject", tuple(rule for rule in GPU_RULES if rule not in ("gpu-lost", "xid"))),
     Hides("run-hung", "run", ("run-stalled", "data-stall", "slow-throughput", "straggler", "gpu-idle")),
     Hides("run-stalled", "run", ("slow-throughput", "gpu-idle")),
     Hides("data-stall", "run", ("run-stalled", "slow-throughput", "gpu-idle")),
@@ -70,10 +74,20 @@ def inhibited(alerts: Mapping[str, Alert]) -> dict[str, Alert]:
         by = _hidden_by(alert, hiding) if hiding else None
         if alert.is_open and by != alert.inhibited_by:
             # A recovering alert that nothing hides any more needs no notification.
-            is_recovering = by is None and alert.phase == "recovering"
-            notified_as = alert.notified_as or alert.severity if is_recovering else alert.notified_as
+            is_known = by is None and (alert.phase == "recovering" or _was_covered(alert, alerts))
+            notified_as = alert.notified_as or alert.severity if is_known else alert.notified_as
             changed[alert.id] = replace(alert, inhibited_by=by, notified_as=notified_as)
     return changed
+
+
+COVERED = frozenset((hides.by, rule) for hides in INHIBITIONS if hides.covered for rule in hides.hidden)
+"""(rule that hid, rule that was hidden)"""
+
+
+def _was_covered(alert: Alert, alerts: Mapping[str, Alert]) -> bool:
+    """Whether the alert that hid this one was notified, and says the same."""
+    by = alerts.get(alert.inhibited_by or "")
+    return by is not None and by.first_notified_at is not None and (by.rule, alert.rule) in COVERED
 
 
 def may_be_hidden_soon(alerts: Collection[Alert]) -> set[str]:

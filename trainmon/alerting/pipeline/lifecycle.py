@@ -176,7 +176,8 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
         return _ended(alert, OVER, now)
     if alert.phase == "recovering" and alert.data == "ok":
         return alert
-    return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None)
+    summary = rule.summary_at_end(state, alert) if alert.phase == "firing" else alert.summary
+    return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None, summary=summary)
 
 
 def _with_unknown_data(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:

@@ -55,6 +55,10 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """
         return why_silent(state, alert.sources)
 
+    def summary_at_end(self, state: State, alert: Alert) -> str:
+        """The summary of an alert whose condition is gone."""
+        return alert.summary
+
     def has_left(self, state: State, alert: Alert, now: Instant) -> bool:
         """Whether the subject is no longer watched although its sources answer. The alert then ends as not watched."""
         return False

@@ -62,7 +62,7 @@ def read(batch: EventBatch, event: NodeReading, before: Node | None, node: Node)
         case GpuSamples():
             if old.slowed and before is not None and before.gpus_at is not None and at - before.gpus_at > SILENCE:
                 new = replace(old, slowed={})  # it is unknown whether it lasted
-            new = _emptied(_slowed(new, reading.g, at), before, reading.g, at)
+            new = _returned(_emptied(_slowed(new, reading.g, at), before, reading.g, at), before, reading.g, at)
         case GpuFactsAll():
             new = _facts(old, reading.g, at)
         case HostSample():
@@ -104,6 +104,13 @@ def _emptied(history: NodeHistory, before: Node | None, samples: tuple[GpuSample
     emptied = {index: since for index, since in history.emptied.items() if not is_used.get(index)}
     emptied |= {index: at for index in was_used if is_used.get(index) is False}
     return history if emptied == history.emptied else replace(history, emptied=emptied)
+
+
+def _returned(history: NodeHistory, before: Node | None, samples: tuple[GpuSample, ...], at: Instant) -> NodeHistory:
+    """Which GPUs were lost before this sample, and answer now."""
+    lost = () if before is None else {gpu.index for gpu in before.gpus if gpu.state == "lost"}
+    returned = {one.index: at for one in samples if one.index in lost and one.error is None and not one.lost}
+    return replace(history, returned={**history.returned, **returned}) if returned else history
 
 
 def _facts(history: NodeHistory, facts: tuple[GpuFacts, ...], at: Instant) -> NodeHistory:

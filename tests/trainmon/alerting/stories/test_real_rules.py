@@ -16,6 +16,7 @@ from trainmon.model import (
     GpuFactsAll,
     GpuSample,
     GpuSamples,
+    Hello,
     HostSample,
     LogChunk,
     NodeReading,
@@ -26,6 +27,7 @@ from trainmon.model import (
 )
 
 EIGHT = tuple(range(8))
+XID_79 = "NVRM: Xid (PCI:0000:4f:00): 79, GPU has fallen off the bus."
 
 
 class Cluster(Story):
@@ -45,6 +47,14 @@ class Cluster(Story):
                     self.hear(*self.samples(name))
             self.at(self.elapsed + 2.0, tick=2.0)
         return self
+
+    def hello(self, name: str, booted: float) -> NodeReading:
+        at = self.clock.wall + 2.0
+        return NodeReading(name, "prod", at, Hello(1, at, name, probe="nvml", boot_time=at - booted))
+
+    def xid(self, name: str, index: int, text: str = XID_79) -> NodeReading:
+        at = self.clock.wall + 2.0
+        return NodeReading(name, "prod", at, Xid(1, at, 79, index=index, text=text, source="kernel"))
 
     def samples(self, name: str) -> list[NodeReading]:
         at, lost = self.clock.wall + 2.0, self.lost.get(name, ())
@@ -81,6 +91,30 @@ def test_a_gpu_that_falls_off_the_bus_is_code_red_with_the_sample_that_shows_it(
         story.talk(1_000)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_lost_gpu_that_returns_is_one_code_red_and_one_resolution(restarts: bool) -> None:
+    with Cluster(3) as story:
+        story.talk(120)
+        story.lost["gpu-002"] = (3,)
+        story.hear(story.xid("gpu-002", 3)).talk(130).expect("fire", "gpu:gpu-002/3")
+        if restarts:
+            story.restart(down_for=5.0).talk(200)
+        story.talk(300).lost.clear()
+        story.talk(400).expect("resolve", "gpu:gpu-002/3")
+        story.talk(2_000)
+        assert not [alert for alert in story.state.alerts.values() if alert.is_open and alert.severity == "critical"]
+
+
+def test_a_gpu_that_is_lost_again_after_it_returned_is_code_red_again() -> None:
+    with Cluster(3) as story:
+        for begin in (120, 720):
+            story.talk(begin)
+            story.lost["gpu-002"] = (3,)
+            story.hear(story.xid("gpu-002", 3)).talk(begin + 10).expect("fire", "gpu:gpu-002/3")
+            story.lost.clear()
+            story.talk(begin + 100).expect("resolve", "gpu:gpu-002/3")
+
+
 def test_a_node_whose_cable_is_pulled_is_one_alert_and_its_gpus_are_none() -> None:
     with Cluster(5) as story:
         story.talk(120)
@@ -111,6 +145,26 @@ def test_twenty_nodes_that_come_back_one_after_the_other_are_one_message() -> No
         story.talk(500).expect("resolve", *(f"node:{name}" for name in gone))
 
 
+def test_twenty_nodes_that_come_back_from_a_reboot_are_one_message_that_says_so() -> None:
+    with Cluster(60) as story:
+        story.hear(*(story.hello(name, booted=90_000) for name in story.nodes)).talk(60)
+        gone = story.nodes[:20]
+        story.cut_off = set(gone)
+        story.talk(300).expect("fire", *(f"node:{name}" for name in gone))
+        for name in gone:
+            story.cut_off.discard(name)
+            story.hear(story.hello(name, booted=60)).talk(story.elapsed + 4)
+        notice = story.talk(800).expect("resolve", *(f"node:{name}" for name in gone))
+        assert all(alert.summary.endswith("; it has rebooted since") for alert in notice.alerts)
+
+
+def test_a_reboot_that_is_too_short_to_be_an_outage_is_reported() -> None:
+    with Cluster(3) as story:
+        story.hear(*(story.hello(name, booted=90_000) for name in story.nodes)).talk(60)
+        story.hear(story.hello("gpu-002", booted=20)).talk(70)
+        assert story.expect("event", "node:gpu-002").alerts[0].rule == "node-rebooted"
+
+
 def test_when_all_nodes_are_gone_the_monitor_says_that_it_is_blind() -> None:
     with Cluster(6) as story:
         story.talk(120)
@@ -130,10 +184,7 @@ def test_when_all_nodes_are_gone_the_monitor_says_that_it_is_blind() -> None:
 def test_an_xid_79_is_reported_with_its_code() -> None:
     with Cluster(3) as story:
         story.talk(120)
-        text = "NVRM: Xid (PCI:0000:4f:00): 79, GPU has fallen off the bus."
-        at = story.clock.wall + 2
-        story.hear(NodeReading("gpu-001", "prod", at, Xid(1, at, 79, index=2, text=text, source="kernel")))
-        story.talk(126)
+        story.hear(story.xid("gpu-001", 2)).talk(126)
         notice = story.new()[0]
         assert "79" in notice.alerts[0].summary
         story.expected |= {one.key for one in story.new()}

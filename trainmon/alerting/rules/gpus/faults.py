@@ -11,6 +11,7 @@ from trainmon.alerting.rules.hardware import (
     RunsByNode,
     gpu_finding,
     has_slurm,
+    node_and_gpu,
     sampled_gpus,
     why_gpu_unknown,
 )
@@ -151,11 +152,13 @@ def gpus_expected(node: Node, state: State) -> int:
 
 class XidSeen(GpuRule, frozen=True, kw_only=True):
     """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault fires until the node
-    reboots, but no longer than `remember`. It is critical, or a warning if Slurm has no job on the node. A fault of a
-    program is reported once, as evidence of why it died. An Xid that is never a cause by itself is not reported."""
+    reboots or the lost GPU returns, but no longer than `remember`. It is critical, or a warning if Slurm has no job on
+    the node. A fault of a program is reported once, as evidence of why it died. An Xid that is never a cause by itself
+    is not reported."""
 
     name = "xid"
     origin = "NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for"
+    may_flap = False
 
     remember: Duration = 21_600.0
     """How long a hardware fault keeps firing if the node does not reboot."""
@@ -219,14 +222,21 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
         if past is None:
             return f"{alert.node} is no longer watched"
         was_before = alert.since < state.started_at and now - alert.since <= self.remember
-        if was_before and (past.booted_at is None or past.booted_at <= alert.since):
+        _, index = node_and_gpu(alert.subject)
+        if was_before and _reset_at(past, index) <= alert.since:
             return "it was reported before this program started, and the node has not rebooted since"
         return why_silent(state, alert.sources)
 
 
+def _reset_at(past: NodeHistory, index: int | None) -> Instant:
+    """When the node booted, or when this GPU of it returned after it was lost."""
+    returned = None if index is None else past.returned.get(index)
+    return max(past.booted_at or 0.0, returned or 0.0)
+
+
 def _is_over(fault: Fault, past: NodeHistory) -> bool:
-    """Whether the node rebooted after a fault, or the driver reports that no action is needed any more."""
-    return (past.booted_at is not None and past.booted_at > fault.last_at) or any(
+    """Whether there was a reset after a fault, or the driver reports that no action is needed any more."""
+    return _reset_at(past, fault.index) > fault.last_at or any(
         other.code == RECOVERY
         and other.index == fault.index
         and other.last_at > fault.last_at

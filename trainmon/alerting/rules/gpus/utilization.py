@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.rules.base import Duration, Share, is_answering
 from trainmon.alerting.rules.hardware import (
@@ -13,9 +13,11 @@ from trainmon.alerting.rules.hardware import (
     has_slurm,
     is_fresh,
     node_and_gpu,
+    node_finding,
     nodes_with_gpu_samples,
     sampled_gpus,
     why_gpu_unknown,
+    why_node_unknown,
 )
 from trainmon.analysis.gpus import EMPTY_MIB
 from trainmon.analysis.runs import holds_nodes, is_running
@@ -29,6 +31,9 @@ TRAINS = frozenset({"healthy", "diverged"})
 
 PAUSES = frozenset({"starting", "saving", "evaluating", "unknown", "stalled", "hung", "data-stall"})
 """Verdicts of runs whose GPUs may be idle for a reason: an alert stays open meanwhile."""
+
+EVIDENCE = 16
+"""Leftover processes that an alert names: two for each GPU of a node."""
 
 STEPS_AGO = 60.0
 CADENCES = 3.0
@@ -161,12 +166,11 @@ def _is_of_another_user(gpu: Gpu, user: str | None) -> bool:
 
 
 class GpuLeftover(GpuRule, frozen=True, kw_only=True):
-    """Memory or processes remain on a GPU without a job: leftovers of an ended job make the next one fail. The rule
-    applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
+    """Memory or processes remain on the GPUs of a node without a job: leftovers of an ended job make the next one fail.
+    The rule applies only if Slurm says that the node is idle or, without Slurm, if all runs of the node have ended."""
 
     name = "gpu-leftover"
     origin = "our choice: more than the driver keeps for itself; Meta gcm's check before a job takes 15 MiB"
-    needs = ("memory", "memory_used_mib")
     needs_for = True
 
     for_: Duration = 600.0
@@ -180,29 +184,46 @@ class GpuLeftover(GpuRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for node in nodes_with_gpu_samples(state, now):
             slurm = state.scheduler_nodes.get(node.name)
-            if (slurm is not None and slurm.state != "IDLE") or not any(self._is_left(gpu) for gpu in node.gpus):
+            if slurm is not None and slurm.state != "IDLE":
                 continue
-            if (why := _without_a_job(node, state)) is not None:
-                yield from (self._finding(node, gpu, why, state) for gpu in node.gpus if self._is_left(gpu))
+            left = [gpu for gpu in node.gpus if self._is_left(gpu)]
+            if left and (why := _without_a_job(node, state)) is not None:
+                yield self._finding(node, left, why, state)
 
     def _is_left(self, gpu: Gpu) -> bool:
         return (gpu.memory_used_mib or 0) >= self.memory_mib or any(
             (process.memory_mib or 0) >= self.process_mib for process in gpu.processes
         )
 
-    def _finding(self, node: Node, gpu: Gpu, why: str, state: State) -> Finding:
+    def _finding(self, node: Node, left: Sequence[Gpu], why: str, state: State) -> Finding:
         slurm = (f"slurm:{node.cluster}",) if has_slurm(state, node.cluster) else ()
-        held = [f"pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}" for p in gpu.processes]
-        processes = f"{len(held) or 'no'} process{'' if len(held) <= 1 else 'es'}"
-        return gpu_finding(
-            self, node, gpu, RunsByNode(state),
+        held = [
+            f"GPU {gpu.index}: pid {p.pid} of {p.user or '?'}: {p.memory_mib or 0:,} MiB, {p.command or '?'}"
+            for gpu in left
+            for p in gpu.processes
+        ]
+        pids = {process.pid for gpu in left for process in gpu.processes}
+        numbers = ", ".join(str(gpu.index) for gpu in left)
+        name = f"GPU {numbers} of {node.name} holds" if len(left) == 1 else f"GPUs {numbers} of {node.name} hold"
+        processes = f"{len(pids) or 'no'} process{'' if len(pids) <= 1 else 'es'}"
+        return node_finding(
+            self, node, RunsByNode(state),
             severity="warning",
-            summary=f"holds {gpu.memory_used_mib or 0:,} MiB, by {processes}, although {why}",
-            evidence=tuple(held[:8]) or ("no visible process holds it",),
+            summary=f"{name} {sum(gpu.memory_used_mib or 0 for gpu in left):,} MiB, by {processes}, although {why}",
+            evidence=tuple(held[:EVIDENCE]) or ("no visible process holds it",),
             advice="kill the leftover processes, or ask their owner; if there is no process, reset the GPU",
             run=None,
             sources=(f"node:{node.name}", *slurm),
         )  # fmt: skip
+
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        if (why := why_node_unknown(state, alert)) is not None:
+            return why
+        node = state.nodes[node_and_gpu(alert.subject)[0]]
+        if not is_fresh(node.gpus_at, state, node.name, now):
+            return f"the GPUs of {node.name} have not been read lately"
+        unread = [gpu.index for gpu in node.gpus if gpu.memory_used_mib is None and gpu.state != "lost"]
+        return f"GPU {unread[0]} does not report its memory" if unread else None
 
 
 def _without_a_job(node: Node, state: State) -> str | None:

@@ -16,7 +16,7 @@ from trainmon.alerting.rules.hardware import (
     why_node_unknown,
 )
 from trainmon.lib import Instant, Seconds, clean
-from trainmon.model import Alert, Finding, Run, SchedulerNode, Source, State
+from trainmon.model import Alert, Finding, NodeHistory, Run, SchedulerNode, Source, State
 
 PLANNED = frozenset({"MAINTENANCE", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "REBOOT_REQUESTED",
                      "REBOOT_ISSUED"})  # fmt: skip
@@ -85,6 +85,11 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
             return f"{alert.node} is no longer watched"
         is_over = source.health in ("ok", "off") or is_planned(state.scheduler_nodes.get(alert.node or ""))
         return None if is_over else f"{alert.node} has not answered yet"
+
+    def summary_at_end(self, state: State, alert: Alert) -> str:
+        past = state.node_histories.get(alert.node or "", NodeHistory())
+        has_rebooted = past.rebooted_at is not None and past.rebooted_at >= alert.since
+        return f"{alert.summary}; it has rebooted since" if has_rebooted else alert.summary
 
 
 def _still_trains(run: Run | None, source: Source, now: Instant) -> str:

@@ -190,15 +190,31 @@ def left(state: str = "IDLE", *flags: str, memory: int = 40_000, processes: tupl
     return scene.say("n1", GpuFactsAll(1, NOW, result, 8), GpuSamples(1, NOW, rows))
 
 
+def left_on_n1(scene: Scene) -> Finding:
+    found = scene.found(LEFT)
+    assert list(found) == ["node:n1"]
+    return found["node:n1"]
+
+
 def test_what_an_ended_job_left_on_an_idle_node_is_reported_with_its_owner() -> None:
-    finding = only(left().found(LEFT))
+    finding = left_on_n1(left())
     assert (finding.severity, finding.sources) == ("warning", ("node:n1", "slurm:prod"))
     assert finding.summary == "GPU 3 of n1 holds 40,000 MiB, by 1 process, although Slurm has no job there"
-    assert finding.evidence == ("pid 7 of ana: 70,000 MiB, python train.py",)
+    assert finding.evidence == ("GPU 3: pid 7 of ana: 70,000 MiB, python train.py",)
+
+
+def test_leftovers_on_all_gpus_of_two_nodes_are_one_row_for_each_node() -> None:
+    scene = Scene().scheduler(slurm("n1", "IDLE"), slurm("n2", "IDLE"))
+    found = scene.found(LEFT)
+    assert list(found) == ["node:n1", "node:n2"]
+    assert found["node:n1"].summary == (
+        "GPUs 0, 1, 2, 3, 4, 5, 6, 7 of n1 hold 560,000 MiB, by 1 process, although Slurm has no job there"
+    )
+    assert found["node:n1"].evidence[7] == "GPU 7: pid 7 of ana: 70,000 MiB, python train.py"
 
 
 def test_memory_that_no_process_holds_is_left_over_too() -> None:
-    finding = only(left(processes=()).found(LEFT))
+    finding = left_on_n1(left(processes=()))
     assert finding.evidence == ("no visible process holds it",)
 
 
@@ -220,7 +236,7 @@ def test_where_nobody_reports_jobs_nothing_is_left_over() -> None:
 
 
 def test_a_drained_idle_node_has_no_job() -> None:
-    assert list(left("IDLE", "DRAIN").found(LEFT)) == ["gpu:n1/3"]
+    assert list(left("IDLE", "DRAIN").found(LEFT)) == ["node:n1"]
 
 
 def test_a_job_that_has_just_begun_there_is_one() -> None:
@@ -237,13 +253,13 @@ def test_without_slurm_the_runs_of_the_config_decide() -> None:
     scene = Scene("n1").reduce(RunsChanged((replace(SPEC, nodes=("n1",)),)))
     assert with_verdict(scene, "healthy").found(LEFT) == {}
     found = with_verdict(scene, "stopped").found(LEFT)
-    assert len(found) == 8
-    assert found["gpu:n1/0"].summary.endswith("though llm is stopped")
+    assert list(found) == ["node:n1"]
+    assert found["node:n1"].summary.endswith("though llm is stopped")
 
 
 def test_left_overs_are_over_when_they_are_gone_or_a_job_comes() -> None:
     scene = left()
-    finding = only(scene.found(LEFT))
+    finding = left_on_n1(scene)
     scene.say("n1", samples(NOW, odd=3, **IDLE), facts(NOW, processes=()))
     scene.scheduler(slurm("n1", "ALLOCATED"))
     assert scene.found(LEFT) == {}
