@@ -84,7 +84,12 @@ RUN = {
     "checkpoints": {
         "latest_committed_step": WHOLE_OR_NULL, "latest_committed_at": REAL_OR_NULL, "writing_step": WHOLE_OR_NULL,
         "steps_at_risk": WHOLE_OR_NULL, "torn": [TEXT],
-        "list": [{"step": WHOLE_OR_NULL, "state": TEXT, "path": TEXT, "bytes": WHOLE_OR_NULL, "at": REAL_OR_NULL}],
+        "list": [
+            {
+                "step": WHOLE_OR_NULL, "state": TEXT, "path": TEXT, "bytes": WHOLE_OR_NULL, "at": REAL_OR_NULL,
+                "why": TEXT,
+            },
+        ],
     },
 }  # fmt: skip
 JOB = {"id": TEXT, "name": TEXT, "state": TEXT}

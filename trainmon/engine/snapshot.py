@@ -168,7 +168,9 @@ def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
         "writing_step": None if writing is None else writing.step,
         "steps_at_risk": None if found is None else found.at_risk(step),
         "torn": [] if found is None else [one.path for one in found.list if one.state == "torn"],
-        "list": [] if found is None else [_fields(one, "step", "state", "path", "bytes", "at") for one in found.list],
+        "list": []
+        if found is None
+        else [_fields(one, "step", "state", "path", "bytes", "at", "why") for one in found.list],
         "resumes": None if found is None else found.resumes,
         "problem": None if found is None else found.error or found.problem,
     }

@@ -225,6 +225,8 @@ class FileGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The last of them by name: `model-00003-of-00004.safetensors`."""
     folders: int = 1
     """How many directories contain them: as many for `pp#/.metadata` as for `pp#/__#_#.distcp` if all are complete."""
+    shrunk: tuple[str, int, int] | None = None
+    """A file that has less than a tenth of its size in the save before: its path, its size and that size."""
 
 
 class CheckpointEntry(msgspec.Struct, frozen=True, gc=False):

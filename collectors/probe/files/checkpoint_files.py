@@ -20,7 +20,16 @@ MAX_NAMES = 50_000
 """A listing of more names is cut: no checkpoint has so many files, but a data directory beside it may."""
 
 MAX_SENTINELS = 60
+
+MAX_SIZES = 10_000
+"""The most files of a checkpoint whose sizes are compared with those of the save before: 2 MB of memory."""
+
+SHRUNK = 0.1
+"""Of its size in the save before: a file that has less was cut short."""
+
 HASHES = bytes.maketrans(b"0123456789", b"#" * 10)
+NOT_DIGITS = bytes(byte for byte in range(256) if byte not in b"0123456789")
+SPACES = bytes.maketrans(NOT_DIGITS, b" " * len(NOT_DIGITS))
 
 
 def pattern_of(name: bytes) -> bytes:
@@ -40,12 +49,13 @@ def listed(folder: bytes, most: int) -> "list[bytes]":
 class Group:
     """Files of one pattern."""
 
-    __slots__ = ("bytes", "count", "example", "folder", "folders", "newest", "oldest")
+    __slots__ = ("bytes", "count", "example", "folder", "folders", "newest", "oldest", "shrunk")
 
     def __init__(self) -> None:
         self.count = self.bytes = self.folders = 0
         self.oldest, self.newest = float("inf"), 0.0
         self.example = self.folder = b""
+        self.shrunk = None  # type: tuple[bytes, int, int] | None
 
     def add(self, folder: bytes, path: bytes, found: os.stat_result) -> None:
         if not self.count or folder != self.folder:
@@ -56,10 +66,11 @@ class Group:
         self.newest = max(self.newest, found.st_mtime)
         self.example = max(self.example, path)
 
-    def wire_array(self, pattern: bytes) -> "list[str | int | float]":
+    def wire_array(self, pattern: bytes) -> "list[object]":
         """The wire's array."""
         times = [round(self.oldest, 3), round(self.newest, 3)]
-        return [paths.shown(pattern), self.count, self.bytes, *times, paths.shown(self.example), self.folders]
+        shrunk = [[paths.shown(self.shrunk[0]), *self.shrunk[1:]]] if self.shrunk else []
+        return [paths.shown(pattern), self.count, self.bytes, *times, paths.shown(self.example), self.folders, *shrunk]
 
 
 class Walk:
@@ -68,6 +79,7 @@ class Walk:
     def __init__(self) -> None:
         self.groups = {}  # type: dict[bytes, Group]
         self.sentinels = {}  # type: dict[bytes, tuple[int, int]]
+        self.sizes = {}  # type: dict[bytes, int]
         self.names = 0
         self.newest = 0.0
         self.error = None  # type: str | None
@@ -80,6 +92,8 @@ class Walk:
             self.groups[pattern] = Group()
             self.add_sentinel(path, found)
         self.groups[pattern].add(folder, path, found)
+        if len(self.sizes) < MAX_SIZES:
+            self.sizes[path] = found.st_size
         self.newest = max(self.newest, found.st_mtime)
 
     def add_sentinel(self, path: bytes, found: os.stat_result) -> None:
@@ -93,6 +107,7 @@ class Tree:
 
     def __init__(self, path: bytes) -> None:
         self.path = path
+        self.is_walked = self.is_needed = False  # by the last listing; for the save after it, which was walked, too
         self._last = None  # type: Walk | None
         self._current = None  # type: Walk | None
 
@@ -101,23 +116,58 @@ class Tree:
         walk = self._last or self._current
         return walk.newest if walk else 0.0
 
-    def update(self, found: os.stat_result, settled_before: float) -> "Iterator[None]":
-        """Walk it, unless it is old and its sentinels are unchanged: its folders and a file of each group."""
-        last = self._last
-        if last is not None and last.error is None and last.newest < settled_before:
+    def update(self, found: os.stat_result, settled_before: float, newer: "Tree | None" = None) -> "Iterator[None]":
+        """Walk it, unless it is old and its sentinels are unchanged: its folders and a file of each group. Compare the
+        save after it, `newer`, with it."""
+        self.is_walked, last = False, self._last
+        self.is_needed = newer is not None and newer.is_walked
+        is_unchanged = last is not None and last.error is None and last.newest < settled_before
+        if last is not None and is_unchanged:
             for path, before in last.sentinels.items():
                 yield
                 try:
                     now = os.lstat(os.path.join(self.path, path)) if path else found
                 except OSError:
+                    now = None
+                if now is None or (now.st_mtime_ns, now.st_size) != before:
+                    is_unchanged = False
                     break
-                if (now.st_mtime_ns, now.st_size) != before:
-                    break
+        if not is_unchanged or (self.is_needed and last is not None and not last.sizes):
+            self._current = Walk()
+            yield from self._walk(self._current, found)
+            if last is not None and is_unchanged:
+                last.sizes = self._current.sizes
             else:
-                return
-        self._current = Walk()
-        yield from self._walk(self._current, found)
-        self._last, self._current = self._current, None
+                self._last, self.is_walked = self._current, True
+            self._current = None
+        if newer is not None and newer.is_walked:
+            newer.compare(self)
+
+    def forget_sizes(self) -> None:
+        """Free the memory, unless the next walk of the save after it is compared with them."""
+        if self._last is not None and not self.is_needed:
+            self._last.sizes = {}
+
+    def compare(self, before: "Tree") -> None:
+        """Find the files that have less than a tenth of their size in the save before. Of another number of files, as
+        in a run of another size, nothing is known."""
+        now, then = self._last, before._last
+        if now is None or then is None:
+            return
+        renamed = {path.replace(before.step, b"#"): size for path, size in then.sizes.items() if before.step in path}
+        for path, size in now.sizes.items():
+            usual = then.sizes.get(path) or renamed.get(path.replace(self.step, b"#"), 0)
+            group, other = now.groups.get(pattern_of(path)), then.groups.get(pattern_of(path))
+            if size >= SHRUNK * usual or group is None or other is None or group.count != other.count:
+                continue
+            if group.shrunk is None or size * group.shrunk[2] < group.shrunk[1] * usual:
+                group.shrunk = (path, size, usual)
+
+    @property
+    def step(self) -> bytes:
+        """The longest number in its name, which some of its files repeat."""
+        digits = os.path.basename(self.path).translate(SPACES).split()
+        return max(digits, key=len) if digits else b"\0"
 
     def _walk(self, walk: Walk, top: os.stat_result) -> "Iterator[None]":
         walk.newest = top.st_mtime

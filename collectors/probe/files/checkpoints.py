@@ -12,7 +12,7 @@ import time
 
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Callable, Iterator, Line, Mapping, Operation
-from collectors.probe.files.checkpoint_files import MAX_NAMES, Tree, listed
+from collectors.probe.files.checkpoint_files import MAX_NAMES, SPACES, Tree, listed, pattern_of
 
 SLICE = 0.5
 """Seconds of listing in a tick: the GPUs are read in the same process, and a stuck path elsewhere leaves us 1 s."""
@@ -43,9 +43,6 @@ POINTERS = frozenset(
     (b"latest", b"latest.txt", b"latest_checkpointed_iteration.txt", b"latest_opt_step_dir", b"latest_universal")
 )
 
-NOT_DIGITS = bytes(byte for byte in range(256) if byte not in b"0123456789")
-SPACES = bytes.maketrans(NOT_DIGITS, b" " * len(NOT_DIGITS))
-
 NUMBERLESS = 1 << 62
 
 
@@ -64,14 +61,14 @@ class Entry:
         self.tree = None  # type: Tree | None
         self._signature = None  # type: tuple[int, ...] | None
 
-    def update(self, found: os.stat_result, settled_before: float) -> "Iterator[None]":
-        """Read its current state. Yields between the files of a directory."""
+    def update(self, found: os.stat_result, settled_before: float, newer: "Tree | None") -> "Iterator[None]":
+        """Read its current state. Yields between the files of a directory. `newer`: that of the save after it."""
         self.newest = found.st_mtime
         if stat.S_ISDIR(found.st_mode):
             self.fields = {"kind": "dir", "mtime": found.st_mtime}
             if self.tree is None:
                 self.tree = Tree(self.path)
-            yield from self.tree.update(found, settled_before)
+            yield from self.tree.update(found, settled_before, newer)
             self.newest = max(self.newest, self.tree.newest)
             return
         self.tree = None
@@ -158,6 +155,7 @@ class Directory:
         self._known = {name: entry for name, entry in self._known.items() if name in present}
         settled_before = self._wall() - SETTLED
         last = []  # type: list[bytes]
+        newer = {}  # type: dict[bytes, Tree]
         for name in itertools.chain(self._names, last):
             yield
             entry = self._known.get(name) or Entry(os.path.join(folder, name))
@@ -167,12 +165,18 @@ class Directory:
                     last.append(name)
                     continue
                 self._known[name] = entry
-                yield from entry.update(found, settled_before)
+                yield from entry.update(found, settled_before, newer.get(pattern_of(name)))
+                if entry.tree is not None:
+                    if pattern_of(name) in newer:
+                        newer[pattern_of(name)].forget_sizes()
+                    newer[pattern_of(name)] = entry.tree
             except (FileNotFoundError, NotADirectoryError):
                 self._known.pop(name, None)  # deleted since the listing
             except OSError as error:
                 self._known[name] = entry
                 entry.fields = {"kind": "other", "error": "cannot be checked: " + paths.failure(error)}
+        for tree in newer.values():
+            tree.forget_sizes()
         self._names = [name for name in self._names if name in self._known]
 
     def _listing(self) -> "Line":

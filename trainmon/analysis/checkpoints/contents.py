@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from posixpath import basename, join, normpath
 
 import msgspec
 
+from trainmon.lib import size
 from trainmon.model import CheckpointEntry, FileGroup
+
+SHARD = re.compile(
+    r"(?!.*(rng|random|scheduler|sampler|loader|dataset|args)).*\.(distcp|safetensors|bin|pth?|ckpt|npz)"
+)
+"""The path of a file with weights or the state of an optimizer. The state of a data loader, for example, may shrink."""
 
 RESAVED = 30.0
 """Seconds that a shard may be newer than its marker: on Lustre the times are those of different nodes' clocks."""
@@ -30,6 +37,8 @@ class FoundCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int | None = None
     shards: int | None = None
     """How many files it has of those that its neighbours should have as many of."""
+    is_cut_short: bool = False
+    """Whether it would be complete, but a file has less than a tenth of its size in the save before."""
     is_unclear: bool = False
     """Whether it was not fully listed, so that it is unknown what is missing."""
 
@@ -66,11 +75,13 @@ class Contents:
         entry = self.entry
         is_link = entry.kind == "link"
         committed = self.by_pattern.get(marker or "")
+        short = "" if is_link or lacks else cut_short(self)
         return FoundCheckpoint(
             name=entry.name,
             layout=layout,
             step=step,
-            lacks="" if is_link else lacks,
+            lacks="" if is_link else lacks or short,
+            is_cut_short=bool(short),
             why=f"a link to {entry.target}, not examined" if is_link else "",
             began=min(group.oldest for group in entry.groups) if self.count("") > 1 else None,
             newest=self.newest,
@@ -84,7 +95,10 @@ class Contents:
 class Folder:
     """The directory: what all entries are, by name."""
 
-    def __init__(self, entries: Iterable[CheckpointEntry], t: float, steady: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, entries: Iterable[CheckpointEntry], t: float, steady: frozenset[str] = frozenset(), path: str = "/"
+    ) -> None:
+        self._path = normpath(path)
         self.contents = {entry.name: Contents(entry) for entry in entries}
         self.t = t
         """When it was listed, by the node's clock."""
@@ -93,6 +107,14 @@ class Folder:
 
     def __contains__(self, name: object) -> bool:
         return name in self.contents
+
+    def is_alias(self, link: CheckpointEntry) -> bool:
+        """Whether a link is a second name for an entry, or leads to itself, this directory or one that contains it."""
+        if link.target is None:
+            return False
+        name, path = basename(link.target.rstrip("/")), normpath(join(self._path, link.target))
+        is_above = path in ("/", self._path) or self._path.startswith(f"{path}/")
+        return is_above or path == join(self._path, link.name) or (name != link.name and name in self)
 
     def entry(self, name: str) -> CheckpointEntry | None:
         return self.contents[name].entry if name in self.contents else None
@@ -111,6 +133,17 @@ def number(expression: str, name: str) -> int | None:
     """The number in a name that matches completely; None for more than 15 digits, such as a hash."""
     match = re.fullmatch(expression, name, re.ASCII | re.DOTALL)
     return int(match.group(1)) if match and len(match.group(1)) <= 15 else None
+
+
+def cut_short(contents: Contents) -> str:
+    """A file of weights or of an optimizer's state that has less than a tenth of its size in the save before."""
+    found = (one.shrunk for one in contents.entry.groups if one.shrunk and SHARD.fullmatch(one.pattern))
+    return next((smaller(path, now, before) for path, now, before in found), "")
+
+
+def smaller(name: str, now: int, before: int) -> str:
+    """`__1_0.distcp is cut short: 40K, 2.1G in the save before`."""
+    return f"{name} is cut short: {size(now)}, {size(before)} in the save before"
 
 
 def short_of_shards(contents: Contents) -> str:

@@ -20,6 +20,12 @@ STEADY = 120.0
 """Seconds without a write after which a file without any marker is taken as whole."""
 
 TEMPORARY = "still under its temporary name"
+TEMPORARY_MARK = re.compile(
+    r"^\.?_*(te?mp|partial|incomplete)[._-]+(?!\d*\.\d)|^\.(?=[\w-]*\d)"
+    r"|[._-]+tmp[._-]?[\w-]*(\.\w+)?$|[._-]+(temp|partial|incomplete|writing|in[._-]?progress)$|~$",
+    re.IGNORECASE,
+)
+"""What a trainer adds to the name of a checkpoint until it is complete: step_200.tmp, tmp-step_200, .step_200."""
 UNFINISHED = "-unfinished"
 GROWING = "it may still grow"
 ORBAX_TEMPORARY = ".orbax-checkpoint-tmp"
@@ -204,8 +210,17 @@ LAYOUTS: tuple[Callable[[Contents, Folder], FoundCheckpoint | None], ...] = (
 def recognised(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """What checkpoint an entry is, if any."""
     entry = contents.entry
+    final = TEMPORARY_MARK.sub("", entry.name)
+    if final != entry.name:
+        one = _by_layout(Contents(replace(entry, name=final)), folder) or _by_layout(contents, folder)
+        return None if one is None else replace(one, name=entry.name, lacks=TEMPORARY, is_cut_short=False)
+    return _by_layout(contents, folder)
+
+
+def _by_layout(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
+    entry = contents.entry
     if entry.kind == "other" or (entry.kind == "file" and not entry.name.endswith((".ckpt", UNFINISHED, NANOGPT))):
         return None
-    if entry.kind == "link" and entry.target is not None and entry.target.rpartition("/")[2] in folder:
-        return None  # a second name for one that is here
+    if entry.kind == "link" and folder.is_alias(entry):
+        return None
     return next((one for layout in LAYOUTS if (one := layout(contents, folder)) is not None), None)

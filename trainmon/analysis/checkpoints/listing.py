@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint
+from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint, smaller
 from trainmon.analysis.checkpoints.layouts import recognised
 from trainmon.analysis.checkpoints.resume import MOVES_WITHIN, NONE_FOUND, Resumption, problem, resumption, stale
 from trainmon.lib import Instant, Seconds, clean, duration
@@ -41,6 +41,9 @@ QUIET = 8.0
 """Seconds without a write after which an equal size says that a file is complete: a followed directory is listed every
 2 s, a writer may pause for longer, and NFS shows sizes that are some seconds old."""
 
+CUT = 0.1
+"""Of the size of the save before: a file that has less was cut short."""
+
 SHRUNK = 0.9
 """Of the usual size of files that should be equally large; one that is smaller was cut short."""
 
@@ -69,12 +72,15 @@ def read(
     before = before if before is not None and before.path == path else None
     if listing.error is not None:
         return _without_listing(path, host, at, clean(listing.error), before)
-    folder = Folder(listing.entries, listing.t, _steady(listing, at, is_running, before))
+    folder = Folder(listing.entries, listing.t, _steady(listing, at, is_running, before), listing.path)
     everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     unclear = [one for one in everything if one.is_unclear]
     clear = [one for one in everything if not one.is_unclear]
-    lacks = {**_small(clear, folder), **_short(clear)}
-    compared = [one if one.lacks else replace(one, lacks=lacks.get(one.name, "")) for one in clear]
+    cut = _cut(clear, folder)
+    lacks = {**_small(clear, folder), **_short(clear), **cut}
+    compared = [
+        one if one.lacks else replace(one, lacks=lacks.get(one.name, ""), is_cut_short=one.name in cut) for one in clear
+    ]
     ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
     statistics = _statistics([one for one in ordered if not one.lacks])
     last = max(ordered, key=lambda one: one.newest, default=None)
@@ -129,6 +135,20 @@ def _steady(
         and (one.is_whole if is_same else one.bytes == entry.bytes)
         and (one.is_whole or not is_soon or listing.t - entry.mtime >= QUIET)
     )
+
+
+def _cut(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
+    """Why single files are cut short: they have less than a tenth of the size of the save before."""
+    alike: dict[str, list[FoundCheckpoint]] = {}
+    for one in all_found:
+        if folder.contents[one.name].entry.kind == "file" and one.step is not None and one.bytes:
+            alike.setdefault(re.sub(r"\d+", "#", one.name), []).append(one)
+    pairs = (pair for same in alike.values() for pair in pairwise(sorted(same, key=lambda one: one.step or 0)))
+    return {
+        one.name: smaller("it", one.bytes or 0, before.bytes or 0)
+        for before, one in pairs
+        if (one.bytes or 0) < CUT * (before.bytes or 0)
+    }
 
 
 def _small(all_found: Sequence[FoundCheckpoint], folder: Folder) -> dict[str, str]:
@@ -202,6 +222,8 @@ def _state(
     if not one.lacks:
         return "committed" if one is newest else "superseded"
     quiet = t - one.newest
+    if one.is_cut_short and quiet > QUIET:
+        return "torn"  # nothing is missing: its trainer has ended the save
     has_failed = is_running is False or quiet > max(TORN_AFTER, TIMES_USUAL * (save_s or 0.0))
     return "torn" if has_failed or (quiet > OVERTAKEN and _is_overtaken(one, ordered)) else "writing"
 

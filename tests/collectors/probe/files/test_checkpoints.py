@@ -371,3 +371,76 @@ def test_a_hung_checkpoint_directory_says_so_and_disturbs_nothing(tmp_path: Path
         probe.wait_anew(HostSample)
         mount.recover()
         probe.wait_anew(CheckpointListing, lambda line: line.path == dead and len(line.entries) == 1)
+
+
+# -- sizes, against the save before -----------------------------------------------------------------------------------
+
+
+def shrunk(probe: Checkpoints) -> dict[str, Any]:
+    """By checkpoint: the file that has less than a tenth of its size in the save before."""
+    [reading] = readings_of(probe)
+    return {one.name: group.shrunk for one in reading.entries for group in one.groups if group.shrunk}
+
+
+def aged(folder: Path, at: float) -> None:
+    for path in (folder, *folder.rglob("*")):
+        os.utime(path, (at, at))
+
+
+@pytest.mark.parametrize(
+    ("layout", "name", "path"),
+    [
+        ("torchtitan", "step-1000", "__1_0.distcp"),
+        ("hf-deepspeed", "checkpoint-1000", "global_step1000/bf16_zero_pp_rank_2_mp_rank_00_optim_states.pt"),
+        ("nanotron", "1000", "optimizer/optimizer_pp-0-of-1_tp-0-of-2.pt"),
+    ],
+)
+def test_a_file_of_less_than_a_tenth_of_its_size_in_the_save_before_is_named(
+    layout: str, name: str, path: str, tmp_path: Path
+):
+    for step in (500, 1000):
+        made(tmp_path, SAVES[layout], step, at=NOW - 9000 + step)
+    file = tmp_path / name / path
+    os.truncate(file, 101)
+    assert shrunk(sense(tmp_path)) == {}
+    os.truncate(file, 99)
+    assert shrunk(sense(tmp_path)) == {name: (path, 99, 1000)}
+
+
+def test_a_run_of_another_size_has_other_shards(tmp_path: Path):
+    made(tmp_path, SAVES["torchtitan"], 500, at=NOW - 9000)
+    for rank in range(512):
+        shard = tmp_path / "step-1000" / f"__{rank}_0.distcp"
+        shard.parent.mkdir(exist_ok=True)
+        shard.write_bytes(b"x" * 9)
+    assert shrunk(sense(tmp_path)) == {}
+
+
+def test_a_new_save_is_compared_although_the_one_before_has_long_been_still(tmp_path: Path, lstats: Counting):
+    watch = ManualClock()
+    for step in (500, 1000):
+        made(tmp_path, SAVES["torchtitan"], step, at=NOW - 9000 + step)
+    os.truncate(tmp_path / "step-500" / "__0_0.distcp", 3)
+    os.truncate(tmp_path / "step-1000" / "__3_1.distcp", 3)
+    aged(tmp_path, NOW - 5000)
+    probe = sense(tmp_path, watch)
+    known = {"step-1000": ("__3_1.distcp", 3, 1000)}
+    assert shrunk(probe) == known
+    made(tmp_path, SAVES["torchtitan"], 1500, at=NOW - 70)
+    os.truncate(tmp_path / "step-1500" / "__2_0.distcp", 0)
+    watch.at += 100
+    assert shrunk(probe) == {"step-1500": ("__2_0.distcp", 0, 1000)} | known
+    lstats.requests = 0
+    watch.at += 100
+    assert shrunk(probe) == {"step-1500": ("__2_0.distcp", 0, 1000)} | known
+    assert lstats.requests < 40, "only the newest is walked again"
+    aged(tmp_path / "step-1500", NOW - 5000)
+    for _ in range(2):
+        watch.at += 400
+        assert shrunk(probe) == {"step-1500": ("__2_0.distcp", 0, 1000)} | known
+    assert not any(tree._last.sizes for tree in trees(probe)), "no sizes are kept when nothing is written"
+
+
+def trees(probe: Checkpoints) -> list[Any]:
+    [directory] = probe._directories.values()
+    return [entry.tree for entry in directory._known.values() if entry.tree is not None]
