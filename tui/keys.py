@@ -148,7 +148,7 @@ _READ = ("app", "back", "pane", "moves", "alerts")
 CONTEXTS: dict[str, tuple[str, ...]] = {
     "runs": (*_ROWS, "runs", "marks", "act-any", "act"),
     "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
-    "disk": (*_ROWS, "disk"),
+    "disk": _ROWS,
     "alerts": (*_ROWS, "marks"),
     "alert": (*_READ, "list"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
@@ -161,6 +161,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "run": (*_READ, "list", "format", "act-any", "act"),
     "run-wandb": (*_READ, "list", "format", "samples", "page", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
+    "disk-screen": (*_READ, "list"),
     "help": ("app", "back", "moves", "help"),
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
@@ -174,9 +175,12 @@ EVERYWHERE = frozenset({"ctrl+q", "ctrl+c"})
 FOOTER_AT_MOST = 9
 
 OPENS = frozenset(
-    {"runs", "gpus", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node", "menu", "log-format"}
-)
-"""Contexts where Enter opens something. A disk has no screen of its own."""
+    {
+        "runs", "gpus", "disk", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node",
+        "disk-screen", "menu", "log-format",
+    }
+)  # fmt: skip
+"""Contexts where Enter opens something."""
 
 ALERTED = frozenset({"alerts", "alert"})
 """Contexts whose footer shows the keys of alerts. Elsewhere the alert strip shows them, while it shows an alert."""
@@ -251,11 +255,11 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
     return list(found)
 
 
-SCREENS = "a run, a job, a node, an alert"
+SCREENS = "a run, a job, a node, a disk, an alert"
 
 
 SHOWN_AT = {
-    "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Alerts, Queue, {SCREENS}",
+    "rows": "Runs, GPUs, Disk, Alerts, Queue", "list": f"Runs, GPUs, Disk, Alerts, Queue, {SCREENS}",
     "marks": "Runs, GPUs, Alerts, Queue", "alerts": "the panes, " + SCREENS, "pane": "the panes, " + SCREENS,
     "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
     "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",

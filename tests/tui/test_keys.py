@@ -97,9 +97,10 @@ def test_the_footer_of_a_small_terminal_keeps_what_cannot_be_guessed() -> None:
 
 def test_enter_is_offered_only_where_it_opens_something() -> None:
     assert "lines.choose" in {key.id for key in active_keys("node")}
-    assert "lines.choose" not in {key.id for key in active_keys("disk")}
+    assert "lines.choose" in {key.id for key in active_keys("disk")}
+    assert "lines.choose" not in {key.id for key in active_keys("log")}
     (enter,) = [line for line in markdown().splitlines() if "open what is under the cursor" in line]
-    assert "Disk" not in enter
+    assert "Disk" in enter
     assert "W&B" not in enter
     (alone,) = [key.text for key in active_keys("wandb") if "enter" in key.keys.split(",")]
     assert "only this chart" in alone

@@ -12,7 +12,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting.manager import AlertManager
-from trainmon.analysis.disks import with_trend
+from trainmon.analysis.disks import RATE_SPAN, with_trend
 from trainmon.analysis.log_formats import Format
 from trainmon.engine.history import WEEK, Curves, History
 from trainmon.engine.reducers import reduce
@@ -20,6 +20,7 @@ from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
     Curve,
     CurvesGrew,
+    Disk,
     DiskSamples,
     Event,
     GpuSamples,
@@ -46,8 +47,9 @@ TOGETHER = 0.02
 FAILED_AGAIN = 60.0
 """Seconds between two log lines about a failed alert evaluation, which is retried every second."""
 
-TREND_EVERY = 60.0
-"""Seconds between two forecasts for one disk."""
+TREND_EVERY, RATE_EVERY = 60.0, 15.0
+"""Seconds between two forecasts for one disk; with less history than a forecast needs, or while it is falling, between
+two rates."""
 
 
 class ActionJournal(Protocol):
@@ -218,9 +220,20 @@ class Engine:
     def _with_trends(self, state: State, events: Sequence[Event], now: Instant) -> State:
         if not any(isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples) for event in events):
             return state
-        due = [disk for key, disk in state.disks.items() if now - self._trended.get(key, 0.0) >= TREND_EVERY]
+        due = [disk for key, disk in state.disks.items() if now - self._trended.get(key, 0.0) >= trend_every(disk)]
         self._trended |= dict.fromkeys((disk.key for disk in due), now)
         trends = {
-            disk.key: with_trend(disk, partial(self.rings.series, disk.key, span=WEEK, now=now), now) for disk in due
+            disk.key: with_trend(
+                disk,
+                partial(self.rings.series, disk.key, span=WEEK, now=now),
+                now,
+                self.rings.series(disk.key, "free_bytes", RATE_SPAN, now),
+            )
+            for disk in due
         }
         return replace(state, disks={**state.disks, **trends}) if trends else state
+
+
+def trend_every(disk: Disk) -> Seconds:
+    """How often the trend of a disk is computed."""
+    return RATE_EVERY if disk.forecast is None or disk.falling_full_at is not None else TREND_EVERY

@@ -116,10 +116,15 @@ class Disk(DiskSample, frozen=True, kw_only=True):
     """Free bytes until the configured `usable` share of the disk is used; equal to free_bytes without one."""
     bytes_per_day: float | None = None
     """Growth of the used bytes over the recorded history (≥ 10 min of it), negative when shrinking."""
+    recent_per_day: float | None = None
+    """The same of the last two minutes, while there is less history, and while the disk is falling."""
     inodes_per_day: float | None = None
     full_at: Instant | None = None
     """When no more bytes can be written: the disk or its quota is full, whichever comes first."""
     inodes_full_at: Instant | None = None
+    falling_full_at: Instant | None = None
+    """When it is full at the rate of the last two minutes, if it lost a quarter of its free space in them. It is shown
+    and is no reason for an alert: a checkpoint is written as fast."""
     forecast: Forecast | None = None
     """The forecast behind `full_at`."""
     inodes_forecast: Forecast | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
-from tui.panes.details import AlertPane, JobPane, RunPane
+from tui.panes.details import AlertPane, JobPane, OneDiskPane, RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
 from tui.panes.header import HeaderLine, Strip
@@ -24,6 +24,7 @@ __all__ = [
     "HeaderLine",
     "JobPane",
     "LogPane",
+    "OneDiskPane",
     "Pane",
     "PlotPane",
     "QueuePane",

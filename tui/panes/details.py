@@ -1,4 +1,4 @@
-"""Panes about one run, job or alert: lines, some of which are links."""
+"""Panes about one run, job, disk or alert: lines, some of which are links."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tui.views import (
     batch_of_epoch,
     checkpoint_lines,
     fact,
+    fact_text,
     facts,
     job_lines,
     linked_fact,
@@ -31,7 +32,9 @@ from tui.views import (
     wandb_lines,
     wrapped_fact,
 )
-from tui.views.alerts import alert_lines, alerts_of
+from tui.views.alerts import alert_lines, alerts_about, alerts_of
+from tui.views.disk_detail import disk_lines
+from tui.views.disks import ShownDisk, shown_disks
 from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
 from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, rows, sentence
@@ -41,7 +44,7 @@ class LinkedPane(Pane):
     """Facts, and links for Enter; its cursor starts on the first link. Without `follow` the links are only text."""
 
     def __init__(self, about: str = "", *, id: str, follow: bool = True) -> None:  # noqa: A002 - Textual's name for it
-        """`about`: the id of its alert, or the key of its job."""
+        """`about`: the id of its alert, or the key of its job or disk."""
         super().__init__(id=id)
         self.about = about
         self.lines = KeyedLines() if follow else TextView()
@@ -96,6 +99,29 @@ class JobPane(LinkedPane):
         job = state.jobs.get(self.about)
         self.caption(clean(self.about if job is None else f"{job.id}  {job.name}  of {job.user} on {job.cluster}"))
         self.show_lines(job_details(self.about, state, width))
+
+
+class OneDiskPane(LinkedPane):
+    """One disk by the key of its row."""
+
+    NAME = "Disk"
+
+    def _shown(self, state: State) -> ShownDisk | None:
+        return next((one for one in shown_disks(state) if one.key == self.about), None)
+
+    def alerts(self) -> tuple[str, ...]:
+        shown = None if self.state is None else self._shown(self.state)
+        return () if shown is None or self.state is None else alerts_about(self.state, disks=shown.subjects)
+
+    def copy_text(self) -> str | None:
+        """The fact under the cursor: the path of a checkpoint that could be deleted, for example."""
+        texts = {row.key: row.text for row in self.lines.rows}
+        return fact_text([*texts.values()], [*texts].index(self.selected)) if self.selected in texts else None
+
+    def draw(self, state: State, width: int) -> None:
+        shown = self._shown(state)
+        self.caption(clean(self.about) if shown is None else shown.name)
+        self.show_lines(disk_lines(shown, state, width))
 
 
 class RunPane(LinkedPane, FollowingPane):

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.disks import is_shared
 from trainmon.lib import Instant, clean, counted
-from trainmon.model import Quota, State
+from trainmon.model import State
 from tui.panes.base import Pane
-from tui.style import age, full_in, percent, size
+from tui.style import age, bytes_used, full_in, inodes_used, percent, size
 from tui.views.alerts import alert_marks, alerts_about, with_mark
-from tui.views.disks import ShownDisk, concern_of, disk_head, disk_layout, disk_rows, ordered_disks, unanswered
+from tui.views.disks import (
+    ShownDisk,
+    concern_of,
+    disk_head,
+    disk_layout,
+    disk_rows,
+    doubt,
+    ordered_disks,
+    quota_sentence,
+    unanswered,
+)
 from tui.views.table import RowCache
 
 EMPTY = (
@@ -73,35 +82,11 @@ def disk_sentence(shown: ShownDisk, now: Instant) -> str:
     has_inodes = disk.total_inodes is not None and disk.free_inodes is not None
     parts = (
         f"{disk.filesystem or 'unknown filesystem'} at {disk.mount or disk.path} {where}",
-        f"{size(disk.free_bytes)} of {size(disk.total_bytes)} free",
+        f"{percent(bytes_used(disk), 1.0)} used, {size(disk.free_bytes)} of {size(disk.total_bytes)} free",
         f"{size(disk.usable_free_bytes)} of the usable share left" if shown.usable else "",
-        f"{percent(disk.free_inodes, disk.total_inodes)} of inodes free" if has_inodes else "",
-        "" if disk.quota is None else quota_sentence(disk.quota, now),
+        f"{percent(inodes_used(disk), 1.0)} of inodes used" if has_inodes else "",
+        "" if disk.quota is None else f"quota: {quota_sentence(disk.quota, now)}",
         "" if ends is None else f"full in {full_in(ends, now).text.rstrip('!')}{doubt(shown, ends, now)}",
         f"read {age(now - disk.at)} ago",
     )
     return clean("; ".join(part for part in parts if part))
-
-
-def quota_sentence(quota: Quota, now: Instant) -> str:
-    """The limits and the usage of a quota."""
-    limits = [
-        f"{one.owner} {size(one.used_bytes)} of {size(one.hard_bytes)}" + (" (inexact)" if one.is_inexact else "")
-        for one in quota.allowances
-        if one.hard_bytes is not None
-    ]
-    graces = [f"soft limit: {g}" for one in quota.allowances for g in (one.bytes_grace, one.inodes_grace) if g]
-    text = ", ".join([*limits, *graces]) or ("no limit" if quota.allowances else "none is set")
-    return f"quota: {text}, read {age(now - quota.at)} ago"
-
-
-def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
-    """The assumption of a forecast, and its range where other users write as well."""
-    forecast = shown.disk.forecast
-    if forecast is None or forecast.full_at != ends:
-        return " at this rate"
-    if not is_shared(shown.disk):
-        return f", {forecast.description}"
-    first = "?" if forecast.earliest is None else age(forecast.earliest - now)
-    last = "never" if forecast.latest is None else age(forecast.latest - now)
-    return f" ({first} to {last}, R² {forecast.fit:.2f}), {forecast.description}"

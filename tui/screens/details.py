@@ -1,4 +1,4 @@
-"""Screens about one run, its log, its charts, a job, a node or an alert. Their links lead to each other."""
+"""Screens about one run, its log, its charts, a job, a node, a disk or an alert. Their links lead to each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ from tui.backend import Backend
 from tui.charts import LEAST_HEIGHT
 from tui.keys import bindings
 from tui.modals import TextPrompt
-from tui.panes import AlertPane, FactsPane, GpuTable, JobPane, LogPane, Pane, PlotPane, RunPane, WandbPane
+from tui.panes import (
+    AlertPane,
+    FactsPane,
+    GpuTable,
+    JobPane,
+    LogPane,
+    OneDiskPane,
+    Pane,
+    PlotPane,
+    RunPane,
+    WandbPane,
+)
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.folders import for_samples, meant
 from tui.views.nodes import missing_gpus
@@ -106,6 +117,15 @@ class JobScreen(LinkedScreen):
 
     def on_mount(self) -> None:
         self.dashboard.backend.poll_job(self.about.name)
+
+
+class DiskScreen(LinkedScreen):
+    """Its space, the runs that write there, and what could be deleted; Esc goes back."""
+
+    CONTEXT = "disk-screen"
+
+    def __init__(self, disk: str) -> None:
+        super().__init__(Link("disk", disk), OneDiskPane(disk, id="disk-full"))
 
 
 class RunScreen(LinkedScreen):
@@ -209,7 +229,9 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
 
 
-SCREENS = {"run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen}
+SCREENS = {
+    "run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen, "disk": DiskScreen,
+}  # fmt: skip
 """By kind of link. W&B charts need the backend as well."""
 
 

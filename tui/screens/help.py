@@ -18,7 +18,7 @@ from tui.widgets import Row, TextView
 TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "alerts": "Alerts", "queue": "Queue", "queue-nodes": "Queue, nodes",
     "log": "Log", "log-screen": "Log", "wandb": "W&B", "wandb-screen": "W&B", "node": "Node", "run": "Run",
-    "run-wandb": "Run", "job": "Job", "alert": "Alert", "help": "Help",
+    "run-wandb": "Run", "job": "Job", "disk-screen": "Disk", "alert": "Alert", "help": "Help",
 }  # fmt: skip
 
 ACTING = "Actions (each shows its plan first; the default button is Close)"
@@ -34,8 +34,10 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "gpus": (("mem max", "the most memory used on one GPU"), ("util", "the mean GPU utilization")),
     "disk": (
-        ("free", "free bytes"), ("usable", "free bytes until the `usable` share is used"),
-        ("per day", "growth per day"), ("full in", "the time until bytes or inodes run out"),
+        ("free", "free bytes"), ("used", "the used share of the bytes"),
+        ("usable", "free bytes until the `usable` share is used"), ("inodes", "the used share of the inodes"),
+        ("per day", "growth per day; ~ at the rate of the last two minutes"),
+        ("full in", "the time until bytes or inodes run out"),
     ),
     "alerts": (
         ("SEV", "severity"), ("HELD", "how long the condition has held"),

@@ -197,6 +197,8 @@ class MainScreen(PaneScreen):
         subject = None if pane is None else pane.subject_of(event.key)
         if subject is not None:
             self.dashboard.open(Link(*subject))
+        elif event.lines is self.disk.lines and self.disk.selected is not None:
+            self.dashboard.open(Link("disk", self.disk.selected))
         elif event.lines is self.alerts.lines and self.alerts.silence() is not None:
             self.action_mute()
         elif event.lines is self.alerts.lines and self.alerts.selected is not None:

@@ -70,9 +70,21 @@ class ShownDisk(NamedTuple):
         return share * total / max(1.0, share * total + usable)
 
     @property
+    def has_only_a_rate(self) -> bool:
+        """Whether its growth is that of the last two minutes."""
+        return self.disk.recent_per_day is not None
+
+    @property
+    def per_day(self) -> float | None:
+        """Its growth."""
+        return self.disk.recent_per_day if self.has_only_a_rate else self.disk.bytes_per_day
+
+    @property
     def full_at(self) -> Instant | None:
         """When it is full. The growth of a shared disk must be nearly linear to be shown as a time."""
         disk, shared = self.disk, is_shared(self.disk)
+        if disk.falling_full_at is not None:
+            return disk.falling_full_at
         ends = ((disk.full_at, disk.forecast), (disk.inodes_full_at, disk.inodes_forecast))
         return min((
             at for at, forecast in ends
@@ -137,11 +149,12 @@ def inodes_cell(shown: ShownDisk, _now: Instant) -> Span:
 
 
 def trend_cell(shown: ShownDisk, _now: Instant) -> Span:
-    """The growth of a day."""
-    growth = shown.disk.bytes_per_day
+    """The growth of a day; ~ before the rate of the last two minutes."""
+    growth = shown.per_day
     if growth is None:
         return value(UNKNOWN + " ")
-    text = "0" if abs(growth) < 1e6 else ("+" if growth > 0 else "") + size(growth)
+    mark = "~" if shown.has_only_a_rate else ""
+    text = "0" if abs(growth) < 1e6 else mark + ("+" if growth > 0 else "") + size(growth)
     return Span(text + " ", "dim" if growth < 1e6 else "")
 
 
@@ -165,9 +178,9 @@ def bar_cell(shown: ShownDisk, _now: Instant) -> Span:
 USABLE = Column("usable ", 8, usable_cell, 66)
 COLUMNS: tuple[Column[ShownDisk, Instant], ...] = (
     Column("type", 9, lambda one, _: Span(shorten(clean(one.disk.filesystem or UNKNOWN), 8), "dim"), 118, left=True),
-    Column("  used", BAR + 2, bar_cell, 84, left=True),
+    Column("", BAR + 2, bar_cell, 84, left=True),
     Column("free ", 8, lambda one, _: warned(size(one.disk.free_bytes), "" if one.usable else alarm(one.used))),
-    Column("% ", 5, lambda one, _: Span(percent(one.disk.free_bytes, one.disk.total_bytes) + " "), 46),
+    Column("used ", 5, lambda one, _: Span(percent(bytes_used(one.disk), 1.0) + " "), 46),
     USABLE,
     Column("inodes ", 8, inodes_cell, 36),
     Column("per day ", 8, trend_cell, 56),
@@ -232,6 +245,30 @@ def notes(shown: ShownDisk, now: Instant) -> Span:
         f"{age(now - disk.at)} old" if shown.stale else "",
     )
     return Span("  ".join(part for part in parts if part), alarm(quota) or ("warn" if disk.read_only else "dim"))
+
+
+def quota_sentence(quota: Quota, now: Instant) -> str:
+    """The limits and the usage of a quota."""
+    limits = [
+        f"{one.owner} {size(one.used_bytes)} of {size(one.hard_bytes)}" + (" (inexact)" if one.is_inexact else "")
+        for one in quota.allowances
+        if one.hard_bytes is not None
+    ]
+    graces = [f"soft limit: {g}" for one in quota.allowances for g in (one.bytes_grace, one.inodes_grace) if g]
+    text = ", ".join([*limits, *graces]) or ("no limit" if quota.allowances else "none is set")
+    return f"{text}, read {age(now - quota.at)} ago"
+
+
+def doubt(shown: ShownDisk, ends: Instant, now: Instant) -> str:
+    """The assumption of a forecast, and its range where other users write as well."""
+    forecast = shown.disk.forecast
+    if forecast is None or forecast.full_at != ends:
+        return " at this rate"
+    if not is_shared(shown.disk):
+        return f", {forecast.description}"
+    first = "?" if forecast.earliest is None else age(forecast.earliest - now)
+    last = "never" if forecast.latest is None else age(forecast.latest - now)
+    return f" ({first} to {last}, R² {forecast.fit:.2f}), {forecast.description}"
 
 
 # ---- all of them ---------------------------------------------------------------------------------------------------

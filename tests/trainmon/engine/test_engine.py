@@ -154,3 +154,37 @@ def test_what_became_of_an_action_is_written_down_once_a_change() -> None:
     engine.step([DisksChanged({})], 1001.0)
     engine.step([ActionChanged(record(**DONE))], 1002.0)
     assert [(kept.action.id, kept.status) for kept in notebook.kept] == [("a1", "asked"), ("a1", "done")]
+
+
+def watched(free: dict[int, float], filesystem: str = "lustre") -> list[tuple[float, State]]:
+    """The States of a disk of 200 TB, sampled every 10 s: seconds since the first sample, and the State."""
+    engine, found = Engine(FakeClock()), list[tuple[float, State]]()
+    for age, left in free.items():
+        sample = DiskSample("/fsx", filesystem=filesystem, total_bytes=200 * 10**12, free_bytes=int(left))
+        at = 1000.0 + age
+        found.append((float(age), engine.step([reading_of(DiskSamples(1, at, (sample,)), at)], at)))
+    return found
+
+
+def test_a_falling_disk_has_a_rate_and_an_end_within_a_minute() -> None:
+    """123 TB free became 1.5 TB in 83 s, and the pane showed `?` for the growth per day."""
+    states = watched({age: (123 - 1.464 * age) * 1e12 for age in range(0, 90, 10)})
+    disk = next(state.disks["n1:/fsx"] for age, state in states if age == 60)
+    assert disk.recent_per_day == pytest.approx(1.464e12 * 86_400, rel=0.01)
+    assert disk.falling_full_at is not None
+    assert 1060 < disk.falling_full_at < 1060 + 60
+    assert (disk.bytes_per_day, disk.full_at) == (None, None), "no alert from a minute of history"
+
+
+def test_the_rate_of_two_minutes_ends_with_enough_history_unless_the_disk_falls() -> None:
+    calm = watched({age: 123e12 - 1e6 * age for age in range(0, 900, 10)})
+    early = next(state.disks["n1:/fsx"] for age, state in calm if age == 60)
+    assert early.recent_per_day == pytest.approx(1e6 * 86_400)
+    assert early.falling_full_at is None
+    last = calm[-1][1].disks["n1:/fsx"]
+    assert (last.recent_per_day, last.falling_full_at) == (None, None)
+    assert last.bytes_per_day == pytest.approx(1e6 * 86_400)
+
+    falls = watched({age: 123e12 - max(0, age - 1000) * 1e12 for age in range(0, 1110, 10)})[-1][1].disks["n1:/fsx"]
+    assert falls.recent_per_day is not None
+    assert falls.falling_full_at is not None

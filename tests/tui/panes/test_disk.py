@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from tests.tui.apps import Alone
 from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
+from trainmon.cli.snapshot.tables import lines as snapshot_lines
 from trainmon.model import Allowance, Disk, Forecast, Quota, State
 from tui.panes.disk import DiskPane, disk_sentence
 from tui.views.disks import disk_head, disk_layout, disk_row, disk_rows, ordered_disks, shown_disks
@@ -25,7 +26,7 @@ def one(found: Disk, width: int = 70) -> str:
 
 
 def test_a_calm_disk_says_what_is_free_and_how_fast_it_goes() -> None:
-    assert one(disk("/home", full_at=NOW + 200 * 86_400)) == "  login:/home     40T  40%     12%   +205G     >30d"
+    assert one(disk("/home", full_at=NOW + 200 * 86_400)) == "  login:/home     40T  60%     12%   +205G     >30d"
 
 
 async def test_one_path_is_not_called_paths() -> None:
@@ -41,7 +42,7 @@ def test_heads_stand_over_their_columns() -> None:
     shown = shown_disks(found)
     shape = disk_layout(70, (each.name for each in shown), usable=False)
     names, text = disk_head(shape)[0].text, disk_row(shown[0], shape, NOW).text
-    for name, value in (("free", "40T"), ("inodes", "12%"), ("per day", "+205G"), ("full in", ">30d")):
+    for name, value in (("free", "40T"), ("used", "60%"), ("inodes", "12%"), ("per day", "+205G"), ("full in", ">30d")):
         assert names.index(name) + len(name) == text.index(value) + len(value)
 
 
@@ -55,6 +56,8 @@ def test_heads_stand_over_their_columns() -> None:
         ({"read_only": True}, "READ-ONLY"),
         ({"total_inodes": None, "free_inodes": None}, " - "),
         ({"bytes_per_day": None}, " ? "),
+        ({"bytes_per_day": None, "recent_per_day": 126e3 * TIB}, " ~+123P "),
+        ({"recent_per_day": 126e3 * TIB, "falling_full_at": NOW + 20}, " 20s!"),
         ({"bytes_per_day": -3 * GIB}, "-3.0G"),
         ({"at": NOW - 700}, "11m old"),
     ],
@@ -91,7 +94,7 @@ def test_the_usable_share_is_what_counts_where_there_is_one() -> None:
     shown = shown_disks(state(disks=(found,)))[0]
     assert shown.usable
     assert shown.used == pytest.approx(75 / 80)
-    assert "25T  25%    5.0T!" in one(found)
+    assert "25T  75%    5.0T!" in one(found)
 
 
 def test_a_network_filesystem_that_many_see_is_one_line() -> None:
@@ -159,7 +162,7 @@ async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
         await pilot.pause()
         assert pane.copy_text() == "/scratch"
         foot = "".join(span.text for span in pane.bottom.spans)
-        assert "lustre at /scratch on login; 4.1T of 10T free; 2.0T of the usable share left" in foot
+        assert "lustre at /scratch on login; 61% used, 4.1T of 10T free; 2.0T of the usable share left" in foot
 
 
 async def test_with_no_disk_it_says_how_to_name_one() -> None:
@@ -211,3 +214,13 @@ def test_a_forecast_says_what_it_assumes_and_where_others_write_how_wide_it_is()
 def test_a_shared_one_that_hangs_on_one_host_is_named_with_it() -> None:
     hung = disk("/scratch", "n9", filesystem="lustre", state="hung", at=NOW - 60, total_bytes=None, free_bytes=None)
     assert one(hung, 60) == "✗ n9:/scratch hung: no answer for 1m"
+
+
+def test_the_pane_its_frame_and_the_snapshot_say_the_used_share() -> None:
+    """Once `%` was free and `inodes` used, and the frame said what was free of both."""
+    found = state(disks=(disk("/home"),))
+    (shown,) = shown_disks(found)
+    assert "60% used, 40T of 100T free; 12% of inodes used" in disk_sentence(shown, NOW)
+    heads, row = (line for line in snapshot_lines(found) if line.startswith(("DISK", "login:/home")))
+    for name, value in (("FREE", "40T"), ("USED", "60%"), ("INODES USED", "12%")):
+        assert row[heads.index(name) :].startswith(value)

@@ -7,13 +7,14 @@ from trainmon.analysis.disks.capacity import (
     Save,
     checkpoints_that_fit,
     fit,
+    is_on,
     is_shared,
     largest,
     lies_on,
     saved_on,
     with_trend,
 )
-from trainmon.analysis.disks.forecast import DAY, ENOUGH
+from trainmon.analysis.disks.forecast import DAY, ENOUGH, RATE_SPAN
 from trainmon.analysis.disks.quota import Parser, of_path, parse
 from trainmon.analysis.disks.quota_tables import EXPIRED
 
@@ -21,11 +22,13 @@ __all__ = [
     "DAY",
     "ENOUGH",
     "EXPIRED",
+    "RATE_SPAN",
     "Fit",
     "Parser",
     "Save",
     "checkpoints_that_fit",
     "fit",
+    "is_on",
     "is_shared",
     "largest",
     "lies_on",

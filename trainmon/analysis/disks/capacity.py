@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.disks.forecast import forecast
+from trainmon.analysis.disks.forecast import DAY, FALLING, forecast, rate
 from trainmon.lib import NETWORK_FILESYSTEMS, Instant
 from trainmon.model import Checkpoints, Disk, Forecast, Run, Series, State
 
@@ -48,17 +48,19 @@ def is_shared(disk: Disk) -> bool:
 
 def saved_on(disk: Disk, state_disks: Mapping[str, Disk], runs: Iterable[Run]) -> list[Run]:
     """The runs whose checkpoints are on this disk: it is the innermost mount above them."""
-    return [run for run in runs if run.checkpoints is not None and _holds(disk, run.checkpoints, state_disks)]
+    saved = ((run, run.checkpoints) for run in runs)
+    return [run for run, one in saved if one is not None and is_on(disk, one.path, one.host, state_disks)]
 
 
-def _holds(disk: Disk, found: Checkpoints, disks: Mapping[str, Disk]) -> bool:
+def is_on(disk: Disk, path: str, host: str, disks: Mapping[str, Disk]) -> bool:
+    """Whether a path of a host is on this disk: it is the innermost mount above it."""
     mount = disk.mount or disk.path
-    if not (lies_on(found.path, disk.path) or lies_on(found.path, mount)):
+    if not (lies_on(path, disk.path) or lies_on(path, mount)):
         return False
-    if disk.host != found.host and not is_shared(disk):
+    if disk.host != host and not is_shared(disk):
         return False
-    others = (other.mount or other.path for other in disks.values() if other.host == found.host)
-    return all(len(other) <= len(mount) for other in others if lies_on(found.path, other))
+    others = (other.mount or other.path for other in disks.values() if other.host == host)
+    return all(len(other) <= len(mount) for other in others if lies_on(path, other))
 
 
 def lies_on(path: str, mount: str) -> bool:
@@ -121,9 +123,12 @@ RESIZED = ("ext4", "xfs", "btrfs", "tmpfs", "lustre")
 """Filesystems whose size changes only when somebody changes it; of a ZFS dataset it is what others leave of a pool."""
 
 
-def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Disk:
-    """The disk with what its history says; `series` gives a week of one of its numbers. Of the disk and its quota what
-    comes first counts."""
+NO_SERIES = Series((), ())
+
+
+def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant, recent: Series = NO_SERIES) -> Disk:
+    """The disk with what its history says; `series` gives a week of one of its numbers, and `recent` is what was free
+    in the last two minutes. Of the disk and its quota what comes first counts."""
     quota = disk.quota
 
     def measure(metric: str, left: float | None, size: float | None) -> Forecast | None:
@@ -142,15 +147,26 @@ def with_trend(disk: Disk, series: Callable[[str], Series], now: Instant) -> Dis
         ]
         full = sooner(full, measure("quota_left_bytes", quota.left_bytes, limits[0]))
         no_inodes = sooner(no_inodes, measure("quota_left_inodes", quota.left_inodes, limits[1]))
+    present = rate(recent.offsets, recent.values, disk.total_bytes)
+    is_falling = present is not None and present.lost >= FALLING
+    recent_per_day = present.per_day if present is not None and (space is None or is_falling) else None
     return replace(
         disk,
         bytes_per_day=None if space is None else space.per_day,
+        recent_per_day=recent_per_day,
+        falling_full_at=falling_full_at(disk, recent_per_day) if is_falling else None,
         inodes_per_day=None if files is None else files.per_day,
         full_at=None if full is None else full.full_at,
         inodes_full_at=None if no_inodes is None else no_inodes.full_at,
         forecast=full,
         inodes_forecast=no_inodes,
     )
+
+
+def falling_full_at(disk: Disk, per_day: float | None) -> Instant | None:
+    """When it is full at the present rate."""
+    left = disk.usable_free_bytes
+    return None if left is None or not per_day or per_day <= 0 else disk.at + DAY * left / per_day
 
 
 def of_one_size(free: Series, sizes: Series) -> Series:

@@ -17,6 +17,12 @@ from trainmon.model import Basis, Forecast
 SHORTEST = 600.0
 """Seconds of history needed for a forecast: with less, one checkpoint looks like a filling disk."""
 
+RATE_SPAN, RATE_SHORTEST = 120.0, 30.0
+"""Seconds of history from which the present rate is taken: disks are sampled every 10 s."""
+
+FALLING = 0.25
+"""The share of the free space that a disk loses within RATE_SPAN when it is falling: no forecast is as fast as that."""
+
 POINTS = 48
 """Points the slope is taken from: 1,128 pairs cost about 0.2 ms."""
 
@@ -81,6 +87,24 @@ def forecast(
     least = _least(points, size)
     lows = [low for _, low in deletions(points, least)]
     return _sawtooth(points, lows, now, left, least) if lows else _undisturbed(points, now, left, least)
+
+
+class Rate(NamedTuple):
+    """The growth of the last two minutes, before or beside a forecast."""
+
+    per_day: float
+    lost: float
+    """The share of the free space at their beginning that was used up in them."""
+
+
+def rate(offsets: Sequence[Seconds], free: Sequence[float], size: float | None) -> Rate | None:
+    """From at least RATE_SHORTEST seconds of samples."""
+    points = [Point(at, -n) for at, n in zip(offsets, free, strict=True) if not math.isnan(n)]
+    if len(points) < 3 or points[-1].at - points[0].at < RATE_SHORTEST:
+        return None
+    slope = _growth(points, DROP * size if size else 0.0)
+    at_first = max(1.0, -points[0].used)
+    return Rate(slope.middle * DAY, max(0.0, points[-1].used - points[0].used) / at_first)
 
 
 def thinned(points: list[Point], lag: Seconds) -> list[Point]:

@@ -12,7 +12,7 @@ from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb
 from trainmon.slurm import reasons
-from tui.style import age, count, duration, mib, percent, real, remarks, since, size
+from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since, size
 
 Row = tuple[str, ...]
 
@@ -27,7 +27,18 @@ SCHEDULERS = ("SLURM", "HEALTH", "DATA AGE", "PROBLEM")
 JOBS = ("JOB", "NAME", "USER", "STATE", "NODES", "TIME LEFT", "RESTARTS", "REASON")
 JOB_ORDER = ("running", "unknown", "waiting", "ended")
 SCHEDULER_NODES = ("SLURM NODE", "STATE", "REASON", "SET BY", "AGE")
-DISKS = ("DISK", "FREE", "SIZE", "FREE INODES", "GROWTH PER DAY", "FULL IN", "QUOTA LEFT", "DATA AGE", "PROBLEM")
+DISKS = (
+    "DISK",
+    "FREE",
+    "SIZE",
+    "USED",
+    "INODES USED",
+    "GROWTH PER DAY",
+    "FULL IN",
+    "QUOTA LEFT",
+    "DATA AGE",
+    "PROBLEM",
+)
 
 
 def lines(state: State, requested: Container[str] | None = None) -> Iterator[str]:
@@ -169,14 +180,16 @@ def _job(job: Job, now: Instant) -> Row:
 
 
 def _disk(disk: Disk, now: Instant) -> Row:
-    grown = disk.bytes_per_day
+    grown = disk.bytes_per_day if disk.recent_per_day is None else disk.recent_per_day
+    full_at = disk.falling_full_at or disk.full_at
     return (
         disk.key,
         size(disk.usable_free_bytes),
         size(disk.total_bytes),
-        "-" if disk.total_inodes is None and disk.state == "ok" else percent(disk.free_inodes, disk.total_inodes),
+        percent(bytes_used(disk), 1.0),
+        "-" if disk.total_inodes is None and disk.state == "ok" else percent(inodes_used(disk), 1.0),
         "?" if grown is None else f"{'+' if grown >= 0 else ''}{size(grown)}",
-        "?" if grown is None else "-" if disk.full_at is None else age(disk.full_at - now),
+        "?" if grown is None else "-" if full_at is None else age(full_at - now),
         "-" if disk.quota is None else size(disk.quota.left_bytes),
         since(disk.at, now),
         disk.error or ("" if disk.state == "ok" else disk.state),

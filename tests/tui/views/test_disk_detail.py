@@ -1,0 +1,104 @@
+"""One disk in full: its space, when it is full, which of our runs write there, and what could be deleted."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
+from trainmon.model import Checkpoint, Checkpoints, Disk, Forecast, Log, Run, RunSpec, State
+from tui.screens.details import DiskScreen, RunScreen
+from tui.views.disk_detail import disk_lines, spare
+from tui.views.disks import shown_disks
+from tui.widgets import Linked
+
+
+def checkpoint(step: int, state: str, **facts: object) -> Checkpoint:
+    path = f"/fsx/llm/ckpt/step-{step}"
+    known = {"step": step, "state": state, "path": path, "layout": "dcp", "bytes": int(100 * GIB), "at": NOW - 60}
+    return Checkpoint(**known | facts)  # type: ignore[arg-type]
+
+
+SAVED = Checkpoints(
+    path="/fsx/llm/ckpt", host="login", listed_at=NOW, every_s=3600.0, bytes=int(100 * GIB),
+    resumes="/fsx/llm/ckpt/step-3000",
+    list=(
+        checkpoint(3500, "torn", why="no .metadata yet"), checkpoint(3000, "committed"),
+        checkpoint(2000, "superseded"), checkpoint(1000, "superseded"),
+    ),
+)  # fmt: skip
+LLM = Run(
+    spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", checkpoints=SAVED,
+    log=Log(host="login", path="/fsx/llm/train.log", size=int(3 * GIB)),
+)  # fmt: skip
+OTHER = Run(spec=RunSpec(name="sft", cluster="prod"), log=Log(host="login", path="/home/me/sft.log", size=5))
+
+
+def world(found: Disk | None = None, *runs: Run) -> State:
+    fsx = found or disk("/fsx", filesystem="lustre")
+    return state(disks=(fsx, disk("/home")), runs={run.name: run for run in runs or (LLM, OTHER)})
+
+
+def texts(found: State, path: str = "/fsx", width: int = 100) -> list[str]:
+    shown = next(one for one in shown_disks(found) if one.disk.path == path)
+    lines = disk_lines(shown, found, width)
+    return ["".join(span.text for span in (line.spans if isinstance(line, Linked) else line)) for line in lines]
+
+
+def test_the_space_of_a_disk_and_when_it_is_full() -> None:
+    end = NOW + 5 * 3600
+    trend = Forecast(full_at=end, basis="stopped", span=90_000.0, fit=0.99)
+    text = texts(world(disk("/fsx", full_at=end, forecast=trend)))
+    assert "space         60% used: 40T of 100T free" in text
+    assert "inodes        12% used: 880,000 of 1,000,000 free" in text
+    assert "per day       +205G" in text
+    assert "full in       5h, deletions seem to have stopped" in text
+    falling = texts(world(disk("/fsx", recent_per_day=126e3 * TIB, falling_full_at=NOW + 20)))
+    assert "per day       +123P, from the last two minutes" in falling
+    assert "full in       20s at this rate" in falling
+
+
+def test_the_runs_that_write_there_with_their_checkpoints_and_logs() -> None:
+    text = texts(world())
+    assert "run         → llm  4 checkpoints 400G, 2.3T per day; log 3.0G" in text
+    assert not any("sft" in line for line in text)
+    assert "run         → sft  log 5B" in texts(world(), "/home")
+    assert "room for      409 checkpoints of the largest size" in text
+    assert "None of the watched runs saves checkpoints or logs here." in texts(world(disk("/fsx"), OTHER))
+
+
+def test_what_could_be_deleted_is_what_no_restart_needs() -> None:
+    text = texts(world())
+    start = text.index("what could be deleted")
+    assert text[start + 1 :] == [
+        "in total      3 checkpoints, 300G: a restart needs none. trainmon-tui deletes nothing.",
+        "llm           /fsx/llm/ckpt/step-1000  100G  superseded",
+        "              /fsx/llm/ckpt/step-2000  100G  superseded",
+        "              /fsx/llm/ckpt/step-3500  100G  torn: no .metadata yet",
+    ]
+
+
+def test_nothing_is_spare_that_a_restart_takes_or_while_nothing_is_known() -> None:
+    pointed = replace(LLM, checkpoints=replace(SAVED, resumes="/fsx/llm/ckpt/step-2000"))
+    assert [one.step for one in spare(pointed)] == [1000, 3500]
+    none = replace(SAVED, list=tuple(one for one in SAVED.list if one.state != "committed"))
+    assert list(spare(replace(LLM, checkpoints=none))) == []
+    assert list(spare(replace(LLM, checkpoints=replace(SAVED, error="no answer for 30 s")))) == []
+    assert list(spare(OTHER)) == []
+
+
+async def test_enter_opens_the_disk_and_its_run() -> None:
+    app = dashboard(FakeBackend(world()))
+    async with app.run_test(size=(100, 30)) as pilot:
+        await settled(pilot)
+        await pilot.press("3", "enter")
+        await settled(pilot)
+        assert isinstance(app.screen, DiskScreen)
+        assert "what could be deleted" in text_of(app)
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, RunScreen)
+        await pilot.press("escape", "escape")
+        await settled(pilot)
+        assert not isinstance(app.screen, DiskScreen)
