@@ -10,7 +10,17 @@ from typing import Annotated, Any, get_args
 import msgspec
 
 from trainmon.config.table import Table, type_name
-from trainmon.config.types import Argv, InvalidValue, Secret, ValueType, did_you_mean, expecting, parse_secret, quoted
+from trainmon.config.types import (
+    Argv,
+    Count,
+    InvalidValue,
+    Secret,
+    ValueType,
+    did_you_mean,
+    expecting,
+    parse_secret,
+    quoted,
+)
 from trainmon.config.units import Duration
 from trainmon.model import Route, Severity
 
@@ -39,6 +49,10 @@ class ChannelSettings(Table, frozen=True, kw_only=True):
     fallback: bool = False
     """Send only what another channel could not deliver: at once if that channel refuses it, otherwise critical
     notifications within one minute and others within five."""
+    per_day: Count | None = None
+    """The daily budget: at most this many messages in 24 hours. From 70 % on, what is not critical is sent as a summary
+    now and then; the last tenth is for critical alerts. Without it: 200 for `ntfy` and `apprise` (ntfy.sh accepts 250 a
+    day), 1000 for the others."""
 
 
 # ---- settings of each channel type ---------------------------------------------------------------------------------
@@ -128,6 +142,11 @@ class NotifySettings(ChannelSettings, frozen=True, kw_only=True):
     def label(self) -> str:
         """The name of the channel, or its type."""
         return self.name or self.type
+
+    @property
+    def budget(self) -> int:
+        """Its daily budget."""
+        return self.per_day or (200 if self.type in ("ntfy", "apprise") else 1_000)
 
     @classmethod
     def settings(cls, raw: Mapping[str, object]) -> Sequence[msgspec.structs.FieldInfo]:

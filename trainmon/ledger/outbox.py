@@ -145,6 +145,15 @@ def read_newest(connection: sqlite3.Connection, since: Instant, limit: int) -> l
     return _notifications(rows)[::-1]
 
 
+def read_sent(connection: sqlite3.Connection, since: Instant, until: Instant) -> dict[str, tuple[Instant, ...]]:
+    """When each channel sent a message in that time, the oldest first."""
+    query = "SELECT channel, sent_at FROM outbox WHERE state = 'sent' AND sent_at BETWEEN ? AND ? ORDER BY sent_at"
+    found: dict[str, list[Instant]] = {}
+    for channel, at in connection.execute(query, (since, until)):
+        found.setdefault(channel, []).append(at)
+    return {channel: tuple(times) for channel, times in found.items()}
+
+
 class Counts(NamedTuple):
     """How many notifications wait, and how many were given up."""
 

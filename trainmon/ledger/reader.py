@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
-from trainmon.ledger.outbox import Counts, count, read_newest, take_over
+from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import AlertRequest, Channel, Delivery, Notification, Record, StoredAlerts
@@ -34,6 +34,8 @@ class AlertsNow(msgspec.Struct, frozen=True, kw_only=True):
     notifications: tuple[Notification, ...] = ()
     """The newest of the last day, the newest last."""
     channels: tuple[Channel, ...] = ()
+    sent: Mapping[str, tuple[Instant, ...]] = {}
+    """When each channel sent a message in the last day. Only a program that begins to lead reads this."""
     outbox: Counts = Counts()
     leader: LeaderNow | None = None
     is_locked: bool = False
@@ -135,10 +137,18 @@ def read_all(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     return AlertsNow(
         stored=replace(stored, alerts=tuple(alerts)),
         notifications=notifications,
-        channels=note.channels if note is not None else (),
+        channels=tuple(_as_sent(one, notifications) for one in note.channels) if note is not None else (),
         outbox=count(connection, now - DAY),
         leader=None if note is None else LeaderNow(note=note, is_held=True),
     )
+
+
+def _as_sent(channel: Channel, notifications: Sequence[Notification]) -> Channel:
+    """The channel with what the outbox knows: its leader wrote the health a while ago, or has ended since."""
+    sent = [one.sent_at for one in notifications if one.channel == channel.name and one.sent_at is not None]
+    if not sent or (channel.sent_at is not None and channel.sent_at >= max(sent)):
+        return channel
+    return replace(channel, sent_at=max(sent), state="ok" if channel.state == "unknown" else channel.state)
 
 
 def remember(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
@@ -146,7 +156,12 @@ def remember(connection: sqlite3.Connection, now: Instant) -> AlertsNow:
     notifications = tuple(take_over(connection, now))
     note = read_note(connection)
     channels = note.channels if note is not None else ()
-    return AlertsNow(stored=read_stored_alerts(connection, now), notifications=notifications, channels=channels)
+    return AlertsNow(
+        stored=read_stored_alerts(connection, now),
+        notifications=notifications,
+        channels=channels,
+        sent=read_sent(connection, now - DAY, now),
+    )
 
 
 def delivery(notification: Notification) -> Delivery:

@@ -89,6 +89,10 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     """The number of overdue messages: other channels deliver them instead."""
     sent: int = 0
     failed: int = 0
+    sent_in_day: int = 0
+    """How many messages it sent in the last 24 hours."""
+    per_day: int = 0
+    """Its daily budget: the most messages in 24 hours; 0 if there is none."""
     note: str | None = None
     """A hint about it, such as a topic that can be guessed."""
 

@@ -185,4 +185,6 @@ def _open_critical_alerts(directory: Path, channel: str, clock: Clock) -> frozen
 
 def _health(entry: NotifySettings, target: str, *notes: str | None) -> Channel:
     note = "; ".join(note for note in notes if note) or None
-    return Channel(name=entry.label, type=entry.type, severity=entry.severity, target=target, note=note)
+    return Channel(
+        name=entry.label, type=entry.type, severity=entry.severity, target=target, note=note, per_day=entry.budget
+    )

@@ -163,7 +163,7 @@ ONE_MISTAKE = {
     "secret-under-an-unknown-setting": (
         '[[notify]]\ntype = "desktop"\nsecret = "hunter2"\n',
         '[[notify]] #1 (desktop): unknown setting "secret"; the settings are '
-        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback",
+        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback, per_day",
     ),
     "run-name-twice": (
         f"{RUN}{RUN}",

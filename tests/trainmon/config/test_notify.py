@@ -36,12 +36,12 @@ MISTAKES = {
     "setting-of-another-type": (
         HOOK + 'topic = "x"',
         '[[notify]] #1 (webhook): unknown setting "topic"; the settings are '
-        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback, url, headers",
+        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback, per_day, url, headers",
     ),
     "own-is-no-setting": (
         '[[notify]]\ntype = "desktop"\nown = 3',
         '[[notify]] #1 (desktop): unknown setting "own"; the settings are '
-        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback",
+        "type, name, severity, after, runs, rules, resolved, heartbeat, fallback, per_day",
     ),
     "no-topic": ('[[notify]]\ntype = "ntfy"', '[[notify]] #1 (ntfy): "topic" is missing'),
     "no-command": ('[[notify]]\ntype = "command"', '[[notify]] #1 (command): "command" is missing'),

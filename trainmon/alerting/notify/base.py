@@ -48,6 +48,8 @@ class Sent(msgspec.Struct, frozen=True):
     """The channel accepted the message. `words`: its response, such as an ID; never a secret."""
 
     answer: str = ""
+    messages: int = 1
+    """How many messages the receiver counts: a file may be one of its own."""
 
 
 class Retry(TrainmonError):

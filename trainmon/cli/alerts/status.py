@@ -140,7 +140,8 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
         sent = f", sent {_clock(channel.sent_at)}" if channel.sent_at is not None else ""
         why = f": {channel.problem}" if channel.problem and channel.state != "ok" else ""
         state = "nothing sent yet" if channel.state == "unknown" else channel.state
-        yield clean(f"channel {channel.name} ({channel.type}) {state}{sent}{why}")
+        budget = f" ({channel.sent_in_day} of {channel.per_day} messages in 24h)" if channel.sent_in_day else ""
+        yield clean(f"channel {channel.name} ({channel.type}) {state}{sent}{budget}{why}")
     outbox = found.outbox
     oldest = f", the oldest for {ago(now - outbox.oldest_at)}" if outbox.oldest_at is not None else ""
     queued = f"{outbox.waiting} queued{oldest}" if outbox.waiting else "no notification is queued"

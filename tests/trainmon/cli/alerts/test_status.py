@@ -68,6 +68,12 @@ def test_people_read_who_watches_what_is_wrong_and_what_fires() -> None:
     assert "abcdefgh  critical  firing  1m   gpu-lost  GPU 1 is lost" in text
 
 
+def test_people_read_how_much_of_its_daily_budget_a_channel_has_used() -> None:
+    phone = Channel(name="phone", type="ntfy", state="ok", sent_at=NOW - 5, sent_in_day=141, per_day=200)
+    text = "\n".join(lines(replace(known(LOST), channels=(phone,)), NOW))
+    assert " (141 of 200 messages in 24h)" in text
+
+
 def test_a_watch_that_records_nothing_is_not_called_nobody() -> None:
     hidden = AlertsNow(is_locked=True)
     assert code(hidden, NOW) == 3

@@ -86,9 +86,10 @@ class Ntfy:
             until = min(until, self._clock.monotonic() + URGENT)
         whole = Attachment(name="message.txt", media_type="text/plain", data=message.body.encode())
         files = [*([] if is_whole else [whole]), *(message.attachments[:FILES] if self._pictures else ())]
-        problems += filter(None, [self._attach(file, message, until) for file in files])
+        refused = [error for file in files if (error := self._attach(file, message, until))]
         # The ID proves that an ntfy server accepted the message, and not some page on its port.
-        return Sent("; ".join([clean(_read(reply).id, 40), *problems]))
+        answer = "; ".join([clean(_read(reply).id, 40), *problems, *refused])
+        return Sent(answer, messages=1 + len(files) - len(refused))
 
     def check(self, timeout: Seconds) -> str | None:
         """Why the replies of phones cannot be read; None when they can, or none are wanted."""

@@ -63,6 +63,16 @@ class QueuedNotification:
         return self.notification.notice.severity == "critical"
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether it reports a critical alert, and not that one ended or what another channel has delivered."""
+        is_new = self.notification.notice.kind not in ("resolve", "acknowledged")
+        return self.is_critical and is_new and not self.notification.delivered_by
+
+    @property
+    def critical_subjects(self) -> frozenset[str]:
+        return frozenset(alert.subject for alert in self.notification.notice.alerts if alert.severity == "critical")
+
+    @property
     def alerts(self) -> frozenset[str]:
         return frozenset(alert.id for alert in self.notification.notice.alerts)
 
@@ -71,6 +81,8 @@ class MessageBatch(NamedTuple):
     """The notifications that are sent as one message."""
 
     queued: tuple[QueuedNotification, ...]
+    is_brief: bool = False
+    """Whether it is sent without plots: its channel has few messages left."""
 
     @property
     def notifications(self) -> tuple[Notification, ...]:

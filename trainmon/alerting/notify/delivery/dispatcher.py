@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainmon.alerting.notify.base import Sender
 from trainmon.alerting.notify.delivery.batch import NOT_PASSED_ON
+from trainmon.alerting.notify.delivery.budget import NEAR
 from trainmon.alerting.notify.delivery.transmitter import WorkerContext
 from trainmon.alerting.notify.delivery.worker import ChannelWorker
 from trainmon.ledger.outbox import Mark, StandIn
+from trainmon.lib import Instant
 from trainmon.model import SEVERITIES, Channel, Notification, Route
 
 DELIVERED_AT_MOST = 20_000
@@ -88,6 +90,13 @@ class Dispatcher:
             if worker is not None and worker.health.type == channel.type:
                 worker.restore_health(channel)
 
+    def restore_budgets(self, sent: Mapping[str, Sequence[Instant]], channels: Iterable[Channel]) -> None:
+        """Count what the previous program sent in the last day, by its marks and by its own count."""
+        counted = {channel.name: channel.sent_in_day for channel in channels}
+        for name, times in sent.items():
+            if name in self._workers:
+                self._workers[name].restore_budget(times, counted.get(name, 0))
+
     def retry_now(self) -> None:
         """Retry everything now."""
         for worker in self._workers.values():
@@ -104,6 +113,8 @@ class Dispatcher:
         self._routes = routes
         self._workers = self._make(senders)
         self.restore_health(known)
+        for name in self._workers.keys() & old.keys():
+            self._workers[name].take_budget(old[name])
         self.start()
         for worker in old.values():
             worker.stop()
@@ -118,7 +129,10 @@ class Dispatcher:
                 others = [one for one in self._stand_ins(name, notification) if not self._workers[one].is_last]
                 if others:
                     worker.passed_on(notification.notice.key)
-                    because = f"{name} could not deliver it: {worker.health.problem or 'it does not answer'}"
+                    health = worker.health
+                    is_spent = health.state == "ok" and 0 < health.per_day <= health.sent_in_day / NEAR
+                    problem = "its daily budget is nearly used up" if is_spent else health.problem
+                    because = f"{name} could not deliver it: {problem or 'it does not answer'}"
                     self._journal.add_stand_ins(StandIn(notification.notice, other, because) for other in others)
 
     def _is_needless(self, notification: Notification) -> bool:

@@ -144,6 +144,7 @@ class LeaderState:
         self._report(Leadership(holder="us", where="here", at=None, problem=self.problem, since=self._clock.now()))
         if remembered is not None:
             self._dispatcher.restore_health(remembered.channels)
+            self._dispatcher.restore_budgets(remembered.sent, remembered.channels)
             self.deliver(remembered.notifications)
         self.write_note()
 

@@ -12,7 +12,14 @@ from random import Random
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.delivery.batch import NOT_PASSED_ON, MessageBatch, Outage, QueuedNotification
+from trainmon.alerting.notify.delivery.batch import (
+    CRITICAL_OVERDUE,
+    NOT_PASSED_ON,
+    MessageBatch,
+    Outage,
+    QueuedNotification,
+)
+from trainmon.alerting.notify.delivery.budget import Budget
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Notification
 
@@ -40,7 +47,10 @@ TOGETHER: int = 10
 
 BURST = 10
 REFILL: Seconds = 5.0
-"""A token bucket: this many messages at once, then one each REFILL. ntfy.sh allows its visitors somewhat more."""
+"""A token bucket: this many messages at once, then one each REFILL. ntfy.sh allows its visitors 60 requests at once,
+then one each 5 s (docs.ntfy.sh/publish/#limitations)."""
+CRITICAL_TOKENS = 3
+"""So many of them are kept for what is new and critical: it does not wait behind others."""
 
 
 @dataclass(slots=True)
@@ -48,6 +58,7 @@ class SendQueue:
     """The waiting notifications of one channel. The lock of its worker guards it."""
 
     rng: Random = field(default_factory=Random)
+    budget: Budget = field(default_factory=Budget)
     _queued: dict[str, QueuedNotification] = field(default_factory=dict)
     _failures: int = 0
     _paused_until: Seconds = 0.0
@@ -106,15 +117,22 @@ class SendQueue:
     def pick(self, mono: Seconds, *, is_last: bool = False) -> MessageBatch | Seconds | None:
         """The batch to send now, or the seconds until there may be one. None: nothing waits. `is_last`: the program
         ends, so all that can be sent is sent at once."""
-        due = sorted((queued for queued in self._queued.values() if queued.due <= mono), key=lambda queued: queued.rank)
+        if not self._queued:
+            return None
+        times = {key: max(one.due, self.budget.free_at(one, mono)) for key, one in self._queued.items()}
+        due = sorted((one for key, one in self._queued.items() if times[key] <= mono), key=lambda queued: queued.rank)
         if not due:
-            return max(0.0, min(queued.due for queued in self._queued.values()) - mono) if self._queued else None
+            return max(0.0, min(times.values()) - mono)
+        if is_near := self.budget.is_near(mono):  # what may not go alone goes along
+            first = due[0]
+            others = (one for one in self._queued.values() if one.due <= mono and one is not first)
+            due = [first, *sorted(others, key=lambda queued: queued.rank)]
         wait = self._wait_time(due[0], mono)
         if wait > 0 and not (is_last and mono >= self._retry_after_until(due[0])):
             return wait
         self._tokens -= 1
         self._outage.trying_since = mono
-        return MessageBatch(tuple(self._choose_batch(due, mono, is_last)))
+        return MessageBatch(tuple(self._choose_batch(due, mono, is_last or is_near)), is_brief=is_near)
 
     def _wait_time(self, first: QueuedNotification, mono: Seconds) -> Seconds:
         is_new_and_critical = first.is_critical and first.notification.attempts == 0
@@ -124,13 +142,14 @@ class SendQueue:
         if self._refilled is not None:
             self._tokens = min(BURST, self._tokens + (mono - self._refilled) / REFILL)
         self._refilled = mono
-        return 0.0 if self._tokens >= 1 else (1 - self._tokens) * REFILL
+        least = 1 if is_new_and_critical else 1 + CRITICAL_TOKENS
+        return 0.0 if self._tokens >= least else (least - self._tokens) * REFILL
 
     def _retry_after_until(self, queued: QueuedNotification) -> Seconds:
         longest = CRITICAL_RETRY_AFTER_AT_MOST if queued.is_critical else RETRY_AFTER_AT_MOST
         return self._retry_after_at + min(self._retry_after, longest)
 
-    def _choose_batch(self, due: list[QueuedNotification], mono: Seconds, is_last: bool) -> list[QueuedNotification]:
+    def _choose_batch(self, due: list[QueuedNotification], mono: Seconds, is_one: bool) -> list[QueuedNotification]:
         first, summary = due[0], self._summary()
         if first.key in summary:
             return list(summary.values())
@@ -138,7 +157,7 @@ class SendQueue:
         late = [queued for queued in mixable if mono - queued.since > LATE]
         chosen = [first]
         if not self._failed_together and not first.is_alone:
-            if is_last or len(mixable) > TOGETHER:
+            if is_one or len(mixable) > TOGETHER:
                 chosen = mixable
             elif first in late:
                 chosen = late
@@ -236,10 +255,16 @@ class SendQueue:
             if queued.is_passed_on or not queued.is_waiting or queued.notification.notice.kind in NOT_PASSED_ON:
                 continue
             follows = self.is_failing(mono) and not about.isdisjoint(queued.alerts)
-            if is_last or follows or self._outage.is_late(queued, mono, self._retry_after_until(queued)):
+            is_late = self._outage.is_late(queued, mono, self._retry_after_until(queued)) or self._is_held(queued, mono)
+            if is_last or follows or is_late:
                 queued.is_overdue = True
                 found.append(queued.notification)
         return found
+
+    def _is_held(self, queued: QueuedNotification, mono: Seconds) -> bool:
+        """Whether the budget has held back a critical alert of a new subject for too long."""
+        has_waited = queued.is_critical and mono - queued.added >= CRITICAL_OVERDUE
+        return has_waited and self.budget.free_at(queued, mono) > mono and self.budget.is_news(queued, mono)
 
     def passed_on(self, key: str) -> None:
         if key in self._queued:

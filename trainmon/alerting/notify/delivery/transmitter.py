@@ -9,7 +9,7 @@ from random import Random
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender
+from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.notify.message import printable
@@ -62,7 +62,7 @@ class Transmitter:
         self._context = context
         self._timeout = context.timeout
 
-    def send(self, batch: MessageBatch) -> str:
+    def send(self, batch: MessageBatch) -> Sent:
         """Send it and return the answer of the receiver.
 
         Raises:
@@ -79,7 +79,7 @@ class Transmitter:
         except Exception:
             log.exception("a message could not be rendered: only the summaries are sent")
             message = in_short(notices, now)
-        if context.attach is not None and not batch.is_summary:
+        if context.attach is not None and not batch.is_summary and not batch.is_brief:
             try:
                 message = replace(message, attachments=(*message.attachments, *context.attach(message.notices)))
             except Exception:  # a message without a picture is better than none
@@ -89,7 +89,7 @@ class Transmitter:
         began = context.clock.monotonic()
         timeout, self._timeout = self._timeout, context.timeout
         try:
-            return self._sender.send(message, timeout).answer
+            return self._sender.send(message, timeout)
         except (Retry, Broken):
             if context.clock.monotonic() - began >= 0.9 * timeout:
                 self._timeout = min(2 * timeout, max(context.timeout, LONGEST_TIMEOUT))

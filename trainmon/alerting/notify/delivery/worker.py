@@ -9,14 +9,15 @@ from random import Random
 
 from msgspec.structs import replace
 
-from trainmon.alerting.notify.base import Broken, Retry, Sender
+from trainmon.alerting.notify.base import Broken, Retry, Sender, Sent
 from trainmon.alerting.notify.delivery.batch import MessageBatch
+from trainmon.alerting.notify.delivery.budget import Budget
 from trainmon.alerting.notify.delivery.journal import Receipt
 from trainmon.alerting.notify.delivery.queue import SendQueue
 from trainmon.alerting.notify.delivery.transmitter import NotLeader, Transmitter, WorkerContext
 from trainmon.alerting.rules import ago
 from trainmon.ledger.outbox import Mark, OutboxState
-from trainmon.lib import Seconds
+from trainmon.lib import Instant, Seconds
 from trainmon.model import Channel, Delivered, Delivery, Notification
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class ChannelWorker:
         self._returned = returned
         self._transmitter = Transmitter(sender, context)
         self._changed = threading.Condition()
-        self._queue = SendQueue(Random(context.rng.random()))
+        self._queue = SendQueue(Random(context.rng.random()), Budget(sender.health.per_day))
         self._health = sender.health
         self._sending_since: Seconds | None = None
         self._done: dict[str, None] = {}
@@ -120,6 +121,18 @@ class ChannelWorker:
             self._queue.retry_now(self._clock.monotonic())
             self._changed.notify()
 
+    def take_budget(self, other: ChannelWorker) -> None:
+        """Count what another worker of this channel sent."""
+        with self._changed:
+            self._queue.budget.take_over(other._queue.budget)
+
+    def restore_budget(self, times: Sequence[Instant], known: int) -> None:
+        """Count what the previous program sent at these times, and by its own count: files may count, too."""
+        offset = self._clock.monotonic() - self._clock.now()
+        with self._changed:
+            files = [times[-1]] * max(0, known - len(times)) if times else []
+            self._queue.budget.restore(at + offset for at in (*times, *files))
+
     def restore_health(self, known: Channel) -> None:
         """Take over the health that the previous program wrote."""
         with self._changed:
@@ -130,7 +143,13 @@ class ChannelWorker:
     def health(self) -> Channel:
         with self._changed:
             queue, began = self._queue, self._sending_since
-            health = replace(self._health, waiting=len(queue), oldest_at=queue.oldest_at, overdue=queue.overdue_count)
+            health = replace(
+                self._health,
+                waiting=len(queue),
+                oldest_at=queue.oldest_at,
+                overdue=queue.overdue_count,
+                sent_in_day=queue.budget.used(self._clock.monotonic()),
+            )
         hung = self._clock.monotonic() - began if began is not None else 0.0
         if hung <= STRANGE_AFTER:
             return health
@@ -216,17 +235,18 @@ class ChannelWorker:
             self._queue.drop(batch)
             self._sending_since = None
 
-    def _sent(self, batch: MessageBatch, response: str) -> None:
+    def _sent(self, batch: MessageBatch, sent: Sent) -> None:
         now = self._clock.now()
         with self._changed:
             self._queue.sent(batch)
+            self._queue.budget.spend(batch.queued, sent.messages, self._clock.monotonic())
             self._remember(batch.notifications)
             self._sending_since = None
             self._health = replace(
                 self._health, state="ok", problem=None, since=None, sent_at=now, sent=self._health.sent + 1
             )
         first, *others = batch.notifications
-        written = self._write([first], "sent", response or None)
+        written = self._write([first], "sent", sent.answer or None)
         if others:
             written = self._write(others, "merged", f"in one message of {len(batch.queued)}")
         self._delivered(self.name, batch.notifications)

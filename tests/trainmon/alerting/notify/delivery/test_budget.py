@@ -1,0 +1,146 @@
+"""The daily budget of a channel: the last tenth is for critical alerts, and near the limit there are summaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.trainmon.alerting.notify.delivery.send_queues import DAY, batch, notification
+from tests.trainmon.alerting.notify.samples import alert, notice
+from trainmon.alerting.notify.delivery.batch import CRITICAL_OVERDUE, MessageBatch
+from trainmon.alerting.notify.delivery.budget import NEWS_PAUSE, RESERVED_NEWS_PAUSE, SPENT_PAUSE, Budget
+from trainmon.alerting.notify.delivery.queue import SendQueue
+from trainmon.model import Notification, Severity
+
+START = 1_000.0
+
+
+def made(name: str, severity: Severity = "warning", kind: str = "fire") -> Notification:
+    one = alert(id=name, subject=f"run:{name}", severity=severity)
+    return notification(notice(one, key=f"{kind}-{name}", kind=kind, severity=severity))
+
+
+def sent(queue: SendQueue, at: float) -> list[str]:
+    """What one message holds that is sent now; nothing if it must wait."""
+    found = batch(queue, at)
+    if found.queued:
+        queue.sent(found)
+        queue.budget.spend(found.queued, 1, at)
+    return [one.notice.key for one in found.notifications]
+
+
+def after(used: int, per_day: int = 200) -> SendQueue:
+    """A queue whose channel has sent so many messages, the last an hour ago."""
+    queue = SendQueue(budget=Budget(per_day))
+    queue.budget.restore(START + number for number in range(used))
+    return queue
+
+
+NOW = START + 3_600.0
+
+
+def storm(severity: Severity, *, is_new: bool) -> Iterator[Notification]:
+    number = 0
+    while True:
+        number += 1
+        name = f"n{number}" if is_new else f"n{number % 10}"
+        one = alert(id=f"{name}-{number}", subject=f"run:{name}", severity=severity)
+        yield notification(notice(one, key=f"fire-{number}", severity=severity))
+
+
+@pytest.mark.parametrize("severity", ["warning", "critical"])
+@pytest.mark.parametrize("is_new", [False, True])
+@pytest.mark.parametrize("per_day", [10, 200, 1_000])
+def test_a_storm_of_two_days_sends_no_more_than_the_budget_a_day(
+    severity: Severity, is_new: bool, per_day: int
+) -> None:
+    queue, times = SendQueue(budget=Budget(per_day)), []
+    for number, one in zip(range(2 * 24 * 60), storm(severity, is_new=is_new), strict=False):
+        at = START + 60.0 * number
+        queue.add(one, at)
+        if sent(queue, at):
+            times.append(at)
+    most = max(sum(at <= other < at + DAY for other in times) for at in times)
+    assert most <= (0.9 * per_day + 1 if severity == "warning" else per_day + 24)
+    assert most >= 0.6 * per_day, "the budget is used"
+    assert times[-1] > START + 2 * DAY - 90_000 / (0.2 * per_day) - 3_600, "summaries go on to the end"
+
+
+def test_below_the_limit_each_is_sent_alone_and_at_once() -> None:
+    queue = after(138)
+    queue.add(made("a"), NOW)
+    queue.add(made("b"), NOW)
+    assert sent(queue, NOW) == ["fire-a"]
+    assert sent(queue, NOW) == ["fire-b"]
+
+
+def test_near_the_limit_what_is_not_critical_goes_as_a_summary_now_and_then() -> None:
+    queue = after(150)
+    for name in "abc":
+        queue.add(made(name), NOW)
+    assert sent(queue, NOW) == ["fire-a", "fire-b", "fire-c"]
+    queue.add(made("d"), NOW + 60)
+    queue.add(made("a", kind="resolve"), NOW + 600)
+    assert queue.pick(NOW + 600) == pytest.approx(DAY / 40 - 600), "forty summaries last for a day"
+    assert sent(queue, NOW + DAY / 40) == ["fire-d", "resolve-a"]
+
+
+def test_the_last_tenth_is_for_critical_alerts_and_the_end_of_one_is_none() -> None:
+    queue = after(180)
+    queue.add(made("a"), NOW)
+    queue.add(made("b", "critical", "resolve"), NOW)
+    assert sent(queue, NOW + DAY - 3_601 - 1) == [], "all other messages are used up"
+    queue = after(180)
+    queue.add(made("a"), NOW)
+    queue.add(made("c", "critical"), NOW)
+    assert sent(queue, NOW) == ["fire-c", "fire-a"], "what waits goes along, after it"
+
+
+@pytest.mark.parametrize(("used", "pause"), [(150, NEWS_PAUSE), (190, RESERVED_NEWS_PAUSE)])
+def test_near_the_limit_a_new_critical_subject_goes_at_once_and_a_storm_of_them_does_not(
+    used: int, pause: float
+) -> None:
+    queue = after(used)
+    for number, name in enumerate("abcd"):
+        queue.add(made(name, "critical"), NOW + number)
+    assert sent(queue, NOW + 5) == ["fire-a", "fire-b", "fire-c", "fire-d"]
+    queue.add(made("e", "critical"), NOW + 6)
+    assert queue.pick(NOW + 6) == pytest.approx(pause - 1)
+    assert sent(queue, NOW + 5 + pause) == ["fire-e"]
+    queue.add(made("f", "critical"), NOW + 10 * pause)
+    assert sent(queue, NOW + 10 * pause) == ["fire-f"]
+
+
+def test_what_fires_again_and_again_does_not_hold_up_a_new_critical_subject() -> None:
+    queue = after(185)
+    queue.add(made("a", "critical"), NOW)
+    assert sent(queue, NOW) == ["fire-a"]
+    again = notification(notice(alert(id="a2", subject="run:a"), key="again"))
+    queue.add(again, NOW + 400)
+    assert sent(queue, NOW + 400) == []
+    queue.add(made("b", "critical"), NOW + 500)
+    assert sent(queue, NOW + 500) == ["fire-b", "again"]
+
+
+def test_beyond_the_budget_critical_alerts_go_once_an_hour_and_the_fallback_gets_them_within_a_minute() -> None:
+    queue = after(200)
+    queue.budget.spend((), 1, NOW)
+    queue.add(made("a", "critical"), NOW + 1)
+    queue.add(made("b"), NOW + 1)
+    assert sent(queue, NOW + SPENT_PAUSE - 1) == []
+    assert not queue.overdue(NOW + 1)
+    assert [one.notice.key for one in queue.overdue(NOW + 1 + CRITICAL_OVERDUE)] == ["fire-a"]
+    assert sent(queue, NOW + SPENT_PAUSE) == ["fire-a", "fire-b"]
+
+
+def test_the_end_of_the_program_sends_nothing_that_the_budget_holds_back() -> None:
+    queue = after(185)
+    queue.add(made("a"), NOW)
+    assert not isinstance(queue.pick(NOW, is_last=True), MessageBatch)
+
+
+def test_a_channel_without_a_budget_sends_everything() -> None:
+    queue = after(10_000, per_day=0)
+    queue.add(made("a"), NOW)
+    assert sent(queue, NOW) == ["fire-a"]
