@@ -26,8 +26,8 @@ one story first; the others follow in the same order.
     wandb-down   555 625  W&B           W&B is unreachable, the curves stand still; it answers again
 """
 
-from collectors.demo.collector import Demo
+from collectors.demo.collector import SCRATCH, Demo
 from collectors.demo.model.inventory import RUNS
 from collectors.demo.stories import STORIES
 
-__all__ = ["RUNS", "STORIES", "Demo"]
+__all__ = ["RUNS", "SCRATCH", "STORIES", "Demo"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from collectors.quota.command import QuotaQuery
 from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.analysis.log_formats import KEEP
-from trainmon.lib import Clock, HostUnreachable, Instant, Seconds, SystemClock, TrainmonError
+from trainmon.lib import Clock, HostUnreachable, Instant, ScratchDirectory, Seconds, SystemClock, TrainmonError
 from trainmon.model import Event, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
@@ -36,6 +35,8 @@ FIRST_TICK: Seconds = 0.05
 MAX_STEP: Seconds = 5.0
 """The longest step. After a laptop slept, the world continues where it stopped, without hours of logs at once."""
 FILES = "files:demo"
+SCRATCH = "demo"
+"""The kind of its temporary directories."""
 WANDB_EVERY: Seconds = 15.0
 """The shortest interval that a config may set."""
 FIRST_WANDB_POLL: Seconds = 1.0
@@ -88,6 +89,8 @@ class Demo(PollingThread):
         self._requests: deque[str | None] = deque(maxlen=64)
         """Logins, by source; None is a refresh."""
         self._has_failed = False
+        self._scratch: ScratchDirectory | None = None
+        """The directory that it made itself."""
 
     def stop(self) -> None:
         """Stop the demo and remove its files. Returns within a second."""
@@ -98,6 +101,8 @@ class Demo(PollingThread):
             self._nodes.close()
         if self._world is not None:
             shutil.rmtree(self._world.directory, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.cleanup()
 
     def refresh(self) -> None:
         """Read everything now and retry all connections; at most once a second."""
@@ -187,7 +192,9 @@ class Demo(PollingThread):
         Raises:
             TrainmonError: when the given directory is not empty.
         """
-        directory = self.directory or Path(tempfile.mkdtemp(prefix="trainmon-demo-"))
+        if self.directory is None and self._scratch is None:
+            self._scratch = ScratchDirectory(SCRATCH)
+        directory = self.directory or Path(self._scratch.name if self._scratch is not None else "")
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
             raise TrainmonError(

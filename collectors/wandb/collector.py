@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 COMMON_ERRORS = frozenset({"key", "unauthorized", "busy", "server", "unreachable", "gone"})
 """Errors that the next request would get, too."""
 
+OUTAGES = frozenset({"server", "slow", "unreachable", "gone"})
+"""Errors of W&B itself, or of the way to it: they end by themselves."""
+
 RUN_ERRORS = frozenset({"absent", "forbidden", "sdk"})
 """Errors of one run's list only: an unknown project, another team's project, a filter that the server rejects."""
 
@@ -250,7 +253,7 @@ class WandbCollector(PollingThread):
         """Report an error that concerns all runs."""
         if self._stopping.is_set():
             return
-        self._rate_limit.failed(self._clock.monotonic())
+        self._rate_limit.failed(self._clock.monotonic(), is_outage=failure.kind in OUTAGES)
         for run in self._runs.values():
             self._report(run, "retrying", failure)
 

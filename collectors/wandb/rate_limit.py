@@ -7,6 +7,9 @@ from trainmon.lib import Seconds
 
 MAX_PAUSE: Seconds = 600.0
 """The longest pause between two rounds, after errors or rate limiting."""
+OUTAGE_PAUSE: Seconds = 60.0
+"""The longest pause while W&B is down or cannot be reached: it is polled again soon after it recovers. One request a
+minute burdens nobody; a server that limits the rate is left alone for longer."""
 MIN_PAUSE: Seconds = 1.0
 """The shortest pause between two rounds, however long one takes, and between two background requests."""
 
@@ -43,10 +46,11 @@ class WandbRateLimit(PollTimes):
         """The next answer decides something."""
         self._due = min(self._due, now + SOON)
 
-    def failed(self, now: Seconds) -> None:
-        """The server or the connection has failed. The SDK does not pass Retry-After on."""
+    def failed(self, now: Seconds, *, is_outage: bool = False) -> None:
+        """The round has failed. The SDK does not pass Retry-After on. `is_outage`: W&B is down or cannot be reached."""
         self._failures += 1
-        self.interval = min(max(MAX_PAUSE, self._every), self._every * 2.0 ** min(self._failures, 12))
+        doubled = self._every * 2.0 ** min(self._failures, 12)
+        self.interval = min(max(OUTAGE_PAUSE if is_outage else MAX_PAUSE, self._every), doubled)
         self._due = now + self.interval
 
     def background_done(self, now: Seconds) -> None:

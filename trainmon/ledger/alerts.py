@@ -7,10 +7,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from trainmon.ledger.actions import as_json, decode_rows, storable
-from trainmon.lib import Instant
+from trainmon.lib import Instant, Seconds
 from trainmon.model import KEPT_RESOLVED, Alert, AlertChanges, AlertRequest, Silence, StoredAlerts
 
 ALERTS_AT_MOST = 20_000
+EPISODES_AT_MOST = 3
+"""So many resolved alerts of one subject are read: a program that starts needs no more, and one may flap all day."""
+END_NOTIFIED_WITHIN: Seconds = 1_800.0
+"""Those that resolved within this time are all read: their end may not be notified yet."""
 SILENCES_AT_MOST = 2_000
 REQUESTS_AT_ONCE = 200
 RESOLVED_AT_MOST = 20_000
@@ -95,11 +99,17 @@ def read_requests(connection: sqlite3.Connection, after: int) -> list[tuple[int,
 
 
 def read_stored_alerts(connection: sqlite3.Connection, now: Instant) -> StoredAlerts:
-    """What the ledger knows of alerts."""
+    """What the ledger knows of alerts: those that are open, whose end may still be notified, and the last of each
+    subject."""
+    newest = (
+        "SELECT number FROM (SELECT rowid AS number, "
+        "row_number() OVER (PARTITION BY rule, subject ORDER BY since DESC, rowid DESC) AS place "
+        "FROM alerts WHERE phase = 'resolved' AND resolved_at > ?) WHERE place <= ?"
+    )
     alerts = connection.execute(
-        "SELECT id, alert FROM alerts WHERE phase != 'resolved' OR resolved_at > ? "
+        f"SELECT id, alert FROM alerts WHERE phase != 'resolved' OR resolved_at > ? OR rowid IN ({newest}) "
         "ORDER BY phase = 'resolved', since DESC LIMIT ?",
-        (now - KEPT_RESOLVED, ALERTS_AT_MOST),
+        (now - END_NOTIFIED_WITHIN, now - KEPT_RESOLVED, EPISODES_AT_MOST, ALERTS_AT_MOST),
     )
     silences = connection.execute(
         "SELECT id, silence FROM silences WHERE until > ? AND ended_at IS NULL ORDER BY made_at DESC LIMIT ?",

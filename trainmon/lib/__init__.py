@@ -14,6 +14,7 @@ from trainmon.lib.errors import (
 )
 from trainmon.lib.field_docs import description, field_descriptions
 from trainmon.lib.redact import MASK, is_secret, last_line, scrub
+from trainmon.lib.scratch import ScratchDirectory, remove_abandoned
 from trainmon.lib.state_dir import NETWORK_FILESYSTEMS, find_state_directory
 from trainmon.lib.text import (
     cell_width,
@@ -41,6 +42,7 @@ __all__ = [
     "Instant",
     "LoginNeeded",
     "LoginRefused",
+    "ScratchDirectory",
     "Seconds",
     "SystemClock",
     "TrainmonError",
@@ -57,6 +59,7 @@ __all__ = [
     "natural_key",
     "ordinal",
     "ranges",
+    "remove_abandoned",
     "scrub",
     "shorten",
     "shorten_start",

@@ -84,7 +84,7 @@ class Channel(msgspec.Struct, frozen=True, kw_only=True):
     """Since when it fails."""
     waiting: int = 0
     oldest_at: Instant | None = None
-    """When the oldest waiting notification was queued."""
+    """When the oldest waiting notification was queued, or its daily budget allowed to send it."""
     overdue: int = 0
     """The number of overdue messages: other channels deliver them instead."""
     sent: int = 0

@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from trainmon.alerting.heartbeat import unwell
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Sender
+from trainmon.alerting.notify.channels.apprise.sender import FOLDER
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.channels.ntfy_replies import Replies
 from trainmon.alerting.notify.deadman import NAME, TIMEOUT, DeadMansSwitch
@@ -25,7 +26,7 @@ from trainmon.config import (
     routes_of,
 )
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean
+from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean, remove_abandoned
 from trainmon.model import AlertChanges, AlertRequest, Event, State
 from trainmon.runtime.channels import listeners, senders
 from trainmon.runtime.evaluation import enabled_rules, routing
@@ -150,6 +151,7 @@ class AlertService:
         return listeners(made, self._submit, state_directory=self._directory, clock=self._clock)
 
     def start(self) -> None:
+        remove_abandoned(FOLDER)
         self.notifications.start()
         for listener in self._listeners:
             listener.start()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from collectors.demo import Demo
+from collectors.demo import SCRATCH, Demo
 from collectors.demo.channels import ROUTES, channels
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService
@@ -14,7 +13,7 @@ from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
-from trainmon.lib import SystemClock
+from trainmon.lib import ScratchDirectory, SystemClock, remove_abandoned
 from trainmon.model import AlertRequest, LedgerTrouble
 from trainmon.runtime.backend import DashboardBackend
 
@@ -24,7 +23,8 @@ class DemoMonitor(DashboardBackend):
     and simulated channels."""
 
     def __init__(self, story: str | None = None, *, read_only: bool = False) -> None:
-        self._kept = tempfile.TemporaryDirectory(prefix="trainmon-demo-", ignore_cleanup_errors=True)
+        remove_abandoned(SCRATCH)
+        self._kept = ScratchDirectory(SCRATCH)
         ledger = Ledger(Path(self._kept.name), lambda trouble: self.engine.submit(LedgerTrouble(trouble)))
         self._notifications = NotificationService(
             ledger, channels(), lambda event: self.engine.submit(event), routes=ROUTES, program="demo"

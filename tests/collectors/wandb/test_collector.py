@@ -116,6 +116,17 @@ def test_without_a_key_nothing_is_requested_and_with_one_it_goes_on() -> None:
     assert (watched.source.phase, watched.source.error) == ("up", None)
 
 
+@pytest.mark.parametrize("kind", ["unreachable", "server", "slow"])
+def test_w_and_b_that_was_down_for_hours_is_seen_to_be_back_within_a_minute(kind: ErrorKind) -> None:
+    watched = SteppedCollector()
+    watched.wandb.fails(ListRuns, kind)
+    watched.pass_(3 * 3_600)
+    assert watched.source.phase == "retrying"
+    watched.wandb.trouble.clear()
+    watched.pass_(62)
+    assert (watched.source.phase, watched.source.error) == ("up", None)
+
+
 def test_a_busy_server_is_left_alone_longer_and_longer() -> None:
     watched = SteppedCollector(a_run("one"), a_run("two"))
     watched.wandb.fails(ListRuns, "busy")

@@ -35,6 +35,15 @@ def test_failures_double_the_time_up_to_ten_minutes_and_an_answer_ends_that() ->
     assert (pace.due_in(now), pace.is_healthy) == (60, True)
 
 
+def test_w_and_b_that_is_down_is_polled_every_minute_so_that_it_is_seen_to_be_back() -> None:
+    for every, expected in ((15.0, [30, 60, 60, 60]), (60.0, [60] * 4), (300.0, [300] * 4)):
+        pace, waits = WandbRateLimit(every), []
+        for _ in range(4):
+            pace.failed(0, is_outage=True)
+            waits.append(pace.due_in(0))
+        assert waits == expected
+
+
 def test_a_period_of_more_than_ten_minutes_is_kept() -> None:
     pace = WandbRateLimit(3_600.0)
     pace.failed(0)

@@ -31,7 +31,7 @@ from trainmon.ledger.ledger import alert_history, alerts_now, recent_actions, su
 from trainmon.ledger.outbox import Mark, StandIn, count, prune_outbox, read_overdue, read_waiting, take_over
 from trainmon.ledger.reader import AlertsNow
 from trainmon.ledger.schema import MIGRATIONS
-from trainmon.model import AlertChanges, AlertRequest, Notice, Silence
+from trainmon.model import Alert, AlertChanges, AlertRequest, Notice, Silence
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
@@ -82,6 +82,22 @@ def test_what_is_long_over_is_not_recalled_and_what_is_open_always_is(ledger: sq
     write(ledger, alerts=(over, fresh, old), silences=(replace(silence(), until=NOW - 1), ended))
     assert [one.id for one in read_stored_alerts(ledger, NOW).alerts] == ["old", "fresh"]
     assert read_stored_alerts(ledger, NOW).silences == ()
+
+
+def test_of_a_subject_that_flaps_all_day_a_program_that_starts_reads_only_what_it_needs(
+    ledger: sqlite3.Connection,
+) -> None:
+    def episode(number: int, subject: str) -> Alert:
+        at = NOW - 60.0 * (1_000 - number)
+        return alert(id=f"{subject}-{number}", subject=subject, phase="resolved", since=at, resolved_at=at + 30)
+
+    write(ledger, alerts=tuple(episode(number, subject) for number in range(1_000) for subject in ("run:a", "run:b")))
+    write(ledger, alerts=(alert(id="open", subject="run:a", since=NOW - 2 * DAY),))
+    ids = [one.id for one in read_stored_alerts(ledger, NOW).alerts]
+    assert ids[:3] == ["open", *(one for one in ids[1:3] if one.endswith("-999"))]
+    assert len(ids) == 1 + 2 * 30, "those of the last half an hour: their end may not be notified yet"
+    later = [one.id for one in read_stored_alerts(ledger, NOW + 3_600).alerts]
+    assert sorted(later) == sorted(["open", *(f"run:{one}-{number}" for one in "ab" for number in (997, 998, 999))])
 
 
 def test_of_another_version_one_alert_hides_no_other(ledger: sqlite3.Connection) -> None:

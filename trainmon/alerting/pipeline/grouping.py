@@ -189,7 +189,7 @@ def _urgent(kind: NoticeKind, group: str, members: Sequence[DueAlert], timers: G
     last = max(before.at, timers.firsts[-1] if _is_burst(timers.firsts, fired) else -math.inf)
     if fired - last >= GATHER:
         return ready
-    return (last if before.times == 1 else fired) + GATHER
+    return (min(last, fired) if before.times == 1 else fired) + GATHER
 
 
 def _ready_time(key: tuple[NoticeKind, str], members: Sequence[DueAlert], timers: GroupTimers) -> Instant:

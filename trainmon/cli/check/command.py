@@ -30,6 +30,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     from trainmon.cli.check.alerting import check_channels, check_daemon
     from trainmon.cli.check.hosts import check_hosts
     from trainmon.cli.check.output import colour, config_rows, print_fix, print_rows, progress
+    from trainmon.cli.check.permissions import permission_rows
     from trainmon.cli.check.rows import Row
     from trainmon.cli.check.wandb import check_wandb
     from trainmon.config import load_settings, run_specs
@@ -44,7 +45,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         if error.hint:
             print_fix(error.hint)
         return 2
-    print_rows(config_rows(settings, file))
+    print_rows([*config_rows(settings, file), *permission_rows(settings, file)])
     if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
         text = "the SSH agent of this login session was not used, because the daemon will not have it"
         fix = "give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainmon.lib import Instant, clean, shorten
+from trainmon.lib import Instant, clean, ordinal, shorten
 from trainmon.model import Alert, State
 from tui.style import Span, calm_age, duration, ended_how
 from tui.views.alerts.rows import ORDERS
@@ -137,7 +137,10 @@ def acknowledgement(alert: Alert, state: State, width: int) -> Iterator[Line]:
             by = "a maintenance window of trainmon.toml" if one.window else f"by {one.by}"
             yield fact("", clean(f"{silence_text(one)}, {by}"), width, "dim")
     if alert.flapping:
-        yield fact("flapping", "one notification was sent; the next comes when the alert is stable", width, "warn")
+        sent = "one notification was sent" if alert.flapping_notified else "one notification is sent"
+        yield fact("flapping", f"{sent}; the next comes when the alert is stable", width, "warn")
+    if alert.episode > 1:
+        yield fact("episode", f"{ordinal(alert.episode)} of this subject, with less than a day between two", width)
 
 
 def notifications(alert: Alert, state: State, width: int) -> Iterator[Line]:

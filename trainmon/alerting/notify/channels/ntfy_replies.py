@@ -27,6 +27,9 @@ SILENT: Seconds = 90.0
 """ntfy sends a keepalive every 45 s: a connection that is silent for twice as long is dead."""
 CONNECT: Seconds = 10.0
 LINE_BYTES = 65_536
+"""A longer line is no reply of ours: it is skipped."""
+POSITION = re.compile(rb'\{\s*"id":\s*"([-_A-Za-z0-9]{1,64})",\s*"time":\s*(\d{1,12}(?:\.\d+)?),')
+"""The beginning of a line of ntfy."""
 PAUSE_FIRST, PAUSE_LAST = 1.0, 60.0
 ACK = re.compile(r"ack((?: [A-Za-z0-9-]{1,32} [-_A-Za-z0-9]{8,128}){1,16})\s*")
 
@@ -164,17 +167,32 @@ class Replies:
             try:
                 if response.status != 200:
                     return f"the server answers {response.status}"
-                left = b""
-                while len(left) <= LINE_BYTES and not self._stopping.is_set() and (data := response.read1(LINE_BYTES)):
+                left, is_skipping = b"", False
+                while not self._stopping.is_set() and (data := response.read1(LINE_BYTES)):
                     *lines, left = (left + data).split(b"\n")
-                    for line in lines:
+                    for line in lines[is_skipping:]:
                         self._handle(line)
+                    is_skipping = is_skipping and not lines
+                    if is_skipping:
+                        left = b""
+                    elif len(left) > LINE_BYTES:
+                        self._skip(left)
+                        left, is_skipping = b"", True
             finally:
                 self._response = None
                 response.close()
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             return None if isinstance(error, urllib3.exceptions.ReadTimeoutError) else type(error).__name__
         return None
+
+    def _skip(self, beginning: bytes) -> None:
+        """Remember the position of a line that is too long: the next connection begins after it."""
+        log.warning("a reply to %s is longer than %d KiB: it is skipped", self._channel.health.name, LINE_BYTES // 1024)
+        if (found := POSITION.match(beginning)) is not None:
+            self._remember(found[1].decode(), float(found[2]))
+
+    def _remember(self, name: str, at: float) -> None:
+        self._memory.remember(self._topic, name, max(at, self._memory.last(self._topic)[1]))
 
     def _handle(self, line: bytes) -> None:
         try:
@@ -183,11 +201,10 @@ class Replies:
             return  # not a line of ntfy
         if reply.event != "message" or not reply.id:
             return
-        read_until = self._memory.last(self._topic)[1]
-        if reply.time >= read_until:  # a server that forgot the position sends all once more
+        if reply.time >= self._memory.last(self._topic)[1]:  # a server that forgot the position sends all once more
             for request in requests(reply.message, reply.time):
                 self._submit(AlertRequested(request))
-        self._memory.remember(self._topic, reply.id, max(reply.time, read_until))
+        self._remember(reply.id, reply.time)
 
 
 class _Reply(msgspec.Struct):

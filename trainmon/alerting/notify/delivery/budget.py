@@ -6,6 +6,7 @@ times are those of the monotonic clock.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -60,9 +61,9 @@ class Budget:
         return self.per_day > 0 and self.used(mono) >= NEAR * self.per_day
 
     def free_at(self, queued: QueuedNotification, mono: Seconds) -> Seconds:
-        """From when on the channel may send it."""
+        """From when on the channel may send it; -inf if the budget does not hold it back."""
         if not self.is_near(mono):
-            return mono
+            return -math.inf
         used, last = len(self._sent), self._sent[-1]
         summary_at = last + DAY / ((RESERVED - NEAR) * self.per_day)
         if not queued.is_urgent:
@@ -73,7 +74,7 @@ class Budget:
         is_reserve = used >= RESERVED * self.per_day
         if self.is_news(queued, mono):
             pause = RESERVED_NEWS_PAUSE if is_reserve else NEWS_PAUSE
-            return mono if self._news is None else self._news + pause
+            return -math.inf if self._news is None else self._news + pause
         return summary_at if is_reserve else last + CRITICAL_PAUSE
 
     def is_news(self, queued: QueuedNotification, mono: Seconds) -> bool:

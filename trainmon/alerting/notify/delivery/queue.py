@@ -77,9 +77,12 @@ class SendQueue:
     def __contains__(self, key: str) -> bool:
         return key in self._queued
 
-    @property
-    def oldest_at(self) -> Instant | None:
-        return min((queued.notification.made_at for queued in self._queued.values() if queued.is_waiting), default=None)
+    def oldest_at(self, now: Instant, mono: Seconds) -> Instant | None:
+        """Since when the oldest waits. The time in which the budget holds it back does not count."""
+        offset = now - mono
+        waiting = (queued for queued in self._queued.values() if queued.is_waiting)
+        times = ((one.notification.made_at, self.budget.free_at(one, mono)) for one in waiting)
+        return min((max(made, free + offset) for made, free in times if free <= mono), default=None)
 
     def add(self, notification: Notification, mono: Seconds, waited: Seconds = 0.0) -> None:
         """Add one that has waited this long already, unless its notice is queued."""
@@ -255,9 +258,10 @@ class SendQueue:
             if queued.is_passed_on or not queued.is_waiting or queued.notification.notice.kind in NOT_PASSED_ON:
                 continue
             follows = self.is_failing(mono) and not about.isdisjoint(queued.alerts)
-            is_late = self._outage.is_late(queued, mono, self._retry_after_until(queued)) or self._is_held(queued, mono)
-            if is_last or follows or is_late:
+            if is_last or follows or self._outage.is_late(queued, mono, self._retry_after_until(queued)):
                 queued.is_overdue = True
+                found.append(queued.notification)
+            elif self._is_held(queued, mono):
                 found.append(queued.notification)
         return found
 

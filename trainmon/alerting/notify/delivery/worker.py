@@ -141,14 +141,15 @@ class ChannelWorker:
 
     @property
     def health(self) -> Channel:
+        now, mono = self._clock.now(), self._clock.monotonic()
         with self._changed:
             queue, began = self._queue, self._sending_since
             health = replace(
                 self._health,
                 waiting=len(queue),
-                oldest_at=queue.oldest_at,
+                oldest_at=queue.oldest_at(now, mono),
                 overdue=queue.overdue_count,
-                sent_in_day=queue.budget.used(self._clock.monotonic()),
+                sent_in_day=queue.budget.used(mono),
             )
         hung = self._clock.monotonic() - began if began is not None else 0.0
         if hung <= STRANGE_AFTER:

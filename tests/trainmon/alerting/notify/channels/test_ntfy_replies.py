@@ -143,6 +143,23 @@ def test_nonsense_in_the_topic_stops_nothing(server: NtfyServer, tmp_path: Path)
     assert len(got) == 1
 
 
+def test_a_line_that_is_far_too_long_is_skipped_once_and_the_next_reply_is_read(
+    server: NtfyServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = Memory(tmp_path)
+    phone = channel(server, memory)
+    phone.send(message(), 10)
+    server._put(phone.reply_topic or "", request_of(b"x" * 300_000))
+    with reading(phone, memory) as got:
+        until(lambda: memory.last(phone.reply_topic or "")[0] != "all", "the position after the long line")
+        server.press(last_message(server))
+        until(lambda: got, "the order")
+        server._http.hang_up()
+        server.press(last_message(server))
+        until(lambda: len(got) == 2, "the order after the break")
+    assert len([record for record in caplog.records if "longer than 64 KiB" in record.getMessage()]) == 1
+
+
 def request_of(body: bytes) -> object:
     from tests.lab.receiver import Request
 

@@ -38,6 +38,8 @@ def after(used: int, per_day: int = 200) -> SendQueue:
 
 
 NOW = START + 3_600.0
+WALL = 2_000_000_000.0
+"""NOW by the clock on the wall."""
 
 
 def storm(severity: Severity, *, is_new: bool) -> Iterator[Notification]:
@@ -132,6 +134,16 @@ def test_beyond_the_budget_critical_alerts_go_once_an_hour_and_the_fallback_gets
     assert not queue.overdue(NOW + 1)
     assert [one.notice.key for one in queue.overdue(NOW + 1 + CRITICAL_OVERDUE)] == ["fire-a"]
     assert sent(queue, NOW + SPENT_PAUSE) == ["fire-a", "fire-b"]
+
+
+def test_what_the_budget_holds_back_is_not_said_to_hang() -> None:
+    queue = after(150)
+    queue.budget.spend((), 1, NOW)
+    queue.add(made("a"), NOW)
+    free = NOW + DAY / 40
+    assert queue.oldest_at(WALL + 1_800, NOW + 1_800) is None
+    assert queue.oldest_at(WALL + DAY / 40 + 60, free + 60) == WALL + DAY / 40
+    assert queue.overdue_count == 0
 
 
 def test_the_end_of_the_program_sends_nothing_that_the_budget_holds_back() -> None:

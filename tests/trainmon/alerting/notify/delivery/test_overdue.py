@@ -100,7 +100,7 @@ def down(*names: str) -> SendQueue:
 
 def test_what_others_have_delivered_is_tried_as_one_summary_and_does_not_wait() -> None:
     made = down("a", "b", "c")
-    assert (len(made), made.oldest_at, made.overdue_count) == (0, None, 3)
+    assert (len(made), made.oldest_at(0.0, 0.0), made.overdue_count) == (0, None, 3)
     for at in range(2_000, 6_000, 400):
         found = batch(made, float(at))
         assert sorted(one.notice.key for one in found.notifications) == ["a-fire", "b-fire", "c-fire"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,12 +18,14 @@ from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.apprise.child import Answer, Incident, Request, Tone
 from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import is_good_news, printable
-from trainmon.lib import Seconds, clean, scrub
+from trainmon.lib import ScratchDirectory, Seconds, clean, scrub
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
 from trainmon.model import Channel, Severity
 
 log = logging.getLogger(__name__)
 
+FOLDER = "mail"
+"""The kind of temporary directory that holds the attachments of a message."""
 CHILD = (sys.executable, "-P", "-m", "trainmon.alerting.notify.channels.apprise.child")
 """-P: nothing is imported from the working directory."""
 START: Seconds = 5.0
@@ -74,7 +75,7 @@ class Apprise:
             Broken: when the service refuses it.
         """
         try:
-            with tempfile.TemporaryDirectory(prefix="trainmon-", ignore_cleanup_errors=True) as folder:
+            with ScratchDirectory(FOLDER) as folder:
                 paths = _write_files(message, Path(folder)) if self._pictures else []
                 answer = self._run(_request(message, self._url, paths, timeout), timeout)
         except OSError as error:  # a full disk: the message is sent without plots
