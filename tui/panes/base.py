@@ -244,6 +244,13 @@ class Pane(Vertical):
         self.filter = text
         self.again()
 
+    def clear_filter(self) -> bool:
+        """Show everything; False: it is shown already."""
+        had_filter = bool(self.filter)
+        if had_filter:
+            self.set_filter("")
+        return had_filter
+
     def set_sort(self, sort: str) -> None:
         self.sort = sort
         self.again()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 from textual.app import ComposeResult
 
 from trainmon.lib import Instant, cell_width, clean, shorten_start
 from trainmon.model import Log, Run, State
 from tui.panes.base import FollowingPane
+from tui.services.folders import for_samples
 from tui.style import calm_age
 from tui.views import log_named
 from tui.widgets import LogView
@@ -49,6 +53,31 @@ class LogPane(FollowingPane):
     def set_filter(self, text: str) -> None:
         self.view.search(text)
         super().set_filter(text)
+
+    def set_only(self, text: str) -> None:
+        """Show only the lines with this text; empty: all."""
+        self.view.only = text
+        self.view.restart()
+        self.again()
+
+    def clear_filter(self) -> bool:
+        had_filter = super().clear_filter()
+        if not had_filter and self.view.only:
+            self.set_only("")
+            return True
+        return had_filter
+
+    def save(self) -> str:
+        """Write the lines that are shown (all that are kept, not only those in sight) to a new file; the message.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        folder = for_samples(self.run or "", os.environ)
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"log-{time.strftime('%Y%m%d-%H%M%S')}.txt"
+        file.write_text("".join(f"{clean(line)}\n" for line in self.view.text.lines), encoding="utf-8")
+        return f"{len(self.view.text.lines):,} lines in {file}"
 
     def _log(self) -> Log | None:
         return None if self.followed is None else self.followed.log
@@ -100,7 +129,8 @@ def log_title(run: str, log: Log, width: int) -> str:
 def view_status(view: LogView, log: Log, now: Instant) -> str:
     """`follow  12s ago`: the mode of the view, and the age of the last line."""
     age = "" if log.at is None else f"{calm_age(now - log.at)} ago"
-    parts = ("follow" if view.following else "paused", "wrap" if view.wrapping else "", age)
+    mode = "follow" if view.following else "paused"
+    parts = (f"&{clean(view.only)}" if view.only else "", mode, "wrap" if view.wrapping else "", age)
     return "  ".join(part for part in parts if part)
 
 
@@ -110,6 +140,7 @@ def notes(view: LogView, log: Log) -> str:
     parts = (
         clean(log.error or ""),
         f"+{log.dropped:,} lines dropped: the log grew too fast" if log.dropped else "",
+        f"no line has “{view.only}”; & and Esc show all" if view.only and not view.text.lines else "",
         f"no match for “{view.needle}”" if view.needle and view.hit is None else "",
         f"{below:,} lines below; f goes to the end" if not view.following and view.text.lines else "",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any, ClassVar, Protocol, cast
 
@@ -14,11 +15,16 @@ from trainmon.model import State, Verb
 from tui.backend import Backend
 from tui.keys import ACTS, CONTEXTS, active_keys, bindings
 from tui.modals import Find, LogFormat, Once, Pick, ask
-from tui.panes import HeaderLine, Pane
+from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
 from tui.services.browser import can_open, is_page, open_page
 from tui.widgets import Footer, Link
+
+OF_SOME_CONTEXTS = frozenset(
+    {"find", "find_lines", "sort", "open_page", "save_samples", "save_log", "log_format", "acknowledge", "mute"}
+)
+"""Actions of keys that only some contexts list."""
 
 
 class DashboardApp(Protocol):
@@ -73,7 +79,7 @@ class StateScreen(Once[None]):
         context = self.dashboard.context_of(self)
         if action in {"act", "menu"}:
             return not set(ACTS).isdisjoint(CONTEXTS[context])
-        if action in {"find", "sort", "open_page", "save_samples", "log_format", "acknowledge", "mute"}:
+        if action in OF_SOME_CONTEXTS:
             return any(key.action == f"screen.{action}" for key in active_keys(context))
         return super().check_action(action, parameters)
 
@@ -142,14 +148,29 @@ class PaneScreen(StateScreen):
     def __init__(self) -> None:
         super().__init__()
         self.find = Find()
+        self._typed: Callable[[str], None] = lambda _: None
+
+    def _find(self, what: str, text: str, typed: Callable[[str], None]) -> None:
+        self.foot.display, self._typed = False, typed
+        self.find.open(f"{what}; Enter keeps it, Esc clears it", text)
 
     def action_find(self) -> None:
-        what = "search" if self.pane.NAME == "Log" else f"filter {self.pane.NAME}"
-        self.foot.display = False
-        self.find.open(f"{what}; Enter keeps it, Esc clears it", self.pane.filter)
+        what = "search" if isinstance(self.pane, LogPane) else f"filter {self.pane.NAME}"
+        self._find(what, self.pane.filter, self.pane.set_filter)
+
+    def action_find_lines(self) -> None:
+        if isinstance(self.pane, LogPane):
+            self._find("show only lines with", self.pane.view.only, self.pane.set_only)
+
+    def action_save_log(self) -> None:
+        if isinstance(self.pane, LogPane):
+            try:
+                self.app.notify(self.pane.save(), title="saved", timeout=8, markup=False)
+            except OSError as error:
+                self.app.notify(f"not saved: {error}", severity="warning", timeout=8, markup=False)
 
     def on_find_typed(self, event: Find.Typed) -> None:
-        self.pane.set_filter(event.text)
+        self._typed(event.text)
 
     def on_find_closed(self) -> None:
         self.foot.display = True

@@ -81,9 +81,7 @@ class LogScreen(PaneScreen):
         self.log_pane.view.focus()
 
     def action_back(self) -> None:
-        if self.log_pane.filter:
-            self.log_pane.set_filter("")
-        else:
+        if not self.log_pane.clear_filter():
             self.dismiss()
 
 

@@ -176,9 +176,7 @@ class MainScreen(PaneScreen):
     def action_back(self) -> None:
         """Esc: close messages, then clear the filter or else end the zoom."""
         self.app.clear_notifications()
-        if self.pane.filter:
-            self.pane.set_filter("")
-        elif self.zoomed:
+        if not self.pane.clear_filter() and self.zoomed:
             self.action_zoom()
 
     # ---- following the selection, and opening it ----

@@ -49,6 +49,8 @@ class LogView(Widget, can_focus=True):
         self.wrapping = False
         self.left = 0
         self.needle = ""
+        self.only = ""
+        """If set, only lines with this text are shown."""
         self.hit: int | None = None
         self._rows: list[LogRow] = []
         self._drawn: list[tuple[str, bool, bool]] = []
@@ -63,6 +65,9 @@ class LogView(Widget, can_focus=True):
 
     def set_lines(self, lines: tuple[str, ...], first: int, partial: str | None) -> None:
         """Set new lines of the same log. The view stays in place, or follows the end."""
+        if self.only:
+            lines, first = tuple(line for line in lines if self.only.lower() in line.lower()), 0
+            partial = partial if partial and self.only.lower() in partial.lower() else None
         self.text = Text(lines if partial is None else (*lines, partial), first)
         self.partial = None if partial is None else self.text.end - 1
         self.redraw()
@@ -148,7 +153,7 @@ class LogView(Widget, can_focus=True):
     def action_wrap(self) -> None:
         self.wrapping = not self.wrapping
         self.left = 0
-        self._go(LogPosition(self.position.line), down=self.following)
+        self._go(LogPosition(self.text.end if self.following else self.position.line), down=self.following)
 
     def action_sideways(self, step: int) -> None:
         if self.wrapping:

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, get_character_cell_size
 
-from trainmon.analysis.log_formats import parse_line, stripped
+from trainmon.analysis.log_formats import cells_read, parse_line, report, stripped
+
+TIME_OF_DAY = re.compile(r"\d\d:\d\d:\d\d")
 
 
 class LogPosition(NamedTuple):
@@ -109,12 +111,45 @@ def lead(text: str) -> int:
     return len(before) if found and before.strip() and text.isascii() and parse_line(text) is not None else 0
 
 
+class StepPlace(NamedTuple):
+    """Where a step line has what a person looks for, in characters."""
+
+    start: int
+    """Of the line without the prefix that its launcher wrote."""
+    step_end: int
+    loss_start: int
+    """Of the loss with its name."""
+    loss_end: int
+
+
+@lru_cache(maxsize=1024)
+def place_of(text: str) -> StepPlace | None:
+    """The step and the loss of a line that names both."""
+    if not text.isascii():
+        return None
+    found = {cell.field: cell for cell in cells_read(report([text]).lines[-1])}
+    step, loss = found.get("target_step") or found.get("step"), found.get("loss")
+    if step is None or loss is None or step.end > loss.start:
+        return None
+    named = max(text.rfind(sign, step.end, loss.start) + len(sign) for sign in ("  ", "| ", ", ", "; "))
+    start = len(text.partition(stripped(text))[0])
+    return StepPlace(start, step.end, named if named > step.end else step.end, loss.end)
+
+
 def window(text: str, view: View) -> str:
-    """The visible piece of a cut line. A step line that is too long starts at its step."""
-    at = 0 if view.whole or len(text) <= view.width else lead(text)
-    if at and at + view.left > 0:
-        return "…" + cut(text, at + view.left, view.width - 1)
-    return cut(text, max(0, at + view.left), view.width)
+    """The visible piece of a cut line. A step line that is too long keeps its time of day, its step and its loss."""
+    if view.whole or len(text) <= view.width:
+        return cut(text, max(0, view.left), view.width)
+    place, at = place_of(text), lead(text)
+    if place is None or view.left:
+        begins = max(0, at + view.left)
+        return f"…{cut(text, begins, view.width - 1)}" if at and begins else cut(text, begins, view.width)
+    time = TIME_OF_DAY.search(text, 0, place.start)
+    before = f"{time[0]} …" if time else "…" if text[: place.start].strip() else ""
+    is_loss_in_sight = len(before) + place.loss_end - place.start <= view.width
+    middle = place.start if is_loss_in_sight else place.loss_start
+    between = "" if is_loss_in_sight else f"{text[place.start : place.step_end]} … "
+    return f"{before}{between}{text[middle:]}"[: view.width]
 
 
 def shown(text: Text, position: LogPosition, view: View) -> list[LogRow]:
@@ -177,16 +212,19 @@ _WARN = re.compile(
 
 
 def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
-    """Pieces of a row to highlight, as (start, end, style): search matches, or else errors and warnings."""
+    """Pieces of a row to highlight, as (start, end, style): search matches, or else errors and warnings, or else the
+    step and the loss."""
     if needle:
         found = [(m.start(), m.end(), "match") for m in re.finditer(re.escape(needle), text, re.IGNORECASE)]
         if found:
             return found
     pieces = [(m.start(), m.end(), "crit") for m in _ERROR.finditer(text)]
     pieces += [(m.start(), m.end(), "warn") for m in _WARN.finditer(text)]
-    pieces.sort()
+    if (place := place_of(text)) is not None:
+        pieces += [(place.start, place.step_end, "accent"), (place.loss_start, place.loss_end, "accent")]
+    pieces.sort(key=lambda piece: (piece[2] == "accent", piece))
     kept: list[tuple[int, int, str]] = []
     for piece in pieces:
-        if not kept or piece[0] >= kept[-1][1]:
+        if all(piece[0] >= end or piece[1] <= start for start, end, _ in kept):
             kept.append(piece)
-    return kept
+    return sorted(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -99,11 +100,42 @@ def test_no_move_leaves_the_log(lines: list[str], by: int, wrap: bool) -> None:
 TITAN = "[rank0]:[titan] 2026-01-02 03:04:05,678 - root - INFO - step: 12  loss:  2.0  grad_norm:  0.3  tps: 7,900"
 
 
-def test_a_step_line_too_long_starts_at_its_step_and_left_shows_who_wrote_it() -> None:
+def test_a_step_line_too_long_keeps_its_time_step_and_loss_and_left_shows_who_wrote_it() -> None:
     text = Text((TITAN, TITAN.replace("INFO - step: 12", "WARNING - watchdog")), 0)
     rows = [row.text for row in shown(text, LogPosition(0), View(40, 2))]
-    assert rows[0] == "…step: 12  loss:  2.0  grad_norm:  0.3  "
+    assert rows[0] == "03:04:05 …step: 12  loss:  2.0  grad_nor"
     assert rows[1] == text[1][:40]
     assert shown(text, LogPosition(0), View(40, 1, left=-80))[0].text == TITAN[:40]
     assert shown(text, LogPosition(0), View(200, 1))[0].text == TITAN
     assert shown(text, LogPosition(0), View(40, 1, whole=True))[0].text == TITAN[:40]
+
+
+MEGATRON = (
+    " iteration       12/     100 | consumed samples:        12288 | elapsed time per iteration (ms): 1234.5 | "
+    "learning rate: 3.000E-04 | global batch size:  1024 | lm loss: 2.071234E+00 | grad norm: 0.281 |"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "width", "expected"),
+    [
+        (MEGATRON, 60, "iteration       12/     100 … lm loss: 2.071234E+00 | grad n"),
+        (
+            f"[default0]:[2026-01-02 03:04:05] {MEGATRON}",
+            56,
+            "03:04:05 …iteration       12/     100 … lm loss: 2.07123",
+        ),
+        ("0: {'step': 7, 'lr': 0.001, 'time': 1.25, 'loss': 2.5, 'x': 1}", 40, "…{'step': 7 … 'loss': 2.5, 'x': 1}"),
+        ("Resuming from step 12 after the loss of a node, " * 3, 40, "Resuming from step 12 after the loss of "),
+    ],
+)
+def test_the_loss_of_a_step_line_is_seen_at_any_width(line: str, width: int, expected: str) -> None:
+    assert shown(Text((line,), 0), LogPosition(0), View(width, 1))[0].text == expected
+
+
+def test_the_step_and_the_loss_stand_out_and_an_error_more() -> None:
+    assert [(MEGATRON[start:end], style) for start, end, style in marks(MEGATRON, "")] == [
+        ("iteration       12/     100", "accent"),
+        ("lm loss: 2.071234E+00", "accent"),
+    ]
+    assert marks("step 5 loss nan", "")[-1] == (12, 15, "crit")
