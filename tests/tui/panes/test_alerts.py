@@ -282,7 +282,7 @@ def test_of_several_alerts_each_is_muted_by_its_rule_and_subject() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("1h", 3_600.0), ("90m", 5_400.0), ("2d 4h", 187_200.0), ("1w", 604_800.0)]
+    ("text", "seconds"), [("1h", 3_600.0), ("90m", 5_400.0), ("2d4h", 187_200.0), ("1w", 604_800.0)]
 )
 def test_how_long_is_read_as_people_write_it(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds

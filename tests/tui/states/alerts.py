@@ -47,7 +47,7 @@ ALERTS: tuple[Alert, ...] = (
     ),
     alert(
         "aaaa0004", "checkpoint-overdue", "run:llm-70b", run="llm-70b", severity="warning", acknowledged_by="ana",
-        acknowledged_at=NOW - 900.0, since=NOW - 2_000.0, summary="llm-70b has saved nothing for 3h 10m, usually 1h",
+        acknowledged_at=NOW - 900.0, since=NOW - 2_000.0, summary="llm-70b has saved nothing for 3h10m, usually 1h",
         delivery=(sent(ago=1_800.0),),
     ),
     alert(

@@ -77,8 +77,11 @@ def is_answering(source: Source | None) -> bool:
 
 
 def ago(seconds: Seconds) -> str:
-    """A duration in its two largest units: `6m`, `3h 12m`, `2d 4h`."""
+    """A duration in its two largest units, as on the screens: `6m`, `3h12m`, `2d4h`."""
     total = int(max(0.0, seconds))
     days, hours, minutes = total // 86_400, total // 3_600 % 24, total // 60 % 60
-    units = ((days, "d"), (hours, "h"), (0 if days else minutes, "m"))
-    return " ".join(f"{number}{unit}" for number, unit in units if number) or f"{total}s"
+    if days:
+        return f"{days}d" + (f"{hours}h" if hours else "")
+    if hours:
+        return f"{hours}h" + (f"{minutes:02}m" if minutes else "")
+    return f"{minutes}m" if minutes else f"{total}s"

@@ -67,7 +67,7 @@ def silences_of(choice: Choice, until: Instant, why: str) -> tuple[Silence, ...]
 
 
 def parse_duration(text: str) -> Seconds | str:
-    """`1h`, `90m`, `2d 4h` as seconds, or a sentence about the error."""
+    """`1h`, `90m`, `2d4h` as seconds, or a sentence about the error."""
     text = text.strip().lower()
     parts = _PART.findall(text)
     if not parts or _PART.sub("", text).strip():

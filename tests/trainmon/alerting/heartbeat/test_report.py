@@ -66,7 +66,7 @@ def test_it_says_all_that_a_person_wants_to_know() -> None:
     assert title == "video-2b alive: step 12,345 of 100,000 (12%)"
     assert lines == (
         "video-2b: alive",
-        "  step 12,345 of 100,000 (12%), loss 2.314, 812,346 tokens/s, done in 3d 4h",
+        "  step 12,345 of 100,000 (12%), loss 2.314, 812,346 tokens/s, done in 3d4h",
         "  last step 12s ago",
         "  last checkpoint step 12,000, 26m ago, 345 steps since",
         "disk /fsx: 12.0 days left, 23 TB free (23%)",

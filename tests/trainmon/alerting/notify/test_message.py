@@ -101,10 +101,10 @@ def test_after_an_outage_one_message_lists_all_with_their_own_times() -> None:
     ended = over(alert(), NOW - 18_000)
     other = notice(alert(id="other", rule="disk-full", subject="disk:login:/fsx", run=None), key="b", at=NOW - 19_000)
     rendered = message(ended, other, fired, now=NOW)
-    assert rendered.title == "CODE RED disk-full login:/fsx and 1 more [5h 33m late]"
+    assert rendered.title == "CODE RED disk-full login:/fsx and 1 more [5h33m late]"
     first, second = rendered.body.split("\n\n")
-    assert "2027-01-15 02:43:20 UTC, sent 5h 16m late: fired" in first
-    assert "2027-01-15 02:26:40 UTC, sent 5h 33m late: fired" in second
+    assert "2027-01-15 02:43:20 UTC, sent 5h16m late: fired" in first
+    assert "2027-01-15 02:26:40 UTC, sent 5h33m late: fired" in second
     assert "2027-01-15 03:00:00 UTC, sent 5h late: over for 1m" in second
     assert rendered.key.startswith("several-")
 
@@ -116,7 +116,7 @@ def test_the_same_notices_make_the_same_key() -> None:
 
 def test_of_heartbeats_that_were_late_the_newest_is_sent() -> None:
     rendered = message(beat(at=NOW - 9_000, key="a", title="old", lines=("an old line",)), beat())
-    assert rendered.title == "video-2b alive: step 12,345 [2h 30m late]"
+    assert rendered.title == "video-2b alive: step 12,345 [2h30m late]"
     assert "an old line" not in rendered.body
 
 

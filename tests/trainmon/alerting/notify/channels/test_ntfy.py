@@ -256,4 +256,4 @@ def test_a_header_holds_any_text() -> None:
 
 def test_late_messages_keep_their_time(server: NtfyServer) -> None:
     ntfy(server).send(message(now=NOW + 20_000), 10)
-    assert server.messages[0].title == "CODE RED video-2b: run-dead [5h 33m late]"
+    assert server.messages[0].title == "CODE RED video-2b: run-dead [5h33m late]"

@@ -37,7 +37,7 @@ def test_what_is_reported_of_a_forecast() -> None:
     finding = Scene().saves(saved()).foretold(forecast(20)).only(FORECAST)
     assert finding.summary == "login1:/fsx will be full in 20h, assuming nothing is deleted; read 0s ago"
     assert finding.evidence == (
-        "1d of history, R² 0.97; full in 20h at the earliest, in 1d 6h at the latest",
+        "1d of history, R² 0.97; full in 20h at the earliest, in 1d6h at the latest",
         "55T may still be written",
     )
     assert (finding.subject, finding.run, finding.node) == ("disk:login1:/fsx", "llm", "login1")

@@ -76,7 +76,7 @@ def test_a_memory_that_grows_without_a_break_is_reported_with_its_end() -> None:
     finding = only(scene.found(LEAK))
     assert (finding.severity, finding.run) == ("warning", "llm")
     assert finding.summary == (
-        "the memory of n1 has grown by 146 GiB per hour for 3h 6m: it will run out in 3h 46m "
+        "the memory of n1 has grown by 146 GiB per hour for 3h06m: it will run out in 3h46m "
         "(1,416 GiB of 1,953 GiB in use)"
     )
     assert len(finding.evidence) == 7

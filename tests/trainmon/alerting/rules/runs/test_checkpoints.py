@@ -34,7 +34,7 @@ def test_a_checkpoint_that_is_twice_as_far_behind_as_ever_is_overdue() -> None:
     assert finding is not None
     assert finding.severity == "warning"
     assert finding.summary == (
-        "the last checkpoint of llm, of step 11,500, is 1h 31m old; usually it saves every 500 steps; "
+        "the last checkpoint of llm, of step 11,500, is 1h31m old; usually it saves every 500 steps; "
         "1,380 steps are at risk"
     )
     assert (finding.since, finding.evidence) == (NOW - 5_500, ("/fsx/ckpt",))
@@ -47,7 +47,7 @@ def test_names_that_count_epochs_and_not_steps_are_late_by_time_alone() -> None:
     assert found(CheckpointOverdue(), state(job(), checkpoints=known)) is None
     late = checkpoints(checkpoint(5, 5_500), every_steps=1)
     assert summary(CheckpointOverdue(), state(job(), checkpoints=late)) == (
-        "the last checkpoint of llm, of step 5, is 1h 31m old; usually it saves every 33m"
+        "the last checkpoint of llm, of step 5, is 1h31m old; usually it saves every 33m"
     )
 
 
@@ -74,7 +74,7 @@ def test_a_checkpoint_that_is_in_time_or_on_its_way_says_nothing(known: Checkpoi
 
 def test_a_job_that_trains_for_hours_without_any_checkpoint_is_reported() -> None:
     assert summary(CheckpointOverdue(), state(job(), checkpoints=checkpoints())).startswith(
-        "llm has trained for 11h 6m in job 88, and has no checkpoint; 12,880 steps are at risk"
+        "llm has trained for 11h06m in job 88, and has no checkpoint; 12,880 steps are at risk"
     )
 
 
