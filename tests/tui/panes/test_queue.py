@@ -169,9 +169,9 @@ async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_on
     app = dashboard(backend)
     async with app.run_test(size=(130, 55)) as pilot:
         await settled(pilot)
-        assert "7 Queue" not in text_of(app)
+        assert "─ 6 W&B  7 Queue ─" in text_of(app)
 
         await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0))
 
-        assert "7 Queue" in text_of(app)
+        assert "╭─ 7 Queue " in text_of(app)
         assert "4 Log" in text_of(app)
