@@ -19,13 +19,14 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from trainmon.lib import Clock, SystemClock, clean
-from trainmon.model import Prompt, State
+from trainmon.model import LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, LoginPrompt, Pick, ask
-from tui.screens import Help, MainScreen, StateScreen, screen_for
+from tui.screens import ChangesScreen, Help, MainScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
+from tui.services.changes import Changes
 from tui.services.hangup import on_hang_up
 from tui.services.state_feed import StateFeed, wait_before_paint
 from tui.services.toasts import ChannelNotification, Toasts
@@ -58,12 +59,14 @@ class Dashboard(App[None], inherit_bindings=False):
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("app")]
     ALLOW_SELECT = False
 
-    def __init__(self, backend: Backend, *, clock: Clock | None = None) -> None:
+    def __init__(self, backend: Backend, *, clock: Clock | None = None, seen: LastSeen | None = None) -> None:
+        """`seen`: what was shown when the dashboard was last open."""
         super().__init__()
         self.backend = backend
         self.clock = clock or SystemClock()
         self.actions = ActionService(self, backend, self.clock)
         self.alert_actions = AlertActionService(self, backend, self.clock)
+        self.changes = Changes(seen)
         self.toasts = Toasts(self)
         self.shown: State | None = None
         self.main = MainScreen(backend)
@@ -109,6 +112,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._latest, self._received_at = state, self.clock.monotonic()
         self.actions.update(state)
         self.alert_actions.update(state)
+        self.changes.update(state)
         if not self._paused and not self._paint_planned:
             wait = wait_before_paint(self._painted_at, self._key_at, self._received_at)
             if wait > 0:
@@ -300,6 +304,14 @@ class Dashboard(App[None], inherit_bindings=False):
     def action_poll(self) -> None:
         self.backend.refresh()
         self.notify("polling all sources", timeout=2, markup=False)
+
+    def action_changes(self) -> None:
+        """List what changed since the dashboard was last open; again: close the list."""
+        self.main.hide_changes()
+        if isinstance(self.screen, ChangesScreen):
+            self.screen.action_back()
+        else:
+            self.push_screen(ChangesScreen(self.changes))
 
     def action_help(self) -> None:
         self.push_screen(Help(self.context_of(self.screen)))

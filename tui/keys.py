@@ -109,6 +109,7 @@ KEYS: tuple[Key, ...] = (
     Key("p", "view.pause", "app.pause", "pause the screen; collectors and alerts continue", "app", "view", "p",
         "Pause"),
     Key("r", "view.refresh", "app.poll", "poll all sources now", "app", "view", "r", "Refresh"),
+    Key("u", "view.changes", "app.changes", "list what changed since the dashboard was last open", "app", "view", "u"),
     Key("x", "act.menu", "screen.menu", "list all actions for this row, and why some are refused", "act-any",
         "act", "x", "Actions"),
     Key("S", "act.save", "screen.act('save')", "save: create the run's save switch", "act", "act", "S", "Save"),
@@ -154,6 +155,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "disk": _ROWS,
     "alerts": (*_ROWS, "marks"),
     "alert": (*_READ, "list"),
+    "changes": ("app", "back", "pane", "list", "moves"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "format", "moves", "alerts"),
@@ -179,7 +181,7 @@ FOOTER_AT_MOST = 9
 
 OPENS = frozenset(
     {
-        "runs", "gpus", "disk", "alerts", "alert", "queue", "queue-nodes", "run", "run-wandb", "job", "node",
+        "runs", "gpus", "disk", "alerts", "alert", "changes", "queue", "queue-nodes", "run", "run-wandb", "job", "node",
         "disk-screen", "menu", "log-format",
     }
 )  # fmt: skip

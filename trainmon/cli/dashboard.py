@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,25 +96,33 @@ def command(
         return show(DemoMonitor(demo or None, read_only=read_only))
     from trainmon.runtime.monitor import Monitor
 
-    settings, _ = load_settings(config, hosts)
-    return show(
-        Monitor(
-            settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
-        )
+    settings, file = load_settings(config, hosts)
+    monitor = Monitor(
+        settings, read_only=read_only, prompts=True, program="dashboard", records=records, ssh_config=ssh_config
     )
+    return show(monitor, " ".join([str(file and file.resolve()), *hosts]))
 
 
-def show(backend: DashboardBackend) -> int:
-    """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it."""
+def show(backend: DashboardBackend, name: str | None = None) -> int:
+    """Run the dashboard until its user quits. The exit status is 128 + the signal if a signal ended it. Under a `name`,
+    what it showed is kept for the next start."""
     from trainmon.alerting.notify.channels.desktop import TOASTER
+    from trainmon.lib import find_state_directory
+    from trainmon.runtime.last_seen import LastSeenFile
     from trainmon.runtime.logfile import log_to_file
     from tui.app import Dashboard as App
 
     log_to_file()
-    app = App(backend)
+    kept = None
+    if name is not None:
+        kept = LastSeenFile(find_state_directory(os.environ).path, name, lambda: backend.engine.state)
+    app = App(backend, seen=None if kept is None else kept.before)
     TOASTER.toast = app.toast
     try:
-        with backend:
+        with backend, ExitStack() as stack:
+            if kept is not None:
+                kept.start()
+                stack.callback(kept.stop)
             app.run()
     finally:
         TOASTER.toast = None

@@ -31,6 +31,7 @@ from trainmon.model.alert import (
     is_worse,
 )
 from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
+from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.log_shape import LogShape
 from trainmon.model.node import (
     FAULT_GAP,
@@ -229,6 +230,7 @@ __all__ = [
     "JobChain",
     "JobChanged",
     "JobsListed",
+    "LastSeen",
     "Leadership",
     "LeadershipChanged",
     "LedgerTrouble",
@@ -268,6 +270,8 @@ __all__ = [
     "SampleFetched",
     "SchedulerNode",
     "SchedulerNodesListed",
+    "SeenDisk",
+    "SeenRun",
     "Series",
     "Severity",
     "Silence",

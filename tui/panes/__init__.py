@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
-from tui.panes.details import AlertPane, JobPane, OneDiskPane, RunPane
+from tui.panes.details import AlertPane, ChangesPane, JobPane, OneDiskPane, RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
-from tui.panes.header import HeaderLine, Strip
+from tui.panes.header import ChangesLine, HeaderLine, Strip
 from tui.panes.log import LogPane
 from tui.panes.node import FactsPane, GpuTable, PlotPane
 from tui.panes.queue import QueuePane, watched
@@ -17,6 +17,8 @@ from tui.panes.wandb import WandbPane
 __all__ = [
     "AlertPane",
     "AlertsPane",
+    "ChangesLine",
+    "ChangesPane",
     "DiskPane",
     "FactsPane",
     "GpuTable",

@@ -12,6 +12,7 @@ from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Run, State, WandbRun
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
+from tui.services.changes import Changes
 from tui.style import UNKNOWN, VERDICTS, Span, count, duration, eta, real, short, since
 from tui.views import (
     GOING,
@@ -33,6 +34,7 @@ from tui.views import (
     wrapped_fact,
 )
 from tui.views.alerts import alert_lines, alerts_about, alerts_of
+from tui.views.changes import change_lines
 from tui.views.disk_detail import disk_lines
 from tui.views.disks import ShownDisk, shown_disks
 from tui.views.jobs import job_lines as job_details
@@ -80,6 +82,23 @@ class AlertPane(LinkedPane):
         alert = state.alerts.get(self.about)
         self.caption(clean(self.about if alert is None else f"{alert.id}  {alert.rule}  {alert.subject}"))
         self.show_lines(alert_lines(self.about, state, width))
+
+
+class ChangesPane(LinkedPane):
+    """What changed since the dashboard was last open, with links to the runs and alerts."""
+
+    NAME = "Changes"
+
+    def __init__(self, changes: Changes, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(id=id)
+        self.changes = changes
+
+    def copy_text(self) -> str | None:
+        return None if self.state is None else self.changes.summary(self.state.at) or None
+
+    def draw(self, state: State, width: int) -> None:
+        self.caption("since the dashboard was last open")
+        self.show_lines(change_lines(self.changes.seen, self.changes.found, state, width))
 
 
 class JobPane(LinkedPane):

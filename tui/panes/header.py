@@ -252,6 +252,25 @@ class Strip(Heading):
             self.show(self._state)
 
 
+# ---- what changed ----------------------------------------------------------------------------------------------------
+
+CHANGES_HINT = "  u list  Esc hide"
+
+
+class ChangesLine(Heading):
+    """What changed since the dashboard was last open. Hidden after a person has read it."""
+
+    def __init__(self) -> None:
+        super().__init__(id="changes")
+        self.display = False
+
+    def show(self, text: str, style: str) -> None:
+        self.display = bool(text)
+        if text:
+            space = self.app.size.width - GUTTER - cell_width(CHANGES_HINT)
+            self.set_spans((Span(shorten(text, space), style), Span(CHANGES_HINT, "dim")))
+
+
 def alert_strip(state: State, width: int = 240) -> tuple[Span, ...]:
     """A ledger problem, then the two or three worst open alerts, the oldest first, and the number of the others."""
     spans: list[Span] = []

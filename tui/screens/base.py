@@ -19,6 +19,7 @@ from tui.panes import HeaderLine, LogPane, Pane
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
 from tui.services.browser import can_open, is_page, open_page
+from tui.services.changes import Changes
 from tui.widgets import Footer, Link
 
 OF_SOME_CONTEXTS = frozenset(
@@ -36,6 +37,7 @@ class DashboardApp(Protocol):
 
     actions: ActionService
     alert_actions: AlertActionService
+    changes: Changes
 
     def show_on(self, screen: StateScreen) -> None: ...
 

@@ -18,6 +18,7 @@ from tui.keys import bindings
 from tui.modals import TextPrompt
 from tui.panes import (
     AlertPane,
+    ChangesPane,
     FactsPane,
     GpuTable,
     JobPane,
@@ -29,6 +30,7 @@ from tui.panes import (
     WandbPane,
 )
 from tui.screens.base import PaneScreen, StateScreen
+from tui.services.changes import Changes
 from tui.services.folders import for_samples, meant
 from tui.views.nodes import missing_gpus
 from tui.widgets import KeyedLines, Link, link_of
@@ -225,6 +227,15 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     table = min(max(gpus, 1) + FRAME, max(6, (screen - 2) // 2))
     plots = min(16, (screen - 2 - table) // 2) if gpus else 0
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
+
+
+class ChangesScreen(LinkedScreen):
+    """What changed since the dashboard was last open; `u` and Esc go back."""
+
+    CONTEXT = "changes"
+
+    def __init__(self, changes: Changes) -> None:
+        super().__init__(Link("changes", ""), ChangesPane(changes, id="changes-full"))
 
 
 SCREENS = {

@@ -17,6 +17,7 @@ from tui.keys import bindings
 from tui.modals import Jump, Target, ask
 from tui.panes import (
     AlertsPane,
+    ChangesLine,
     DiskPane,
     GpusPane,
     LogPane,
@@ -80,6 +81,7 @@ class MainScreen(PaneScreen):
     def __init__(self, backend: Backend) -> None:
         super().__init__()
         self.strip = Strip()
+        self.changes_line = ChangesLine()
         self.runs = RunsPane(id="runs")
         self.gpus = GpusPane(id="gpus")
         self.disk = DiskPane(id="disk")
@@ -100,11 +102,12 @@ class MainScreen(PaneScreen):
         self.shape = Shape(())
 
     def compose(self) -> ComposeResult:
-        yield from (self.header, self.strip, self.body, self.find, self.foot)
+        yield from (self.header, self.strip, self.changes_line, self.body, self.find, self.foot)
 
     def show(self, state: State) -> None:
         self.header.show(state)
         self.strip.show(state)
+        self.changes_line.show(*self.dashboard.changes.line(state))
         has_optional = bool(state.jobs or watched(state)), any(run.spec.wandb for run in state.runs.values())
         if has_optional != (self._has_queue, self._has_charts):
             self._has_queue, self._has_charts = has_optional
@@ -169,13 +172,19 @@ class MainScreen(PaneScreen):
             self.fit()
             self.pane.focus_body()
 
+    def hide_changes(self) -> None:
+        """A person has read what changed."""
+        self.dashboard.changes.read()
+        self.changes_line.display = False
+
     def action_zoom(self) -> None:
         self.zoomed = not self.zoomed
         self.fit()
 
     def action_back(self) -> None:
-        """Esc: close messages, then clear the filter or else end the zoom."""
+        """Esc: close messages and the line of changes, then clear the filter or else end the zoom."""
         self.app.clear_notifications()
+        self.hide_changes()
         if not self.pane.clear_filter() and self.zoomed:
             self.action_zoom()
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 from tui.style import Span
 from tui.widgets.row import Row
 
-Kind = Literal["run", "job", "node", "log", "wandb", "alert", "disk"]
+Kind = Literal["run", "job", "node", "log", "wandb", "alert", "disk", "changes"]
 
 Line = tuple[Span, ...]
 
