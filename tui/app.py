@@ -23,7 +23,7 @@ from trainmon.model import LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, unused
 from tui.modals import CommandPalette, LoginPrompt, Pick, ask
-from tui.screens import ChangesScreen, Help, MainScreen, StateScreen, screen_for
+from tui.screens import ChangesScreen, Help, MainScreen, MomentScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
 from tui.services.changes import Changes
@@ -34,6 +34,7 @@ from tui.style import wants_ascii
 from tui.style.ascii_filter import Ascii
 from tui.style.themes import DARK, THEMES, defaults, fitting
 from tui.views import Command, commands
+from tui.views.moments import Moment
 from tui.widgets import Link
 
 SILENT_AFTER = 15.0
@@ -284,6 +285,10 @@ class Dashboard(App[None], inherit_bindings=False):
     def open(self, link: Link) -> None:
         """Open the screen of a link's target."""
         self.push_screen(screen_for(link, self.backend))
+
+    def open_moment(self, moment: Moment) -> None:
+        """Open a run at one time."""
+        self.push_screen(MomentScreen(moment, self.backend))
 
     def theme_names(self) -> list[str]:
         """All themes, our own first."""

@@ -74,6 +74,9 @@ KEYS: tuple[Key, ...] = (
         "alerts", "view", "a", "Ack"),
     Key("m", "alerts.mute", "screen.mute", "mute the row's alerts, a rule or a run; unmute",
         "alerts", "view", "m", "Mute"),
+    Key("o", "view.moment", "screen.moment", "open the run at the time of its alert: charts and log",
+        "moments", "view", "o"),
+    Key("enter", "moment.run", "open_run", "open the run", "moment", "view", "Enter"),
     Key("b", "runs.page", "screen.open_page", "open the run's W&B page; over SSH, show its URL", "runs",
         "view", "b"),
     Key("l", "view.log", "screen.full_log", "show the selected run's log on the full screen", "main", "view", "l",
@@ -150,11 +153,12 @@ _ROWS = ("app", "main", "back", "pane", "rows", "list", "moves", "alerts")
 _READ = ("app", "back", "pane", "moves", "alerts")
 
 CONTEXTS: dict[str, tuple[str, ...]] = {
-    "runs": (*_ROWS, "runs", "marks", "act-any", "act"),
+    "runs": (*_ROWS, "runs", "moments", "marks", "act-any", "act"),
     "gpus": (*_ROWS, "gpus", "marks", "act-any", "act-node"),
     "disk": _ROWS,
-    "alerts": (*_ROWS, "marks"),
-    "alert": (*_READ, "list"),
+    "alerts": (*_ROWS, "moments", "marks"),
+    "alert": (*_READ, "moments", "list"),
+    "moment": ("app", "back", "pane", "log", "format", "moves", "moment", "alerts"),
     "changes": ("app", "back", "pane", "list", "moves"),
     "queue": (*_ROWS, "queue", "marks", "act-any", "act", "act-node"),
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
@@ -269,6 +273,7 @@ SHOWN_AT = {
     "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
     "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",
     "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
+    "moments": "Runs, Alerts, an alert", "moment": "a moment of a run",
     "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
     "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere",

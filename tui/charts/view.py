@@ -101,7 +101,7 @@ def window(view: View, data: Limits, lead: Copy) -> Limits:
     """The visible range of curves with this extent; `lead` converts between steps and times."""
     if view.width is not None:
         end = data.high if view.end is None else view.end
-        return Limits(max(data.low, end - view.width), end)
+        return Limits(max(data.low, end - view.width), max(end, data.low + view.width))
     seconds, _ = SPANS[view.span]
     if not seconds or not lead.times:
         return data

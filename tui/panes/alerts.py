@@ -25,6 +25,7 @@ from tui.views.alerts import (
     silence_text,
     status_of,
 )
+from tui.views.moments import Moment, moment_of_alert
 from tui.widgets import HEADING, SENTENCE
 
 
@@ -74,6 +75,10 @@ class AlertsPane(Pane):
 
     def is_markable(self, key: str) -> bool:
         return not key.startswith((SENTENCE, HEADING, SILENCE))
+
+    def moment(self) -> Moment | None:
+        alert = None if self.state is None else self.state.alerts.get(self.selected or "")
+        return None if alert is None or self.state is None else moment_of_alert(alert, self.state)
 
     def still_is(self, key: str, state: State) -> bool:
         return key in state.alerts

@@ -25,6 +25,7 @@ from tui.style import Span
 from tui.style.ascii_filter import Ascii
 from tui.views import Kind, Subject
 from tui.views.alerts import alerts_about_subjects
+from tui.views.moments import Moment
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row, SpanLine
 
 log = logging.getLogger(__name__)
@@ -112,6 +113,10 @@ class Pane(Vertical):
 
     def silence(self) -> str | None:
         """The id of the silence under the cursor, in the pane that lists silences."""
+        return None
+
+    def moment(self) -> Moment | None:
+        """The time of the selected alert or spike, which `o` opens."""
         return None
 
     def is_markable(self, key: str) -> bool:

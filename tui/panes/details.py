@@ -39,6 +39,7 @@ from tui.views.disk_detail import disk_lines
 from tui.views.disks import ShownDisk, shown_disks
 from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
+from tui.views.moments import Moment, moment_of_alert
 from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, rows, sentence
 
 
@@ -77,6 +78,10 @@ class AlertPane(LinkedPane):
     def copy_text(self) -> str | None:
         """Its id, as `trainmon-tui ack` takes it."""
         return self.about
+
+    def moment(self) -> Moment | None:
+        alert = None if self.state is None else self.state.alerts.get(self.alert)
+        return None if alert is None or self.state is None else moment_of_alert(alert, self.state)
 
     def draw(self, state: State, width: int) -> None:
         alert = state.alerts.get(self.about)

@@ -15,6 +15,7 @@ from tui.style import CRIT, VERDICTS, Span, calm_age, count, eta, pad, real, sho
 from tui.views import GOING, RANK, Kind, batch_of_epoch, is_save_overdue, verdict_style
 from tui.views.alerts import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
 from tui.views.jobs import clusters, seconds_left, short_wait
+from tui.views.moments import Moment, moment_of_run
 from tui.views.table import Column, Table, filtered, heads, row_cells, value, warned
 from tui.widgets import Row
 
@@ -58,6 +59,11 @@ class RunsPane(Pane):
         """Why the selected run has its verdict."""
         run = state.runs.get(self.selected or "")
         return None if run is None else (clean(f"{run.name}: {run.verdict}, {run.why}"), verdict_style(run.verdict))
+
+    def moment(self) -> Moment | None:
+        """Of its worst open alert, or of its spike."""
+        run = None if self.state is None else self.state.runs.get(self.selected or "")
+        return None if run is None or self.state is None else moment_of_run(run, self.state)
 
 
 def has_nothing(state: State) -> bool:
@@ -117,6 +123,8 @@ def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
         if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
             break
         columns = [column for column in columns if column.name != name]
+    if Table(width, 0, (*columns, TREND)).rest >= wanted and any(len(recent_losses(run)) > 1 for run in runs):
+        columns.insert(next(at for at, column in enumerate(columns) if column.name == "LOSS ") + 1, TREND)
     table = Table(width, 0, tuple(columns))
     return table._replace(name=max(1, table.rest))
 
@@ -187,6 +195,23 @@ def loss_cell(run: Run, _state: State) -> Span:
     return warned(real(loss), "" if math.isfinite(loss) else "crit")
 
 
+def recent_losses(run: Run) -> tuple[float, ...]:
+    """The last losses of its log, else of its W&B curve."""
+    found = run.memory.losses or (() if run.wandb is None else run.wandb.recent)
+    return tuple(loss for loss in found[-TREND_STEPS:] if math.isfinite(loss))
+
+
+def trend_cell(run: Run, _state: State) -> Span:
+    """`▁▁▂▁█▅`: the means of the recent losses in equal slices, between their least and their greatest."""
+    losses, cells = recent_losses(run), TREND.width - 2
+    if len(losses) < 2:
+        return Span("")
+    slices = [losses[n * len(losses) // cells : (n + 1) * len(losses) // cells] for n in range(cells)]
+    means = [sum(part) / len(part) for part in slices if part]
+    low, span = min(means), max(means) - min(means)
+    return Span("".join(HEIGHTS[round((mean - low) / span * 7) if span else 0] for mean in means) + " ")
+
+
 def step_cell(run: Run, word: str) -> Span:
     """Its step; where its trainer counts only batches, its place in the epoch."""
     return value(batch_of_epoch(run, word) or count(run.progress.step))
@@ -253,6 +278,11 @@ JOB = Column[Run, State]("JOB", 13, job_cell)
 STEP = Column[Run, State]("STEP", 9, lambda run, _: step_cell(run, "epoch "))
 SHORT_STEP = STEP._replace(cell=lambda run, _: step_cell(run, "e"))
 LAST = Column[Run, State]("LAST ", 6, last_cell)
+TREND_STEPS = 120
+"""Losses that the trend shows."""
+HEIGHTS = "▁▂▃▄▅▆▇█"
+TREND = Column[Run, State]("TREND ", 14, trend_cell)
+"""Shown where all other columns have room."""
 CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
 LEFT = Column[Run, State]("LEFT", 11, left_cell)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tui.screens.base import StateScreen
-from tui.screens.details import ChangesScreen, screen_for
+from tui.screens.details import ChangesScreen, MomentScreen, screen_for
 from tui.screens.help import TITLES, Help
 from tui.screens.main import MainScreen
 
-__all__ = ["TITLES", "ChangesScreen", "Help", "MainScreen", "StateScreen", "screen_for"]
+__all__ = ["TITLES", "ChangesScreen", "Help", "MainScreen", "MomentScreen", "StateScreen", "screen_for"]

@@ -20,10 +20,11 @@ from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
 from tui.services.browser import can_open, is_page, open_page
 from tui.services.changes import Changes
+from tui.views.moments import Moment
 from tui.widgets import Footer, Link
 
 OF_SOME_CONTEXTS = frozenset(
-    {"find", "find_lines", "sort", "open_page", "save_samples", "save_log", "log_format", "acknowledge", "mute"}
+    {"find", "find_lines", "sort", "open_page", "save_samples", "save_log", "log_format", "moment", "acknowledge", "mute"}
 )
 """Actions of keys that only some contexts list."""
 
@@ -43,6 +44,8 @@ class DashboardApp(Protocol):
 
     def open(self, link: Link) -> None: ...
 
+    def open_moment(self, moment: Moment) -> None: ...
+
     def context_of(self, screen: Screen[Any]) -> str: ...
 
 
@@ -50,7 +53,7 @@ class StateScreen(Once[None]):
     """A screen that gets each State, and the last one when it is opened."""
 
     CONTEXT: ClassVar[str] = ""
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", "format", *ACTS)]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("back", "pane", "page", "alerts", "moments", "format", *ACTS)]
     pane: Pane
     """The pane that keys apply to."""
 
@@ -110,6 +113,15 @@ class StateScreen(Once[None]):
             self.app.notify(text, title="copied", timeout=4, markup=False)
         else:
             self.app.notify("nothing is selected to copy", timeout=4, markup=False)
+
+    def action_moment(self) -> None:
+        """Open the run at the time of the selected alert, or of the run's worst alert or spike."""
+        moment = None if self.pane is None else self.pane.moment()
+        if moment is None:
+            self.app.notify("no alert or spike of a run is selected", severity="warning", timeout=6, markup=False)
+        elif self.pane is not None:
+            self.pane.lines.choose_cursor()
+            self.dashboard.open_moment(moment)
 
     def action_log_format(self) -> None:
         """Show what is read in the last lines of the run's log."""

@@ -19,6 +19,7 @@ TITLES = {
     "runs": "Runs", "gpus": "GPUs", "disk": "Disk", "alerts": "Alerts", "queue": "Queue", "queue-nodes": "Queue, nodes",
     "log": "Log", "log-screen": "Log", "wandb": "W&B", "wandb-screen": "W&B", "node": "Node", "run": "Run",
     "run-wandb": "Run", "job": "Job", "disk-screen": "Disk", "alert": "Alert", "changes": "Changes",
+    "moment": "Moment",
     "help": "Help",
 }  # fmt: skip
 
@@ -28,6 +29,7 @@ COMMON = {"app", "main", "back", "moves"}
 COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
     "runs": (
         ("JOB", "the current job; +2: two more jobs wait"), ("N", "the number of nodes"),
+        ("TREND", "the loss of its recent steps"),
         ("TOK/S", "tokens per second; 263sa: samples per second"), ("CK", "the age of the last committed checkpoint"),
         ("LAST", "the age of the last step"),
         ("LEFT", "the time to the last step; job 2h: the job ends first; else the status"),
@@ -58,6 +60,7 @@ COLUMNS: dict[str, tuple[tuple[str, str], ...]] = {
 
 SIGNS = (
     ("?", "not known"), ("-", "does not apply"), ("·", "no GPU there"), ("!", "this value needs attention"),
+    ("▲", "behind a number: an alert about it is open, or has just begun"),
     ("+", "marked: actions apply to all marked rows"),
     ("dim", "old data: the source has missed three updates"),
 )  # fmt: skip

@@ -40,6 +40,8 @@ ALSO = {
     "log.inspect": ("log format", "teach"),
     "alerts.ack": ("acknowledge",),
     "alerts.mute": ("unmute", "silence"),
+    "view.moment": ("moment",),
+    "view.changes": ("changes", "since"),
     "run.samples": ("images", "videos"),
     "runs.page": ("browser",),
     "wandb.alone": ("alone",),

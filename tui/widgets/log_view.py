@@ -99,6 +99,8 @@ class LogView(Widget, can_focus=True):
             return Strip.blank(self.size.width, base)
         text, is_partial, is_hit = self._drawn[y]
         under = base + self._styles["dim"] if is_partial else base
+        if is_hit and not self.needle:  # a line that was opened by its number
+            under = base + self._styles["hit"]
         segments, at = [], 0
         for start, end, name in marks(text, self.needle):
             style = self._styles["hit" if is_hit and name == "match" else name]
@@ -181,6 +183,12 @@ class LogView(Widget, can_focus=True):
         if not needle or not self.goto_match(self.text.end - 1, -1):
             self.redraw()
             self.post_message(self.Changed())
+
+    def show_line(self, number: int) -> None:
+        """Show this line in the middle of the screen, marked."""
+        self.hit = number
+        self._drawn = []
+        self._go(moved(self.text, LogPosition(number), -(self.size.height // 2), self.view), down=False)
 
     def goto_match(self, start: int, step: int) -> bool:
         """Show the next match in the middle of the screen. False: there is none."""

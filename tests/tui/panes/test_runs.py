@@ -344,3 +344,15 @@ def test_a_loss_above_its_band_is_marked_without_an_alert_until_it_is_back() -> 
     one = replace(calm().runs["llm-70b"], memory=RunMemory(trouble=trouble))
     assert "1.874▲" in alone(one, calm())
     assert "1.874 " in alone(replace(one, memory=RunMemory(trouble=replace(trouble, after=1))), calm())
+
+
+# ---- the trend -------------------------------------------------------------------------------------------------------
+
+
+def test_where_there_is_room_a_row_shows_the_trend_of_the_loss() -> None:
+    one = replace(calm().runs["llm-70b"], memory=RunMemory(losses=(2.0,) * 110 + (5.5,) * 10))
+    assert "▁▁▁▁▁▁▁▁▁▁▁█" in alone(one, calm(), 118)
+    assert "TREND" in run_head(run_layout(118, [one], calm()))
+    assert "█" not in alone(one, calm(), 60)
+    assert "TREND" not in run_head(run_layout(118, calm().runs.values(), calm())), "no losses are known"
+    assert "▁" * 12 in alone(replace(one, memory=RunMemory(losses=(2.0,) * 20)), calm(), 118)

@@ -27,7 +27,7 @@ def with_run(
 ) -> State:
     """A State of one run and its job."""
     one = job(job_id, restarts=restarts)
-    found = run(name, verdict, jobs=(one.key,), job=one.key, **more)
+    found = run(name, verdict, jobs=(one.key,), **more)
     return replace(calm(), runs={name: found}, jobs={one.key: one})
 
 

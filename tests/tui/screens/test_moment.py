@@ -1,0 +1,98 @@
+"""`o`: from an alert or a spike to the run at that time, its charts and its log; and back."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.tui.dashboard import showing
+from tests.tui.screen_text import settled
+from tests.tui.states.alerts import alert, with_alerts
+from tests.tui.states.states import NOW, calm, iterations, log, run
+from tests.tui.states.wandb_runs import NAME, filled, watched
+from trainmon.model import LossTrouble, RunMemory, State
+from tui.screens import MainScreen, MomentScreen
+from tui.screens.details import RunScreen
+from tui.views.moments import log_line, moment_of_run
+
+
+def spiking() -> State:
+    """A run whose loss rose at step 12,700, 180 steps before the end of its log."""
+    one = run("a", log=log(iterations(1_000, 12_880)))
+    spike = alert(rule="loss-spike", severity="warning", phase="pending", subject="run:a", run="a", since=NOW - 1_080.0,
+                  summary="the loss of a rose to 5.51 at step 12,700 (usually 2 to 2.06) 18m ago")  # fmt: skip
+    return with_alerts(spike, base=replace(calm(), runs={"a": one, "b": run("b")}))
+
+
+@pytest.mark.parametrize("keys", [("o",), ("5", "o"), ("5", "enter", "o")])
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_one_key_leads_from_the_alert_to_the_log_of_its_time_and_back(
+    keys: tuple[str, ...], size: tuple[int, int]
+) -> None:
+    async with showing(spiking(), size) as (app, pilot, _):
+        for key in keys:
+            await pilot.press(key)
+            await settled(pilot)
+        assert isinstance(app.screen, MomentScreen)
+        shown = await settled(pilot)
+        assert "loss-spike: the loss of a rose to 5.51 at step 12,700" in shown
+        assert "12700" in shown
+        assert "12880" not in shown, "not the end of the log"
+
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, RunScreen)
+        for _ in range(3):
+            await pilot.press("escape")
+            await settled(pilot)
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_its_charts_show_the_hour_around_that_time() -> None:
+    state = watched()
+    one = replace(state.runs[NAME], log=log(iterations()))
+    fired = alert(rule="slow-throughput", subject=f"run:{NAME}", run=NAME, since=NOW - 7_200.0)
+    state = with_alerts(fired, base=replace(state, runs={NAME: one}))
+    async with showing(state, (120, 50), filled(state)) as (app, pilot, _):
+        await pilot.press("o")
+        shown = await settled(pilot)
+        screen = app.screen
+        assert isinstance(screen, MomentScreen)
+        assert "by time" in shown
+        assert (screen.charts.view.width, screen.charts.view.end) == (3_600.0, NOW - 5_400.0)
+
+
+async def test_a_run_without_an_alert_says_that_there_is_no_moment() -> None:
+    async with showing(calm()) as (_, pilot, _backend):
+        await pilot.press("o")
+        assert "no alert or spike of a run is selected" in await settled(pilot)
+
+
+def test_a_spike_without_an_alert_has_its_step() -> None:
+    trouble = LossTrouble(state="spike", key="loss", value=5.51, step=12_700, at=NOW - 60.0)
+    one = run("a", log=log(iterations(1_000, 12_880)), memory=RunMemory(trouble=trouble))
+    moment = moment_of_run(one, calm())
+    assert moment is not None
+    number = log_line(moment, one)
+    assert number is not None
+    assert one.log is not None
+    assert "12700" in one.log.lines[number - one.log.first]
+
+
+def test_an_alert_that_names_no_step_is_found_by_the_usual_time_of_a_step() -> None:
+    one = run("a", log=log(iterations(1_000, 12_880)))
+    progress = one.progress
+    assert progress.step_time_s
+    assert progress.at
+    since = progress.at - 100 * progress.step_time_s
+    moment = moment_of_run(one, with_alerts(alert(subject="run:a", run="a", since=since, summary="a is slow")))
+    assert moment is None, "the run is not watched in that State"
+    state = with_alerts(
+        alert(subject="run:a", run="a", since=since, summary="a is slow"), base=replace(calm(), runs={"a": one})
+    )
+    moment = moment_of_run(one, state)
+    assert moment is not None
+    assert one.log is not None
+    number = log_line(moment, one)
+    assert number is not None
+    assert "12780" in one.log.lines[number - one.log.first]
