@@ -34,7 +34,7 @@ from tui.style import wants_ascii
 from tui.style.ascii_filter import Ascii
 from tui.style.themes import DARK, THEMES, defaults, fitting
 from tui.views import Command, commands
-from tui.views.moments import Moment
+from tui.views.alerts import Moment
 from tui.widgets import Link
 
 SILENT_AFTER = 15.0

@@ -73,7 +73,7 @@ class ProbeStream:
         """The lines after the greeting. A login script may print before it, also without a line feed at the end."""
         for number, line in enumerate(lines):
             before, greeting, interpreter = line.partition(bundle.GREETING)
-            self.preamble = self.preamble or _printable(before)
+            self.preamble = self.preamble or last_line(before)
             if greeting:
                 self.greeting = greeting + interpreter
                 self._on_greeting(self)
@@ -92,21 +92,15 @@ class ProbeStream:
         self._on_reading(self, reading)
 
     def stderr_received(self, data: bytes) -> None:
-        lines = data.strip().splitlines()
-        if lines:
-            self.stderr = _printable(lines[-1])
+        self.stderr = last_line(data) or self.stderr
 
     def ended(self, status: int | None, error: TrainmonError | None) -> None:
         # Above 127 a signal ended it: the interpreter may be fine.
         was_silent = error is None and status is not None and 0 < status < 128 and not self._has_output
         if error is None:
-            printed = "" if self.greeting else self.preamble or _printable(self._rest)
+            printed = "" if self.greeting else self.preamble or last_line(self._rest)
             reason = self._exit_reason or self.stderr or printed
             detail = f": {reason}" if reason else ""
             hint = "" if self.greeting else self.start_hint
             error = HostUnreachable(self._host, f"its probe ended with status {status}{detail}", hint=hint)
         self._on_end(self, error, was_silent)
-
-
-def _printable(line: bytes) -> str:
-    return scrub(clean(line.decode("utf-8", "replace").strip(), 300))

@@ -13,7 +13,7 @@ import msgspec
 
 from collectors.polling_thread import PollingThread
 from trainmon.analysis.last_seen import is_settled, seen
-from trainmon.lib import Seconds
+from trainmon.lib import Seconds, SystemClock
 from trainmon.model import LastSeen, State
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class LastSeenFile(PollingThread):
 
     def __init__(self, directory: Path, name: str, state: Callable[[], State]) -> None:
         """`name` is that of the config: each has a file of its own."""
-        super().__init__("last seen", WRITE_EVERY)
+        super().__init__("last seen", WRITE_EVERY, lambda _: None, SystemClock())
         self._file = directory / f"last-seen-{hashlib.sha256(name.encode()).hexdigest()[:12]}.json"
         self._state = state
         self.before = self._read()

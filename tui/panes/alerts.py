@@ -15,9 +15,11 @@ from tui.views.alerts import (
     ORDERS,
     SILENCE,
     AlertRows,
+    Moment,
     alert_head,
     alert_layout,
     broken_channels,
+    moment_of_alert,
     open_alerts,
     open_counts,
     sender,
@@ -25,7 +27,6 @@ from tui.views.alerts import (
     silence_text,
     status_of,
 )
-from tui.views.moments import Moment, moment_of_alert
 from tui.widgets import HEADING, SENTENCE
 
 

@@ -24,8 +24,7 @@ from tui.keys import bindings
 from tui.style import Span
 from tui.style.ascii_filter import Ascii
 from tui.views import Kind, Subject
-from tui.views.alerts import alerts_about_subjects
-from tui.views.moments import Moment
+from tui.views.alerts import Moment, alerts_about_subjects
 from tui.widgets import SENTENCE, Heading, KeyedLines, Row, SpanLine
 
 log = logging.getLogger(__name__)

@@ -33,13 +33,12 @@ from tui.views import (
     wandb_lines,
     wrapped_fact,
 )
-from tui.views.alerts import alert_lines, alerts_about, alerts_of
+from tui.views.alerts import Moment, alert_lines, alerts_about, alerts_of, moment_of_alert
 from tui.views.changes import change_lines
 from tui.views.disk_detail import disk_lines
 from tui.views.disks import ShownDisk, shown_disks
 from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
-from tui.views.moments import Moment, moment_of_alert
 from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, rows, sentence
 
 

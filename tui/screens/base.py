@@ -20,11 +20,22 @@ from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
 from tui.services.browser import can_open, is_page, open_page
 from tui.services.changes import Changes
-from tui.views.moments import Moment
+from tui.views.alerts import Moment
 from tui.widgets import Footer, Link
 
 OF_SOME_CONTEXTS = frozenset(
-    {"find", "find_lines", "sort", "open_page", "save_samples", "save_log", "log_format", "moment", "acknowledge", "mute"}
+    {
+        "find",
+        "find_lines",
+        "sort",
+        "open_page",
+        "save_samples",
+        "save_log",
+        "log_format",
+        "moment",
+        "acknowledge",
+        "mute",
+    }
 )
 """Actions of keys that only some contexts list."""
 

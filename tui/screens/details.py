@@ -33,8 +33,8 @@ from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
 from tui.services.folders import for_samples, meant
 from tui.style import Span
+from tui.views.alerts import Moment, log_line
 from tui.views.changes import moment
-from tui.views.moments import Moment, log_line
 from tui.views.nodes import missing_gpus
 from tui.widgets import Heading, KeyedLines, Link, link_of
 
@@ -249,7 +249,6 @@ class MomentScreen(PaneScreen):
     def __init__(self, moment: Moment, backend: Backend) -> None:
         super().__init__()
         self.moment = moment
-        self.header = HeaderLine()
         self.title_line = Heading()
         self.charts = WandbPane(backend, id="wandb-moment")
         self.charts.run = moment.run

@@ -13,7 +13,7 @@ from tests.tui.states.wandb_runs import NAME, filled, watched
 from trainmon.model import LossTrouble, RunMemory, State
 from tui.screens import MainScreen, MomentScreen
 from tui.screens.details import RunScreen
-from tui.views.moments import log_line, moment_of_run
+from tui.views.alerts import log_line, moment_of_run
 
 
 def spiking() -> State:

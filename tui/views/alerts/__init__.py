@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
 from tui.views.alerts.marks import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
+from tui.views.alerts.moments import Moment, log_line, moment_of_alert, moment_of_run
 from tui.views.alerts.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, alert_head, alert_layout, open_alerts
 from tui.views.alerts.status import (
@@ -36,6 +37,7 @@ __all__ = [
     "AlertRows",
     "Choice",
     "Concern",
+    "Moment",
     "alert_head",
     "alert_layout",
     "alert_lines",
@@ -47,7 +49,10 @@ __all__ = [
     "broken_channels",
     "choices",
     "is_muted",
+    "log_line",
     "matches",
+    "moment_of_alert",
+    "moment_of_run",
     "most_urgent",
     "open_alerts",
     "open_counts",

@@ -10,7 +10,8 @@ from trainmon.analysis.runs import trouble_of
 from trainmon.lib import Instant, clean
 from trainmon.model import Alert, Run, State
 from tui.style import count
-from tui.views.alerts import ORDERS, status_of
+from tui.views.alerts.rows import ORDERS
+from tui.views.alerts.status import status_of
 
 STEP = re.compile(r"\bat step ([\d,]+)|\bsince step ([\d,]+)")
 """Where a summary of a rule names the step at which it began."""
