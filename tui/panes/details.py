@@ -79,7 +79,7 @@ class AlertPane(LinkedPane):
         return self.about
 
     def moment(self) -> Moment | None:
-        alert = None if self.state is None else self.state.alerts.get(self.alert)
+        alert = None if self.state is None else self.state.alerts.get(self.about)
         return None if alert is None or self.state is None else moment_of_alert(alert, self.state)
 
     def draw(self, state: State, width: int) -> None:
