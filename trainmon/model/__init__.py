@@ -30,6 +30,18 @@ from trainmon.model.alert import (
     StoredAlerts,
     is_worse,
 )
+from trainmon.model.cause import (
+    CAUSES,
+    CauseFacts,
+    CauseName,
+    Classification,
+    Confidence,
+    Evidence,
+    Family,
+    LogExcerpt,
+    NodeFacts,
+    Retry,
+)
 from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.log_shape import LogShape
@@ -149,6 +161,7 @@ from trainmon.model.wandb import (
 )
 
 __all__ = [
+    "CAUSES",
     "DANGLING",
     "DECODER",
     "FAULTS",
@@ -187,6 +200,8 @@ __all__ = [
     "Basis",
     "Beat",
     "Bye",
+    "CauseFacts",
+    "CauseName",
     "Channel",
     "ChannelsChanged",
     "Checkpoint",
@@ -194,8 +209,10 @@ __all__ = [
     "CheckpointListing",
     "CheckpointState",
     "Checkpoints",
+    "Classification",
     "Cluster",
     "ClustersChanged",
+    "Confidence",
     "ConsoleRead",
     "Counter",
     "CreateFile",
@@ -208,8 +225,10 @@ __all__ = [
     "DiskSamples",
     "DisksChanged",
     "Event",
+    "Evidence",
     "Execute",
     "Expected",
+    "Family",
     "Fault",
     "FileGroup",
     "Finding",
@@ -236,12 +255,14 @@ __all__ = [
     "LedgerTrouble",
     "Log",
     "LogChunk",
+    "LogExcerpt",
     "LogShape",
     "LogSpec",
     "LossState",
     "LossTrouble",
     "Milestone",
     "Node",
+    "NodeFacts",
     "NodeHistory",
     "NodeReading",
     "Notice",
@@ -261,6 +282,7 @@ __all__ = [
     "Record",
     "Refusal",
     "RemoveFile",
+    "Retry",
     "Route",
     "Run",
     "RunMemory",

@@ -1,0 +1,100 @@
+"""Why an attempt ended: the causes, what they are read from, and the answer of `trainmon.analysis.causes.classify`."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+CauseName = Literal[
+    "completed",
+    "cuda-oom", "host-oom",
+    "nccl-timeout", "nccl-network", "rendezvous", "hang",
+    "gpu-hardware", "cuda-illegal-access", "device-assert", "cuda-error", "driver-mismatch", "segfault", "node-fail",
+    "diverged",
+    "disk-full", "quota", "inodes-full", "storage-io", "checkpoint-corrupt", "checkpoint-mismatch",
+    "preempted", "time-limit", "cancelled-by-user", "kill-switch", "no-restart",
+    "import-error", "config-error", "missing-file", "permission",
+    "data-error", "dataloader-worker", "network-or-auth", "evaluator",
+    "python-exception", "assertion", "device-mismatch",
+    "unknown",
+]  # fmt: skip
+"""The cause of an end. The ledger stores these names as text."""
+
+CAUSES: tuple[CauseName, ...] = get_args(CauseName)
+
+Family = Literal[
+    "resources", "hardware", "network", "storage", "numerics", "code", "config", "data", "scheduler", "human", "none",
+    "unknown",
+]  # fmt: skip
+Retry = Literal["now", "after-node-swap", "after-change", "never", "unknown"]
+"""Whether a retry can help, and after what. `never` also means that none is needed."""
+
+Confidence = Literal["high", "low"]
+
+
+class LogExcerpt(msgspec.Struct, frozen=True, kw_only=True):
+    """Consecutive lines of a log."""
+
+    text: str
+    first_line: int = 1
+    """The number of its first line. Negative numbers count from the end of the log: -1 is its last line."""
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened on a node of the attempt, between its start and its end."""
+
+    name: str
+    xids: tuple[int, ...] = ()
+    oom_kills: int = 0
+    lost_gpus: int = 0
+    full_disks: tuple[str, ...] = ()
+    """Mount points."""
+    rebooted: bool = False
+    drained: bool = False
+    """Slurm set it to DOWN or DRAIN. An administrator may do that while the job still runs well."""
+
+
+class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known of the end of one attempt. What is not known is null or empty."""
+
+    log: tuple[LogExcerpt, ...] = ()
+    """Its head and its tail, in order. A short log is one excerpt."""
+    exit_code: int | None = None
+    """As the shell or Slurm says it: 137 and -9 both mean signal 9."""
+    signal: int | None = None
+    scheduler_state: str | None = None
+    """Slurm's state as sacct writes it, such as `CANCELLED by 1000`."""
+    nodes: tuple[NodeFacts, ...] = ()
+    wandb_state: str | None = None
+    kill_switch: bool = False
+    """Whether a kill switch of the run was set before the end."""
+    checkpoint_committed: bool = False
+    last_step: int | None = None
+    target_step: int | None = None
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the log, or a fact from elsewhere."""
+
+    text: str
+    """Without escape sequences and secrets."""
+    line: int | None = None
+    """As LogExcerpt counts lines; null for a fact that is not from the log."""
+
+
+class Classification(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the attempt ended."""
+
+    cause: CauseName
+    family: Family
+    retry: Retry
+    confidence: Confidence
+    fingerprint: str
+    """Equal for the same failure: it does not depend on numbers, addresses, paths, hosts and times."""
+    evidence: tuple[Evidence, ...] = ()
+    advice: str = ""
+    exception: str | None = None
+    """The type of the Python exception that ended it, if one did."""
+    rank: str | None = None
+    """The rank on which it happened first, as the log writes it."""
