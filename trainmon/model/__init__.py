@@ -30,6 +30,7 @@ from trainmon.model.alert import (
     StoredAlerts,
     is_worse,
 )
+from trainmon.model.attempt import Attempt, AttemptEnd, EndSource
 from trainmon.model.cause import (
     CAUSES,
     CauseFacts,
@@ -44,7 +45,6 @@ from trainmon.model.cause import (
 )
 from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
-from trainmon.model.log_shape import LogShape
 from trainmon.model.node import (
     FAULT_GAP,
     FAULTS,
@@ -106,6 +106,7 @@ from trainmon.model.run import (
     WANDB,
     Bar,
     Log,
+    LogShape,
     Progress,
     Run,
     RunMemory,
@@ -196,6 +197,8 @@ __all__ = [
     "AlertsRestored",
     "Allowance",
     "AnyReading",
+    "Attempt",
+    "AttemptEnd",
     "Bar",
     "Basis",
     "Beat",
@@ -224,6 +227,7 @@ __all__ = [
     "DiskSample",
     "DiskSamples",
     "DisksChanged",
+    "EndSource",
     "Event",
     "Evidence",
     "Execute",

@@ -8,7 +8,6 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.log_shape import LogShape
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
@@ -89,6 +88,45 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The total of another bar that is drawn at the moment."""
     rival_losses: int = 0
     """How many losses were printed while the rival was drawn and the followed bar was not."""
+
+
+Block = Literal["", "header", "dict", "box"]
+"""Several lines that make one step: a header with indented values, a printed dict, a box with a row for each value."""
+
+
+class LogShape(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape of the step lines of a log whose trainer has no format of its own."""
+
+    counter: str = ""
+    """What counts its steps, once that is known; empty before."""
+    example: str = ""
+    """Its last step line, or the lines of the last step, joined."""
+    steps: int = 0
+    """Steps that were read by it."""
+    step: int | None = None
+    """The last of them."""
+    candidates: tuple[tuple[str, int], ...] = ()
+    """Counters that were seen once, with their values: the second time, one that has grown is believed."""
+    others: int = 0
+    """Steps by another counter since the last one of its own: many of them mean that the log has another shape now."""
+    block: Block = ""
+    text: str = ""
+    """The lines of the block so far, joined."""
+    block_lines: int = 0
+    is_evaluation: bool = False
+    """Whether the rest of the block is of an evaluation."""
+    columns: tuple[str, ...] = ()
+    """The heading of the table that the next rows belong to."""
+    epoch: tuple[int, int | None] | None = None
+    """The epoch that was announced in a line of its own, and how many there are."""
+    first_epoch: int | None = None
+    """0 or 1: where this trainer begins to count epochs. Null until an epoch was seen."""
+    position: tuple[int, int, int | None] | None = None
+    """The epoch, its batch and its batches as printed; null where the trainer counts its steps over all epochs."""
+    restarts: bool = False
+    """Whether the step counter begins again in each epoch."""
+    last: tuple[int, int] | None = None
+    """The last epoch and its step as printed, where both are printed."""
 
 
 class TrainingMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +212,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """When that process was gone."""
     from_log: tuple[str, ...] = ()
     """Which of its settings were found in its log: checkpoints, wandb."""
+    model_family: str | None = None
     labels: Mapping[str, str] = {}
+    data_manifest: str | None = None
+    """The version of its data, or the path of their manifest."""
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):

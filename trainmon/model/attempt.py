@@ -1,0 +1,124 @@
+"""Attempts: one start of a training run, from its first process to its end, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from trainmon.lib import Instant, Seconds
+from trainmon.model.cause import Classification
+
+EndSource = Literal["lost", "log", "wandb", "process", "queue", "accounting"]
+"""What reported the end, the least reliable first. lost: nothing did, and the attempt no longer runs."""
+
+
+class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attempt ended."""
+
+    at: Instant
+    source: EndSource
+    noticed_at: Instant
+    """When this program noticed it, by our clock."""
+    exit_code: int | None = None
+    signal: int | None = None
+    scheduler_state: str | None = None
+    """Slurm's state, such as OUT_OF_MEMORY or `CANCELLED by ana`."""
+    cause: Classification | None = None
+    """Why it ended; null while that is not known."""
+    log_tail: str | None = None
+    """The last lines of its log, without secrets."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a run. What is not known is null or empty."""
+
+    attempt_id: str
+    """`prod/88@20261122T183000`: cluster, job and submit time, which Slurm sets anew at each requeue. Without a
+    scheduler it names the run and its W&B run, process or log: `video/wandb/…`, `video/pid/…`, `video/log/…`."""
+    run_id: str
+    """The name of the run."""
+    cluster: str
+    model_family: str | None = None
+    labels: Mapping[str, str] = {}
+
+    job_id: str | None = None
+    """As Slurm writes it: `88`, or `88_3` for a task of an array."""
+    array_id: int | None = None
+    restart: int | None = None
+    """How often Slurm had restarted the job before."""
+    submitted_at: Instant | None = None
+    """When Slurm queued this attempt. A requeue sets it anew."""
+    wandb_id: str | None = None
+    """`entity/project/id`."""
+    pid: int | None = None
+
+    nodes: tuple[str, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    gpus: int | None = None
+    """How many GPUs it held."""
+
+    started_at: Instant | None = None
+    first_step_at: Instant | None = None
+    seen_at: Instant = 0.0
+    """When it was last seen running, by our clock."""
+    first_step: int | None = None
+    last_step: int | None = None
+    target_step: int | None = None
+    resumed_from: int | None = None
+    """The step of the checkpoint that it loaded."""
+    resumed_words: str | None = None
+    """The line of the log about that."""
+    last_committed_step: int | None = None
+    """The newest committed checkpoint of the run while it ran."""
+    has_checkpoints: bool = False
+    """Whether the directory of its checkpoints was listed."""
+
+    command: str | None = None
+    """Its command line or batch script, without secrets."""
+    config_hash: str | None = None
+    """The first 12 digits of the SHA-256 of its W&B settings."""
+    config_path: str | None = None
+    git_commit: str | None = None
+    container: str | None = None
+    """The image, with its digest if that is known."""
+    data_manifest: str | None = None
+    evaluators: Mapping[str, str] = {}
+    """The versions of its evaluators, by name."""
+    log_host: str | None = None
+    log_path: str | None = None
+
+    end: AttemptEnd | None = None
+    retry_decision: str | None = None
+    """What was decided about the next attempt."""
+    budget_spent: int | None = None
+    """How many retries of its budget are spent."""
+    is_reconstructed: bool = False
+    """Whether a part of it was found afterwards: trainmon did not watch all of it."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.end is None
+
+    @property
+    def ended_at(self) -> Instant | None:
+        return None if self.end is None else self.end.at
+
+    @property
+    def duration_s(self) -> Seconds | None:
+        """How long it ran, or has run so far."""
+        until = self.seen_at if self.end is None else self.end.at
+        return None if self.started_at is None else max(0.0, until - self.started_at)
+
+    @property
+    def gpu_seconds(self) -> float | None:
+        """Its GPUs times its duration."""
+        return None if self.gpus is None or self.duration_s is None else self.gpus * self.duration_s
+
+    @property
+    def steps_lost(self) -> int | None:
+        """The steps after its last committed checkpoint, once it has ended."""
+        if self.end is None or self.last_step is None or not self.has_checkpoints:
+            return None
+        return max(0, self.last_step - (self.last_committed_step or 0))
