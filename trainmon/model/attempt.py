@@ -21,6 +21,8 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     source: EndSource
     noticed_at: Instant
     """When this program noticed it, by our clock."""
+    was_watched: bool = True
+    """Whether this program ran then."""
     exit_code: int | None = None
     signal: int | None = None
     scheduler_state: str | None = None
@@ -94,8 +96,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """What was decided about the next attempt."""
     budget_spent: int | None = None
     """How many retries of its budget are spent."""
-    is_reconstructed: bool = False
-    """Whether a part of it was found afterwards: trainmon did not watch all of it."""
+    start_was_watched: bool = False
+    """Whether this program ran when it started."""
+
+    @property
+    def is_reconstructed(self) -> bool:
+        """Whether its start or its end was found afterwards."""
+        return not self.start_was_watched or (self.end is not None and not self.end.was_watched)
 
     @property
     def is_open(self) -> bool:

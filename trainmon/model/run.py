@@ -248,6 +248,20 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     """The median of `usual`; null while there are too few."""
 
 
+class StepSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of a log that follow each other without a pause, a restart or a step back."""
+
+    first: int | None = None
+    """Null while the log has only announced where it resumes."""
+    first_at: Instant = 0.0
+    last: int | None = None
+    last_at: Instant = 0.0
+    is_start: bool = False
+    """Whether the trainer started here: the log began or was restarted, it resumed, or its steps went back."""
+    resumed_from: int | None = None
+    resumed_words: str | None = None
+
+
 class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of one run between two States."""
 
@@ -278,6 +292,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Its position (step and job) when a person ended it. It counts as stopped while the position stays."""
     stopped_by: str = ""
     """Who ended it, and how. This outlives the switch file, and the action, which is dropped after an hour."""
+    spans: tuple[StepSpan, ...] = ()
+    """The newest spans of its steps, the newest last, at most SPANS."""
     read_to: int = 0
     """The number of the next log line."""
     shape: LogShape = LogShape()
@@ -289,6 +305,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """When its log last reported the minimum loss scale, and that line."""
     floor: str = ""
 
+
+SPANS = 16
 
 RECENT_MINUTES = 10
 

@@ -9,6 +9,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alert import Alert, AlertRequest, Delivery, Silence, StoredAlerts
+from trainmon.model.attempt import Attempt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.notification import Channel, Leadership
@@ -49,6 +50,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By name: the scheduler's nodes, watched or not."""
     actions: Mapping[str, Record] = {}
     """By action id, oldest first: open actions, and those of the last hour."""
+    attempts: Mapping[str, Attempt] = {}
+    """By attempt id: open attempts, and those that ended within a week."""
     ledger: str | None = None
     """The current error of the ledger, in a sentence."""
     alerts: Mapping[str, Alert] = {}
@@ -147,6 +150,13 @@ class JobChanged(msgspec.Struct, frozen=True):
     job: Job
 
 
+class JobsAccounted(msgspec.Struct, frozen=True):
+    """Jobs as accounting has them, each attempt of a requeued one apart."""
+
+    cluster: str
+    jobs: tuple[Job, ...]
+
+
 class SchedulerNodesListed(msgspec.Struct, frozen=True):
     """One poll of a cluster's nodes."""
 
@@ -159,6 +169,12 @@ class ActionChanged(msgspec.Struct, frozen=True):
     """An action was requested, done or refused, or has failed."""
 
     record: Record
+
+
+class AttemptsRestored(msgspec.Struct, frozen=True):
+    """The attempts that the ledger holds: open ones, and those of the last week."""
+
+    attempts: tuple[Attempt, ...]
 
 
 class LedgerTrouble(msgspec.Struct, frozen=True):
@@ -254,7 +270,7 @@ class AlertsReported(msgspec.Struct, frozen=True):
 
 Event = (
     NodeReading | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged | DisksChanged
-    | ClustersChanged | JobsListed | JobChanged | SchedulerNodesListed | ActionChanged | LedgerTrouble | WandbPolled
-    | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead | AlertsRestored | AlertRequested | Delivered
-    | ChannelsChanged | LeadershipChanged | AlertsReported
+    | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed | ActionChanged
+    | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead
+    | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged | AlertsReported
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from trainmon.analysis import log_formats
+from trainmon.analysis.attempts import steps
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
 from trainmon.analysis.wandb import progress as wandb_progress
@@ -200,15 +201,21 @@ def _progress(
     run: Run, chunk: LogChunk, at: Instant, formats: tuple[log_formats.Format, ...]
 ) -> tuple[Progress, RunMemory]:
     progress, shape, last = run.progress, run.memory.shape, None
+    spans = run.memory.spans
+    if chunk.restarted is not None or (run.log is None and _is_whole(chunk)):
+        spans = steps.with_start(spans, at)
     losses = list(run.memory.unjudged)
     is_first = progress.at is None or wandb_progress.counts(progress)
     lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else [chunk.partial])]
     for index, text in enumerate(lines, start=-len(chunk.kept)):
         is_finished = index < len(chunk.lines)
+        spans = steps.with_line(spans, text, at)
         found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_finished)
         if found is not None:
             after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
+            if has_moved and is_finished and after.step is not None and after.bar is None:
+                spans = steps.with_step(spans, after.step, at, after.cadence_s)
             last = index if is_finished and has_moved else last
             progress = after
             if has_moved or losses:
@@ -216,9 +223,14 @@ def _progress(
         if index == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
             progress = replace(progress, at=progress.at - log_formats.before_the_end(chunk.lines, last))
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
-    if shape != memory.shape or unjudged != memory.unjudged:
-        memory = replace(memory, shape=shape, unjudged=unjudged)
+    if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
+        memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
     return wandb_progress.without_own_borrowed(progress), memory
+
+
+def _is_whole(chunk: LogChunk) -> bool:
+    """Whether the chunk is all of its file."""
+    return chunk.size is not None and not chunk.dropped and sum(len(line) + 1 for line in chunk.lines) >= chunk.size
 
 
 def _add_loss(losses: list[tuple[int | None, float]], progress: Progress) -> None:

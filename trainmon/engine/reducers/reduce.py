@@ -8,12 +8,13 @@ from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
 from trainmon.analysis.runs import RunContext, judge, target
-from trainmon.engine.reducers import actions, disks, files, jobs, node_history, nodes, throughput, wandb
+from trainmon.engine.reducers import actions, attempts, disks, files, jobs, node_history, nodes, throughput, wandb
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     LATE_AFTER,
     ActionChanged,
+    AttemptsRestored,
     ClustersChanged,
     ConsoleRead,
     CurvesGrew,
@@ -21,6 +22,7 @@ from trainmon.model import (
     Event,
     Health,
     JobChanged,
+    JobsAccounted,
     JobsListed,
     LedgerTrouble,
     NodeReading,
@@ -73,6 +75,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 jobs.jobs_listed(batch, event)
             case JobChanged():
                 jobs.job_changed(batch, event)
+            case JobsAccounted():
+                attempts.accounted(batch, event, now)
             case SchedulerNodesListed():
                 jobs.nodes_listed(batch, event)
             case ActionChanged():
@@ -85,6 +89,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 wandb.sample_fetched(batch, event)
             case ConsoleRead():
                 wandb.console_read(batch, event)
+            case AttemptsRestored():
+                attempts.restored(batch, event)
             case LedgerTrouble(message):
                 batch.maps["ledger"] = message
     _pass_time(batch, now)
@@ -150,6 +156,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
         if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
             batch.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
     throughput.follow(batch, now)
+    attempts.advance(batch, now)
     actions.advance(batch, now)
 
 

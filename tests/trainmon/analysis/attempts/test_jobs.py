@@ -1,0 +1,155 @@
+"""Attempts of runs with a scheduler."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from trainmon.analysis.attempts import missing
+from trainmon.model import AttemptsRestored, JobsAccounted, WandbRun
+
+
+def trained() -> Story:
+    """Job 88 has trained to step 30, and has a checkpoint of step 20."""
+    story = Story().gpus(-50).queue(10, JOB)
+    return story.steps(20, 1, 2, 3).steps(22, 20).checkpoints(25, 10, 20).steps(30, 30).queue(40, JOB)
+
+
+def test_a_running_job_is_an_open_attempt() -> None:
+    one = trained().attempt
+    assert one.attempt_id == "prod/88@20231114T221220"
+    assert (one.run_id, one.cluster, one.model_family, one.labels) == ("llm", "prod", "reasoning", {"owner": "team-a"})
+    assert (one.job_id, one.restart, one.submitted_at, one.started_at) == ("88", 0, BEGIN - 60, BEGIN)
+    assert (one.nodes, one.gpu_uuids, one.gpus) == (("n1",), ("GPU-n1-0", "GPU-n1-1"), 2)
+    assert (one.first_step, one.first_step_at, one.last_step, one.target_step) == (1, BEGIN + 20, 30, 5000)
+    assert (one.last_committed_step, one.steps_lost, one.resumed_from) == (20, None, None)
+    assert (one.gpu_seconds, one.is_open, one.is_reconstructed) == (80.0, True, False)
+    assert (one.log_host, one.log_path, one.command) == ("login1", "/fsx/88.out", "/fsx/train.sh --lr 1e-4")
+
+
+def test_a_failed_job_closes_its_attempt_once_its_log_was_read_to_the_end() -> None:
+    failed = ended(JOB, 50, "FAILED", "9:0")
+    story = trained().queue(55, failed)
+    assert story.attempt.is_open
+    story.log(56, "Traceback (most recent call last):", "RuntimeError: boom")
+    one = story.attempt
+    assert one.end is not None
+    assert (one.ended_at, one.end.exit_code, one.end.signal, one.end.scheduler_state) == (BEGIN + 50, 9, None, "FAILED")
+    assert (one.gpu_seconds, one.steps_lost, one.end.source) == (100.0, 10, "queue")
+    assert (one.end.log_tail or "").endswith("Traceback (most recent call last):\nRuntimeError: boom")
+    assert story.queue(70, failed).queue(400).attempt == one
+
+
+def test_an_attempt_whose_log_nobody_reads_is_closed_all_the_same() -> None:
+    story = trained().queue(50, ended(JOB, 50, "COMPLETED"))
+    assert not story.at(96).say().attempt.is_open
+
+
+def test_a_requeue_closes_the_attempt_and_the_next_one_has_its_own_steps() -> None:
+    again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
+    story = trained().queue(55, again).log(56, "slurmstepd: error: CANCELLED DUE TO JOB REQUEUE")
+    one = story.attempt
+    assert one.end is not None
+    assert (one.ended_at, one.end.scheduler_state, one.steps_lost) == (BEGIN + 50, "REQUEUED", 10)
+    story.queue(200, replace(again, state="RUNNING", started_at=BEGIN + 190))
+    story.log(210, "loading checkpoint from /fsx/ckpt at iteration 20").steps(212, 21, 22)
+    first, second = story.attempts
+    assert first == one
+    assert (second.restart, second.first_step, second.last_step) == (1, 21, 22)
+    assert (second.resumed_from, second.resumed_words) == (20, "loading checkpoint from /fsx/ckpt at iteration 20")
+
+
+def test_steps_that_come_before_slurm_lists_their_job_are_its_own() -> None:
+    story = Story().steps(5, 1, 2).steps(7, 3).queue(30, JOB)
+    assert (story.attempt.first_step, story.attempt.last_step) == (1, 3)
+
+
+def test_a_first_step_that_nobody_watched_is_not_known() -> None:
+    story = Story(watched_from=1000.0).queue(1005, JOB).steps(1010, 500, 501, size=9_999_999)
+    assert (story.attempt.first_step, story.attempt.last_step) == (None, 501)
+    assert story.attempt.is_reconstructed
+    assert "first_step" in missing(story.attempt)
+
+
+def test_a_log_that_is_read_whole_shows_the_first_step_afterwards() -> None:
+    story = Story(watched_from=1000.0).queue(1005, JOB).steps(1010, 1, 2, 3, size=100)
+    assert (story.attempt.first_step, story.attempt.last_step) == (1, 3)
+
+
+def test_a_log_to_which_several_attempts_appended_shows_the_steps_of_the_last_one() -> None:
+    resumed = replace(JOB, restarts=1)
+    lines = ("loading checkpoint from /fsx/ckpt at iteration 20",)
+    story = Story(watched_from=1000.0).queue(1005, resumed)
+    story.steps(1010, 10, 20, 30, size=9_999_999).log(1011, *lines).steps(1012, 21)
+    assert (story.attempt.first_step, story.attempt.last_step, story.attempt.resumed_from) == (21, 21, 20)
+
+
+def test_a_job_that_was_cancelled_while_it_waited_is_no_attempt() -> None:
+    waiting = replace(JOB, state="PENDING", started_at=None, nodes=())
+    story = Story().queue(5, waiting)
+    story.queue(20, replace(waiting, state="CANCELLED", started_at=BEGIN + 10, ends_at=BEGIN + 10))
+    assert story.at(90).say().attempts == ()
+
+
+def test_accounting_knows_more_than_the_queue_and_what_happened_before() -> None:
+    story = trained()
+    again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
+    story.queue(55, again).log(56, "bye")
+    earlier = replace(JOB, id="70", number=70, submitted_at=BEGIN - 5000, started_at=BEGIN - 4000)
+    failed = ended(JOB, 50, "NODE_FAIL", "1:0")
+    story.say(JobsAccounted("prod", (failed, ended(earlier, -3000, "TIMEOUT"))))
+    old, one = story.attempts
+    assert one.end is not None
+    assert (one.end.scheduler_state, one.end.source, one.ended_at, one.last_step) == (
+        "NODE_FAIL", "accounting", BEGIN + 50, 30,
+    )  # fmt: skip
+    assert (one.end.log_tail or "").endswith("bye")
+    assert old.end is not None
+    assert (old.end.scheduler_state, old.gpu_seconds, old.is_reconstructed) == ("TIMEOUT", 2000.0, True)
+    assert not one.is_reconstructed
+    assert story.say(JobsAccounted("prod", (failed,))).attempts == (old, one)
+
+
+def test_an_attempt_that_ended_while_nobody_watched_is_closed_with_what_is_known() -> None:
+    stored = trained().attempt
+    story = Story(watched_from=5000.0).say(AttemptsRestored((stored,))).queue(5050)
+    one = story.attempt
+    assert one.end is not None
+    assert (one.ended_at, one.end.source, one.end.scheduler_state) == (BEGIN + 40, "lost", None)
+    assert (one.last_step, one.steps_lost, one.is_reconstructed) == (30, 10, True)
+
+
+def test_an_attempt_that_goes_on_while_trainmon_restarts_stays_the_same_one() -> None:
+    stored = trained().attempt
+    story = Story(watched_from=5000.0).say(AttemptsRestored((stored,))).queue(5010, JOB)
+    story.steps(5020, 900, size=9_999_999).queue(5030, JOB)
+    one = story.attempt
+    assert (one.attempt_id, one.first_step, one.last_step) == (stored.attempt_id, 1, 900)
+    assert not one.is_reconstructed
+
+
+def test_wandb_tells_what_the_attempt_trained_with() -> None:
+    wandb = WandbRun(
+        entity="t", project="p", id="abc", name="x", state="running", created_at=BEGIN + 5, heartbeat_at=BEGIN + 20,
+        commit="f00d" * 10,
+        config={
+            "lr": "0.1", "docker_image": "nvcr.io/x@sha256:1", "data.manifest": "s3://d/m.json?token=abcdef0123456",
+            "lm_eval_version": "0.4.9", "config_path": "/fsx/c.yaml",
+        },
+    )  # fmt: skip
+    from trainmon.model import WandbSpec
+
+    spec = replace(SPEC, wandb=WandbSpec(project="t/p", group="g"))
+    one = Story(spec).queue(10, JOB).wandb(25, wandb).queue(30, JOB).attempt
+    assert (one.wandb_id, one.git_commit, one.container) == ("t/p/abc", "f00d" * 10, "nvcr.io/x@sha256:1")
+    assert (one.data_manifest, one.evaluators, one.config_path) == (
+        "s3://d/m.json?token=***", {"lm_eval": "0.4.9"}, "/fsx/c.yaml",
+    )  # fmt: skip
+    assert one.config_hash is not None
+    assert len(one.config_hash) == 12
+
+
+def test_secrets_of_a_command_line_are_masked() -> None:
+    job = replace(JOB, command="/fsx/train.sh --api-key abcdef0123456789 --config /fsx/c.yaml")
+    one = Story().queue(10, job).attempt
+    assert (one.command, one.config_path) == ("/fsx/train.sh --api-key *** --config /fsx/c.yaml", "/fsx/c.yaml")

@@ -1,0 +1,121 @@
+"""Whatever comes first, and however often: the attempts are the same."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from trainmon.analysis.attempts import merged, with_stored
+from trainmon.model import (
+    Attempt,
+    AttemptEnd,
+    AttemptsRestored,
+    Classification,
+    ClustersChanged,
+    Event,
+    JobChanged,
+    JobsAccounted,
+    RunsChanged,
+)
+
+AGAIN = replace(JOB, submitted_at=BEGIN + 50, started_at=BEGIN + 60, restarts=1)
+LAST = ended(AGAIN, 90, "OUT_OF_MEMORY", "0:9")
+NEXT = replace(JOB, id="89", number=89, submitted_at=BEGIN + 70, started_at=BEGIN + 100)
+
+optional_int = st.none() | st.integers(0, 50)
+times = st.none() | st.integers(0, 50).map(float)
+texts = st.none() | st.sampled_from(["a", "b", "c"])
+causes = st.none() | st.sampled_from(["cuda-oom", "unknown"]).map(
+    lambda cause: Classification(
+        cause=cause,  # type: ignore[arg-type]
+        family="resources",
+        retry="never",
+        confidence="low",
+        fingerprint=cause,
+    )
+)
+ends = st.none() | st.builds(
+    AttemptEnd,
+    at=st.integers(0, 50).map(float),
+    source=st.sampled_from(["lost", "queue", "accounting"]),
+    noticed_at=st.integers(0, 50).map(float),
+    exit_code=optional_int,
+    scheduler_state=texts,
+    cause=causes,
+    log_tail=texts,
+)
+seen = st.builds(
+    Attempt,
+    attempt_id=st.just("prod/88"),
+    run_id=st.just("llm"),
+    cluster=st.just("prod"),
+    labels=st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")),
+    started_at=times,
+    submitted_at=times,
+    first_step=optional_int,
+    first_step_at=times,
+    last_step=optional_int,
+    resumed_from=optional_int,
+    resumed_words=texts,
+    last_committed_step=optional_int,
+    has_checkpoints=st.booleans(),
+    start_was_watched=st.booleans(),
+    seen_at=st.integers(0, 50).map(float),
+    nodes=st.lists(st.sampled_from(["n1", "n2"])).map(tuple),
+    git_commit=texts,
+    end=ends,
+)
+
+
+@given(seen, seen, seen)
+def test_two_observations_make_the_same_attempt_in_any_order_and_number(a: Attempt, b: Attempt, c: Attempt) -> None:
+    assert merged(a, a) == a
+    assert merged(a, b) == merged(b, a)
+    assert merged(merged(a, b), c) == merged(a, merged(b, c))
+    assert merged(merged(a, b), b) == merged(a, b)
+
+
+@given(st.lists(seen, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_a_closed_attempt_never_opens_again(observations: list[Attempt], chance: random.Random) -> None:
+    found: dict[str, Attempt] = {}
+    was_closed = False
+    for one in observations * 2:
+        found = dict(with_stored(found, [one]))
+        was_closed = was_closed or one.end is not None
+        assert found["prod/88"].is_open is not was_closed
+    shuffled = observations * 3
+    chance.shuffle(shuffled)
+    assert with_stored({}, shuffled) == found
+
+
+def reported() -> list[Event]:
+    """What accounting, the ledger and Slurm's details say of two attempts of job 88 and of job 89."""
+    first = Story().queue(10, JOB).steps(20, 1, 2).queue(40, JOB).attempt
+    return [
+        AttemptsRestored((first,)),
+        JobsAccounted("prod", (ended(JOB, 50, "NODE_FAIL", "1:0"),)),
+        JobsAccounted("prod", (ended(JOB, 50, "NODE_FAIL", "1:0"), LAST)),
+        JobChanged(NEXT),
+        RunsChanged((SPEC,)),
+        ClustersChanged(()),
+    ]
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))), ids=str)
+def test_reports_in_any_order_and_repeated_make_the_same_attempts(order: tuple[int, ...]) -> None:
+    events = reported()
+
+    def told(numbers: list[int]) -> tuple[Attempt, ...]:
+        story = Story(watched_from=200.0)
+        for number in numbers:
+            story.say(events[number])
+        return story.say(*events).queue(300, NEXT).attempts
+
+    assert told([*order, *order[::-1], 4, 5]) == told([])
+    assert [one.job_id for one in told([])] == ["88", "88", "89"]

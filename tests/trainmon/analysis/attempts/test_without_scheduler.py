@@ -1,0 +1,71 @@
+"""Attempts where no scheduler tells them apart: by process, by W&B run, by log."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, Story
+from trainmon.model import AttemptsRestored, OwnProcess, RunsChanged, WandbRun, WandbSpec
+
+PLAIN = replace(SPEC, job=None, log="/fsx/*.out", nodes=("n1",))
+WANDB = replace(PLAIN, wandb=WandbSpec(project="t/p", group="g"))
+
+
+def wandb_run(name: str, state: str, began: float, beat: float, step: int) -> WandbRun:
+    return WandbRun(
+        entity="t", project="p", id=name, name=name, state=state, created_at=BEGIN + began,
+        heartbeat_at=BEGIN + beat, step=step, config={"lr": "0.1"},
+    )  # fmt: skip
+
+
+def test_each_wandb_run_is_an_attempt() -> None:
+    story = Story(WANDB, slurm=False).gpus(-50).wandb(10, wandb_run("a", "running", 5, 9, 0)).steps(20, 1, 2)
+    story.wandb(30, wandb_run("a", "running", 5, 29, 2))
+    one = story.attempt
+    assert (one.attempt_id, one.wandb_id, one.gpus) == ("llm/wandb/t/p/a", "t/p/a", 2)
+    assert (one.started_at, one.first_step, one.last_step, one.gpu_seconds) == (BEGIN + 5, 1, 2, 48.0)
+    story.wandb(60, wandb_run("a", "crashed", 5, 40, 2)).log(61, "Killed").at(120).say()
+    assert story.attempt.end is not None
+    assert (story.attempt.ended_at, story.attempt.end.source, story.attempt.gpu_seconds) == (BEGIN + 40, "wandb", 70.0)
+    story.wandb(130, wandb_run("b", "running", 125, 129, 2), wandb_run("a", "crashed", 5, 40, 2))
+    assert [attempt.attempt_id for attempt in story.attempts] == ["llm/wandb/t/p/a", "llm/wandb/t/p/b"]
+
+
+def test_a_wandb_run_that_ended_while_nobody_watched_is_reconstructed() -> None:
+    story = Story(WANDB, watched_from=9000.0, slurm=False).wandb(9010, wandb_run("a", "failed", 5, 40, 77))
+    one = story.at(9100).say().attempt
+    assert (one.ended_at, one.last_step, one.is_reconstructed) == (BEGIN + 40, 77, True)
+
+
+def test_a_log_that_begins_again_is_another_attempt() -> None:
+    story = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(10, 3).steps(100, 1, path="/fsx/2.out", restarted="newer")
+    first, second = story.at(101).say().attempts
+    assert (first.log_path, first.first_step, first.last_step) == ("/fsx/88.out", 1, 3)
+    assert not first.is_open
+    assert first.end is not None
+    assert first.end.source == "lost"
+    assert (second.log_path, second.first_step, second.is_open) == ("/fsx/2.out", 1, True)
+
+
+def test_a_log_that_goes_on_while_trainmon_restarts_is_the_same_attempt() -> None:
+    stored = Story(PLAIN, slurm=False).steps(0, 1, 2).attempt
+    story = Story(PLAIN, slurm=False, watched_from=5000.0).say(AttemptsRestored((stored,)))
+    story.steps(5010, 900, size=9_999_999)
+    assert (story.attempt.attempt_id, story.attempt.first_step, story.attempt.last_step) == (stored.attempt_id, 1, 900)
+
+
+def test_a_run_whose_scheduler_has_not_answered_has_no_attempt_by_its_log() -> None:
+    story = Story(PLAIN).queue(5).steps(10, 1, 2)
+    assert story.attempts == ()
+    assert story.queue(100).attempt.attempt_id.startswith("llm/log/login1:/fsx/88.out@")
+
+
+def test_a_process_is_an_attempt_until_it_is_gone() -> None:
+    process = OwnProcess(pid=4711, command="python train.py --config c.yaml", stdout="/fsx/88.out")
+    spec = replace(PLAIN, process=process, found=True)
+    story = Story(spec, slurm=False).gpus(1).steps(10, 5)
+    assert story.attempt.attempt_id == "llm/pid/n1/4711"
+    assert (story.attempt.pid, story.attempt.config_path, story.attempt.is_open) == (4711, "c.yaml", True)
+    story.at(60).say(RunsChanged((replace(spec, ended_at=BEGIN + 55),))).at(120).say()
+    assert story.attempt.end is not None
+    assert (story.attempt.ended_at, story.attempt.end.source) == (BEGIN + 55, "process")

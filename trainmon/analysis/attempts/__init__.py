@@ -1,0 +1,9 @@
+"""Attempts: which starts of a run there were, what each did, and how it ended. Pure."""
+
+from __future__ import annotations
+
+from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.provenance import missing
+from trainmon.analysis.attempts.track import pruned, track, with_accounted, with_stored
+
+__all__ = ["merged", "missing", "pruned", "track", "with_accounted", "with_stored"]

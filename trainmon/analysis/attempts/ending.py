@@ -1,0 +1,153 @@
+"""How an attempt ended: what reported it, the end of its log, and its cause. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from trainmon.lib import Instant, Seconds, clean, scrub
+from trainmon.model import (
+    Attempt,
+    AttemptEnd,
+    CauseFacts,
+    Classification,
+    Cluster,
+    Job,
+    Log,
+    LogExcerpt,
+    NodeFacts,
+    Run,
+    State,
+)
+
+Classify = Callable[[CauseFacts], Classification]
+
+TAIL_LINES = 400
+TAIL_CHARACTERS = 48 * 1024
+"""What is kept of a log: a traceback of every rank of two nodes."""
+
+SETTLE: Seconds = 2.0
+"""A log is read to its end when it was read this long after the end of its job."""
+
+PATIENCE: Seconds = 45.0
+"""How long an attempt that ended waits for the end of its log and for its exit code."""
+
+ACCOUNTING_LAGS: Seconds = 600.0
+"""How long accounting may need for a job that has left the queue."""
+
+LATER: Seconds = 60.0
+"""A fault that is reported this long after the end still belongs to the attempt."""
+
+MARK = "──── "
+"""How the line begins that separates two logs of a run."""
+
+
+def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None:
+    """The end of a job that has run; None while it runs, or while its end is not known yet."""
+    code, _, number = (job.exit_code or "").partition(":")
+    if job.stage == "ended":
+        by = f" by {job.cancelled_by}" if job.cancelled_by else ""
+        at = job.ends_at or job.gone_at or state.at
+        return AttemptEnd(
+            at=at,
+            source="accounting" if job.gone_at is not None and cluster is not None and cluster.accounting else "queue",
+            noticed_at=state.at,
+            was_watched=at >= state.started_at,
+            exit_code=int(code) if code.isdecimal() else None,
+            signal=int(number) or None if number.isdecimal() else None,
+            scheduler_state=job.state + by,
+        )
+    if job.gone_at is None:
+        return None
+    has_accounting = cluster is None or cluster.accounting is not False
+    if has_accounting and state.at - job.gone_at < ACCOUNTING_LAGS:
+        return None
+    return lost(job.gone_at, state)
+
+
+def lost(at: Instant, state: State) -> AttemptEnd:
+    """The end of an attempt that no longer runs, and of which nothing else is known."""
+    return AttemptEnd(at=at, source="lost", noticed_at=state.at, was_watched=at >= state.started_at)
+
+
+def is_settled(end: AttemptEnd, run: Run, state: State) -> bool:
+    """Whether everything is there that is to be known of an end."""
+    log = run.log
+    is_read = log is not None and log.checked_at is not None and log.checked_at >= end.at + SETTLE
+    has_code = end.scheduler_state is None or end.exit_code is not None
+    return (is_read and has_code) or state.at - max(end.at, state.started_at) >= PATIENCE
+
+
+def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
+    """The lines of the log of the newest attempt, or of the one before it, whose log was another file."""
+    if log is None:
+        return ()
+    marks = [index for index, line in enumerate(log.lines) if line.startswith(MARK)]
+    if is_newest:
+        return log.lines[marks[-1] + 1 :] if marks else log.lines
+    begins = marks[-2] + 1 if len(marks) > 1 else 0
+    return log.lines[begins : marks[-1]] if marks else ()
+
+
+def with_cause(attempt: Attempt, lines: Sequence[str], state: State, classify: Classify) -> Attempt:
+    """The ended attempt with the end of its log and its cause."""
+    end = attempt.end
+    assert end is not None
+    tail = "\n".join(map(clean, scrub("\n".join(lines[-TAIL_LINES:])).split("\n")))[-TAIL_CHARACTERS:] or end.log_tail
+    text = "\n".join(lines) or tail or ""
+    facts = CauseFacts(
+        log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),) if text else (),
+        exit_code=end.exit_code,
+        signal=end.signal,
+        scheduler_state=end.scheduler_state,
+        nodes=tuple(node_facts(name, attempt, state) for name in attempt.nodes),
+        wandb_state=_wandb_state(attempt, state),
+        kill_switch=_was_killed(attempt, state),
+        checkpoint_committed=_has_committed(attempt),
+        last_step=attempt.last_step,
+        target_step=attempt.target_step,
+    )
+    return replace(attempt, end=replace(end, cause=classify(facts), log_tail=tail))
+
+
+def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
+    """What happened on a node while the attempt ran."""
+    began, ended = attempt.started_at or 0.0, (attempt.ended_at or state.at) + LATER
+    history, scheduler, node = state.node_histories.get(name), state.scheduler_nodes.get(name), state.nodes.get(name)
+    faults = () if history is None else history.faults
+    counter = None if history is None else history.counters.get("oom_kills")
+    rebooted_at = None if history is None else history.rebooted_at
+    full = (one for one in state.disks.values() if one.host == name and one.state == "ok" and one.left_bytes == 0)
+    return NodeFacts(
+        name=name,
+        xids=tuple(one.code for one in faults if not one.is_switch and began <= one.last_at and one.first_at <= ended),
+        oom_kills=sum(one.by for one in counter.grown if began <= one.last <= ended) if counter is not None else 0,
+        lost_gpus=0 if node is None else sum(gpu.state == "lost" for gpu in node.gpus),
+        full_disks=tuple(one.mount or one.path for one in full),
+        rebooted=rebooted_at is not None and began <= rebooted_at <= ended,
+        drained=scheduler is not None and (scheduler.is_drained or scheduler.state == "DOWN"),
+    )
+
+
+def _wandb_state(attempt: Attempt, state: State) -> str | None:
+    run = state.runs.get(attempt.run_id)
+    runs = () if run is None or run.wandb is None else run.wandb.runs
+    return next((one.state for one in runs if one.path == attempt.wandb_id), None)
+
+
+def _was_killed(attempt: Attempt, state: State) -> bool:
+    """Whether a kill switch of the run was armed before the end."""
+    run = state.runs.get(attempt.run_id)
+    switch = None if run is None else run.kill
+    if switch is None or attempt.ended_at is None:
+        return False
+    times = (switch.armed_at if switch.exists else None, switch.taken_at)
+    return any(at is not None and (attempt.started_at or 0.0) <= at <= attempt.ended_at + LATER for at in times)
+
+
+def _has_committed(attempt: Attempt) -> bool:
+    """Whether it has committed a checkpoint of its own."""
+    began = attempt.first_step if attempt.first_step is not None else attempt.resumed_from
+    committed = attempt.last_committed_step
+    return committed is not None and began is not None and committed >= began

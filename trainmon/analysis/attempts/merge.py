@@ -1,0 +1,76 @@
+"""Two observations of one attempt → what both together show. Pure.
+
+The order and the number of observations do not matter: merging is commutative, associative and idempotent. So an
+attempt is the same whether it was watched, read from the ledger, or found again in accounting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.model import Attempt, AttemptEnd, EndSource
+
+RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
+EARLIEST = frozenset({"submitted_at", "started_at"})
+FIRST = ("first_step_at", "first_step")
+RESUMED = ("resumed_from", "resumed_words")
+TOGETHER = (*FIRST, *RESUMED)
+"""Fields that go together: each group is taken from one of the two."""
+
+OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in {*TOGETHER, "end"})
+
+
+def merged(one: Attempt, other: Attempt) -> Attempt:
+    """What two observations of the same attempt show together. The more reliable end counts, then the first."""
+    if one == other:
+        return one
+    found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
+    found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED)
+    return Attempt(**found, end=_end(one.end, other.end))
+
+
+def _field(name: str, one: Any, other: Any) -> Any:
+    if one == other or _is_unknown(other):
+        return one
+    if _is_unknown(one):
+        return other
+    return min(one, other, key=_order) if name in EARLIEST else max(one, other, key=_order)
+
+
+def _is_unknown(value: Any) -> bool:
+    return value is None or value in ((), {}, "")
+
+
+def _order(value: Any) -> Any:
+    """A total order of the values of one field: of two lists the longer one knows more."""
+    if isinstance(value, Mapping):
+        return len(value), sorted(value.items())
+    return (len(value), value) if isinstance(value, tuple) else value
+
+
+def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, Any]:
+    pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
+    known = [pair for pair in pairs if None not in pair]
+    return dict(zip(names, min(known, default=min(pairs, key=repr)), strict=True))
+
+
+def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
+    """The more reliable one; of two alike, the one that was noticed first. A cause and the end of a log are kept. sacct
+    prints exit code 137 as 9, so the greater code counts."""
+    if one is None or other is None:
+        return one or other
+    best, second = sorted((one, other), key=_reliability)
+    return replace(
+        best,
+        exit_code=max((code for code in (best.exit_code, second.exit_code) if code is not None), default=None),
+        cause=best.cause or second.cause,
+        log_tail=best.log_tail or second.log_tail,
+    )
+
+
+def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
+    return -RANKS[end.source], end.noticed_at, msgspec.json.encode(replace(end, cause=None, log_tail=None))

@@ -1,0 +1,229 @@
+"""The State → what it shows of the attempts of its runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts import provenance
+from trainmon.analysis.attempts.ending import end_of
+from trainmon.analysis.attempts.merge import RANKS
+from trainmon.analysis.attempts.steps import AFTER, stepped
+from trainmon.analysis.runs import by_our_clock, has_begun, target
+from trainmon.lib import Instant, clean, scrub
+from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
+
+OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
+"""States of a W&B run that has ended."""
+
+ENDED = frozenset({"finished", "dead", "stopped"})
+"""Verdicts of a run that has ended."""
+
+
+def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
+    """What is seen now of every attempt that is not closed for good. A run that has a scheduler has its jobs' attempts
+    only; else its process tells them apart, else W&B, else its log."""
+    for run in state.runs.values():
+        jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
+        if begun := sorted((job for job in jobs if is_begun(job)), key=lambda job: job.started_at or 0.0):
+            for job in begun:
+                if (found := _of_job(job, run, state, known, is_newest=job is begun[-1])) is not None:
+                    yield found
+        elif run.spec.process is not None:
+            yield _of_process(run, state)
+        elif jobs or _may_have_jobs(run, state):
+            continue
+        elif run.wandb is not None:
+            yield from (one for each in run.wandb.runs if (one := _of_wandb(run, each, state)) is not None)
+        elif run.log is not None and run.log.path is not None:
+            yield _of_log(run, run.log.path, state, known)
+
+
+def is_begun(job: Job) -> bool:
+    """Whether the job runs or ran."""
+    return job.started_at is not None and job.stage in ("running", "ended") and has_begun(job)
+
+
+def _may_have_jobs(run: Run, state: State) -> bool:
+    """Whether its scheduler has not answered since its log began."""
+    source = state.sources.get(f"slurm:{run.spec.cluster}")
+    if source is None or source.health == "off":
+        return False
+    began = None if run.log is None else run.log.began_at
+    return source.answered_at is None or (began is not None and source.answered_at < began + AFTER)
+
+
+def job_attempt(job: Job, run: Run) -> Attempt:
+    """What a job itself shows of its attempt."""
+    return Attempt(
+        attempt_id=job_attempt_id(job),
+        run_id=run.name,
+        cluster=job.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        job_id=job.id,
+        array_id=job.array,
+        restart=job.restarts,
+        submitted_at=job.submitted_at,
+        nodes=job.nodes,
+        gpus=job.gpus,
+        started_at=job.started_at,
+        target_step=target(run),
+        command=None if job.command is None else clean(scrub(job.command)),
+        config_path=provenance.config_of(job.command),
+        data_manifest=run.spec.data_manifest,
+        log_path=job.stdout,
+    )
+
+
+def job_attempt_id(job: Job) -> str:
+    return f"{job.cluster}/{job.id}" + ("" if job.submitted_at is None else f"@{stamp(job.submitted_at)}")
+
+
+def stamp(at: Instant) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%S")
+
+
+def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is_newest: bool) -> Attempt | None:
+    attempt = job_attempt(job, run)
+    end = end_of(job, state.clusters.get(job.cluster), state)
+    closed = known.get(attempt.attempt_id)
+    if closed is not None and closed.end is not None and (end is None or _is_as_good(closed.end, end)):
+        return None
+    if end is None and job.gone_at is not None:
+        return None  # whether it still runs is not known
+    source = state.sources.get(f"slurm:{job.cluster}")
+    seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
+    attempt = replace(
+        attempt,
+        end=end,
+        seen_at=seen_at if end is None else end.at,
+        start_was_watched=(job.started_at or 0.0) >= state.started_at,
+        gpu_uuids=provenance.gpu_uuids(map(state.nodes.get, job.nodes), job.gpus),
+    )
+    host = state.nodes.get(run.log.host) if run.log is not None else None
+    ours = by_our_clock(job, (host.clock_skew_s or 0.0) if host is not None else 0.0)
+    return _with_run(attempt, run, state, ours.started_at, is_newest=is_newest)
+
+
+def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
+    return RANKS[known.source] >= RANKS[found.source]
+
+
+def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:
+    """The attempt with what its run shows of it: steps, checkpoints, W&B, log. `began` is by our clock."""
+    until = attempt.ended_at or state.at
+    if is_newest and run.log is not None:
+        attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
+    attempt = stepped(attempt, run.memory.spans, began, until, state.started_at)
+    progress = run.progress
+    is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= until + AFTER
+    if not run.memory.spans and is_own:  # a progress bar, or W&B's steps
+        attempt = replace(attempt, last_step=progress.step)
+    wandb = provenance.wandb_during(run, began, until) if is_newest else None
+    if wandb is not None:
+        attempt = replace(attempt, **_unless_unknown(provenance.from_wandb(wandb)))
+    known = run.checkpoints
+    if known is None or known.error is not None:
+        return attempt
+    whole = (one for one in known.list if one.is_whole and (one.at or 0.0) <= until + AFTER)
+    newest = max((one.step for one in whole if one.step is not None), default=None)
+    return replace(attempt, has_checkpoints=True, last_committed_step=newest)
+
+
+def _unless_unknown(fields: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value not in (None, {})}
+
+
+# ---- without a scheduler --------------------------------------------------------------------------------------------
+
+
+def _plain(run: Run, state: State, name: str) -> Attempt:
+    """An attempt that no scheduler knows, on the nodes that the config names."""
+    nodes = [state.nodes.get(node) for node in run.spec.nodes]
+    gpus = sum(len(node.gpus) for node in nodes if node is not None)
+    return Attempt(
+        attempt_id=f"{run.name}/{name}",
+        run_id=run.name,
+        cluster=run.spec.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        nodes=run.spec.nodes,
+        gpus=gpus or None,
+        gpu_uuids=provenance.gpu_uuids(nodes, gpus),
+        target_step=target(run),
+        data_manifest=run.spec.data_manifest,
+        seen_at=state.at,
+    )
+
+
+def _of_process(run: Run, state: State) -> Attempt:
+    process, host = run.spec.process, run.spec.nodes[0] if run.spec.nodes else ""
+    assert process is not None
+    node = state.nodes.get(host)
+    booted = "" if node is None or node.boot_time is None else f"@{stamp(node.boot_time)[:8]}"  # pids begin again
+    attempt = _plain(run, state, f"pid/{host}/{process.pid}{booted}")
+    own = [] if node is None else [gpu for gpu in node.gpus if process.pid in [one.pid for one in gpu.processes]]
+    wandb = None if run.wandb is None else run.wandb.current
+    ended_at = run.spec.ended_at
+    attempt = replace(
+        attempt,
+        pid=process.pid,
+        command=process.command,
+        config_path=provenance.config_of(process.command),
+        started_at=None if wandb is None else wandb.created_at,
+        gpus=len(own) or None,
+        gpu_uuids=tuple(gpu.uuid for gpu in own if gpu.uuid),
+        end=None if ended_at is None else AttemptEnd(at=ended_at, source="process", noticed_at=ended_at),
+        seen_at=state.at if ended_at is None else ended_at,
+    )
+    return _with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+
+
+def _of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
+    began, seen_at = wandb.created_at, wandb.heartbeat_at
+    if began is None or seen_at is None:
+        return None
+    is_newest = run.wandb is not None and run.wandb.current == wandb
+    end = None
+    if wandb.state in OVER:
+        watched = seen_at >= state.started_at
+        end = AttemptEnd(at=seen_at, source="wandb", noticed_at=state.at, was_watched=watched)
+    attempt = replace(
+        _plain(run, state, f"wandb/{wandb.path}"),
+        started_at=began,
+        seen_at=min(state.at, seen_at),
+        end=end,
+        start_was_watched=began >= state.started_at,
+        **_unless_unknown(provenance.from_wandb(wandb)),
+    )
+    if not is_newest:  # its own counter is all that is left of an earlier one
+        return replace(attempt, last_step=wandb.step)
+    return _with_run(attempt, run, state, began, is_newest=True)
+
+
+def _of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> Attempt:
+    """The attempt that writes this log now. A log that was there when this program started belongs to the attempt that
+    an earlier start of this program has left open."""
+    log = run.log
+    assert log is not None
+    began = log.began_at or state.at
+    watched = began > state.started_at + AFTER
+    name = f"log/{log.host}:{path}"
+    mine = [one for one in known.values() if one.attempt_id.startswith(f"{run.name}/{name}@")]
+    last = max(mine, key=lambda one: one.attempt_id, default=None)
+    if last is not None and (not watched or (last.started_at or 0.0) >= began):
+        name = last.attempt_id.removeprefix(f"{run.name}/")
+    else:
+        name = f"{name}@{stamp(began)}"
+    has_ended = run.verdict in ENDED and log.at is not None
+    attempt = replace(
+        _plain(run, state, name),
+        started_at=began if watched else None,
+        start_was_watched=watched,
+        seen_at=log.at or 0.0,
+        end=AttemptEnd(at=log.at, source="log", noticed_at=state.at) if has_ended and log.at is not None else None,
+    )
+    return _with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)

@@ -1,0 +1,98 @@
+"""Where the steps of a log begin and end: the spans that tell the attempts of a run apart. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from trainmon.lib import Instant, Seconds, clean, scrub
+from trainmon.model import SPANS, Attempt, StepSpan
+
+PAUSE: Seconds = 10.0
+"""No trainer ends and starts again within this time; a longer pause may only be a save."""
+
+PAUSE_STEPS = 3.0
+"""The same, in usual intervals between two steps."""
+
+BEFORE: Seconds = 2.0
+"""A step may be dated this much before the start of its job: the clocks of two machines differ."""
+
+AFTER: Seconds = 60.0
+"""A log may show a step this long after the end of its job."""
+
+WORDS = 300
+"""Characters that are kept of a line."""
+
+RESUMED = re.compile(
+    r"\b(?:resum|restor|re-?start|continu|load)\w*\b.{0,200}?"
+    r"(?:(?:\b|_)(?:global[ _]?)?(?:step|iter(?:ation)?)s?|check-?point|ckpt)[ =:_@-]{0,3}0*(\d{1,12})(?!\d)",
+    re.IGNORECASE,
+)
+"""`loading checkpoint from /ckpt at iteration 100` (Megatron), `Continuing training from global step 500` (Hugging
+Face), `found latest checkpoint at ckpt/step_500` after `Auto-resume` (KempnerForge), `Resuming from
+…/checkpoint-500`."""
+
+SAVING = re.compile(r"\bsav(?:e|ing)\b", re.IGNORECASE)
+"""A line about a save names a step as well."""
+
+
+def with_line(spans: tuple[StepSpan, ...], line: str, at: Instant) -> tuple[StepSpan, ...]:
+    """The spans after a line of the log: one that says where the trainer resumes begins a new span."""
+    found = RESUMED.search(line)
+    if found is None or SAVING.search(line):
+        return spans
+    step, words = int(found[1]), clean(scrub(line), WORDS)
+    if spans and spans[-1].first is None:  # several lines of one start
+        return (*spans[:-1], replace(spans[-1], resumed_from=step, resumed_words=words))
+    span = StepSpan(first_at=at, last_at=at, is_start=True, resumed_from=step, resumed_words=words)
+    return (*spans, span)[-SPANS:]
+
+
+def with_start(spans: tuple[StepSpan, ...], at: Instant) -> tuple[StepSpan, ...]:
+    """The spans after the log has begun, or has begun again."""
+    if spans and spans[-1].first is None:
+        return spans
+    return (*spans, StepSpan(first_at=at, last_at=at, is_start=True))[-SPANS:]
+
+
+def with_step(spans: tuple[StepSpan, ...], step: int, at: Instant, cadence: Seconds | None) -> tuple[StepSpan, ...]:
+    """The spans after a counted step."""
+    last = spans[-1] if spans else None
+    if last is not None and (last.first is None or last.last is None):
+        return (*spans[:-1], replace(last, first=step, first_at=at, last=step, last_at=at))
+    if last is not None and last.last is not None and step >= last.last:
+        if at - last.last_at <= max(PAUSE, PAUSE_STEPS * (cadence or 0.0)):
+            return (*spans[:-1], replace(last, last=step, last_at=at))
+        return (*spans, StepSpan(first=step, first_at=at, last=step, last_at=at))[-SPANS:]
+    span = StepSpan(first=step, first_at=at, last=step, last_at=at, is_start=last is not None)
+    return (*spans, span)[-SPANS:]
+
+
+def stepped(
+    attempt: Attempt, spans: Sequence[StepSpan], began: Instant | None, until: Instant, watched_since: Instant
+) -> Attempt:
+    """The attempt with its steps among those of the log. `began` and `until` are by our clock. Its first step is known
+    only if its start was watched, or is in the log."""
+    if began is None:
+        return attempt
+    own = [one for one in spans if began - BEFORE <= one.last_at and one.first_at <= until + AFTER]
+    counted = [one for one in own if one.first is not None]
+    # The lines of a first read all have the same time: of its starts, the last one is that of this attempt. If it has
+    # none, they may be of an earlier attempt.
+    alike = [one for one in counted if one.first_at == counted[0].first_at]
+    later = counted if began < watched_since else []
+    starts = (one for one in (*reversed(alike), *later) if one.is_start)
+    first = next(starts, counted[0] if counted else None)
+    begun = first or next((one for one in own if one.resumed_words is not None), None)
+    if begun is not None and begun.resumed_words is not None:
+        attempt = replace(attempt, resumed_from=begun.resumed_from, resumed_words=begun.resumed_words)
+    if first is None:
+        return attempt
+    # An earlier span shows that the log was read before this attempt began.
+    if first.is_start or began >= watched_since or any(one.last_at < began - BEFORE for one in spans):
+        attempt = replace(attempt, first_step=first.first, first_step_at=first.first_at)
+    elif attempt.restart and first.first_at == first.last_at:
+        return attempt  # the end of an old log, which may be all of the attempt before
+    return replace(attempt, last_step=max(one.last or 0 for one in counted[counted.index(first) :]))

@@ -1,0 +1,132 @@
+"""The attempts so far and a State → the attempts now: opened, updated, closed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts.ending import ACCOUNTING_LAGS, Classify, end_of, is_settled, lines_of, lost, with_cause
+from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, observed
+from trainmon.analysis.runs import jobs_of
+from trainmon.lib import Seconds
+from trainmon.model import Attempt, AttemptEnd, Job, State
+
+STAY: Seconds = 7 * 86_400.0
+"""How long an attempt that has ended stays in the State."""
+
+AT_MOST = 500
+
+
+def track(known: Mapping[str, Attempt], state: State, classify: Classify) -> Mapping[str, Attempt]:
+    """The attempts after this State; the same mapping if nothing has changed. An attempt is closed once: what comes
+    later only adds to its end."""
+    found = dict(known)
+    for seen in (*observed(state, known), *_left(known, state)):
+        before, run = found.get(seen.attempt_id), state.runs.get(seen.run_id)
+        if seen.end is not None and run is not None:
+            is_closed = before is not None and not before.is_open
+            if not is_closed and not is_settled(seen.end, run, state):
+                continue
+            whole = seen if before is None else merged(replace(before, end=None), seen)
+            lines = lines_of(run.log, is_newest=not _has_newer(seen, found.values()))
+            seen = with_cause(whole, lines, state, classify)
+        found[seen.attempt_id] = seen if before is None else merged(before, seen)
+    return found if any(found[name] is not known.get(name) for name in found) else known
+
+
+def _has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
+    """Whether its run has started again since."""
+    began = attempt.started_at or 0.0
+    return any(one.run_id == attempt.run_id and (one.started_at or 0.0) > began for one in others)
+
+
+def with_accounted(
+    known: Mapping[str, Attempt], jobs: Iterable[Job], state: State, classify: Classify
+) -> Mapping[str, Attempt]:
+    """The attempts with the ends of jobs from accounting, the earlier attempts of requeued ones included. Those that
+    this program has not watched are opened and closed at once."""
+    found, jobs = dict(known), tuple(jobs)
+    for run in state.runs.values():
+        for job in jobs_of(run.spec, jobs):
+            before = found.get(job_attempt_id(job))
+            if not is_begun(job) or job.stage != "ended" or job.ends_at is None:
+                continue
+            if before is not None and before.end is not None and before.end.source == "accounting":
+                continue
+            end = end_of(job, None, state)
+            assert end is not None
+            seen = replace(job_attempt(job, run), end=replace(end, source="accounting"), seen_at=job.ends_at)
+            if before is None:
+                seen = with_cause(replace(seen, target_step=run.spec.target_step), (), state, classify)
+            else:
+                tail = None if before.end is None else before.end.log_tail
+                whole = merged(replace(before, end=None), seen)
+                seen = merged(before, with_cause(whole, (tail or "").splitlines(), state, classify))
+            found[seen.attempt_id] = seen
+    return found
+
+
+def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapping[str, Attempt]:
+    """The attempts with those that the ledger holds."""
+    found = dict(known)
+    for one in stored:
+        before = found.get(one.attempt_id)
+        found[one.attempt_id] = one if before is None else merged(before, one)
+    return found
+
+
+def pruned(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
+    """Without those that ended long ago, and at most AT_MOST."""
+    kept = {name: one for name, one in known.items() if one.end is None or state.at - one.end.at < STAY}
+    while len(kept) > AT_MOST:
+        oldest = min(kept.values(), key=lambda one: (one.end is None, one.ended_at or one.seen_at))
+        del kept[oldest.attempt_id]
+    return known if len(kept) == len(known) else kept
+
+
+def _left(known: Mapping[str, Attempt], state: State) -> Iterable[Attempt]:
+    """The ends of open attempts that are over although nothing reports their end: the job was requeued, or the
+    scheduler no longer knows it; the next attempt of the run has another log, process or W&B run."""
+    for one in known.values():
+        if not one.is_open:
+            continue
+        if one.job_id is None:
+            if (end := _followed(one, known, state)) is not None:
+                yield replace(one, end=end)
+            continue
+        job = state.jobs.get(f"{one.cluster}/{one.job_id}")
+        if job is not None and (job.submitted_at or 0.0) > (one.submitted_at or 0.0):
+            at = job.submitted_at or state.at
+            end = AttemptEnd(
+                at=at, source="queue", noticed_at=state.at, was_watched=at >= state.started_at, exit_code=0,
+                scheduler_state="REQUEUED",
+            )  # fmt: skip
+            yield replace(one, end=end)
+        elif job is None and _is_forgotten(one, state):
+            yield replace(one, end=lost(one.seen_at, state))
+
+
+def _is_forgotten(attempt: Attempt, state: State) -> bool:
+    """Whether the scheduler answers and does not list the job, and accounting has had its time."""
+    cluster, source = state.clusters.get(attempt.cluster), state.sources.get(f"slurm:{attempt.cluster}")
+    if cluster is None or not cluster.is_polled or source is None or source.health != "ok":
+        return False
+    return cluster.accounting is False or state.at - max(state.started_at, attempt.seen_at) > ACCOUNTING_LAGS
+
+
+def _followed(attempt: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+    """The end of an attempt without a job whose run has a newer one of its kind."""
+    kind = attempt.attempt_id.removeprefix(f"{attempt.run_id}/").partition("/")[0]
+    newer = [
+        one
+        for one in known.values()
+        if one.run_id == attempt.run_id
+        and one.attempt_id.startswith(f"{attempt.run_id}/{kind}/")
+        and kind in ("log", "pid")
+        and one.attempt_id != attempt.attempt_id
+        and one.seen_at > attempt.seen_at
+        and (one.started_at or 0.0) > (attempt.started_at or 0.0)
+    ]
+    return lost(attempt.seen_at, state) if newer else None

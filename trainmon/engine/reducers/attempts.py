@@ -1,0 +1,30 @@
+"""Reducers of State.attempts: what the sources show of each attempt, and what the ledger and accounting know. Pure."""
+
+from __future__ import annotations
+
+from trainmon.analysis.attempts import pruned, track, with_accounted, with_stored
+from trainmon.engine.reducers.batch import EventBatch
+from trainmon.lib import Instant
+from trainmon.model import AttemptsRestored, CauseFacts, Classification, JobsAccounted
+
+
+def classify(facts: CauseFacts) -> Classification:
+    return Classification(cause="unknown", family="unknown", retry="unknown", confidence="low", fingerprint="")
+
+
+def restored(batch: EventBatch, event: AttemptsRestored) -> None:
+    """Add the attempts of the ledger."""
+    batch.maps["attempts"] = with_stored(batch.current("attempts"), event.attempts)
+
+
+def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
+    """Add the ends that accounting knows."""
+    batch.maps["attempts"] = with_accounted(batch.current("attempts"), event.jobs, batch.so_far(now), classify)
+
+
+def advance(batch: EventBatch, now: Instant) -> None:
+    """Open, update and close the attempts by the State so far."""
+    state = batch.so_far(now)
+    attempts = pruned(track(state.attempts, state, classify), state)
+    if attempts is not state.attempts:
+        batch.maps["attempts"] = attempts
