@@ -30,7 +30,16 @@ from trainmon.model.alert import (
     StoredAlerts,
     is_worse,
 )
-from trainmon.model.attempt import Attempt, AttemptEnd, EndSource
+from trainmon.model.attempt import (
+    Attempt,
+    AttemptEnd,
+    AutoRequeue,
+    EndSource,
+    RetryChange,
+    RetryChoice,
+    RetryLimit,
+    RetryPolicy,
+)
 from trainmon.model.cause import (
     CAUSES,
     CauseFacts,
@@ -205,6 +214,7 @@ __all__ = [
     "Attempt",
     "AttemptEnd",
     "AttemptsRestored",
+    "AutoRequeue",
     "Bar",
     "Basis",
     "Beat",
@@ -294,6 +304,10 @@ __all__ = [
     "Refusal",
     "RemoveFile",
     "Retry",
+    "RetryChange",
+    "RetryChoice",
+    "RetryLimit",
+    "RetryPolicy",
     "Route",
     "Run",
     "RunMemory",

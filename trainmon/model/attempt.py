@@ -13,6 +13,32 @@ from trainmon.model.cause import Classification
 EndSource = Literal["lost", "log", "wandb", "process", "queue", "accounting"]
 """What reported the end, the least reliable first. lost: nothing did, and the attempt no longer runs."""
 
+AutoRequeue = Literal["off", "suggest", "on"]
+
+RetryChange = Literal["batch", "checkpointing", "placement"]
+"""What may change between two attempts: the batch size, activation checkpointing, the nodes and GPUs."""
+
+RetryChoice = Literal["now", "after-change", "after-node-swap", "evaluator", "stop", "none"]
+"""What to do after an attempt. evaluator: run only the evaluator again. none: nothing needs to be retried."""
+
+
+class RetryLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a run is retried after one cause without net progress."""
+
+    times: int
+    within: Seconds | None = None
+    """The period in which retries count; null: any time."""
+    after_change: tuple[RetryChange, ...] = ()
+    """A retry needs a change of one of these."""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the config says of the retries of a run."""
+
+    auto_requeue: AutoRequeue = "off"
+    limits: Mapping[str, RetryLimit] = {}
+    """By cause: the limits that differ from the defaults."""
+
 
 class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt ended."""
@@ -93,9 +119,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     end: AttemptEnd | None = None
     retry_decision: str | None = None
-    """What was decided about the next attempt."""
+    """What was decided about the next attempt: a RetryChoice."""
     budget_spent: int | None = None
-    """How many retries of its budget are spent."""
+    """How many retries of the budget of its cause are spent."""
     start_was_watched: bool = False
     """Whether this program ran when it started."""
 

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
+from trainmon.model.attempt import RetryPolicy
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
@@ -216,6 +217,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     data_manifest: str | None = None
     """The version of its data, or the path of their manifest."""
+    retry: RetryPolicy = RetryPolicy()
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainmon.analysis.attempts import pruned, track, with_accounted, with_stored
+from trainmon.analysis.retries import with_decisions
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
-from trainmon.model import AttemptsRestored, CauseFacts, Classification, JobsAccounted
+from trainmon.model import Attempt, AttemptsRestored, CauseFacts, Classification, JobsAccounted
 
 
 def classify(facts: CauseFacts) -> Classification:
@@ -14,12 +17,12 @@ def classify(facts: CauseFacts) -> Classification:
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
     """Add the attempts of the ledger."""
-    batch.maps["attempts"] = with_stored(batch.current("attempts"), event.attempts)
+    _change(batch, with_stored(batch.current("attempts"), event.attempts))
 
 
 def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
     """Add the ends that accounting knows."""
-    batch.maps["attempts"] = with_accounted(batch.current("attempts"), event.jobs, batch.so_far(now), classify)
+    _change(batch, with_accounted(batch.current("attempts"), event.jobs, batch.so_far(now), classify))
 
 
 def advance(batch: EventBatch, now: Instant) -> None:
@@ -27,4 +30,9 @@ def advance(batch: EventBatch, now: Instant) -> None:
     state = batch.so_far(now)
     attempts = pruned(track(state.attempts, state, classify), state)
     if attempts is not state.attempts:
-        batch.maps["attempts"] = attempts
+        _change(batch, attempts)
+
+
+def _change(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:
+    """Set the attempts, with what is decided about those that ended."""
+    batch.maps["attempts"] = with_decisions(batch.current("attempts"), attempts, batch.current("runs"))

@@ -153,3 +153,14 @@ def test_secrets_of_a_command_line_are_masked() -> None:
     job = replace(JOB, command="/fsx/train.sh --api-key abcdef0123456789 --config /fsx/c.yaml")
     one = Story().queue(10, job).attempt
     assert (one.command, one.config_path) == ("/fsx/train.sh --api-key *** --config /fsx/c.yaml", "/fsx/c.yaml")
+
+
+def test_an_attempt_that_has_ended_says_whether_another_one_can_help_and_what_is_left_of_its_budget() -> None:
+    story = Story().queue(0, JOB).steps(20, 1, 2, 3)
+    story.queue(60, ended(JOB, 50, "FAILED", "1:0")).log(65, "the end").queue(70, ended(JOB, 50, "FAILED", "1:0"))
+    assert (story.attempt.retry_decision, story.attempt.budget_spent) == ("now", 0)
+    again = replace(JOB, restarts=1, submitted_at=BEGIN + 100, started_at=BEGIN + 230)
+    story.queue(240, again).steps(250, 1, 2, 3)
+    story.queue(300, ended(again, 290, "FAILED", "1:0")).log(305, "the end")
+    story.queue(310, ended(again, 290, "FAILED", "1:0"))
+    assert [(one.retry_decision, one.budget_spent) for one in story.attempts] == [("now", 0), ("stop", 1)]

@@ -1,0 +1,123 @@
+"""What is decided after an attempt, for each kind of cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainmon.analysis.retries.attempts import HOUR, ended
+from trainmon.analysis.retries import DEFAULTS, RetryDecision, decide
+from trainmon.model import CAUSES, Attempt, CauseName, RetryLimit, RetryPolicy
+
+
+def after(*attempts: Attempt, limits: dict[str, RetryLimit] | None = None) -> RetryDecision:
+    decision = decide(attempts[-1], attempts, RetryPolicy(limits=limits or {}))
+    assert decision is not None
+    return decision
+
+
+def test_a_fault_of_the_infrastructure_is_retried_three_times_in_vain_and_then_no_more() -> None:
+    attempts = [ended(number, "nccl-timeout", last_step=100) for number in range(4)]
+    decisions = [after(*attempts[: count + 1]) for count in range(4)]
+    assert [(one.choice, one.spent, one.left) for one in decisions] == [
+        ("now", 0, 3), ("now", 1, 2), ("now", 2, 1), ("stop", 3, 0),
+    ]  # fmt: skip
+    assert decisions[-1].why == "nccl-timeout came again 3 times without a new step or checkpoint: its budget is spent"
+    assert decisions[1].budget_text == "1 of 3 retries after nccl-timeout spent"
+
+
+def test_an_unclear_failure_gets_one_retry_which_confirms_it() -> None:
+    first, again = ended(0, "python-exception"), ended(1, "python-exception")
+    assert after(first).why == "python-exception: one retry shows whether it repeats"
+    assert after(first, again).why == (
+        "python-exception came again once without a new step or checkpoint: its budget is spent"
+    )
+
+
+@pytest.mark.parametrize(
+    "progress", [{"last_step": 200}, {"last_step": 90, "has_checkpoints": True, "last_committed_step": 60}]
+)
+def test_an_attempt_that_made_a_new_step_or_checkpoint_gives_the_budget_back(progress: dict[str, int]) -> None:
+    before = [ended(n, "segfault", last_step=100, has_checkpoints=True, last_committed_step=50) for n in range(2)]
+    assert after(*before).choice == "stop"
+    assert after(*before, ended(2, "segfault", **progress)).choice == "now"
+
+
+def test_replayed_steps_are_no_progress() -> None:
+    """NeMo-Automodel 3390: two more jobs resumed from step 59,999, replayed to 69,999, and died."""
+    first = ended(0, "storage-io", last_step=69_999)
+    again = ended(1, "storage-io", resumed_from=59_999, last_step=69_999)
+    assert after(first, again).spent == 1
+
+
+def test_another_failure_or_another_node_has_a_budget_of_its_own() -> None:
+    first = ended(0, "python-exception", fingerprint="a")
+    assert after(first, ended(1, "python-exception", fingerprint="b")).spent == 0
+    nodes = ("n1", "n2")
+    bad = [ended(n, "gpu-hardware", f"node n{n % 2 + 1}: Xid [79]", nodes=nodes) for n in range(2)]
+    decision = after(*bad)
+    assert (decision.choice, decision.exclude, decision.spent) == ("after-node-swap", ("n2",), 0)
+    assert decision.why == "gpu-hardware on n2: the next attempt must avoid it"
+
+
+def test_retries_in_vain_for_changing_causes_stop_as_well() -> None:
+    causes: list[CauseName] = ["nccl-timeout", "rendezvous", "segfault", "preempted"]
+    attempts = [ended(number, cause, last_step=100) for number, cause in enumerate(causes)]
+    assert [after(*attempts[: count + 1]).choice for count in range(4)] == ["now", "now", "now", "stop"]
+    assert after(*attempts).why == "the last 3 retries made no new step and no new checkpoint"
+
+
+def test_out_of_memory_is_retried_only_after_a_change() -> None:
+    first = ended(0, "cuda-oom", config_hash="aa")
+    decision = after(first)
+    assert decision.choice == "after-change"
+    assert decision.why == (
+        "cuda-oom: a retry needs a change of the batch size or activation checkpointing or the placement first"
+    )
+    limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch", "placement"))}
+    same = ended(1, "cuda-oom", config_hash="aa")
+    assert after(first, same, limits=limits).why == (
+        "cuda-oom came again, and nothing had changed (config aa, 1 node, 8 GPUs)"
+    )
+    for change in ({"config_hash": "bb"}, {"config_hash": "aa", "nodes": ("n1", "n2")}):
+        assert after(first, ended(1, "cuda-oom", **change), limits=limits).choice == "after-change"
+    assert after(first, ended(1, "cuda-oom", config_hash="bb")).choice == "stop"  # the default is one retry
+
+
+def test_a_preempted_run_resumes_from_the_last_committed_checkpoint() -> None:
+    assert after(ended(0, "preempted", has_checkpoints=True, last_committed_step=1500)).why == (
+        "preempted: the next attempt resumes from the last committed checkpoint, step 1,500"
+    )
+    assert (
+        "may begin anew, because no checkpoint is committed" in after(ended(0, "preempted", has_checkpoints=True)).why
+    )
+
+
+@pytest.mark.parametrize(
+    ("cause", "choice"),
+    [
+        ("data-error", "stop"), ("checkpoint-mismatch", "stop"), ("evaluator", "evaluator"), ("completed", "none"),
+        ("cancelled-by-user", "stop"), ("kill-switch", "stop"), ("no-restart", "stop"), ("disk-full", "after-change"),
+        ("gpu-hardware", "after-node-swap"), ("rendezvous", "now"), ("unknown", "now"),
+    ],
+)  # fmt: skip
+def test_each_kind_of_cause_has_its_own_answer(cause: CauseName, choice: str) -> None:
+    assert after(ended(0, cause)).choice == choice
+
+
+def test_the_config_may_give_any_cause_another_budget_and_a_period() -> None:
+    limits = {"python-exception": RetryLimit(times=1, within=HOUR / 2)}
+    attempts = [ended(number, "python-exception") for number in range(3)]
+    assert after(*attempts, limits=limits).choice == "now"
+    assert after(ended(0, "rendezvous"), limits={"rendezvous": RetryLimit(times=0)}).choice == "stop"
+
+
+def test_every_cause_has_an_answer_and_a_sentence() -> None:
+    for cause in CAUSES:
+        decision = after(ended(0, cause))
+        assert decision.why
+        assert decision.budget == (DEFAULTS[cause].times if cause in DEFAULTS else 0)
+
+
+def test_an_attempt_that_runs_or_whose_cause_is_not_known_has_no_decision() -> None:
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod")
+    assert decide(attempt, [attempt], RetryPolicy()) is None

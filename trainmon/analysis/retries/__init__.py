@@ -1,0 +1,21 @@
+"""Retries: whether another attempt can help after one has ended, and how much of its budget is left. Pure."""
+
+from __future__ import annotations
+
+from trainmon.analysis.retries.blame import Blame, blamed, fisher
+from trainmon.analysis.retries.budget import DEFAULTS, STORM, history_of, net_progress, since_progress
+from trainmon.analysis.retries.decision import RetryDecision, decide, with_decisions
+
+__all__ = [
+    "DEFAULTS",
+    "STORM",
+    "Blame",
+    "RetryDecision",
+    "blamed",
+    "decide",
+    "fisher",
+    "history_of",
+    "net_progress",
+    "since_progress",
+    "with_decisions",
+]

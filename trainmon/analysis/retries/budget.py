@@ -1,0 +1,118 @@
+"""How often each cause is retried, and how much of that is spent: only attempts without net progress count. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from trainmon.model import CAUSES, Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy
+
+TRANSIENT: frozenset[CauseName] = frozenset({
+    "preempted", "time-limit", "node-fail", "gpu-hardware", "nccl-timeout", "nccl-network", "rendezvous",
+    "network-or-auth", "storage-io",
+})  # fmt: skip
+"""Faults of the infrastructure that pass, or stay with one node."""
+
+ENDED_ON_PURPOSE: Mapping[CauseName, str] = {
+    "completed": "it completed",
+    "cancelled-by-user": "a person ended it",
+    "kill-switch": "its kill switch ended it",
+    "no-restart": "its launcher has decided that it must not be restarted",
+}
+"""These ends have no budget, and nobody can give them one."""
+
+STOP: frozenset[CauseName] = frozenset({"data-error", "checkpoint-mismatch"})
+"""The same data, or a checkpoint of another model, fail again in the same way."""
+
+OUT_OF_MEMORY: frozenset[CauseName] = frozenset({"cuda-oom", "host-oom"})
+MEMORY_CHANGES: tuple[RetryChange, ...] = ("batch", "checkpointing", "placement")
+
+
+def _default(cause: CauseName) -> RetryLimit:
+    times = 3 if cause in TRANSIENT else 0 if cause in STOP else 1
+    return RetryLimit(times=times, after_change=MEMORY_CHANGES if cause in OUT_OF_MEMORY else ())
+
+
+DEFAULTS: Mapping[CauseName, RetryLimit] = {cause: _default(cause) for cause in CAUSES if cause not in ENDED_ON_PURPOSE}
+"""The limit of each cause: 3 retries after a fault of the infrastructure, none after a data or schema error, and one
+after any other cause: for most it only confirms that the failure repeats (NVRx: general 3, bounded 1, confirmation
+1)."""
+
+STORM = 3
+"""This many retries in a row without net progress, whatever their causes, are a retry storm (NVRx:
+max_no_progress_cycles)."""
+
+OF_CHECKPOINT: frozenset[CauseName] = frozenset({"checkpoint-corrupt", "checkpoint-mismatch"})
+OF_DATA: frozenset[CauseName] = frozenset({"data-error", "dataloader-worker"})
+OF_NODE: frozenset[CauseName] = frozenset({
+    "gpu-hardware", "node-fail", "driver-mismatch", "nccl-network", "nccl-timeout", "hang",
+})  # fmt: skip
+"""Causes that a single node may have."""
+
+
+def limit_of(cause: CauseName, policy: RetryPolicy) -> RetryLimit:
+    """The limit of a cause that was not an end on purpose."""
+    return policy.limits.get(cause) or DEFAULTS[cause]
+
+
+def suspects(attempt: Attempt) -> tuple[str, ...]:
+    """The nodes of an attempt that the evidence of its cause names: a fact about them, not a line of the log."""
+    cause = None if attempt.end is None else attempt.end.cause
+    facts = [] if cause is None or cause.cause not in OF_NODE else [one for one in cause.evidence if one.line is None]
+    words = {word.strip(":,.;()") for one in facts for word in one.text.split()}
+    return tuple(node for node in attempt.nodes if node in words)
+
+
+Key = tuple[str, str, str]
+"""A cause, its fingerprint, and what it is about: a checkpoint, a position in the data, or nodes."""
+
+
+def key_of(attempt: Attempt) -> Key | None:
+    """What the budget of an attempt that ended is counted by; None while its cause is not known."""
+    cause = None if attempt.end is None else attempt.end.cause
+    if cause is None:
+        return None
+    entity = ""
+    if cause.cause in OF_CHECKPOINT:
+        entity = f"checkpoint {attempt.resumed_from}: {attempt.resumed_words}"
+    elif cause.cause in OF_DATA:
+        entity = f"{attempt.data_manifest} at step {attempt.last_step}"
+    elif cause.cause in OF_NODE:
+        entity = ",".join(suspects(attempt))
+    return cause.cause, cause.fingerprint, entity
+
+
+def history_of(attempt: Attempt, attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
+    """The attempts of its run up to this one, in their order; this one is the last."""
+    key, me = order_of(attempt), attempt.attempt_id
+    earlier = (one for one in attempts if one.run_id == attempt.run_id and one.attempt_id != me and order_of(one) < key)
+    return (*sorted(earlier, key=order_of), attempt)
+
+
+def order_of(attempt: Attempt) -> tuple[float, str]:
+    """The sort key of the attempts of a run: by their start."""
+    return attempt.started_at or attempt.seen_at, attempt.attempt_id
+
+
+def net_progress(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
+    """Whether an attempt made a step that none before it had reached, or committed a newer checkpoint."""
+    steps = [one.last_step for one in earlier if one.last_step is not None]
+    reached = max((*steps, attempt.resumed_from or 0))
+    if attempt.last_step is not None and attempt.last_step > reached:
+        return True
+    listed = [one.last_committed_step or 0 for one in earlier if one.has_checkpoints]
+    return bool(listed) and (attempt.last_committed_step or 0) > max(listed)
+
+
+def since_progress(history: Sequence[Attempt]) -> Sequence[Attempt]:
+    """The last attempts, from the newest with net progress on. All but the first were retries in vain."""
+    first = next((i for i in range(len(history) - 1, 0, -1) if net_progress(history[i], history[:i])), 0)
+    return history[first:]
+
+
+def spent(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit) -> int:
+    """How many retries without net progress have ended like this attempt."""
+    key, ended = key_of(attempt), attempt.ended_at or 0.0
+    alike = [one for one in since_progress(history) if key_of(one) == key]
+    if limit.within is not None:
+        alike = [one for one in alike if ended - (one.ended_at or 0.0) <= limit.within]
+    return max(0, len(alike) - 1)

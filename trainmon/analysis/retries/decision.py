@@ -1,0 +1,172 @@
+"""What to do after an attempt has ended, and why. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.analysis.retries.blame import blamed
+from trainmon.analysis.retries.budget import (
+    ENDED_ON_PURPOSE,
+    OF_NODE,
+    STORM,
+    history_of,
+    key_of,
+    limit_of,
+    order_of,
+    since_progress,
+    spent,
+    suspects,
+)
+from trainmon.lib import counted
+from trainmon.model import Attempt, CauseName, RetryChange, RetryChoice, RetryLimit, RetryPolicy, Run
+
+CHANGES: Mapping[RetryChange, str] = {
+    "batch": "the batch size",
+    "checkpointing": "activation checkpointing",
+    "placement": "the placement",
+}
+
+NEEDS: Mapping[CauseName, str] = {
+    "disk-full": "free space on the disk",
+    "quota": "room in the quota",
+    "inodes-full": "free inodes",
+    "diverged": "an earlier checkpoint, or other data or settings",
+    "checkpoint-corrupt": "an earlier checkpoint",
+}
+"""What a person must provide before a retry after these causes can help."""
+
+SWAPPED: frozenset[CauseName] = frozenset({"gpu-hardware", "driver-mismatch"})
+"""Causes that stay with a node: the same nodes would fail again."""
+
+
+class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do after an attempt."""
+
+    choice: RetryChoice
+    cause: CauseName
+    why: str
+    """One sentence."""
+    spent: int = 0
+    """Retries after this cause that ended in the same way, without net progress."""
+    budget: int = 0
+    exclude: tuple[str, ...] = ()
+    """The nodes that the next attempt must avoid."""
+
+    @property
+    def left(self) -> int:
+        return max(0, self.budget - self.spent)
+
+    @property
+    def budget_text(self) -> str:
+        """`1 of 3 retries after nccl-timeout are spent`, or nothing for an end without a budget."""
+        is_on_purpose = self.cause in ENDED_ON_PURPOSE
+        many = "retry" if self.budget == 1 else "retries"
+        return "" if is_on_purpose else f"{self.spent} of {self.budget} {many} after {self.cause} spent"
+
+
+def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy) -> RetryDecision | None:
+    """The decision about an attempt that ended; `attempts` are all that are known. None while its cause is unknown."""
+    found = None if attempt.end is None else attempt.end.cause
+    if found is None:
+        return None
+    cause = found.cause
+    if cause in ENDED_ON_PURPOSE:
+        choice: RetryChoice = "none" if cause == "completed" else "stop"
+        return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])
+    history, limit = history_of(attempt, attempts), limit_of(cause, policy)
+    used = spent(attempt, history, limit)
+    exclude: tuple[str, ...] = ()
+    if (why := _why_stop(attempt, history, limit, used)) is not None:
+        choice = "stop"
+    elif cause == "evaluator":
+        choice, why = "evaluator", "the training is saved: only the evaluator must run again"
+    elif limit.after_change:
+        changes = " or ".join(CHANGES[one] for one in limit.after_change)
+        choice, why = "after-change", f"{cause}: a retry needs a change of {changes} first"
+    elif cause in NEEDS:
+        choice, why = "after-change", f"{cause}: a retry needs {NEEDS[cause]} first"
+    else:
+        choice, why, exclude = _retry(attempt, attempts, cause, limit)
+    return RetryDecision(choice=choice, cause=cause, why=why, spent=used, budget=limit.times, exclude=exclude)
+
+
+def with_decisions(
+    before: Mapping[str, Attempt], after: Mapping[str, Attempt], runs: Mapping[str, Run]
+) -> Mapping[str, Attempt]:
+    """The attempts after a change, with what is decided about those that ended. A decision is made again only if what
+    was known of the attempt, or of those before it, has changed: the order of the reports does not matter."""
+    first: dict[str, tuple[float, str]] = {}
+    for name, one in after.items():
+        if one is not before.get(name):
+            first[one.run_id] = min(order_of(one), first.get(one.run_id, order_of(one)))
+    decided = dict(after)
+    for one in after.values():
+        if one.is_open or one.run_id not in first or order_of(one) < first[one.run_id]:
+            continue
+        if one.retry_decision is not None and one.attempt_id not in before:
+            continue  # the ledger has it: it was decided when it ended
+        policy = runs[one.run_id].spec.retry if one.run_id in runs else RetryPolicy()
+        if (decision := decide(one, after.values(), policy)) is not None:
+            decided[one.attempt_id] = replace(one, retry_decision=decision.choice, budget_spent=decision.spent)
+    return decided
+
+
+def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, used: int) -> str | None:
+    """Why an attempt is not retried, if it is not."""
+    cause = key_of(attempt)
+    assert cause is not None
+    *before, last = since_progress(history)
+    alike = [one for one in before if key_of(one) == cause]
+    if limit.times == 0:
+        return f"{cause[0]}: the next attempt would end in the same way"
+    if limit.after_change and alike and not has_changed(alike[-1], last, limit.after_change):
+        return f"{cause[0]} came again, and nothing had changed (config {last.config_hash}, {_placement(last)})"
+    if used >= limit.times:
+        times = "once" if used == 1 else f"{used} times"
+        return f"{cause[0]} came again {times} without a new step or checkpoint: its budget is spent"
+    if len(before) >= STORM:
+        return f"the last {len(before)} retries made no new step and no new checkpoint"
+    return None
+
+
+def has_changed(before: Attempt, after: Attempt, changes: Collection[RetryChange]) -> bool:
+    """Whether one of these may have changed. A change of the batch or of activation checkpointing shows in the hash of
+    the config; an unknown hash proves nothing."""
+    if "placement" in changes and _placement(before) != _placement(after):
+        return True
+    in_config = set(changes) - {"placement"}
+    return bool(in_config) and (before.config_hash is None or before.config_hash != after.config_hash)
+
+
+def _placement(attempt: Attempt) -> str:
+    return counted(len(attempt.nodes), "node") + ("" if attempt.gpus is None else f", {counted(attempt.gpus, 'GPU')}")
+
+
+def _retry(
+    attempt: Attempt, attempts: Collection[Attempt], cause: CauseName, limit: RetryLimit
+) -> tuple[RetryChoice, str, tuple[str, ...]]:
+    if cause in OF_NODE:
+        if nodes := suspects(attempt):
+            return "after-node-swap", f"{cause} on {', '.join(nodes)}: the next attempt must avoid it", nodes
+        ended = [one for one in attempts if (one.ended_at or math.inf) <= (attempt.ended_at or 0.0)]
+        for blame in blamed(ended, attempt.cluster):
+            if blame.node in attempt.nodes:
+                return "after-node-swap", f"{cause}: {blame.why}", (blame.node,)
+    if cause in SWAPPED:
+        return "after-node-swap", f"{cause} stays with its node, and it is not known which one that is", ()
+    if cause in ("preempted", "time-limit"):
+        return "now", f"{cause}: {_resumes(attempt)}", ()
+    if limit.times > 1:
+        return "now", f"{cause} is often transient", ()
+    return "now", f"{cause}: one retry shows whether it repeats", ()
+
+
+def _resumes(attempt: Attempt) -> str:
+    if attempt.last_committed_step is not None:
+        return f"the next attempt resumes from the last committed checkpoint, step {attempt.last_committed_step:,}"
+    missing = "no checkpoint is committed" if attempt.has_checkpoints else "its checkpoints are not known"
+    return f"the next attempt may begin anew, because {missing}"
