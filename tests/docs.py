@@ -16,6 +16,7 @@ from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
 from trainmon.config import Settings, Table, table_of, value_type
+from trainmon.config.retry import RetrySettings
 from trainmon.lib import description, field_descriptions
 
 FOLDER = Path(__file__).parent.parent / "docs"
@@ -179,7 +180,8 @@ def config() -> str:
         elif field.encode_name in ELSEWHERE:
             used.append(f"### {title}\n\n{description(table)} {ELSEWHERE[field.encode_name]}")
         else:
-            used.append(f"### {title}\n\n{description(table)}\n\n{grid(_all_rows(table, ''))}")
+            rows = _all_rows(table, "") if table is not RetrySettings else _retry_rows()
+            used.append(f"### {title}\n\n{description(table)}\n\n{grid(rows)}")
     later = "### Not used yet\n\nThis version reads and checks these tables, but does not use them:\n\n" + "\n".join(
         idle
     )
@@ -200,6 +202,21 @@ def _rows(table: type[Table], field: msgspec.structs.FieldInfo, prefix: str) -> 
     kind = value_type(field.type)
     meaning = cell(field_descriptions(table)[field.name])
     yield f"| `{name}` | {default_of(field)} | {cell(kind.description)} | {meaning} |"
+
+
+def _retry_rows() -> Iterator[str]:
+    """The causes with the same default share a row."""
+    auto_requeue, *causes = RetrySettings.settings({})
+    yield from _rows(RetrySettings, auto_requeue, "")
+    by_default: dict[str, list[str]] = {}
+    for field in causes:
+        changes = ", ".join(field.default.after_change)
+        meaning = f"Retries after these causes{f', once one of these has changed: {changes}' if changes else ''}."
+        by_default.setdefault(f"{default_of(field)} | {value_type(field.type).description} | {meaning}", []).append(
+            f"`{field.encode_name}`"
+        )
+    for rest, names in by_default.items():
+        yield f"| {', '.join(names)} | {rest} |"
 
 
 def _names(table: type[Table]) -> list[str]:

@@ -78,7 +78,7 @@ class _Decoder:
             values[key] = list(self.tables(key, value, struct))
         elif isinstance(value, dict):
             inner, prefix = (where, f"{prefix}{key}.") if where else (f"[{key}]", "")
-            values[key] = self.table(value, struct, where=inner, prefix=prefix)
+            values[key] = struct.pack(self.table(value, struct, where=inner, prefix=prefix))
         else:
             self.report_lost(where, f"{quoted(prefix + key)} must be a table, not {describe(value)}")
 

@@ -14,6 +14,7 @@ import msgspec
 
 from trainmon.analysis.log_formats import Format, custom_format
 from trainmon.config.decode import decode
+from trainmon.config.retry import policy_of
 from trainmon.config.schema import ClusterSettings, DiskSettings, ImplicitCluster, RunSettings, Settings
 from trainmon.config.types import InvalidValue, did_you_mean, expand_hosts, quoted
 from trainmon.config.validate import watched_nodes
@@ -114,6 +115,7 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             if run.wandb is not None
             else None,
             labels=run.labels,
+            retry=policy_of(settings.retry, run.auto_requeue),
         )
         for run in settings.runs
     )

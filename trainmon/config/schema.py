@@ -8,6 +8,7 @@ import msgspec
 
 from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
 from trainmon.config.notify import NotifySettings
+from trainmon.config.retry import RetrySettings
 from trainmon.config.table import Table
 from trainmon.config.types import (
     Argv,
@@ -25,6 +26,7 @@ from trainmon.config.types import (
     Users,
 )
 from trainmon.config.units import Duration, Share, Size, SlurmPeriod, WandbPeriod
+from trainmon.model import AutoRequeue
 
 
 class ConnectSettings(Table, frozen=True, kw_only=True):
@@ -109,6 +111,8 @@ class RunSettings(Table, frozen=True, kw_only=True):
     instead."""
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
+    auto_requeue: AutoRequeue | None = None
+    """Whether its job is requeued automatically when it fails. Without it: as `[retry]` says."""
     model_family: str | None = None
     """The model family for the evaluation of its checkpoints. Not used yet."""
     labels: Labels = msgspec.field(default_factory=dict)
@@ -161,26 +165,6 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     """How old the statistics of this filesystem may be. Forecasts and alerts take this delay into account."""
     quota: QuotaSettings | None = None
     """Its quota. The usable space is the free space or the rest of the quota, whichever is smaller."""
-
-
-class RetryCauseSettings(Table, frozen=True, kw_only=True):
-    """When a run may be restarted after it ended for one cause. Not used yet."""
-
-    times: int = 0
-    """The maximum number of restarts."""
-    within: Duration | None = None
-    """The period in which the restarts are counted."""
-    after_change: tuple[str, ...] = ()
-    """Restart only after one of these settings of the run has changed."""
-
-
-class RetrySettings(Table, frozen=True, kw_only=True):
-    """What to do when a run ends early. Not used yet."""
-
-    auto_requeue: Literal["off", "suggest", "on"] = "off"
-    """Whether it is requeued automatically."""
-    cuda_oom: RetryCauseSettings | None = msgspec.field(default=None, name="cuda-oom")
-    """After CUDA out of memory."""
 
 
 class EvalSettings(Table, frozen=True, kw_only=True):

@@ -32,6 +32,8 @@ class ActionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """For the same: only the switch of that name is meant. The key U means every armed switch."""
     run: str | None = None
     """For `exclude`: the run whose waiting jobs are meant; null for all jobs of ours."""
+    is_retry: bool = False
+    """For `requeue`: an automatic retry of a job that has failed. Nothing that runs is ended."""
 
 
 class Execute(msgspec.Struct, frozen=True, tag="execute"):

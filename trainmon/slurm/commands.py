@@ -84,6 +84,11 @@ def requeue(job: str) -> tuple[str, ...]:
     return ("scontrol", "requeue", "Incomplete", job)
 
 
+def requeue_ended(job: str) -> tuple[str, ...]:
+    """Requeue a job that has failed, as long as Slurm remembers it (MinJobAge)."""
+    return ("scontrol", "requeue", job)
+
+
 def cancel(job: str) -> tuple[str, ...]:
     return ("scancel", job)
 

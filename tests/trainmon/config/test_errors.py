@@ -34,6 +34,26 @@ ONE_MISTAKE = {
         '[heartbeat]\nevry = "4h"\n',
         '[heartbeat]: unknown setting "evry"; did you mean "every"?',
     ),
+    "unknown-cause-of-retries": (
+        "[retry]\ncuda-om = 1\n",
+        '[retry]: unknown setting "cuda-om"; did you mean "cuda-oom"?',
+    ),
+    "retries-that-are-no-number": (
+        '[retry]\ncuda-oom = "two"\n',
+        '[retry]: "cuda-oom" must be a number of retries or a table, not "two"',
+    ),
+    "retries-after-an-unknown-change": (
+        '[retry]\ncuda-oom = { times = 1, after_change = ["batsch"] }\n',
+        '[retry]: "cuda-oom" has "batsch" in after_change; it must be one of: batch, checkpointing, placement',
+    ),
+    "retries-with-an-unknown-setting": (
+        "[retry]\nhang = { tims = 1 }\n",
+        '[retry]: "hang" has the unknown setting "tims"; did you mean "times"?',
+    ),
+    "retries-without-their-number": (
+        '[retry]\nhang = { within = "1d" }\n',
+        '[retry]: "hang" needs the number of retries: times = 1',
+    ),
     "unknown-setting-in-an-inner-table": (
         '[cluster]\nname = "prod"\nconnect = { timout = "10s" }\n',
         '[cluster] (prod): unknown setting "connect.timout"; did you mean "connect.timeout"?',

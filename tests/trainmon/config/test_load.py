@@ -11,6 +11,7 @@ from trainmon.config import load as config
 from trainmon.config.load import ClusterSettings, Settings
 from trainmon.config.notify import NtfySettings
 from trainmon.lib import ConfigError
+from trainmon.model import RetryLimit
 
 DESIGNED = """
 read_only = false
@@ -88,10 +89,11 @@ def test_every_table_of_the_design_becomes_a_value(tmp_path: Path) -> None:
     assert (disk.usable, disk.lag, disk.quota.command[0], disk.quota.parser) == (0.8, 1800, "lfs", "lustre")
     assert (settings.rules[0].values, settings.notify[0].own) == ({"for": 300}, NtfySettings(topic="env:NTFY_TOPIC"))
     assert settings.retry is not None
-    assert settings.retry.cuda_oom is not None
     assert settings.ledger is not None
     assert (settings.heartbeat.every, settings.daemon.host) == (14_400, "bastion")
-    assert (settings.retry.cuda_oom.times, settings.retry.cuda_oom.within) == (1, 86_400)
+    assert settings.retry.limits == {
+        "cuda-oom": RetryLimit(times=1, within=86_400, after_change=("batch", "checkpointing", "placement"))
+    }
     assert (settings.evals[0].run, settings.ledger.keep) == ("video-2b", 90 * 86_400)
 
 
@@ -99,6 +101,18 @@ def test_a_run_keeps_what_the_engine_needs_of_it(tmp_path: Path) -> None:
     (spec,) = config.run_specs(load(tmp_path, DESIGNED))
     assert (spec.name, spec.cluster, spec.log) == ("video-2b", "prod", "/fsx/video/logs/*.out")
     assert (spec.kill_switch, spec.target_step, spec.stall_after) == ("/fsx/video/kill-switch", 100_000, 900)
+
+
+def test_a_run_has_the_retries_of_the_config_and_may_be_requeued_by_a_setting_of_its_own(tmp_path: Path) -> None:
+    text = '[retry]\nauto_requeue = "suggest"\nrendezvous = 5\nhost-oom = 2\n[[run]]\nname = "a"\n'
+    first, second = config.run_specs(load(tmp_path, f'{text}[[run]]\nname = "b"\nauto_requeue = "on"\n'))
+    assert (first.retry.auto_requeue, second.retry.auto_requeue) == ("suggest", "on")
+    assert first.retry.limits == second.retry.limits == {
+        "rendezvous": RetryLimit(times=5),
+        "host-oom": RetryLimit(times=2, after_change=("batch", "checkpointing", "placement")),
+    }  # fmt: skip
+    (plain,) = config.run_specs(load(tmp_path, '[[run]]\nname = "a"\n'))
+    assert (plain.retry.auto_requeue, plain.retry.limits) == ("off", {})
 
 
 def test_the_jobs_of_a_run_may_be_anothers_and_are_watched_then(tmp_path: Path) -> None:

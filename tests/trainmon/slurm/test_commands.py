@@ -28,6 +28,7 @@ def test_accounting_is_queried_for_every_attempt() -> None:
 
 def test_a_requeue_never_runs_a_completed_job_again() -> None:
     assert commands.requeue("88_3") == ("scontrol", "requeue", "Incomplete", "88_3")
+    assert commands.requeue_ended("88_3") == ("scontrol", "requeue", "88_3")
 
 
 def test_a_signal_goes_to_the_batch_shell_or_to_the_steps() -> None:

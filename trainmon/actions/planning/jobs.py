@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.retries import requeue_ended, retry_facts, retry_warnings
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
@@ -33,6 +34,8 @@ def requeue(context: PlanContext) -> RowPlan:
     """
     job = context.check_job(context.job)
     context.check_unarmed("the next attempt would end at once")
+    if context.request.is_retry:
+        return requeue_ended(context, job)
     if job.stage == "waiting":
         why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
         raise context.refused(why, "H releases it" if is_held(job) else "")
@@ -53,7 +56,10 @@ def requeue(context: PlanContext) -> RowPlan:
         Execute(commands.requeue(job.target)),
         f"Requeue job {job.id}{context.of_run}",
         job=job,
-        facts=(("restarts so far", "unknown" if job.restarts is None else str(job.restarts)),),
+        facts=(
+            ("restarts so far", "unknown" if job.restarts is None else str(job.restarts)),
+            *retry_facts(context),
+        ),
         consequences=(
             ENDS_NOW,
             lost_steps(context),
@@ -62,7 +68,7 @@ def requeue(context: PlanContext) -> RowPlan:
             _resumes(context),
             *((copied,) if paths else ()),
         ),
-        warnings=(*context.kill_switch_warnings, *context.other_owner_warning(job)),
+        warnings=(*retry_warnings(context), *context.kill_switch_warnings, *context.other_owner_warning(job)),
         expected=context.expected(job, unarmed=True),
         keep_log=log,
         keep_errors=errors,

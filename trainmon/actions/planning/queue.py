@@ -11,6 +11,7 @@ import msgspec
 
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import Actor, PlanContext, Readback, Refused, RowPlan
+from trainmon.actions.planning.retries import retry_facts
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
 from trainmon.slurm import commands
@@ -71,7 +72,10 @@ def _submission(context: PlanContext, spec: RunSpec, script: str, count: int) ->
         context,
         Execute(argv, login_shell=True, shown=clean(f"bash -l: {shlex.join(argv)}")),
         f"Queue {count} more of {spec.name}",
-        facts=(("working directory", f"{clean(workdir or '')}{'' if known else ' (the directory of the script)'}"),),
+        facts=(
+            ("working directory", f"{clean(workdir or '')}{'' if known else ' (the directory of the script)'}"),
+            *(retry_facts(context) if last is None else ()),
+        ),
         consequences=(
             f"{many} submitted from a login shell there, with its modules, as you.",
             f"{first} starts {when}.",

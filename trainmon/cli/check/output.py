@@ -35,7 +35,7 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     return rows
 
 
-NOT_USED_YET = {"retry": "retry", "evals": "eval"}
+NOT_USED_YET = {"evals": "eval"}
 """Tables of Settings that are only read and checked, with their names in the file."""
 
 

@@ -55,6 +55,7 @@ TEXT = """\
 # restart_grace = "15m"                         # how long the next W&B run may take to appear
 # charts = ["train/loss"]                       # default: metrics with the usual names
 # cluster = {quoted_name:<36}# needed only with several clusters
+# auto_requeue = "suggest"                      # default: as [retry] says
 
 # A log format of your own. It is tried before the built-in formats.
 # [[log_format]]
@@ -82,6 +83,11 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 # [heartbeat]
 # every = "4h"                  # the interval of a status report to every channel
 # ping = "env:HEALTHCHECK_URL"  # a dead-man's switch: its service notifies you when the pings stop
+
+# How often a run is retried after a cause without a new step or checkpoint, and by whom.
+# [retry]
+# auto_requeue = "off"          # or "suggest": notifies you; "on": `trainmon-tui --alerts-only` requeues the job
+# nccl-timeout = 3
 
 # Settings of a rule; `trainmon-tui rules` lists all rules.
 # [[rule]]

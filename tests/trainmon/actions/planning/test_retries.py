@@ -1,0 +1,101 @@
+"""What a plan says of the retries of a run, and the plan of an automatic retry."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import (
+    DONE,
+    KILL,
+    NOW,
+    RUN,
+    RUNNING,
+    WAITING,
+    only,
+    planned,
+    readback,
+    refused,
+    stat,
+    state,
+)
+from tests.trainmon.analysis.retries import attempts
+from trainmon.actions import planning
+from trainmon.model import Attempt, CauseName, Execute, Switch
+
+FAILED = replace(DONE, requeue=True, batch=True)
+
+
+def failed(number: int, cause: CauseName) -> Attempt:
+    """The attempt that many hours ago."""
+    began = NOW - number * 3600 - 1800
+    one = attempts.ended(number, cause, run_id="llm", job_id="80", started_at=began, last_step=10)
+    assert one.end is not None
+    return replace(one, end=replace(one.end, at=began + 1800))
+
+
+def known(*attempts: Attempt) -> dict[str, Attempt]:
+    return {one.attempt_id: one for one in attempts}
+
+
+def test_the_plan_of_a_requeue_shows_the_budget_and_the_last_causes() -> None:
+    before = known(failed(3, "preempted"), failed(2, "nccl-timeout"), failed(1, "nccl-timeout"))
+    action = only(planned("requeue", of=state(attempts=before)))
+    facts = dict(action.facts)
+    assert facts["retry budget"] == "1 of 3 retries after nccl-timeout spent"
+    assert facts["last causes"] == "nccl-timeout (2 times), preempted; the last attempt ended 60m ago"
+    assert action.warnings == ()
+
+
+def test_the_plan_warns_that_another_attempt_may_only_repeat_the_last_one() -> None:
+    before = known(failed(2, "python-exception"), failed(1, "python-exception"))
+    assert only(planned("requeue", of=state(attempts=before))).warnings == (
+        "Another attempt may not help: "
+        "python-exception came again once without a new step or checkpoint: its budget is spent.",
+    )
+    assert "retry budget" not in dict(only(planned("requeue", of=state(attempts=known(failed(1, "completed"))))).facts)
+
+
+def test_an_automatic_retry_requeues_the_job_that_failed() -> None:
+    of = state(FAILED, attempts=known(failed(1, "nccl-timeout")))
+    action = only(planned("requeue", of=of, seen=readback(FAILED), is_retry=True))
+    assert action.operation == Execute(("scontrol", "requeue", "80"))
+    assert (action.expected.stages, action.expected.restarts, action.expected.switch_absent) == (("ended",), 0, KILL)
+    assert dict(action.facts)["how it ended"] == "its script failed (exit 1)"
+    again = replace(FAILED, state="PENDING", restarts=1)
+    assert planning.recheck(action, readback(again, switches=stat(KILL, exists=False))) is not None
+    other = replace(FAILED, id="90", number=90, state="PENDING")
+    change = planning.recheck(action, readback(FAILED, other, switches=stat(KILL, exists=False)))
+    assert change is not None
+    assert change.why == "job 90 of the run has been queued meanwhile by ana: both would run at once"
+    assert planning.recheck(action, readback(FAILED, switches=stat(KILL, exists=False))) is None
+    armed = planning.recheck(action, readback(FAILED, switches=stat(KILL, exists=True)))
+    assert armed is not None
+    assert armed.why == "the kill switch has been armed meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (replace(FAILED, state="COMPLETED", exit_code="0:0"), "job 80 has ended on purpose"),
+        (replace(FAILED, state="CANCELLED", cancelled_by="ana"), "job 80 has ended on purpose"),
+        (replace(FAILED, state="PENDING", restarts=1), "job 80 is PENDING again already"),
+        (replace(FAILED, state="RUNNING", restarts=1), "job 80 is RUNNING again already"),
+        (replace(FAILED, requeue=False), "Slurm cannot requeue job 80"),
+    ],
+)
+def test_an_automatic_retry_ends_nothing_and_starts_nothing_that_a_person_ended(job: object, why: str) -> None:
+    assert why in refused(planned("requeue", of=state(job), is_retry=True)).why
+
+
+def test_an_automatic_retry_is_refused_while_another_job_of_the_run_waits_or_runs() -> None:
+    for other in (WAITING, RUNNING):
+        assert "again already" in refused(planned("requeue", of=state(FAILED, other), is_retry=True)).why
+
+
+def test_an_automatic_retry_is_refused_while_the_kill_switch_is_armed_or_not_known() -> None:
+    for kill, why in (
+        (Switch(path=KILL, exists=True, armed_at=NOW - 60), "kill switch, armed"),
+        (Switch(path=KILL, error="no permission in its directory"), "not known whether its kill switch is armed"),
+    ):
+        assert why in refused(planned("requeue", of=state(FAILED, run=replace(RUN, kill=kill)), is_retry=True)).why
