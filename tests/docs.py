@@ -12,12 +12,14 @@ import click
 import msgspec
 
 from tests.end_to_end.contract import SNAPSHOT
+from trainmon.analysis.causes import RULE
 from trainmon.cli import main as cli
 from trainmon.cli.act.command import COMMON, EXITS
 from trainmon.cli.alerts.reference import cell, channels, default_of, grid, rules
 from trainmon.config import Settings, Table, table_of, value_type
 from trainmon.config.retry import RetrySettings
 from trainmon.lib import description, field_descriptions
+from trainmon.model import CAUSES
 
 FOLDER = Path(__file__).parent.parent / "docs"
 UNUSED = "Not used yet."
@@ -32,6 +34,7 @@ def parts() -> dict[str, dict[str, Callable[[], str]]]:
     """The generated parts, by page and by the name in their markers."""
     return {
         "alerts-and-rules.md": {"rules": rules, "channels": channels},
+        "causes.md": {"causes": causes},
         "commands.md": {"commands": commands},
         "configuration.md": {"config": config, "formats": formats},
         "keys.md": {"keys": keys},
@@ -48,6 +51,16 @@ def renewed(page: str, text: str) -> str:
         if found != 1:
             raise SystemExit(f"{page}: there must be one <!-- {name}: made by tests.docs --> part, not {found}")
     return text
+
+
+def causes() -> str:
+    """Every cause: what it means, what to do, whether a retry can help, and where its signs come from."""
+    rows = [
+        f"| `{cause}` | {one.family} | {cell(one.meaning)} | {cell(one.advice)} | {one.retry} | {cell(one.source)} |"
+        for cause, one in ((cause, RULE[cause]) for cause in CAUSES)
+    ]
+    head = ["| cause | family | what it means | what to do | retry | signs from |", "|---|---|---|---|---|---|"]
+    return "\n".join([*head, *rows])
 
 
 # ---- commands and keys ----------------------------------------------------------------------------------------------

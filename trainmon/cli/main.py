@@ -22,11 +22,12 @@ MODULES = {
     DASHBOARD: "dashboard",
     "init": "init.command",
     "check": "check.command",
-    "log-format": "log_format",
+    "log-format": "logs.log_format",
     "rules": "alerts.rules",
     "service": "daemon.service",
     "completion": "completion",
     "snapshot": "snapshot.command",
+    "classify": "logs.classify",
     "status": "alerts.status",
     "actions": "act.history",
     **dict.fromkeys(VERBS, "act.command"),
@@ -39,7 +40,7 @@ COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
 GROUPS = {
     "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
-    "Look": ("snapshot", "status", "actions"),
+    "Look": ("snapshot", "status", "actions", "classify"),
     "Act on runs, jobs and nodes": VERBS,
     "Answer alerts": ("ack", "mute", "unmute"),
 }

@@ -6,6 +6,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from trainmon.lib import Seconds
+
 CauseName = Literal[
     "completed",
     "cuda-oom", "host-oom",
@@ -72,6 +74,8 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_committed: bool = False
     last_step: int | None = None
     target_step: int | None = None
+    silent_s: Seconds | None = None
+    """Seconds from its last step to its end."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,157 @@
+"""What ended an attempt: the log, the exit status, the scheduler and the nodes together."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainmon.analysis.causes.logs import of
+from trainmon.model import CauseName, NodeFacts
+
+STEPS = "".join(f"step {n}/1000 | loss 2.{n} | 3.1 it/s\n" for n in range(1, 30))
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+WATCHDOG = (
+    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=71, OpType=ALLREDUCE) ran for 600060 milliseconds"
+)
+
+
+def uncaught(error: str, rank: str = "", function: str = "train") -> str:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/home/ana/train.py", line 88, in <module>',
+        "    main()",
+        f'  File "/home/ana/{function}.py", line 12, in {function}',
+        "    run(batch)",
+        error,
+    ]
+    return "".join(f"{rank}{line}\n" for line in lines)
+
+
+CHILD_FAILED = uncaught("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ")
+CANCELLED = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00 ***\n"
+LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00 DUE TO TIME LIMIT ***\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (uncaught(OOM, "[rank3]: ") + f"[rank5]:[E1] {WATCHDOG}\n" * 3 + CHILD_FAILED, "cuda-oom"),
+        (f"[rank5]:[E1] {WATCHDOG}\n" * 3 + CHILD_FAILED, "nccl-timeout"),
+        (uncaught("KeyError: 'input_ids'", "[rank2]: ") + CHILD_FAILED, "python-exception"),
+        (STEPS + "W: Received SIGTERM: 15, saving\n" + uncaught("EOFError") + CHILD_FAILED, "preempted"),
+        (STEPS + uncaught("KeyError: 'x'", "[rank0]: ") + CANCELLED, "python-exception"),
+        (STEPS + CANCELLED, "cancelled-by-user"),
+        (STEPS + LIMIT, "time-limit"),
+        (uncaught(OOM, "[rank3]: ") + STEPS[:0] + LIMIT, "cuda-oom"),
+        ("ERROR could not read image 7, skipped\n" + STEPS + "Training completed.\n", "completed"),
+        (uncaught(OOM) + STEPS + "Training completed.\n", "completed"),
+        (STEPS + "Saving model checkpoint to out\n" + uncaught("KeyError: 'f1'", function="evaluate"), "evaluator"),
+        (STEPS + uncaught("KeyError: 'f1'", function="evaluate"), "python-exception"),
+        ("step 1 loss: 2.1\n" + "step 2 loss: nan\n" * 5 + "Training completed.\n", "diverged"),
+        ("step 1 loss: nan\nstep 2 loss: 2.1\nstep 3 loss: 2.0\nTraining completed.\n", "completed"),
+        ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\n" + uncaught("RuntimeError: CUDA error: x"), "gpu-hardware"),
+        ("NVRM: Xid (PCI:0000:38:00): 13, pid=7, name=python, Graphics SM Warp Exception\n", "cuda-illegal-access"),
+        ("NVRM: Xid (PCI:0000:79:00): 45, pid=7, name=python, Ch 00000008\n", "unknown"),
+        (uncaught("KeyboardInterrupt") + uncaught("BrokenPipeError: [Errno 32]", "[rank1]: "), "cancelled-by-user"),
+        ("OSError: [Errno 28] No space left on device: '/dev/shm/torch_1'\n", "dataloader-worker"),
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.\n", "host-oom"),
+        ("ft_launcher: worker group failed, exit code 93\n", "no-restart"),
+        ("Exception ignored in: <function>\n" + uncaught("AttributeError: x") + "Training done\n", "completed"),
+        ("", "unknown"),
+        ("\n\n", "unknown"),
+    ],
+)  # fmt: skip
+def test_the_root_cause_beats_what_follows_from_it(log: str, cause: CauseName) -> None:
+    assert of(log).cause == cause
+
+
+def test_a_line_that_only_says_killed_proves_nothing() -> None:
+    found = of(STEPS + "Killed\n")
+    assert (found.cause, found.confidence) == ("host-oom", "low")
+
+
+@pytest.mark.parametrize(
+    ("facts", "cause", "confidence"),
+    [
+        ({"exit_code": 0}, "completed", "high"),
+        ({"exit_code": 1}, "python-exception", "low"),
+        ({"exit_code": 2}, "config-error", "low"),
+        ({"exit_code": 93}, "no-restart", "low"),
+        ({"exit_code": 127}, "import-error", "high"),
+        ({"exit_code": 137}, "host-oom", "low"),
+        ({"exit_code": -9}, "host-oom", "low"),
+        ({"exit_code": 139}, "segfault", "high"),
+        ({"signal": 11}, "segfault", "high"),
+        ({"exit_code": 143}, "preempted", "low"),
+        ({"scheduler_state": "CANCELLED by 1000"}, "cancelled-by-user", "high"),
+        ({"scheduler_state": "PREEMPTED"}, "preempted", "high"),
+        ({"scheduler_state": "NODE_FAIL"}, "node-fail", "high"),
+        ({"scheduler_state": "OUT_OF_MEMORY"}, "host-oom", "high"),
+        ({"scheduler_state": "TIMEOUT"}, "time-limit", "high"),
+        ({"scheduler_state": "TIMEOUT", "silent_s": 7200.0}, "hang", "high"),
+        ({"scheduler_state": "FAILED", "exit_code": 1}, "python-exception", "low"),
+        ({"scheduler_state": "COMPLETED", "exit_code": 0}, "completed", "high"),
+        ({"wandb_state": "finished"}, "completed", "low"),
+        ({"kill_switch": True, "exit_code": 0}, "completed", "high"),
+        ({"kill_switch": True, "exit_code": 143}, "kill-switch", "high"),
+        ({"nodes": (NodeFacts(name="gpu-1", xids=(13, 79)),)}, "gpu-hardware", "high"),
+        ({"nodes": (NodeFacts(name="gpu-1", xids=(13, 31)),)}, "unknown", "low"),
+        ({"nodes": (NodeFacts(name="gpu-1", lost_gpus=1),)}, "gpu-hardware", "high"),
+        ({"nodes": (NodeFacts(name="gpu-1", rebooted=True),)}, "node-fail", "high"),
+        ({"nodes": (NodeFacts(name="gpu-1", oom_kills=2),)}, "host-oom", "high"),
+        ({}, "unknown", "low"),
+    ],
+)
+def test_without_a_log_the_other_facts_decide(facts: dict[str, object], cause: CauseName, confidence: str) -> None:
+    found = of("", **facts)
+    assert (found.cause, found.confidence) == (cause, confidence)
+
+
+@pytest.mark.parametrize(
+    ("log", "facts", "cause"),
+    [
+        (uncaught(OOM), {"scheduler_state": "TIMEOUT"}, "cuda-oom"),
+        (uncaught(OOM), {"scheduler_state": "CANCELLED by 1000"}, "cuda-oom"),
+        (uncaught(OOM), {"scheduler_state": "PREEMPTED"}, "preempted"),
+        (WATCHDOG, {"scheduler_state": "CANCELLED by 1000"}, "cancelled-by-user"),
+        (uncaught("RuntimeError: CUDA error: x"), {"nodes": (NodeFacts(name="a", xids=(79,)),)}, "gpu-hardware"),
+        (uncaught(OOM), {"nodes": (NodeFacts(name="a", oom_kills=1),)}, "cuda-oom"),
+        (uncaught("OSError: [Errno 5] x"), {"nodes": (NodeFacts(name="a", full_disks=("/tmp",)),)}, "disk-full"),
+        (uncaught("KeyError: 'f1'", function="evaluate"), {"checkpoint_committed": True}, "evaluator"),
+        (uncaught("KeyError: 'f1'", function="report"), {"last_step": 100, "target_step": 100}, "evaluator"),
+        (uncaught("KeyError: 'x'"), {"exit_code": 0}, "python-exception"),
+        (STEPS, {"exit_code": 0}, "completed"),
+    ],
+)  # fmt: skip
+def test_the_log_and_the_other_facts_are_weighed(log: str, facts: dict[str, object], cause: CauseName) -> None:
+    assert of(log, **facts).cause == cause
+
+
+def test_the_answer_says_where_what_and_on_which_rank() -> None:
+    found = of(STEPS + uncaught("KeyError: 'input_ids'", "[rank2]: "))
+    assert (found.exception, found.rank) == ("KeyError", "2")
+    assert [(one.line, one.text) for one in found.evidence] == [
+        (33, '  File "/home/ana/train.py", line 12, in train'),
+        (35, "KeyError: 'input_ids'"),
+    ]
+
+
+def test_evidence_holds_no_secret_and_no_escape_sequence() -> None:
+    secret = "hf_" + "aB3" * 9
+    found = of(f"\x1b[31mGatedRepoError: 401 Client Error, token={secret}\x1b[0m\n")
+    assert found.cause == "network-or-auth"
+    assert secret not in found.evidence[0].text
+    assert "\x1b" not in found.evidence[0].text
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        ("OSError: [Errno 28] No space left: '/a/b1'", "OSError: [Errno 28] No space left: '/c'", True),
+        ("ValueError: shape (3, 4) at 0x7f12ab at gpu-001", "ValueError: shape (7, 9) at 0x11ff00 at gpu-117", True),
+        ("RuntimeError: 10.0.0.1:29500 failed at 10:00:00", "RuntimeError: 10.9.8.7:29501 failed at 11:11:11", True),
+        ("KeyError: 'input_ids'", "KeyError: 'labels'", False),
+        ("KeyError: 'input_ids'", "IndexError: 'input_ids'", False),
+    ],
+)  # fmt: skip
+def test_a_fingerprint_tells_failures_apart_but_not_their_numbers(one: str, other: str, is_equal: bool) -> None:
+    assert (of(uncaught(one)).fingerprint == of(uncaught(other)).fingerprint) is is_equal

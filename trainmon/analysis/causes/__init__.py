@@ -1,0 +1,9 @@
+"""Why an attempt ended: from its log, its exit status, the scheduler and its nodes to one cause. Pure."""
+
+from __future__ import annotations
+
+from trainmon.analysis.causes.classify import classify
+from trainmon.analysis.causes.rule import Rule
+from trainmon.analysis.causes.rules import RULE, RULES
+
+__all__ = ["RULE", "RULES", "Rule", "classify"]

@@ -1,0 +1,122 @@
+"""Which of the signs is the cause: the first error beats its consequences. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trainmon.analysis.causes.signs import Found, Signs
+from trainmon.analysis.causes.tracebacks import MODULE
+
+STATED = ("kill-switch", "preempted", "no-restart", "node-fail", "gpu-hardware", "host-oom")
+"""Stated reasons. The first two explain all others; of the rest, the earliest counts. A time limit is weaker: an error
+may have kept the job waiting for it."""
+SIGTERM = re.compile(r"SIGTERM|signal:? ?15|Terminated", re.IGNORECASE)
+ENDED_BY = ("host-oom", "preempted", "segfault")
+NOISE = ("checkpoint-corrupt", "dataloader-worker", "storage-io", "rendezvous", "data-error")
+"""What the end of a process by hand may look like on its other ranks."""
+NOT_AFTER_CTRL_C = (*NOISE, "cancelled-by-user", "network-or-auth")
+NOT_NEXT = ("missing-file", "import-error")
+"""What a script's next command may fail with because the one before it failed."""
+NEXT_ATTEMPT = 3
+"""So many lines between a traceback and the next one show that the ranks did not fail together."""
+SAVED = re.compile(
+    r"\bsav(?:ed|ing|e)\b.{0,80}\b(?:model|checkpoint|ckpt|weights|state|best)"
+    r"|\b(?:model|checkpoint|ckpt|weights)\b.{0,80}\bsav(?:ed|ing)|checkpoint.{0,40}(?:written|committed|complete)",
+    re.IGNORECASE,
+)
+EVALUATION = re.compile(
+    r"(?:^|[_.])(?:evals?|evaluate|evaluation|evaluator|test|tester|testing|predict|prediction|inference|infer|metrics?"
+    r"|report|reporting|export|benchmark|bleu|rouge)(?:$|[_.])|^(?:eval|test)\w*\.py$|evaluat",
+    re.IGNORECASE,
+)
+
+
+def choose(signs: Signs) -> Found | None:
+    """The sign of the cause; null if there is none."""
+    live = [one for one in signs.found if not signs.is_survived(one)]
+    strong = [one for one in live if one.strength >= 2]
+    stated = [one for one in strong if one.strength == 3 and one.rule.cause in STATED]
+    if stated:
+        return min(stated, key=lambda one: (min(STATED.index(one.rule.cause), 2), one.index))
+    results = [one for one in strong if one.rule.role == "result"]
+    roots = [one for one in strong if _is_root(one) and not _ended_well(one, results, signs)]
+    root = _first(roots, live)
+    limit = next((one for one in reversed(strong) if one.rule.cause == "time-limit"), None)
+    if limit is not None and (root is None or root.rule.role == "generic"):
+        return limit
+    return root or _later(live, results)
+
+
+def _is_root(one: Found) -> bool:
+    is_error = one.rule.role == "root" or (one.rule.role == "generic" and one.is_fatal_exception)
+    return is_error and one.rule.cause != "time-limit" and not one.is_consequence
+
+
+def _ended_well(one: Found, results: Sequence[Found], signs: Signs) -> bool:
+    """Whether the run went on after an error and ended as planned."""
+    later = [result for result in results if result.index > one.index]
+    if not later or one.rule.cause == "cancelled-by-user":
+        return False
+    return signs.steps_after(one.index) > signs.steps_after(later[-1].index) or not one.is_fatal_exception
+
+
+def _first(roots: Sequence[Found], live: Sequence[Found]) -> Found | None:
+    """The first error of all ranks, unless a person or a signal from outside had ended the run before."""
+    person = next((one for one in roots if one.rule.cause == "cancelled-by-user"), None)
+    root = _of_last_attempt(roots)
+    if person is not None and root is not None and root.rule.cause in NOISE:
+        return person
+    if person is not None and person is root:
+        # A traceback of another kind that begins after Ctrl-C is of the next attempt in the same file.
+        later = (one for one in roots if one.index > person.index and one.is_fatal_exception)
+        return next((one for one in later if one.rule.role == "root" and one.rule.cause not in NOT_AFTER_CTRL_C), root)
+    term = next((one for one in live if one.rule.cause == "preempted" and SIGTERM.search(one.text)), None)
+    if term is not None and root is not None and term.index < root.index and root.rule.cause != "cancelled-by-user":
+        return term
+    return root
+
+
+def _of_last_attempt(roots: Sequence[Found]) -> Found | None:
+    """The first error. After a program has died, other output and another error are of the next attempt in the file."""
+    first = last = next(iter(roots), None)
+    for one in roots[1:]:
+        if first is None or last is None or first.raised is None or one.raised is None:
+            continue
+        is_next = first.is_fatal_exception and one.is_fatal_exception and one.raised.start - last.index > NEXT_ATTEMPT
+        if is_next and first.raised.rank is None and one.rule.cause not in (*NOT_NEXT, first.rule.cause):
+            first = one
+        last = one
+    return first
+
+
+def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
+    """The cause where nothing shows a first error."""
+    hints = [one for one in live if one.strength == 0 and one.rule.role != "result"]
+    killed = next((one for one in hints if one.rule.cause == "host-oom"), None)
+    cascade = next((one for one in live if one.rule.role == "cascade" and one.strength), None)
+    if cascade is not None:
+        return killed if killed is not None and cascade.rule.cause == "nccl-network" else cascade
+    caught = [one for one in live if one.rule.role == "generic" and one.strength == 2 and not one.is_consequence]
+    if caught and not (results and results[-1].index > caught[-1].index):
+        return caught[0]
+    if results and not any(one.index > results[-1].index and one.rule.cause in ENDED_BY for one in hints):
+        return results[-1]
+    exact = [one for one in hints if one.rule.cause != "python-exception"] or hints
+    quiet = [one for one in live if one.strength == 1]
+    consequences = [one for one in live if one.is_consequence]
+    ends = [one for one in live if one.rule.role == "result"]
+    return next(iter((*exact[:1], *quiet[:1], *consequences[:1], *ends[-1:])), None)
+
+
+def is_evaluation(one: Found, signs: Signs, is_committed: bool) -> bool:
+    """Whether an evaluation failed after a checkpoint was saved or the training had ended."""
+    if one.raised is None:
+        return False
+    frames = [(path.rpartition("/")[2] if not MODULE.search(path) else "", name) for path, name in one.raised.frames]
+    if not any(EVALUATION.search(part) for frame in frames for part in frame):
+        return False
+    ended = any(
+        found.rule.cause == "completed" and found.strength == 2 and found.index < one.index for found in signs.found
+    )
+    return is_committed or ended or any(SAVED.search(line.text) for line in signs.lines[: one.raised.start])

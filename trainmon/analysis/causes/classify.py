@@ -1,0 +1,184 @@
+"""One cause for all that is known of the end of an attempt. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from trainmon.analysis.causes.choose import choose, is_evaluation
+from trainmon.analysis.causes.fingerprint import fingerprint
+from trainmon.analysis.causes.lines import read_lines
+from trainmon.analysis.causes.rules import RULE
+from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
+from trainmon.analysis.causes.signs import Found, Signs, read_signs
+from trainmon.lib import clean, duration, scrub
+from trainmon.model import CauseFacts, CauseName, Classification, Evidence, NodeFacts
+
+STATES: dict[str, CauseName] = {
+    "PREEMPTED": "preempted", "REQUEUED": "preempted", "NODE_FAIL": "node-fail", "BOOT_FAIL": "node-fail",
+    "OUT_OF_MEMORY": "host-oom", "TIMEOUT": "time-limit", "DEADLINE": "time-limit", "CANCELLED": "cancelled-by-user",
+}  # fmt: skip
+"""Slurm's states that say why. A time limit and a cancellation may follow an error, and then the error is the cause."""
+CERTAIN = ("preempted", "node-fail", "host-oom")
+SIGNALS: dict[int, CauseName] = {
+    1: "cancelled-by-user", 2: "cancelled-by-user", 4: "segfault", 6: "segfault", 7: "segfault", 8: "segfault",
+    9: "host-oom", 11: "segfault", 15: "preempted",
+}  # fmt: skip
+EXITS: dict[int, CauseName] = {
+    0: "completed", 2: "config-error", 93: "no-restart", 126: "permission", 127: "import-error",
+}  # fmt: skip
+SURE = {"exit status 0", "exit status 127", "signal 11"}
+"""What decides alone; the other exit statuses are guesses."""
+WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
+WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "nccl-timeout", "nccl-network", "hang")
+"""What an OOM kill on a node explains."""
+HANG_AFTER = 1_800.0
+"""Seconds without a step: the slowest steps and saves that we know take a few minutes."""
+LOSS = re.compile(
+    r"\b\w{0,30}loss\w{0,20}\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?(nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)\b",
+    re.IGNORECASE,
+)
+GRADIENT = re.compile(r"grad_?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)
+LAST_LOSSES = 3
+SHOWN = 300
+"""Characters of a line of evidence."""
+CONSEQUENCES = 2
+
+
+class Fact(NamedTuple):
+    """A cause that something other than the log states."""
+
+    cause: CauseName
+    text: str
+
+
+def classify(facts: CauseFacts) -> Classification:
+    """Why the attempt ended."""
+    signs = read_signs(tuple(read_lines(facts.log)))
+    found = choose(signs)
+    is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
+    is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
+    ended_well = _exit(facts) == Fact("completed", "exit status 0") and not is_root
+    for fact in () if ended_well else _certain(facts, found if is_sure else None):
+        shown = found if found is not None and found.rule.cause == fact.cause else None
+        return _answer(facts, signs, fact.cause, True, shown, fact)
+    if found is not None and is_root and found.rule.cause != "time-limit":
+        return _answer(facts, signs, _phase(facts, signs, found), True, found)
+    ended = Fact("time-limit", "") if found is not None and found.rule.cause == "time-limit" else _state(facts)
+    if ended is not None:
+        if (facts.silent_s or 0) > HANG_AFTER:
+            ended = Fact("hang", f"no step for {duration(facts.silent_s or 0)} before the end")
+        return _answer(facts, signs, ended.cause, True, found, ended)
+    if found is not None and is_sure:
+        return _answer(facts, signs, found.rule.cause, True, found)
+    if (nan := _diverged(signs)) is not None:
+        return _answer(facts, signs, "diverged", True, nan)
+    return _guess(facts, signs, found)
+
+
+def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classification:
+    """The cause where neither an error nor the scheduler names one."""
+    fact = _exit(facts)
+    if fact is None and facts.wandb_state in WANDB:
+        fact = Fact(WANDB[facts.wandb_state], f"W&B: {facts.wandb_state}")
+    if fact is not None and (found is None or fact.text in SURE or found.rule.role == "result"):
+        return _answer(facts, signs, fact.cause, fact.text in SURE, None, fact)
+    if found is not None:
+        return _answer(facts, signs, found.rule.cause, found.strength == 2, found)
+    if facts.exit_code:
+        fact = Fact("python-exception", f"exit status {facts.exit_code}")
+        return _answer(facts, signs, fact.cause, False, None, fact)
+    return _answer(facts, signs, "unknown", False, None)
+
+
+def _certain(facts: CauseFacts, found: Found | None) -> Iterator[Fact]:
+    """Facts that beat what the log says."""
+    if facts.kill_switch:
+        yield Fact("kill-switch", "a kill switch of the run was set")
+    state = _state(facts)
+    if state is not None and state.cause in CERTAIN:
+        yield state
+    for node in facts.nodes:
+        yield from _node(node, found)
+
+
+def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
+    if xids := [xid for xid in node.xids if xid in HARDWARE_XIDS]:
+        yield Fact("gpu-hardware", f"{node.name}: Xid {', '.join(map(str, xids))}")
+    if node.lost_gpus:
+        yield Fact("gpu-hardware", f"{node.name}: {node.lost_gpus} GPUs lost")
+    if node.rebooted:
+        yield Fact("node-fail", f"{node.name}: rebooted")
+    if node.oom_kills and (found is None or found.rule.cause in WEAK):
+        yield Fact("host-oom", f"{node.name}: {node.oom_kills} OOM kills")
+    if node.full_disks and found is not None and found.rule.cause in ("storage-io", "checkpoint-corrupt"):
+        yield Fact("disk-full", f"{node.name}: {', '.join(node.full_disks)} is full")
+
+
+def _state(facts: CauseFacts) -> Fact | None:
+    state = (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper()
+    return Fact(STATES[state], f"Slurm: {facts.scheduler_state}") if state in STATES else None
+
+
+def _exit(facts: CauseFacts) -> Fact | None:
+    code, signal = facts.exit_code, facts.signal
+    if not signal and code is not None and (code < 0 or 128 < code < 160):
+        signal = -code if code < 0 else code - 128
+    if signal:
+        return Fact(SIGNALS[signal], f"signal {signal}") if signal in SIGNALS else None
+    return Fact(EXITS[code], f"exit status {code}") if code in EXITS else None
+
+
+def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:
+    is_done = facts.last_step is not None and facts.target_step is not None and facts.last_step >= facts.target_step
+    return "evaluator" if is_evaluation(found, signs, is_done or facts.checkpoint_committed) else found.rule.cause
+
+
+def _diverged(signs: Signs) -> Found | None:
+    """The first of the last losses, if all of them are NaN or infinite."""
+    seen: list[tuple[int, bool]] = []
+    for index in dict.fromkeys(reversed(signs.progress)):
+        text = signs.lines[index].text
+        if values := LOSS.findall(text):
+            is_zero = values[0].strip("+-0.") == ""  # fp16: the loss is shown as 0, the gradient as NaN
+            bad = any(value.lstrip("+-")[:1] in "nNiI" for value in values)
+            seen.append((index, bad or (is_zero and GRADIENT.search(text) is not None)))
+        if len(seen) == LAST_LOSSES:
+            break
+    if len(seen) >= 2 and all(bad for _, bad in seen):
+        return Found(seen[-1][0], RULE["diverged"], "loss: nan", 2)
+    return None
+
+
+def _evidence(signs: Signs, index: int, text: str) -> Evidence:
+    """A line; of a long one, the part that was found."""
+    line = signs.lines[index]
+    start = max(0, line.text.find(text) - SHOWN // 4) if len(line.text) > SHOWN else 0
+    return Evidence(text=scrub(clean(line.text[start:], SHOWN)), line=line.number)
+
+
+def _answer(
+    facts: CauseFacts, signs: Signs, cause: CauseName, is_sure: bool, found: Found | None, fact: Fact | None = None
+) -> Classification:
+    rule = RULE[cause]
+    raised = found.raised if found is not None else None
+    evidence = [Evidence(text=fact.text)] if fact is not None and fact.text else []
+    if found is not None:
+        place = [] if raised is None or raised.place is None else [(raised.place, "")]
+        later = [(one.index, one.text) for one in signs.found if one.strength >= 2 and one.index > found.index]
+        shown = (_evidence(signs, *one) for one in (*place, (found.index, found.text), *later[:CONSEQUENCES]))
+        known: dict[str, Evidence] = {}
+        evidence += [known.setdefault(one.text, one) for one in shown if one.text not in known]
+    hosts = (node.name for node in facts.nodes)
+    return Classification(
+        cause=cause,
+        family=rule.family,
+        retry=rule.retry,
+        confidence="high" if is_sure else "low",
+        fingerprint=fingerprint(cause, raised.type if raised else None, found.text if found else "", hosts),
+        evidence=tuple(evidence),
+        advice=rule.advice,
+        exception=raised.type if raised else None,
+        rank=signs.lines[found.index].rank if found else None,
+    )

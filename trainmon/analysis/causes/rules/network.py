@@ -1,0 +1,170 @@
+"""Causes between processes and services. Pure."""
+
+from __future__ import annotations
+
+from trainmon.analysis.causes.rule import Rule
+
+NETWORK = (
+    Rule(
+        cause="rendezvous", family="network", retry="now", role="root",
+        meaning=(
+            "The processes did not find each other at the start: a used port, a wrong address, or a missing "
+            "rank."
+        ),
+        advice="Choose a free MASTER_PORT, and check that all ranks start and reach the first node.",
+        source="PyTorch: torch.distributed rendezvous and TCPStore; JAX: distributed.initialize",
+        signs=(
+            r"address already in use", r"EADDRINUSE", r"\bErrno 98\b",
+            r"Rendezvous(?:Timeout|Connection|Closed|State|Graceful)?\w*(?:Error|Exit)",
+            r"Timed out .{0,40}waiting for clients", r"clients joined", r"store[- ]based barrier",
+            r"(?:client|server) socket has (?:failed|timed out)", r"\bDist(?:Store|Network)Error",
+            r"(?:MASTER_ADDR|MASTER_PORT|WORLD_SIZE|\bRANK\b|LOCAL_RANK).{0,60}(?:expected|not set|is missing"
+            r"|required|not found in env)",
+            r"rendezvous.{0,60}(?:timed out|timeout|failed|closed|refused)", r"connect\(\) timed out",
+            r"(?:TCPStore|c10d|store).{0,80}(?:timed out|timeout after|wait timeout)", r"gai error",
+            r"failed to connect to .{0,60}(?:master|coordinator|head node|rendezvous|store)",
+            r"(?:Connect|Failed to connect) to (?:the )?(?:coordinator|coordination service|GCS|Ray (?:head"
+            r"|cluster)).{0,60}(?:fail|timed? ?out|DEADLINE)?",
+            r"Barrier timed out.{0,160}(?:PjRT_Client_Connect|RegisterTask|connect|init)",
+            r"(?:PjRT_Client_Connect|RegisterTask|CoordinationService/RegisterTask).{0,160}(?:timed out|DEADLINE"
+            r"|UNAVAILABLE)?",
+            r"distributed\.initialize.{0,80}(?:fail|timed out|timeout)",
+            r"Port \d+ (?:is )?(?:already )?(?:in use|occupied|unavailable)",
+            r"(?:bind|listen)\w*\b.{0,60}(?:failed|in use)", r"No backend type associated with device",
+            r"(?:waiting for|timed out waiting).{0,40}(?:workers|ranks|nodes|peers|processes) to (?:join|connect"
+            r"|register|start)",
+            r"unable to (?:reach|resolve|connect to).{0,40}(?:master|MASTER_ADDR|head node|rank 0)",
+            r"Could not find (?:a )?free port", r"ConnectionRefusedError.{0,60}(?:master|store)",
+            r"socketStartConnect.{0,20}never",
+        ),
+    ),
+    Rule(
+        cause="nccl-timeout", family="network", retry="now", role="cascade",
+        meaning=(
+            "A collective timed out, and no rank shows an earlier error: a slow or hung rank, or ranks that run "
+            "different collectives."
+        ),
+        advice=(
+            "Retry once. If it comes back, exclude the rank that is behind, and compare the stacks of all ranks "
+            "(flight recorder)."
+        ),
+        source="PyTorch: ProcessGroupNCCL watchdog; Gloo",
+        signs=(
+            r"collective operation timeout", r"ran for \d+ milliseconds before timing out", r"Timeout at NCCL work",
+            r"monitoredBarrier", r"Watchdog caught",
+            r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)", r"Heartbeat monitor timed out",
+            r"(?:(?<!ProcessGroup)NCCL|RCCL|HCCL|XCCL|collective|all_?reduce|all_?gather|broadcast"
+            r"|barrier)(?! operations have failed).{0,80}\btime(?:d)?[- ]?out\b",
+            r"Timed out waiting \d+ms for (?:recv|send)", r"Timed out waiting for.{0,60}(?:rank|peer|collective)",
+            r"\bncclTimeout", r"HorovodInternalError",
+            r"One or more tensors were submitted to be reduced.{0,120}subset of ranks", r"missing ranks:",
+            r"Stalled (?:ranks|tensors)", r"\bcollective mismatch", r"Detected mismatch between collectives",
+            r"stuck in rendezvous|rendezvous.{0,60}stuck.{0,60}(?:all-?reduce|collective|thunk)",
+            r"stuck.{0,40}(?:at|in) (?:a )?(?:rendezvous|collective|all-?reduce)",
+            r"Expected \d+ threads to join the rendezvous",
+        ),
+        hints=(
+            r"some NCCL operations have failed",
+            r"to avoid data inconsistency, we are taking the entire process down",
+        ),
+    ),
+    Rule(
+        cause="nccl-network", family="network", retry="after-node-swap", role="cascade",
+        meaning="The network between GPUs failed, and no dead process explains it.",
+        advice="Exclude the node that the messages name, and test its InfiniBand or Ethernet port.",
+        source="NCCL: ncclSystemError, ncclRemoteError, NET/IB, NET/Socket; UCX; libfabric",
+        signs=(
+            r"Got completion (?:from|with).{0,60}error", r"\bibv_\w+.{0,60}(?:fail|error|returned)", r"Call to ibv_",
+            r"NET/(?:IB|Socket|OFI|AWS|Libfabric).{0,100}(?:error|fail|refused|closed|timed? ?out|unreachable"
+            r"|not found|abort)",
+            r"socket\w*Connect.{0,60}(?:fail|refused|timed out|No route|unreachable)",
+            r"nccl(?:Remote|System|Internal)Error", r"remote process (?:has )?exit",
+            r"possibly due to a network error",
+            r"NCCL (?:WARN )?.{0,60}(?:Connection (?:refused|closed|reset)|Net(?:work)? (?:error|is unreachable)"
+            r"|No route to host)",
+            r"Connection (?:closed|reset) by (?:remote )?peer \[",
+            r"gloo.{0,80}(?:Connection closed|reset by peer|connectFullMesh failed)", r"connectFullMesh failed",
+            r"\bNo route to host", r"Network is unreachable", r"(?:unhandled|NCCL).{0,20}system error",
+            r"Bootstrap : no socket interface", r"no socket interface found",
+            r"Call to (?:connect|recv|send|bind|poll|getsockopt).{0,60}(?:failed|returned)", r"IBV_WC_\w*ERR",
+            r"transport retry counter exceeded", r"\bmlx5_\w*.{0,80}(?:error|fail|link.?down|Port.{0,10}Down)",
+            r"UCX +(?:ERROR|FATAL)", r"\bucp_\w+.{0,40}(?:fail|error)", r"fi_\w+ failed",
+            r"link (?:is )?(?:down|flap)", r"local (?:work queue|QP) .{0,30}error", r"WC.{0,40}(?:RETRY_EXC|status=)",
+            r"failed with error.{0,40}(?:Connection timed out|Connection refused)",
+            r"NCCL (?:error|failure|communicator (?:was )?abort)",
+            r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",
+            r"peer (?:closed|reset|disconnected)", r"Last error:$",
+            r"(?:MPI|PMIX|PRTE|ORTE).{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
+            r"unhandled cuda error", r"NCCL WARN .{0,120}(?:fail|error|timed? ?out|abort)",
+        ),
+    ),
+    Rule(
+        cause="hang", family="code", retry="after-node-swap", role="cascade",
+        meaning="Nothing advanced for a long time, and no error was logged.",
+        advice=(
+            "Look at the stacks of all ranks (py-spy): the rank that differs is the cause. Retry once on other "
+            "nodes."
+        ),
+        source="Linux: hung tasks; ByteRobust (arXiv 2509.16293)",
+        signs=(
+            r"\bblocked for more than \d+ seconds", r"soft lockup",
+            r"(?:hang|hung|deadlock|stall)(?:ed)? (?:was )?detected",
+            r"no (?:progress|heartbeat|output|activity|step)s? (?:was |has been |were |made |for "
+            r"|in ).{0,40}(?:\d+ ?(?:s|sec|min|h)|seconds|minutes|hours)",
+            r"(?:training|process|job|worker|rank|step|trainer) .{0,30}(?:hang|is hung|appears? (?:to be )?(?:hung"
+            r"|stuck)|is stuck|seems? (?:to be )?stuck|has stalled|deadlocked)",
+            r"not making (?:any )?progress", r"rcu_sched.{0,40}stall", r"^Thread \d+ \((?:active|idle)[^)]*\): ",
+            r"suspected hang", r"possible deadlock",
+        ),
+        hints=(
+            r"\bstuck\b", r"\bhang(?:s|ing)?\b", r"may be (?:hung|stuck)", r"timed out\b",
+        ),
+    ),
+    Rule(
+        cause="network-or-auth", family="network", retry="after-change", role="root",
+        meaning="A service refused the login or did not answer: W&B, Hugging Face, an object store.",
+        advice=(
+            "Check the token and its rights (401, 403), or wait for the service (5xx, DNS). Offline modes avoid "
+            "the dependency."
+        ),
+        source="HTTP status codes; W&B: CommError, AuthenticationError; Hugging Face Hub: HfHubHTTPError",
+        signs=(
+            r"wandb\.(?:sdk\.)?(?:\w+\.)*errors?\.\w*(?:CommError|AuthenticationError|Error)",
+            r"\b(?:CommError|AuthenticationError)\b", r"api_key not configured",
+            r"Run initialization (?:has )?timed out", r"Max retries exceeded with url",
+            r"Failed to establish a new connection",
+            r"(?:Temporary failure in|could not|failed to resolve|unable to resolve).{0,10}(?:name resolution"
+            r"|resolve|host)",
+            r"(?:nodename nor servname|Name or service not known|getaddrinfo)",
+            r"\b(?:401|403|407|429|500|502|503|504) (?:Client|Server) Error",
+            r"\bHTTP(?:Error|Exception)?\W{0,3}(?:Error )?(?:401|403|404|429|5\d\d)\b", r"\bHTTPError\b",
+            r"\b(?:Gated|Private|Disabled)RepoError|RepositoryNotFoundError|LocalEntryNotFoundError|HfHubHTTPError"
+            r"|EntryNotFoundError|RevisionNotFoundError",
+            r"gated repo",
+            r"(?:couldn't|could not|can't|cannot|unable to|failed to) (?:connect|reach|log ?in|authenticate"
+            r"|load credentials|locate credentials|get credentials)(?: to)?.{0,60}(?:https?:|hugging|hub|wandb"
+            r"|server|s3|aws|credential|registry|api|internet)",
+            r"(?:requests|urllib3|httpx|aiohttp|httpcore|botocore|google\.api_core|azure)\.\w*\.?\w*(?:Error|Timeout"
+            r"|Exception)s?\b",
+            r"\b(?:Connect|Read|Connection)Timeout(?:Error)?\b", r"HTTPS?ConnectionPool",
+            r"\bSSL(?:CertVerification|EOF|Zero)?Error|CERTIFICATE_VERIFY_FAILED", r"ProxyError", r"urlopen error",
+            r"\bURLError\b",
+            r"(?:invalid|expired|missing|incorrect|bad|wrong|no).{0,20}(?:api[- _]?key|access token"
+            r"|auth(?:entication|orization)? token|credentials|hf token|user token)",
+            r"\b(?:unauthorized|not authenticated|authentication (?:failed|required|error)|access denied"
+            r"|AccessDenied|permission to access the requested resource)\b",
+            r"(?:401|403)\W{1,3}(?:Unauthorized|Forbidden)",
+            r"NoCredentialsError|EndpointConnectionError|DefaultCredentialsError|RefreshError|TokenRetrievalError"
+            r"|ExpiredToken",
+            r"not logged in", r"rate limit(?:ed)?(?: exceeded| reached| hit)?\b|Too ?Many ?Requests|RateLimitError",
+            r"Permission denied \(publickey", r"Host key verification failed", r"ImagePullBackOff|ErrImagePull",
+            r"error pulling image", r"OfflineModeIsEnabled", r"make sure .{0,40}(?:token|logged in|internet)",
+            r"api\.wandb\.ai.{0,80}(?:timed out|refused|error)",
+            r"ServiceUnavailable|Service Unavailable|Bad Gateway|Gateway Time-?out",
+            r"Connection to .{0,80} timed out\. \(connect timeout",
+        ),
+        hints=(
+            r"wandb: Network error", r"\bwandb: ERROR\b", r"Connection (?:refused|timed out)", r"Retrying \(Retry",
+        ),
+    ),
+)  # fmt: skip

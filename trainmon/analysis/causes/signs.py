@@ -1,0 +1,215 @@
+"""Where a log shows signs of causes. Pure."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+import msgspec
+
+from trainmon.analysis.causes.lines import Line
+from trainmon.analysis.causes.rule import Rule
+from trainmon.analysis.causes.rules import RULE, RULES
+from trainmon.analysis.causes.sieve import Match, Sieve
+from trainmon.analysis.causes.tracebacks import Raised, tracebacks
+
+CONSEQUENCE = re.compile(
+    r"^(?:BrokenPipeError|Connection(?:Reset|Aborted|Refused)Error|EOFError|Empty|Full|SystemExit|ChildFailedError|CalledProcessError"
+    r"|Process(?:Exited|Raised)Exception|SignalException|_?Remote(?:Error|Traceback)|CancelledError|GeneratorExit|StopIteration"
+    r"|BrokenProcessPool|RayTaskError\w*|(?:Ray)?ActorDiedError|RayActorError|TrialError|TuneError|InstantiationException)$"
+)
+"""Exceptions that only say that something else failed."""
+CONSEQUENCE_TEXT = re.compile(
+    r"process group has not been initialized|failed \(exitcode|One or more .{0,40}(?:failed|errors)"
+    r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|killed by signal: (?:Aborted|Terminated))"
+)
+QUIET = re.compile(r"\bwarn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
+"""The level of a line that should not be about an end."""
+LOUD = re.compile(r"NCCL WARN|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|\bERROR\b", re.IGNORECASE)
+"""Words that make such a line about an end all the same."""
+PROGRESS = re.compile(
+    r"(?:it/s|s/it|batch/s|\d+ms/step|\ds/step)\b|\b\w*loss\w*\b.{0,20}?(?:\d|nan|inf)"
+    r"|\b(?:step|iter|iteration|epoch|global_step|batch|round|episode|update)s?\b\W{0,4}\d",
+    re.IGNORECASE,
+)
+NO_STEP = re.compile(r"\b(?:srun|slurm\w*|error|terminating|cancelled|failed)\b", re.IGNORECASE)
+"""A line with a number of a step that is about a job step or an error."""
+BAR = re.compile(r"(?:it/s|s/it)")
+START = re.compile(
+    r"Setting OMP_NUM_THREADS environment|Setting ds_accelerator|WORLD INFO DICT|initializing torch distributed"
+    r"|wandb: (?:Currently logged in as|Tracking run with)|nohup: ignoring input|using world size: \d"
+    r"|^(?:Submitted batch job|SLURM_JOB_?ID|Job ID|Starting (?:job|training|run))\b",
+    re.IGNORECASE,
+)
+"""The start of an attempt: an exception before it is of an attempt before, which wrote into the same file."""
+GUESS = "potential root causes"
+"""Ray lists what might have killed a worker: the OOM killer first."""
+WORKER = re.compile(r"torch/utils/data/_utils/(?:fetch|worker|collate|pin_memory)\.py")
+VAGUE = (
+    "python-exception",
+    "assertion",
+    "missing-file",
+    "permission",
+    "data-error",
+    "checkpoint-corrupt",
+    "config-error",
+)
+"""Causes that an exception with a more exact one replaces, if both are of one chain."""
+RESULT_LINES = 400
+"""Lines at the end in which the result of a run is looked for."""
+FINAL_LINES = 3
+"""At the very end, a line with numbers may be the result, not a step."""
+SURVIVED = 5
+"""So many steps after an error show that it ended nothing."""
+ZEROS = str.maketrans("123456789", "0" * 9)
+EXACT = re.compile(r"xid|exit|errno|signal|code|status", re.IGNORECASE)
+"""In these lines, the number matters."""
+
+
+@cache
+def sieve() -> Sieve:
+    return Sieve(RULES)
+
+
+class Found(msgspec.Struct):
+    """A sign of a cause at one place."""
+
+    index: int
+    rule: Rule
+    text: str
+    """What the sign matched."""
+    strength: int
+    """3: a stated reason. 2: a sign. 1: a sign in a line that says it is only a warning. 0: a hint."""
+    raised: Raised | None = None
+    is_consequence: bool = False
+
+    @property
+    def is_fatal_exception(self) -> bool:
+        return self.raised is not None and self.raised.is_uncaught and not self.is_consequence
+
+
+class Signs(msgspec.Struct):
+    """All signs of a log, in its order."""
+
+    lines: Sequence[Line]
+    found: list[Found]
+    progress: list[int]
+    """The indices of lines that show a step; one that shows several stands here several times."""
+    starts: list[int]
+    """The indices of lines that a launcher or a logger prints when it starts."""
+
+    def steps_after(self, index: int) -> int:
+        return len(self.progress) - bisect_right(self.progress, index)
+
+    def is_survived(self, one: Found) -> bool:
+        """Whether the run went on after it, or another attempt began."""
+        if one.strength == 3:
+            return False
+        started = one.raised is not None and self.starts and self.starts[-1] > one.index
+        return bool(started) or self.steps_after(one.index) >= SURVIVED
+
+
+class Shape(NamedTuple):
+    """What lines say that differ only in their digits."""
+
+    steps: int
+    """How many steps such a line shows."""
+    is_start: bool
+    is_exact: bool
+    """Whether the number matters: lines that look the same may say something else."""
+    sign: Found | None
+
+
+def read_signs(lines: Sequence[Line]) -> Signs:
+    """Find all signs of a log's lines."""
+    raised, code = tracebacks(lines)
+    skipped = code | {one.end for one in raised}
+    signs = Signs(lines, [], [], [])
+    seen: dict[tuple[str, bool, bool], Shape] = {}
+    for index, line in enumerate(lines):
+        if index in skipped:
+            continue
+        left = len(lines) - index
+        key = line.text.translate(ZEROS), left <= RESULT_LINES, left <= FINAL_LINES
+        shape = seen.get(key)
+        if shape is None or shape.is_exact:
+            shape = seen[key] = _shape(line.text, *key[1:])
+        signs.progress += [index] * shape.steps
+        if shape.is_start:
+            signs.starts.append(index)
+        if shape.sign is not None:
+            signs.found.append(msgspec.structs.replace(shape.sign, index=index))
+    signs.found += _exceptions(raised, lines)
+    signs.found.sort(key=lambda one: one.index)
+    return signs
+
+
+def _shape(text: str, is_late: bool, is_final: bool) -> Shape:
+    is_exact = EXACT.search(text) is not None
+    steps = [*BAR.finditer(text)]
+    if not steps and (PROGRESS.search(text) is None or NO_STEP.search(text) is not None):
+        return Shape(0, START.search(text) is not None, is_exact, _sign(0, text, is_late))
+    if steps:  # what stands behind a progress bar was printed after it
+        text = text[steps[-1].end() :]
+    return Shape(max(1, len(steps)), False, is_exact, _sign(0, text, is_final))
+
+
+def _sign(index: int, text: str, is_late: bool) -> Found | None:
+    if GUESS in text:
+        return Found(index, RULE["host-oom"], GUESS, 0)
+    is_quiet = QUIET.search(text) is not None and LOUD.search(text) is None
+    for rule, strength, found in sieve().matches(text):
+        if rule.role == "result" and not is_late and "runtime" not in found:
+            continue
+        if strength == 0 and is_quiet:
+            continue
+        return Found(index, rule, found, 1 if is_quiet and strength == 2 and rule.role != "result" else strength)
+    return None
+
+
+def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Found]:
+    """What the exceptions mean; chained ones are one failure."""
+    chains: list[list[Raised]] = []
+    last: dict[str | None, list[Raised]] = {}
+    for one in raised:
+        if one.is_ignored:
+            continue
+        if one.is_chained and one.rank in last:
+            last[one.rank].append(one)
+        else:
+            last[one.rank] = [one]
+            chains.append(last[one.rank])
+    for chain in chains:
+        yield _meaning([_exception(one, lines[one.end].text) for one in chain])
+
+
+def _exception(raised: Raised, text: str) -> Found:
+    hint: Match | None = None
+    for match in sieve().matches(text):
+        if match.rule.role != "result" and match.strength:
+            return Found(raised.end, match.rule, match.text, 2, raised)
+        hint = hint or match
+    name = raised.type.rpartition(".")[2]
+    is_consequence = CONSEQUENCE.match(name) is not None or CONSEQUENCE_TEXT.search(raised.message) is not None
+    if is_consequence and hint is not None and hint.rule.role == "root":
+        return Found(raised.end, hint.rule, hint.text, 0, raised, is_consequence)
+    return Found(raised.end, RULE["python-exception"], raised.message, 2, raised, is_consequence)
+
+
+def _meaning(chain: Sequence[Found]) -> Found:
+    """Of a chain, the first exception with an exact cause."""
+    exact = [one for one in chain if one.rule.cause not in VAGUE]
+    if exact:
+        best = exact[0]
+    else:
+        own = [one for one in chain if not one.is_consequence]
+        best = next((one for one in own if one.rule.role != "generic"), own[-1] if own else chain[-1])
+        frames = [path for one in chain if one.raised is not None for path, _ in one.raised.frames]
+        in_worker = any(one.rule.cause == "data-error" for one in chain) or any(map(WORKER.search, frames))
+        if in_worker and not best.is_consequence:
+            best = msgspec.structs.replace(best, rule=RULE["data-error"])
+    # The outermost traceback tells when it happened.
+    return msgspec.structs.replace(best, index=chain[0].index)

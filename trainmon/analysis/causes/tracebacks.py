@@ -1,0 +1,93 @@
+"""The Python tracebacks of a log, also where several ranks write at once. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from trainmon.analysis.causes.lines import Line
+
+FRAME = re.compile(r'^[\s|+]*File "([^"]{1,1000})", line \d+(?:, in (.{1,200}))?')
+NAMES = (
+    "Error|Exception|Interrupt|Exit|Warning|Abort|Timeout|Failure|Refused|Reset|Full|Empty|Unavailable|Iteration|NotFound"
+    "|Invalid|Expired|Errors|Missing|Exhausted"
+)
+RAISED = re.compile(
+    rf"^[\s|]*((?:[A-Za-z_]\w*\.){{0,12}}(?:[A-Z]\w*(?:{NAMES})|Exception|[A-Z]\w{{3,}}|error|timeout))(?::\s?(.*)|\s*)$"
+)
+HEADER = "Traceback (most recent call last)"
+CHAINED = re.compile(
+    r"^[\s|]*(?:During handling of the above exception|The above exception was the direct cause|Original Traceback"
+    r"|-- Process \d+ terminated with the following error)"
+)
+IGNORED = re.compile(r"Exception ignored (?:in|on|while)")
+OUTERMOST = frozenset(
+    {"<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_bootstrap_inner", "_wrap", "run_path"}
+)
+MODULE = re.compile(r"site-packages|dist-packages|/lib/python|^<frozen")
+"""A path of a library."""
+GAP = 30
+"""Foreign lines within a traceback, of ranks that write into the same log."""
+
+
+class Raised(msgspec.Struct):
+    """One exception with its traceback."""
+
+    rank: str | None
+    start: int
+    """The index of its first line."""
+    is_ignored: bool = False
+    """`Exception ignored in`: Python itself says that it ends nothing."""
+    is_chained: bool = False
+    """It belongs to the exception before it."""
+    end: int = -1
+    """The index of the line with its type."""
+    type: str = ""
+    message: str = ""
+    frames: list[tuple[str, str]] = msgspec.field(default_factory=list)
+    """Path and function, the outermost first."""
+    place: int | None = None
+    """The index of the last line that shows a frame of the program's own code."""
+
+    @property
+    def is_uncaught(self) -> bool:
+        """Whether its traceback begins where a program begins. A logged exception begins where it was caught."""
+        return not self.frames or self.rank is not None or self.frames[0][1] in OUTERMOST
+
+
+def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
+    """All tracebacks by their last line, and the indices of the lines that show code or frames."""
+    done: list[Raised] = []
+    code: set[int] = set()
+    current: dict[str | None, Raised] = {}
+    ignored: dict[str | None, int] = {}
+    chained: dict[str | None, int] = {}
+    for index, (_, rank, text) in enumerate(lines):
+        if IGNORED.search(text):
+            ignored[rank] = index
+        elif CHAINED.match(text):
+            chained[rank] = index
+        if HEADER in text or (rank not in current and FRAME.match(text)):
+            # A log may begin, or an interleaved rank go on, in the middle of a traceback.
+            is_chained = index - chained.get(rank, -99) <= 3
+            current[rank] = Raised(rank, index, index - ignored.get(rank, -99) <= 3, is_chained)
+            if HEADER in text:
+                continue
+        raised = current.get(rank)
+        if raised is None:
+            continue
+        if found := FRAME.match(text):
+            raised.frames.append((found[1], found[2] or ""))
+            if not MODULE.search(found[1]):
+                raised.place = index
+            code.add(index)
+        elif text[0] in " \t|" and not (text.startswith("  |") and RAISED.match(text)):
+            code.add(index)
+        elif found := RAISED.match(text):
+            raised.end, raised.type, raised.message = index, found[1], found[2] or ""
+            done.append(current.pop(rank))
+        elif index - raised.start > GAP + 3 * len(raised.frames):
+            del current[rank]
+    return done, code

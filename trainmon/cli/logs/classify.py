@@ -1,0 +1,134 @@
+"""trainmon-tui classify: says why the attempts ended that wrote these logs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+if TYPE_CHECKING:
+    from trainmon.model import Classification, LogExcerpt
+
+HEAD = 64 << 10
+TAIL = 256 << 10
+"""Bytes at the start and at the end of a log that are read."""
+COUNTED = 32 << 20
+"""The largest file whose lines are counted; the last lines of a larger one are numbered from its end."""
+CHUNK = 1 << 20
+
+UNKNOWN = 1
+UNREADABLE = 3
+STDIN = "-"
+RETRIES = {
+    "now": "a retry as it is can help",
+    "after-node-swap": "a retry on another node can help",
+    "after-change": "a retry helps only after a change",
+    "never": "no retry",
+    "unknown": "nobody can say whether a retry helps",
+}
+
+
+@click.command("classify")
+@click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=click.Path())
+@click.option("--exit-code", type=int, metavar="N", help="The exit code of the attempt; -9 and 137 both mean signal 9.")
+@click.option("--scheduler-state", metavar="STATE", help="How the scheduler says that it ended, such as PREEMPTED.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each file, in order.")
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
+    help="As for every command. The result does not depend on it.",
+)  # fmt: skip
+def command(files: tuple[str, ...], exit_code: int | None, scheduler_state: str | None, as_json: bool) -> int:
+    """Show why training runs ended, from their logs.
+
+    Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
+    each FILE; - is the standard input. docs/causes.md lists the causes.
+
+    Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
+    """
+    from trainmon.analysis.causes import classify
+    from trainmon.cli.terminal import plain
+    from trainmon.model import CauseFacts
+
+    code = 0
+    for name in files:
+        try:
+            log = _read(name)
+        except OSError as error:
+            click.echo(f"trainmon-tui: {name}: {error.strerror or error}", err=True)
+            code = UNREADABLE
+            continue
+        found = classify(CauseFacts(log=log, exit_code=exit_code, scheduler_state=scheduler_state))
+        if found.cause == "unknown":
+            code = max(code, UNKNOWN)
+        click.echo(_as_json(name, found) if as_json else plain("\n".join(_as_text(name, found))))
+    return code
+
+
+def _read(name: str) -> tuple[LogExcerpt, ...]:
+    """The start and the end of a log.
+
+    Raises:
+        OSError: it could not be read.
+    """
+    if name == STDIN:
+        return _read_stream(sys.stdin.buffer)
+    with Path(name).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not file.seekable():
+            return _read_stream(file)
+        head = file.read(HEAD + TAIL if size <= HEAD + TAIL else HEAD)
+        skipped = None
+        if 0 < size - len(head) - TAIL <= COUNTED:
+            pieces = range(len(head), size - TAIL, CHUNK)
+            skipped = sum(file.read(min(CHUNK, size - TAIL - start)).count(b"\n") for start in pieces)
+        file.seek(max(len(head), size - TAIL))
+        return _excerpts(head, file.read(TAIL), size > HEAD + TAIL, skipped)
+
+
+def _read_stream(stream: BinaryIO) -> tuple[LogExcerpt, ...]:
+    """The same of what cannot be read twice; at most the start, the end and one piece are in memory."""
+    head, tail, skipped, is_cut = stream.read(HEAD), b"", 0, False
+    while piece := stream.read(CHUNK):
+        tail += piece
+        if len(tail) > TAIL:
+            skipped, is_cut = skipped + tail[:-TAIL].count(b"\n"), True
+            tail = tail[-TAIL:]
+    return _excerpts(head, tail, is_cut, skipped)
+
+
+def _excerpts(head: bytes, tail: bytes, is_cut: bool, skipped: int | None) -> tuple[LogExcerpt, ...]:
+    from trainmon.model import LogExcerpt
+
+    if not is_cut:
+        return (LogExcerpt(text=_text(head + tail)),)
+    start = (tail.find(b"\n") + 1) % len(tail)  # the first line is cut, unless it is the only one
+    first = tail.count(b"\n", start) + (not tail.endswith(b"\n"))
+    number = -first if skipped is None else head.count(b"\n") + skipped + tail.count(b"\n", 0, start) + 1
+    return LogExcerpt(text=_text(head)), LogExcerpt(text=_text(tail[start:]), first_line=number)
+
+
+def _text(data: bytes) -> str:
+    return data.replace(b"\0", b"").decode("utf-8", "replace").removesuffix("\n")
+
+
+def _as_json(name: str, found: Classification) -> str:
+    import msgspec
+
+    return msgspec.json.encode({"file": name, **msgspec.to_builtins(found)}).decode()
+
+
+def _as_text(name: str, found: Classification) -> Iterator[str]:
+    from trainmon.analysis.causes import RULE
+
+    sure = "" if found.confidence == "high" else ", not certain"
+    exception = f" ({found.exception})" if found.exception and found.exception not in RULE[found.cause].meaning else ""
+    yield f"{name}: {found.cause}{exception}{sure}"
+    yield f"  {RULE[found.cause].meaning}"
+    for one in found.evidence:
+        yield f"  {'' if one.line is None else f'line {one.line}: '}{one.text.strip()}"
+    yield f"  {found.advice}"
+    yield f"  Retry: {RETRIES[found.retry]}."
