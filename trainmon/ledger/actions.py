@@ -51,6 +51,25 @@ class ActionText(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+CLAIMED = """
+    SELECT count(*) FROM actions
+    WHERE who = ? AND run IS ? AND verb != 'exclude' AND status != 'refused' AND asked_at > ?
+"""
+
+
+def claim_action(connection: sqlite3.Connection, record: Record, *, since: Instant, at_most: int) -> str | None:
+    """Write the record of an automatic action, unless a program has written it before, or its run has had as many since
+    then. Returns the reason why it must not be done; None if it may."""
+    action = record.action
+    if connection.execute("SELECT 1 FROM actions WHERE id = ?", (action.id,)).fetchone() is not None:
+        return "it was done, or tried, before"
+    (count,) = connection.execute(CLAIMED, (action.who, action.run, since)).fetchone()
+    if action.verb != "exclude" and count >= at_most:
+        return f"{action.run} was requeued automatically {count} times within a day"
+    write_all(connection, [record], ())
+    return None
+
+
 def masked_end(text: str) -> str:
     """The end of a text with its secrets masked and its lines printable."""
     return "\n".join(map(clean, scrub(text[-TEXT_AT_MOST:]).splitlines()))[-TEXT_AT_MOST:]

@@ -19,6 +19,7 @@ from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
 from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
 from trainmon.model import ActionChanged, AlertRequest, Event, LedgerTrouble, Record, RunsChanged
+from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.evaluation import connection_settings, evaluator, submit_stored_alerts
 from trainmon.runtime.login_prompts import Prompts
@@ -83,6 +84,10 @@ class Monitor(DashboardBackend):
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.enable_actions(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
+        self._auto_requeue: AutoRequeue | None = None
+        if program == "alerts-only" and self.alert_service is not None and ledger is not None and not read_only:
+            is_leader = self.alert_service.notifications.is_leader
+            self._auto_requeue = AutoRequeue(self.prepare, self.act, ledger, clock, is_leader)
 
     def _make_alert_service(
         self,
@@ -116,6 +121,8 @@ class Monitor(DashboardBackend):
         super().start()
         if self.alert_service is not None:
             self.engine.subscribe(self.alert_service.observe)
+            if self._auto_requeue is not None:
+                self.engine.subscribe(self._auto_requeue.observe)
             if not self._starts_late:
                 self.alert_service.start()
         elif self._records:

@@ -5,16 +5,23 @@ from __future__ import annotations
 from trainmon.analysis.retries.blame import Blame, blamed, fisher
 from trainmon.analysis.retries.budget import DEFAULTS, STORM, history_of, net_progress, since_progress
 from trainmon.analysis.retries.decision import RetryDecision, decide, with_decisions
+from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, last_attempt
 
 __all__ = [
+    "ACTOR",
     "DEFAULTS",
     "STORM",
     "Blame",
+    "Due",
     "RetryDecision",
+    "automatic",
     "blamed",
     "decide",
+    "due",
     "fisher",
     "history_of",
+    "is_automatic",
+    "last_attempt",
     "net_progress",
     "since_progress",
     "with_decisions",

@@ -1,0 +1,91 @@
+"""When a run is requeued without a person, and when not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import DONE, KILL, NOW, RUN, RUNNING, SPEC, WAITING, done, only, planned, state
+from tests.trainmon.analysis.retries.attempts import ended
+from trainmon.analysis.retries import ACTOR, due
+from trainmon.model import Attempt, AutoRequeue, CauseName, Job, RetryPolicy, State, Switch
+
+ENDED_AT = NOW - 200
+FAILED = replace(DONE, requeue=True, batch=True, ends_at=ENDED_AT)
+
+
+def attempt(number: int, cause: CauseName = "nccl-timeout", *facts: str, **more: Any) -> Attempt:
+    """An attempt of job 80: number 0 is the last one, -1 the one before it."""
+    began = ENDED_AT + number * 3600 - 1800
+    one = ended(number, cause, *facts, job_id="80", started_at=began, **more)
+    assert one.end is not None
+    return replace(one, end=replace(one.end, at=began + 1800))
+
+
+def watched(*attempts: Attempt, jobs: tuple[Job, ...] = (FAILED,), mode: AutoRequeue = "on", **more: Any) -> State:
+    run = replace(more.pop("run", RUN), verdict="dead")
+    run = replace(run, spec=replace(run.spec, retry=RetryPolicy(auto_requeue=mode)))
+    known = attempts or (attempt(0),)
+    return state(*jobs, run=run, attempts={one.attempt_id: one for one in known}, **more)
+
+
+def verbs(seen: State, now: float = NOW) -> list[str]:
+    return [one.verb for one in due(seen, now)]
+
+
+def test_a_job_that_has_failed_is_requeued_after_the_wait_and_within_an_hour() -> None:
+    (one,) = due(watched(), NOW)
+    assert (one.verb, one.run, one.decision.why) == ("requeue", "llm", "nccl-timeout is often transient")
+    waits = {after: verbs(watched(), ENDED_AT + after) for after in (100, 121, 126, 3_500, 3_700)}
+    assert waits == {100: [], 121: [], 126: ["requeue"], 3_500: ["requeue"], 3_700: []}
+
+
+@pytest.mark.parametrize("mode", ["off", "suggest"])
+def test_without_the_setting_nothing_is_done(mode: AutoRequeue) -> None:
+    assert verbs(watched(mode=mode)) == []
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        watched(attempt(0, "cuda-oom")),
+        watched(attempt(0, "data-error")),
+        watched(attempt(0, "evaluator")),
+        watched(attempt(0, "cancelled-by-user")),
+        watched(attempt(0, "completed")),
+        watched(attempt(0, "gpu-hardware")),
+        watched(attempt(-1, "segfault"), attempt(0, "segfault")),
+        watched(attempt(-3, "segfault"), attempt(-2, "rendezvous"), attempt(-1, "preempted"), attempt(0, "hang")),
+        watched(replace(attempt(0), end=None)),
+        watched(replace(attempt(0), job_id=None)),
+        watched(run=replace(RUN, kill=Switch(path=KILL, exists=True))),
+        watched(jobs=(replace(FAILED, state="PENDING", restarts=1),)),
+        watched(jobs=(FAILED, WAITING)),
+        watched(jobs=(FAILED, RUNNING)),
+        watched(read_only=True),
+        watched(jobs=(), run=replace(RUN, spec=replace(SPEC, script=None))),
+    ],
+    ids=[
+        "it needs a change", "bad data", "the evaluator", "a person ended it", "it completed", "an unknown node",
+        "its budget is spent", "a storm", "it runs", "no job", "an armed kill switch", "Slurm has requeued it",
+        "another job waits", "another job runs", "read-only", "Slurm has forgotten it, and there is no script",
+    ],
+)  # fmt: skip
+def test_a_run_is_left_alone(seen: State) -> None:
+    assert verbs(seen) == []
+
+
+def test_a_job_that_slurm_has_forgotten_is_queued_anew_from_the_script_of_the_run() -> None:
+    assert verbs(watched(jobs=(replace(FAILED, gone_at=NOW - 10),))) == ["queue"]
+
+
+def test_the_bad_node_is_excluded_from_the_job_that_was_requeued_automatically() -> None:
+    bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"))
+    assert verbs(watched(bad)) == ["requeue"]
+    again = replace(FAILED, state="PENDING", restarts=1)
+    assert verbs(watched(bad, jobs=(again,))) == []  # a person or Slurm has requeued it
+    ours = done(replace(only(planned("requeue", of=state())), who=ACTOR, requested_at=NOW - 20))
+    assert verbs(watched(bad, jobs=(again,), actions={"a": ours})) == ["exclude"]
+    assert verbs(watched(bad, jobs=(replace(again, excluded=("n2",)),), actions={"a": ours})) == []

@@ -1,0 +1,145 @@
+"""A failed job is requeued once, whichever programs watch it and however often they start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import ANA, KILL, NOW, readback, stat, state
+from tests.trainmon.analysis.retries.test_due import FAILED, attempt, watched
+from tests.trainmon.ledger.records import actions as kept
+from trainmon.actions import planning
+from trainmon.ledger.ledger import Ledger
+from trainmon.model import Action, ActionRequest, Job, Leadership, Plan, State
+from trainmon.runtime.auto_requeue import AT_MOST, AutoRequeue
+
+
+class SetTime:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class Watching:
+    """One daemon: its plans are made from what is read now, and what it does is listed."""
+
+    def __init__(self, directory: Path) -> None:
+        self.ledger = Ledger(directory, lambda problem: None)
+        self.ledger.start()
+        self.clock = SetTime()
+        self.is_leader = True
+        self.fresh: Job = FAILED
+        self.is_armed = False
+        self.acted: list[Action] = []
+        self.plans = 0
+        self.state = watched()
+        self._service = AutoRequeue(self.prepare, self.act, self.ledger, self.clock, lambda: self.is_leader)
+
+    def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
+        seen = readback(self.fresh, switches=stat(KILL, exists=self.is_armed))
+        self.plans += 1
+        reply(planning.plan(request, self.state, seen, ANA, self.clock.at))
+
+    def act(self, actions: Sequence[Action]) -> None:
+        self.acted += actions
+
+    def see(self, seen: State, *, leads: bool = True) -> list[Action]:
+        """What it has done so far, after this State."""
+        self.state = replace(seen, leadership=Leadership(holder="us" if leads else "other"))
+        self._service.observe(self.state)
+        return self.acted
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[[], Watching]]:
+    """Makes a daemon; all of them share one ledger."""
+    made: list[Watching] = []
+
+    def make() -> Watching:
+        made.append(Watching(tmp_path))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.ledger.stop()
+
+
+def test_a_failed_job_is_requeued_once_and_the_ledger_says_by_whom_and_why(daemon: Callable[[], Watching]) -> None:
+    first = daemon()
+    (action,) = first.see(watched())
+    assert (action.title, action.who, action.why) == (
+        "Requeue job 80 of llm, which has ended", "auto_requeue", "nccl-timeout is often transient",
+    )  # fmt: skip
+    (record,) = kept(first.ledger, 0.0)
+    assert (record.action.id, record.action.who, record.status) == (action.id, "auto_requeue", "asked")
+    first.clock.at += 60
+    assert len(first.see(watched())) == 1
+    assert daemon().see(watched()) == []  # the daemon was restarted
+    assert first.plans == 2
+
+
+def test_of_two_daemons_one_acts(daemon: Callable[[], Watching]) -> None:
+    both = [daemon(), daemon()]
+    threads = [threading.Thread(target=one.see, args=(watched(),)) for one in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(len(one.acted) for one in both) == [0, 1]
+
+
+def test_a_program_that_does_not_lead_does_nothing(daemon: Callable[[], Watching]) -> None:
+    one = daemon()
+    assert one.see(watched(), leads=False) == []
+    one.is_leader = False  # another program has taken over since this State was made
+    assert one.see(watched()) == []
+    assert kept(one.ledger, 0.0) == []
+
+
+def test_what_has_changed_since_the_state_was_made_stops_it(daemon: Callable[[], Watching]) -> None:
+    one = daemon()
+    one.is_armed = True
+    assert one.see(watched()) == []
+    one.clock.at += 30
+    one.is_armed, one.fresh = False, replace(FAILED, state="PENDING", restarts=1)
+    assert one.see(watched()) == []
+    one.clock.at += 30
+    one.fresh = replace(FAILED, restarts=1)
+    assert one.see(watched(attempt(0, restart=0))) == []  # it has failed again, and that attempt is not known yet
+    one.clock.at += 30
+    one.fresh = FAILED
+    assert len(one.see(watched())) == 1
+
+
+def test_a_run_is_requeued_at_most_six_times_a_day(daemon: Callable[[], Watching]) -> None:
+    one = daemon()
+    for number in range(AT_MOST + 2):
+        one.clock.at += 60
+        one.see(watched(replace(attempt(0), attempt_id=f"prod/80@{number}")))
+    assert len(one.acted) == AT_MOST
+    one.clock.at += 86_400
+    last = replace(attempt(0), attempt_id="prod/80@tomorrow")
+    assert last.end is not None
+    tomorrow = replace(last, started_at=NOW + 86_000, end=replace(last.end, at=one.clock.at - 300))
+    assert len(one.see(watched(tomorrow))) == AT_MOST + 1
+
+
+def test_without_the_ledger_nothing_is_done(daemon: Callable[[], Watching]) -> None:
+    one = daemon()
+    one.see(state())
+    one.ledger.stop()
+    one.ledger.file.unlink(missing_ok=True)
+    one.ledger.file.mkdir()
+    again = daemon()
+    assert again.see(watched()) == []

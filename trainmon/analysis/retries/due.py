@@ -1,0 +1,84 @@
+"""Which runs are to be requeued automatically now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from trainmon.analysis.retries.budget import order_of
+from trainmon.analysis.retries.decision import RetryDecision, decide
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Attempt, Job, Record, Run, State
+
+ACTOR = "auto_requeue"
+"""Who requests automatic actions, in the ledger."""
+
+WAIT: Seconds = 125.0
+"""How long a job must have ended. Slurm itself keeps a requeued job back for 121 s, until its old credential has
+expired, and may requeue it by itself in that time."""
+
+TOO_LATE: Seconds = 3_600.0
+"""How long after the end a retry is no longer automatic: a person has had the time to look."""
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """An automatic action that is to be done now."""
+
+    verb: Literal["requeue", "queue", "exclude"]
+    run: str
+    attempt: Attempt
+    decision: RetryDecision
+
+
+def last_attempt(run: Run, attempts: Iterable[Attempt]) -> Attempt | None:
+    """The newest attempt of a run."""
+    return max((one for one in attempts if one.run_id == run.name), key=order_of, default=None)
+
+
+def is_automatic(decision: RetryDecision) -> bool:
+    """Whether the daemon may do what was decided: retry as it is, or without nodes that are known."""
+    return decision.choice == "now" or (decision.choice == "after-node-swap" and bool(decision.exclude))
+
+
+def due(state: State, now: Instant) -> Iterator[Due]:
+    """The runs with `auto_requeue = "on"` whose last attempt has failed, and may be retried as it is."""
+    if state.read_only:
+        return
+    for run in state.runs.values():
+        last = last_attempt(run, state.attempts.values()) if run.spec.retry.auto_requeue == "on" else None
+        if last is None or last.end is None or not WAIT <= now - last.end.at <= TOO_LATE:
+            continue
+        decision = decide(last, state.attempts.values(), run.spec.retry)
+        is_armed = run.kill is not None and run.kill.exists
+        if decision is None or not is_automatic(decision) or is_armed or last.job_id is None:
+            continue
+        verb = _verb(run, last, decision, state)
+        if verb is not None:
+            yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
+
+
+def _verb(
+    run: Run, last: Attempt, decision: RetryDecision, state: State
+) -> Literal["requeue", "queue", "exclude"] | None:
+    jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
+    waiting = [job for job in jobs if job.gone_at is None and job.stage != "ended"]
+    if waiting:  # Slurm or a person has started it again, or this program has
+        is_ours = automatic(run, state, since=last.ended_at or 0.0) is not None
+        lacks = [job for job in waiting if not set(decision.exclude) <= set(job.excluded)]
+        return "exclude" if is_ours and lacks and _all_wait(waiting) else None
+    if any(job.id == last.job_id and job.gone_at is None for job in jobs):
+        return "requeue"
+    return None if run.spec.script is None else "queue"  # Slurm has forgotten the job
+
+
+def _all_wait(jobs: Iterable[Job]) -> bool:
+    return all(job.stage == "waiting" for job in jobs)
+
+
+def automatic(run: Run, state: State, since: Instant) -> Record | None:
+    """The last automatic start of a run since then."""
+    own = (one for one in state.actions.values() if one.action.run == run.name and one.action.who == ACTOR)
+    starts = [one for one in own if one.action.verb != "exclude" and one.action.requested_at >= since]
+    return max(starts, key=lambda one: one.action.requested_at, default=None)

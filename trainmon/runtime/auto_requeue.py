@@ -1,0 +1,105 @@
+"""Requeues failed jobs without a person, within their budgets: only in the daemon that leads, once for each restart."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2s
+
+from msgspec.structs import replace
+
+from trainmon.analysis.retries import ACTOR, Due, due
+from trainmon.ledger.actions import claim_action
+from trainmon.ledger.ledger import Ledger
+from trainmon.lib import Clock, Instant, Seconds
+from trainmon.model import Action, ActionRequest, Plan, Record, State
+from trainmon.runtime.event_log import log_event
+
+DAY: Seconds = 86_400.0
+AT_MOST = 6
+"""Automatic starts of a run within a day."""
+
+TRY_EVERY: Seconds = 30.0
+"""Between two plans for one attempt: Slurm may not answer, or a kill switch may be armed for a moment."""
+
+PATIENCE: Seconds = 5.0
+"""How long it waits for the ledger. Without the ledger nothing is done: another program might do it, too."""
+
+
+class AutoRequeue:
+    """Watches the State, and starts again what is due. The ledger decides which program acts."""
+
+    def __init__(
+        self,
+        prepare: Callable[[ActionRequest, Callable[[Plan], None]], None],
+        act: Callable[[Sequence[Action]], None],
+        ledger: Ledger,
+        clock: Clock,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._prepare = prepare
+        self._act = act
+        self._ledger = ledger
+        self._clock = clock
+        self._is_leader = is_leader
+        self._tried_at: dict[tuple[str, str], Instant] = {}
+
+    def observe(self, state: State) -> None:
+        """Request a plan for each run that is due. A plan reads the state of the job, the queue and the kill switch
+        anew. On the engine's thread; never waits."""
+        if state.leadership.holder != "us":
+            return
+        now = self._clock.now()
+        for one in due(state, now):
+            key = (one.attempt.attempt_id, one.verb)
+            if abs(now - self._tried_at.get(key, 0.0)) < TRY_EVERY:
+                continue
+            self._tried_at[key] = now
+            is_exclusion = one.verb == "exclude"
+            request = ActionRequest(
+                verb=one.verb,
+                subjects=one.decision.exclude if is_exclusion else (one.run,),
+                requested_at=now,
+                why=one.decision.why,
+                run=one.run if is_exclusion else None,
+                is_retry=True,
+            )
+            self._prepare(request, partial(self._planned, one))
+
+    def _planned(self, one: Due, plan: Plan) -> None:
+        """Do what is planned, if the ledger agrees."""
+        # A drain would affect other users: only the waiting jobs of the run are changed.
+        actions = [action for action in plan.actions if one.verb == "queue" or action.expected.id is not None]
+        why = "; ".join(refusal.why for refusal in plan.refusals)
+        for action in actions:
+            why = self._why_not(one, action) or self._claim(one, action)
+        if why or not actions:
+            log_event("auto-requeue", logging.WARNING, run=one.run, words=f"not done: {why or 'nothing is to be done'}")
+
+    def _why_not(self, one: Due, action: Action) -> str:
+        expected, last = action.expected, one.attempt
+        is_same = action.job == f"{last.cluster}/{last.job_id}"
+        is_same &= None in (expected.restarts, last.restart) or expected.restarts == last.restart
+        if one.verb == "requeue" and not is_same:
+            return f"the last job of {one.run} is another one now"
+        return "" if self._is_leader() else "another program leads"
+
+    def _claim(self, one: Due, action: Action) -> str:
+        """Write the action to the ledger and do it; return why not."""
+        what = (ACTOR, one.verb, one.attempt.attempt_id, action.subject, action.job)  # each restart is an attempt
+        action = replace(action, id=blake2s(repr(what).encode(), digest_size=6).hexdigest(), who=ACTOR)
+        record = Record(action=action, written_at=self._clock.now())
+
+        def claim(connection: sqlite3.Connection) -> str | None:
+            return claim_action(connection, record, since=self._clock.now() - DAY, at_most=AT_MOST)
+
+        answer = self._ledger.transact(claim, lambda: None)
+        if not answer.done.wait(PATIENCE):
+            return "the ledger does not answer"
+        if answer.error is not None or answer.found is not None:
+            return str(answer.error or answer.found)
+        log_event("auto-requeue", run=one.run, job=action.job or "", words=action.title, why=one.decision.why)
+        self._act([action])
+        return ""
