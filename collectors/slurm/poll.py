@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from collectors.slurm.history import HistorySince, JobHistory
 from trainmon.lib import Clock, Instant, Seconds, TrainmonError
 from trainmon.model import Cluster, ClustersChanged, Event, Job, JobChanged, JobsListed, SchedulerNodesListed
 from trainmon.slurm import commands, errors, parse_jobs
@@ -48,12 +49,20 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 class PolledQueue:
     """The last observed state of one cluster's queue, and what must still be requested."""
 
-    def __init__(self, watched: Watched, submit: Callable[[Event], None], clock: Clock, on_poll: OnPoll) -> None:
+    def __init__(
+        self,
+        watched: Watched,
+        submit: Callable[[Event], None],
+        clock: Clock,
+        on_poll: OnPoll,
+        history_since: HistorySince,
+    ) -> None:
         self._watched = watched
         self._submit = submit
         self._clock = clock
         self._on_poll = on_poll
         self.cluster = Cluster(name=watched.cluster, login=watched.login, spares=watched.spares, users=watched.users)
+        self._history = JobHistory(submit, clock, history_since)
         self._has_polled = False
         self._is_configured = False
         """Whether the cluster's configuration was read."""
@@ -93,6 +102,7 @@ class PolledQueue:
         for request in (
             lambda client: self._poll_details(client, took),
             self._poll_accounting,
+            self._poll_history,
             self._poll_configuration,
             lambda client: self._poll_nodes(client, refresh=refresh_nodes),
         ):
@@ -121,6 +131,9 @@ class PolledQueue:
         for key, job in now.items():
             self._vanished.pop(key, None)
             old = before.get(key)
+            is_requeued = old is not None and (old.submitted_at, old.started_at) != (job.submitted_at, job.started_at)
+            if old is not None and old.stage == "running" and (is_requeued or job.state == "CANCELLED"):
+                self._history.await_end(old)  # the queue does not show how it ended, or who cancelled it
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
                 detailed = parse_jobs.detailed(job, old)
                 now[key] = replace(detailed, detail_at=old.detail_at, cancelled_by=old.cancelled_by)
@@ -204,6 +217,11 @@ class PolledQueue:
                 self._submit(JobChanged(ended))
             if has_ended or tries + 1 >= MAX_ACCOUNTING_TRIES:
                 self._vanished.pop(key, None)
+
+    def _poll_history(self, client: Client) -> None:
+        """Request the attempts that the queue no longer shows."""
+        if self.cluster.accounting:
+            self._history.poll(client, self.cluster)
 
     # ---- nodes and configuration ------------------------------------------------------------------------------------
 

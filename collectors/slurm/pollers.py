@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from collectors.connections import local_hostname
 from collectors.slurm.collector import Poller, Watched
+from collectors.slurm.history import HistorySince
 from collectors.slurm.poll import OnPoll
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock
@@ -14,7 +15,7 @@ from trainmon.model import Event, JobsListed, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 
 Submit = Callable[[Event], None]
-MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll], Poller]
+MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll, HistorySince], Poller]
 
 
 class HideAbsent:

@@ -30,6 +30,8 @@ MODULES = {
     "classify": "logs.classify",
     "status": "alerts.status",
     "actions": "act.history",
+    "attempts": "attempts.history",
+    "sql": "attempts.sql",
     **dict.fromkeys(VERBS, "act.command"),
     "ack": "alerts.requests",
     "mute": "alerts.requests",
@@ -40,7 +42,7 @@ COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
 GROUPS = {
     "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
-    "Look": ("snapshot", "status", "actions", "classify"),
+    "Look": ("snapshot", "status", "actions", "attempts", "sql", "classify"),
     "Act on runs, jobs and nodes": VERBS,
     "Answer alerts": ("ack", "mute", "unmute"),
 }

@@ -114,8 +114,10 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             )
             if run.wandb is not None
             else None,
+            model_family=run.model_family,
             labels=run.labels,
             retry=policy_of(settings.retry, run.auto_requeue),
+            data_manifest=run.data_manifest,
         )
         for run in settings.runs
     )

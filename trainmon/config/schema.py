@@ -114,9 +114,12 @@ class RunSettings(Table, frozen=True, kw_only=True):
     auto_requeue: AutoRequeue | None = None
     """Whether its job is requeued automatically when it fails. Without it: as `[retry]` says."""
     model_family: str | None = None
-    """The model family for the evaluation of its checkpoints. Not used yet."""
+    """Its model family. It is stored with each attempt, so that `sql` can group attempts by it."""
     labels: Labels = msgspec.field(default_factory=dict)
-    """Labels of your own. Not used yet."""
+    """Labels of your own. They are stored with each attempt."""
+    data_manifest: str | None = None
+    """The manifest of its data: a path or a version. It is stored with each attempt. Without it: the setting of its W&B
+    run with that name."""
 
 
 class WandbSettings(Table, frozen=True, kw_only=True):

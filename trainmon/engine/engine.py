@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.disks import RATE_SPAN, with_trend
 from trainmon.analysis.log_formats import Format
+from trainmon.engine.attempts import AttemptRecorder
 from trainmon.engine.history import WEEK, Curves, History
 from trainmon.engine.reducers import reduce
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
+    Attempt,
     Curve,
     CurvesGrew,
     Disk,
@@ -52,11 +54,11 @@ TREND_EVERY, RATE_EVERY = 60.0, 15.0
 two rates."""
 
 
-class ActionJournal(Protocol):
+class Journal(Protocol):
     """The part of the ledger that the engine uses."""
 
-    def keep(self, record: Record) -> None:
-        """Queue a record for writing. Never blocks."""
+    def keep(self, record: Record | Attempt) -> None:
+        """Queue a record or an attempt for writing. Never blocks."""
 
 
 class Engine:
@@ -69,7 +71,7 @@ class Engine:
         demo: bool = False,
         read_only: bool = False,
         formats: tuple[Format, ...] = (),
-        ledger: ActionJournal | None = None,
+        ledger: Journal | None = None,
         alerting: AlertManager | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
@@ -79,6 +81,7 @@ class Engine:
         self.curves = Curves()
         self.formats = formats
         self._ledger = ledger
+        self._attempts = None if ledger is None else AttemptRecorder(ledger)
         self._alerting = alerting
         self._failed_at: Instant = 0.0
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -145,6 +148,8 @@ class Engine:
             for name, record in self.state.actions.items():
                 if record is not before.get(name):
                     self._ledger.keep(record)
+        if self._attempts is not None:
+            self._attempts.record(self.state, now)
         if self._alerting is not None:
             try:
                 self.state = self._alerting.evaluate(self.state, events, now)

@@ -1,1 +1,1 @@
-"""The local SQLite database: actions, alerts, outbox, lease."""
+"""The local SQLite database: actions, attempts, alerts, outbox, lease."""

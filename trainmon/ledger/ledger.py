@@ -1,4 +1,4 @@
-"""The ledger: actions, alerts and notifications in SQLite, written by its own thread.
+"""The ledger: actions, attempts, alerts and notifications in SQLite, written by its own thread.
 
 A hung disk never blocks a caller: the newest record of each action waits in memory and is written later.
 """
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainmon.ledger.actions import ActionText, masked_end, prune_actions, read_open, write_all
 from trainmon.ledger.alerts import prune_alerts
+from trainmon.ledger.attempts import prune_attempts, read_recent, write_attempts
 from trainmon.ledger.database import (
     NAME,
     LedgerStuck,
@@ -28,10 +29,10 @@ from trainmon.ledger.database import (
 )
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.queue import Answer, Work, WriteQueue
-from trainmon.ledger.reader import action_texts, alert_history, alerts_now, recent_actions, submit_request
+from trainmon.ledger.reader import action_texts, alert_history, alerts_now, attempt_rows, recent_actions, submit_request
 from trainmon.ledger.schema import NewerLedger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
-from trainmon.model import Record
+from trainmon.model import Attempt, Record
 
 __all__ = [
     "NAME",
@@ -42,6 +43,7 @@ __all__ = [
     "action_texts",
     "alert_history",
     "alerts_now",
+    "attempt_rows",
     "recent_actions",
     "submit_request",
 ]  # fmt: skip
@@ -58,11 +60,14 @@ DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
 PRUNE_EVERY: Seconds = 3_600.0
 OPEN_AT_MOST = 1_000
+ATTEMPTS_OF: Seconds = 7 * DAY
+ATTEMPTS_AT_MOST = 500
+"""The attempts that a program reads when it starts: open ones, and those that ended lately."""
 
 
 class Ledger:
-    """One file in `directory`. Its thread calls `on_trouble` with its error, or None when it works. It calls `recalled`
-    once with the open records, as soon as it can read them."""
+    """One file in `directory`. Its thread calls `on_trouble` with its error, or None when it works. As soon as it
+    can read them, it calls `on_open_actions` once with the open records, and `on_attempts` with the recent attempts."""
 
     def __init__(
         self,
@@ -71,6 +76,7 @@ class Ledger:
         clock: Clock | None = None,
         *,
         on_open_actions: Callable[[list[Record]], None] | None = None,
+        on_attempts: Callable[[list[Attempt]], None] | None = None,
         keep: Seconds = KEEP,
         is_network: bool = False,
         patience: Seconds = PATIENCE,
@@ -80,6 +86,7 @@ class Ledger:
         self._on_trouble = on_trouble
         self._clock = clock or SystemClock()
         self._on_open_actions = on_open_actions
+        self._on_attempts = on_attempts
         self._keep_for = keep
         self.is_network = is_network
         self._patience = patience
@@ -116,8 +123,8 @@ class Ledger:
         """
         self._wait(self._queue.put(record, urgent=True))
 
-    def keep(self, record: Record) -> None:
-        """Write a record soon; never blocks."""
+    def keep(self, record: Record | Attempt) -> None:
+        """Write a record or an attempt soon; never blocks."""
         self._queue.put(record)
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
@@ -190,11 +197,14 @@ class Ledger:
                 if self._on_open_actions is not None:
                     self._on_open_actions(read_open(connection, OPEN_AT_MOST))
                     self._on_open_actions = None
+                if self._on_attempts is not None:
+                    self._on_attempts(read_recent(connection, self._clock.now() - ATTEMPTS_OF, ATTEMPTS_AT_MOST))
+                    self._on_attempts = None
                 self._write(connection, work)
                 now = self._clock.now()
                 if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back
                     self._pruned_at = now
-                    for prune in (prune_actions, prune_alerts, prune_outbox):
+                    for prune in (prune_actions, prune_alerts, prune_outbox, prune_attempts):
                         prune(connection, now - self._keep_for)
                 self._journal = identity(journal_of(self.file))
                 self._bytes = length(self.file)
@@ -215,9 +225,10 @@ class Ledger:
             self._report(None)
 
     def _write(self, connection: sqlite3.Connection, work: Work) -> None:
-        if work.records or work.texts:
+        if work.records or work.attempts or work.texts:
             connection.execute("BEGIN IMMEDIATE")
             write_all(connection, work.records.values(), work.texts)
+            write_attempts(connection, work.attempts.values(), self._clock.now())
             connection.execute("COMMIT")
         for answer in work.of("written"):
             answer.give()

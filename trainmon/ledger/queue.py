@@ -1,4 +1,5 @@
-"""The queue of the ledger's thread: the newest record of each action, texts, reads, transactions and tasks."""
+"""The queue of the ledger's thread: records, attempts, texts, reads, transactions and tasks. Of each record and attempt
+only the newest value waits."""
 
 from __future__ import annotations
 
@@ -10,15 +11,15 @@ from typing import Any, Literal
 
 from trainmon.ledger.actions import ActionText
 from trainmon.lib import Seconds
-from trainmon.model import Record
+from trainmon.model import Attempt, Record
 
 RECORDS_AT_MOST = 1_000
 TEXTS_AT_MOST = 32
 """Of texts of 256 KiB: 8 MiB while a disk is away."""
 
 Kind = Literal["written", "read", "transaction", "task"]
-"""What is waited for: records and texts are written; a query; a transaction; work on the ledger's disk beside its
-file."""
+"""What is waited for: records, attempts and texts are written; a query; a transaction; work on the ledger's disk
+beside its file."""
 
 
 class Answer:
@@ -42,6 +43,7 @@ class Work:
     """What the thread takes at once."""
 
     records: dict[str, Record] = field(default_factory=dict)
+    attempts: dict[str, Attempt] = field(default_factory=dict)
     texts: deque[ActionText] = field(default_factory=lambda: deque(maxlen=TEXTS_AT_MOST))
     answers: list[tuple[Kind, Answer]] = field(default_factory=list)
 
@@ -51,7 +53,7 @@ class Work:
 
     @property
     def writes(self) -> bool:
-        return bool(self.records or self.texts or self.of("transaction"))
+        return bool(self.records or self.attempts or self.texts or self.of("transaction"))
 
 
 class WriteQueue:
@@ -62,18 +64,22 @@ class WriteQueue:
         self._work = Work()
         self.is_stopping = False
 
-    def put(self, item: Record | ActionText, *, urgent: bool = False) -> Answer:
-        """Write a record or a text: now if it is urgent, else as soon as the ledger works. The oldest is dropped if the
-        queue is full."""
+    def put(self, item: Record | Attempt | ActionText, *, urgent: bool = False) -> Answer:
+        """Write a record, an attempt or a text: now if it is urgent, else as soon as the ledger works. The oldest is
+        dropped if the queue is full."""
         answer = Answer(lambda: None, lambda: None)
         with self._changed:
             records = self._work.records
-            if isinstance(item, ActionText):
-                self._work.texts.append(item)
-            else:
-                records[item.action.id] = item
-            if len(records) > RECORDS_AT_MOST:
-                del records[next(iter(records))]
+            match item:
+                case ActionText():
+                    self._work.texts.append(item)
+                case Attempt():
+                    self._work.attempts[item.attempt_id] = item
+                case Record():
+                    records[item.action.id] = item
+            for waiting in (records, self._work.attempts):
+                if len(waiting) > RECORDS_AT_MOST:
+                    del waiting[next(iter(waiting))]
             if urgent:
                 self._work.answers.append(("written", answer))
             self._changed.notify()
@@ -105,4 +111,5 @@ class WriteQueue:
         """Queue again what could not be written, unless newer work has replaced it."""
         with self._changed:
             self._work.records = {**work.records, **self._work.records}
+            self._work.attempts = {**work.attempts, **self._work.attempts}
             self._work.texts = deque((*work.texts, *self._work.texts), maxlen=TEXTS_AT_MOST)

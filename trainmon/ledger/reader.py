@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
+from trainmon.ledger.attempts import read_rows
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
@@ -19,8 +21,9 @@ from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
 from trainmon.model import AlertRequest, Channel, Delivery, Notification, Record, StoredAlerts
 
+SINCE_ATTEMPTS = 3
 SINCE_ALERTS = 2
-"""The version of the ledger that first had alerts."""
+"""The versions of the ledger that first had attempts, and alerts."""
 DAY: Seconds = 86_400.0
 NOTIFICATIONS_AT_MOST = 1_000
 
@@ -48,6 +51,15 @@ def recent_actions(directory: Path, since: Instant, limit: int) -> list[Record]:
     Raises: LedgerStuck.
     """
     return query_ledger(directory, lambda connection: read_actions(connection, since, limit), [], since_version=1)
+
+
+def attempt_rows(directory: Path, since: Instant, run: str | None, limit: int) -> list[dict[str, Any]]:
+    """The rows of the attempts that ran since then, the newest last.
+
+    Raises: LedgerStuck.
+    """
+    work = partial(read_rows, since=since, run=run, limit=limit)
+    return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
 
 
 def action_texts(directory: Path, action_id: str) -> list[ActionText]:

@@ -63,7 +63,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. What is not known is null or empty."""
 
     attempt_id: str
-    """`prod/88@20261122T183000`: cluster, job and submit time, which Slurm sets anew at each requeue. Without a
+    """`prod/88.1@20261122T183000`: cluster, job, restart and submit time, as numbers of jobs are used again. Without a
     scheduler it names the run and its W&B run, process or log: `video/wandb/…`, `video/pid/…`, `video/log/…`."""
     run_id: str
     """The name of the run."""

@@ -84,6 +84,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """For a heterogeneous job: nodes that only some of its components exclude."""
     gpus: int | None = None
     """The GPUs on all its nodes together; null also if Slurm does not count GPUs."""
+    gpus_requested: int | None = None
+    """The GPUs that its submission names, on all its nodes together."""
     exit_code: str | None = None
     """`code:signal`, as Slurm writes it."""
     cancelled_by: str | None = None

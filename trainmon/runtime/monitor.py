@@ -14,11 +14,21 @@ from collectors.daemon.connection import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories
+from trainmon.analysis.attempts import unwatched_since
 from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
 from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
-from trainmon.model import ActionChanged, AlertRequest, Event, LedgerTrouble, Record, RunsChanged
+from trainmon.model import (
+    ActionChanged,
+    AlertRequest,
+    Attempt,
+    AttemptsRestored,
+    Event,
+    LedgerTrouble,
+    Record,
+    RunsChanged,
+)
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend
 from trainmon.runtime.evaluation import connection_settings, evaluator, submit_stored_alerts
@@ -80,6 +90,7 @@ class Monitor(DashboardBackend):
             ssh_config=ssh_config,
             login=lambda: self._wandb.credentials,
             followed=lambda: followed_directories(engine.state),
+            history_since=lambda: unwatched_since(engine.state) if keeps else None,
         )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
@@ -217,7 +228,8 @@ log = logging.getLogger(__name__)
 
 
 def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapping[str, str] = os.environ) -> Ledger:
-    """The ledger, not started yet. When it starts, actions that are still open become part of the State."""
+    """The ledger, not started yet. When it starts, actions that are still open, and attempts, become part of the
+    State."""
     found = find_state_directory(environ)
     if found.warning is not None:
         log.warning("%s", found.warning)
@@ -226,10 +238,15 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
         for record in records:
             submit(ActionChanged(record))
 
+    def submit_attempts(attempts: list[Attempt]) -> None:
+        if attempts:
+            submit(AttemptsRestored(tuple(attempts)))
+
     return Ledger(
         found.path,
         lambda problem: submit(LedgerTrouble(problem)),
         on_open_actions=submit_actions,
+        on_attempts=submit_attempts,
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,
     )

@@ -24,6 +24,9 @@ ACCOUNTING = (
 )  # fmt: skip
 """sacct's fields; no free text among them."""
 
+HISTORY = (*ACCOUNTING, "AllocTRES", "JobName")
+"""The same with what no longer is in the queue; free text last."""
+
 
 def queue(users: Sequence[str] = ()) -> tuple[str, ...]:
     """The jobs of some users, by default our own; also jobs that ended in the last MinJobAge (300 s).
@@ -58,11 +61,20 @@ def nodes(names: Sequence[str] | None = None, partitions: Sequence[str] = ()) ->
     return ("sinfo", "--noheader", "--Node", *which, f"--format={_format(NODES)}")
 
 
-def accounting(ids: Sequence[str]) -> tuple[str, ...]:
+def accounting(ids: Sequence[str], fields: Sequence[str] = ACCOUNTING) -> tuple[str, ...]:
     """The final states of some jobs, with the earlier attempts of requeued ones."""
     return (
         "sacct", "--noheader", "--parsable2", "--noconvert", f"--delimiter={MARK}", "--allocations", "--duplicates",
-        f"--jobs={','.join(ids)}", f"--format={','.join(ACCOUNTING)}",
+        f"--jobs={','.join(ids)}", f"--format={','.join(fields)}",
+    )  # fmt: skip
+
+
+def jobs_between(start: str, end: str, users: Sequence[str] = ()) -> tuple[str, ...]:
+    """The numbers of the jobs of some users, by default our own, that ran in a period."""
+    of_users = (f"--user={','.join(users)}",) if users else ()
+    return (
+        "sacct", "--noheader", "--parsable2", "--allocations", "--duplicates", f"--starttime={start}",
+        f"--endtime={end}", *of_users, "--format=JobIDRaw",
     )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ def _whole(number: str, records: Sequence[Job]) -> Job:
         if shown.stage == "running"
         else shown.ends_at,
         gpus=_sum(part.gpus for part in alive),
+        gpus_requested=_sum(part.gpus_requested for part in parts),
         excluded=everywhere,
         excluded_in_part=tuple(node for node in excluded if node not in everywhere),
     )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import scrub
 from trainmon.model import Job
-from trainmon.slurm.commands import ACCOUNTING, QUEUE
+from trainmon.slurm.commands import ACCOUNTING, HISTORY, QUEUE
 from trainmon.slurm.fields import hosts, instant, number, printable, rows, seconds
 from trainmon.slurm.heterogeneous import joined
 from trainmon.slurm.parse_nodes import read_nodes
@@ -80,7 +81,7 @@ TAIL = re.compile(
     r"(?P<Command>.*?)(?: SubmitLine=.*?)? WorkDir=(?P<WorkDir>.*?)(?: AdminComment=.*?)?(?: SystemComment=.*?)?"
     r"(?: Comment=(?P<Comment>.*?))?"
     r"(?: Extra=.*?)?(?: StdErr=(?P<StdErr>.*) StdIn=.* StdOut=(?P<StdOut>.*?))?"
-    r"(?: (?:SegmentSize|Switches|BurstBuffer|BurstBufferState|Power|GresEnforceBind|GresAllowTaskSharing"
+    r"(?P<Rest> (?:SegmentSize|Switches|BurstBuffer|BurstBufferState|Power|GresEnforceBind|GresAllowTaskSharing"
     r"|GresOneTaskPerSharing|KillOInInvalidDependent|SpreadJob|OOMKillStep|CpusPerTres|MemPerTres|TresBind|TresFreq"
     r"|TresPer\w+|MailUser|NtasksPerTRES|Container|SELinuxContext|ResvPorts)[=:].*)?\s*",
     re.DOTALL,
@@ -152,6 +153,7 @@ def _with_details(job: Job, field: defaultdict[str, str]) -> Job:
         comment=scrub(comment) if comment else None,
         excluded=hosts(field["ExcNodeList"]),
         gpus=_gpus(field["AllocTRES"], field["TRES"]),
+        gpus_requested=_requested(field["Rest"], job.node_count),
         exit_code=printable(field["ExitCode"], 20),
     )
 
@@ -170,6 +172,18 @@ def _gpus(*allocations: str) -> int | None:
     return None
 
 
+PER = re.compile(r" TresPer(Node|Job)=(\S+)")
+REQUESTED = re.compile(r"(?:^|,)gres[:/]gpu(?:[:=][A-Za-z][^:=,]*)?(?:[:=](\d+))?(?=,|$)")
+
+
+def _requested(text: str, nodes: int | None) -> int | None:
+    """The GPUs that a job requested: `TresPerNode=gres:gpu:8`, and `gres/gpu:h100:8` since 23.11."""
+    for per, tres in PER.findall(text):
+        if counts := [int(count or 1) for count in REQUESTED.findall(tres)]:
+            return sum(counts) * ((nodes or 1) if per == "Node" else 1)
+    return None
+
+
 def _flag(text: str) -> bool | None:
     """BatchFlag is 2 if the job was requeued after a failed launch."""
     value = number(text)
@@ -177,7 +191,7 @@ def _flag(text: str) -> bool | None:
 
 
 DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comment", "excluded", "excluded_in_part",
-           "gpus", "exit_code")  # fmt: skip
+           "gpus", "gpus_requested", "exit_code")  # fmt: skip
 
 
 def detailed(job: Job, detail: Job) -> Job:
@@ -236,9 +250,23 @@ def read_steps(text: str) -> tuple[str, ...]:
 def read_accounting(text: str, cluster: str) -> tuple[Job, ...]:
     """The attempts of the requested jobs, oldest first. `cancelled_by` may be a user's number."""
     lines = (re.split(r"\|[0-9a-f]*#", line) for line in text.splitlines())
-    records = [dict(zip(ACCOUNTING, line, strict=True)) for line in lines if len(line) == len(ACCOUNTING)]
+    records = [dict(zip(FIELDS[len(line)], line, strict=True)) for line in lines if len(line) in FIELDS]
     jobs = [_accounted(row, cluster) for row in records if RAW_ID.search(row["JobIDRaw"])]
-    return joined(sorted(jobs, key=lambda job: (job.number, job.submitted_at or 0.0)))
+    jobs.sort(key=lambda job: (job.number, job.submitted_at or 0.0, job.started_at or math.inf))
+    attempts: Counter[int] = Counter()
+    for index, job in enumerate(jobs):
+        jobs[index] = replace(job, restarts=attempts[job.number])
+        attempts[job.number] += 1
+    return joined(jobs)
+
+
+FIELDS = {len(fields): fields for fields in (ACCOUNTING, HISTORY)}
+"""By their number."""
+
+
+def read_numbers(text: str) -> tuple[str, ...]:
+    """The numbers of jobs, each once."""
+    return tuple(dict.fromkeys(line for line in text.split() if line.isdecimal()))
 
 
 RAW_ID = re.compile(r"\d+$")
@@ -265,7 +293,11 @@ def _accounted(field: dict[str, str], cluster: str) -> Job:
         submitted_at=instant(field["Submit"]),
         exit_code=printable(field["ExitCode"], 20),
         cancelled_by=printable(by, 100),
+        name=printable(field.get("JobName", ""), 300) or "",
+        gpus=_gpus(field.get("AllocTRES", "")),
     )
+    if job.state == "REQUEUED":  # of an earlier attempt: that one has run and ended
+        return replace(job, started_at=instant(field["Start"]), ends_at=instant(field["End"]))
     return _timed(job, field["Start"], field["End"])
 
 

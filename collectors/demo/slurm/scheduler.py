@@ -145,7 +145,7 @@ class Scheduler:
                 "ExitCode": job.exit_code, "Submit": iso_time(job.submitted_at), "Start": iso_time(job.started_at),
                 "End": iso_time(job.ends_at) if job.is_over else "Unknown", "User": job.user, "Partition": "h100",
                 "Account": "llm", "QOS": "normal", "NNodes": str(job.node_count),
-                "NodeList": fold_nodes(job.nodes),
+                "NodeList": fold_nodes(job.nodes), "AllocTRES": "", "JobName": job.name,
             }  # fmt: skip
             lines.append(options["--delimiter"].join(values[name] for name in options["--format"].split(",")) + "\n")
         return "".join(lines)

@@ -13,7 +13,7 @@ import msgspec
 from trainmon.ledger.actions import read_open
 from trainmon.ledger.alerts import read_requests
 from trainmon.ledger.database import NAME
-from trainmon.ledger.ledger import action_texts, alert_history, alerts_now, recent_actions
+from trainmon.ledger.ledger import action_texts, alert_history, alerts_now, attempt_rows, recent_actions
 from trainmon.ledger.outbox import read_waiting
 from trainmon.lib import Instant
 
@@ -36,8 +36,10 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         orders = read_requests(connection, 0)
         waiting = read_waiting(connection)
         watched = read_open(connection, MANY)
+    attempts = attempt_rows(directory, 0.0, None, MANY)
     found = {
         "actions": actions,
+        "attempts": attempts,
         "actions that are watched": [one.action.id for one in watched],
         "texts": [text for one in actions for text in action_texts(directory, one.action.id)],
         "alerts": now.stored.alerts,

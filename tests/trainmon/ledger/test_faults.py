@@ -151,7 +151,7 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, troubles):
         words = troubles.get(timeout=120)
         assert words == (
-            f"a newer trainmon-tui made {ledger.file} (version 7; this program knows 2): nothing is written to it "
+            f"a newer trainmon-tui made {ledger.file} (version 7; this program knows 3): nothing is written to it "
             "(use the newer program here, too, or set another XDG_STATE_HOME)"
         )
         assert actions(ledger, 0.0) == [record()]

@@ -226,3 +226,23 @@ def test_how_many_gpus_a_job_was_given(tres: str, gpus: int | None) -> None:
     (job,) = read_job(f"{head}{tres} Command=/fsx/train.slurm WorkDir=/fsx", "prod")
     assert job.gpus == gpus
     assert detailed(replace(job, gpus=None), job).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("TresPerNode=gres:gpu:8", 16),
+        ("TresPerNode=gres/gpu:h100:4,gres/nvme:1", 8),
+        ("TresPerNode=gres:gpu", 2),
+        ("TresPerJob=gres/gpu=12", 12),
+        ("TresPerNode=gres:gpumem:4", None),
+        ("MailUser=x", None),
+    ],
+)
+def test_how_many_gpus_a_job_requested(tres: str, gpus: int | None) -> None:
+    line = (
+        "JobId=7 JobName=a UserId=ana(1000) GroupId=ana(1000) MCS_label=N/A JobState=RUNNING NumNodes=2 "
+        f"Command=/fsx/a.sh WorkDir=/fsx StdErr=/fsx/log StdIn=/dev/null StdOut=/fsx/log Power= {tres}"
+    )
+    (job,) = read_job(line, "prod")
+    assert (job.gpus_requested, job.stdout) == (gpus, "/fsx/log")

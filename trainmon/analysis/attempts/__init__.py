@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.provenance import missing
-from trainmon.analysis.attempts.track import pruned, track, with_accounted, with_stored
+from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_accounted, with_stored
 
-__all__ = ["merged", "missing", "pruned", "track", "with_accounted", "with_stored"]
+__all__ = ["merged", "missing", "pruned", "track", "unwatched_since", "with_accounted", "with_stored"]

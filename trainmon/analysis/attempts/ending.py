@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from trainmon.analysis.causes import classify
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
     AttemptEnd,
     CauseFacts,
-    Classification,
     Cluster,
     Job,
     Log,
@@ -20,8 +20,6 @@ from trainmon.model import (
     Run,
     State,
 )
-
-Classify = Callable[[CauseFacts], Classification]
 
 TAIL_LINES = 400
 TAIL_CHARACTERS = 48 * 1024
@@ -46,7 +44,7 @@ MARK = "──── "
 def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None:
     """The end of a job that has run; None while it runs, or while its end is not known yet."""
     code, _, number = (job.exit_code or "").partition(":")
-    if job.stage == "ended":
+    if is_over(job):
         by = f" by {job.cancelled_by}" if job.cancelled_by else ""
         at = job.ends_at or job.gone_at or state.at
         return AttemptEnd(
@@ -64,6 +62,11 @@ def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None
     if has_accounting and state.at - job.gone_at < ACCOUNTING_LAGS:
         return None
     return lost(job.gone_at, state)
+
+
+def is_over(job: Job) -> bool:
+    """Whether the job, or an earlier attempt of it that accounting reports, has ended."""
+    return job.stage == "ended" or (job.state == "REQUEUED" and job.ends_at is not None)
 
 
 def lost(at: Instant, state: State) -> AttemptEnd:
@@ -90,7 +93,7 @@ def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
     return log.lines[begins : marks[-1]] if marks else ()
 
 
-def with_cause(attempt: Attempt, lines: Sequence[str], state: State, classify: Classify) -> Attempt:
+def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
     """The ended attempt with the end of its log and its cause."""
     end = attempt.end
     assert end is not None

@@ -59,18 +59,23 @@ def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, 
 
 
 def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
-    """The more reliable one; of two alike, the one that was noticed first. A cause and the end of a log are kept. sacct
-    prints exit code 137 as 9, so the greater code counts."""
+    """The more reliable one; of two alike, the one that was noticed first. The fuller end of the log counts, and the
+    greater code: sacct prints exit code 137 as 9, and no signal of a job that was cancelled."""
     if one is None or other is None:
         return one or other
-    best, second = sorted((one, other), key=_reliability)
-    return replace(
-        best,
-        exit_code=max((code for code in (best.exit_code, second.exit_code) if code is not None), default=None),
-        cause=best.cause or second.cause,
-        log_tail=best.log_tail or second.log_tail,
-    )
+    found = {name: max((getattr(end, name) for end in (one, other)), key=_known) for name in SUPPLEMENTS}
+    return replace(min(one, other, key=_reliability), **found)
+
+
+SUPPLEMENTS = ("exit_code", "signal", "log_tail")
+
+
+def _known(value: Any) -> Any:
+    if isinstance(value, str):
+        return len(value), value
+    return (-1 if value is None else value, "")
 
 
 def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
-    return -RANKS[end.source], end.noticed_at, msgspec.json.encode(replace(end, cause=None, log_tail=None))
+    own = replace(end, exit_code=None, signal=None, log_tail=None)
+    return -RANKS[end.source], end.noticed_at, msgspec.json.encode(own)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance
-from trainmon.analysis.attempts.ending import end_of
+from trainmon.analysis.attempts.ending import end_of, is_over
 from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.steps import AFTER, stepped
 from trainmon.analysis.runs import by_our_clock, has_begun, target
@@ -43,13 +43,15 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
 
 def is_begun(job: Job) -> bool:
     """Whether the job runs or ran."""
-    return job.started_at is not None and job.stage in ("running", "ended") and has_begun(job)
+    return job.started_at is not None and (job.stage == "running" or is_over(job)) and has_begun(job)
 
 
 def _may_have_jobs(run: Run, state: State) -> bool:
-    """Whether its scheduler has not answered since its log began."""
+    """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist."""
     source = state.sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.health == "off":
+    if source is None:
+        return state.at - state.started_at < AFTER
+    if source.health == "off":
         return False
     began = None if run.log is None else run.log.began_at
     return source.answered_at is None or (began is not None and source.answered_at < began + AFTER)
@@ -68,7 +70,7 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         restart=job.restarts,
         submitted_at=job.submitted_at,
         nodes=job.nodes,
-        gpus=job.gpus,
+        gpus=job.gpus or job.gpus_requested,
         started_at=job.started_at,
         target_step=target(run),
         command=None if job.command is None else clean(scrub(job.command)),
@@ -79,7 +81,8 @@ def job_attempt(job: Job, run: Run) -> Attempt:
 
 
 def job_attempt_id(job: Job) -> str:
-    return f"{job.cluster}/{job.id}" + ("" if job.submitted_at is None else f"@{stamp(job.submitted_at)}")
+    submitted = "" if job.submitted_at is None else f"@{stamp(job.submitted_at)}"
+    return f"{job.cluster}/{job.id}.{job.restarts or 0}{submitted}"
 
 
 def stamp(at: Instant) -> str:
@@ -94,6 +97,8 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
         return None
     if end is None and job.gone_at is not None:
         return None  # whether it still runs is not known
+    if job.restarts is None and state.at - (job.gone_at or job.started_at or 0.0) < AFTER:
+        return None  # its details have not been read yet
     source = state.sources.get(f"slurm:{job.cluster}")
     seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
     attempt = replace(
@@ -101,7 +106,7 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
         end=end,
         seen_at=seen_at if end is None else end.at,
         start_was_watched=(job.started_at or 0.0) >= state.started_at,
-        gpu_uuids=provenance.gpu_uuids(map(state.nodes.get, job.nodes), job.gpus),
+        gpu_uuids=provenance.gpu_uuids(map(state.nodes.get, job.nodes), attempt.gpus),
     )
     host = state.nodes.get(run.log.host) if run.log is not None else None
     ours = by_our_clock(job, (host.clock_skew_s or 0.0) if host is not None else 0.0)
@@ -109,7 +114,9 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
 
 
 def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
-    return RANKS[known.source] >= RANKS[found.source]
+    """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job."""
+    adds_signal = known.signal is None and found.signal is not None
+    return RANKS[known.source] >= RANKS[found.source] and not adds_signal
 
 
 def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:

@@ -25,6 +25,9 @@ CONFIG_OPTION = re.compile(r"(?<!\S)--?(?:config|cfg)(?:[-_](?:file|path|name))?
 HEARTBEAT_GAP = 60.0
 """Seconds. A W&B run whose heartbeat is older than the start of the attempt by this much belongs to an earlier one."""
 
+COLUMNS = {"container": "container_digest", "evaluators": "evaluator_versions"}
+"""Fields of an attempt whose column in the ledger has a longer name."""
+
 VALUE = 500
 """Characters kept of a value."""
 
@@ -85,7 +88,7 @@ def missing(attempt: Attempt) -> tuple[str, ...]:
         "last_committed_step", "config_hash", "config_path", "git_commit", "container", "data_manifest", "evaluators",
         "wandb_id", "log_path",
     )  # fmt: skip
-    unknown = [name for name in names if getattr(attempt, name) in (None, (), {})]
+    unknown = [COLUMNS.get(name, name) for name in names if getattr(attempt, name) in (None, (), {})]
     end = attempt.end
     if end is not None and end.exit_code is None and end.signal is None:
         unknown.append("exit_code")

@@ -6,11 +6,19 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.ending import ACCOUNTING_LAGS, Classify, end_of, is_settled, lines_of, lost, with_cause
+from trainmon.analysis.attempts.ending import (
+    ACCOUNTING_LAGS,
+    end_of,
+    is_over,
+    is_settled,
+    lines_of,
+    lost,
+    with_cause,
+)
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, observed
 from trainmon.analysis.runs import jobs_of
-from trainmon.lib import Seconds
+from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Job, State
 
 STAY: Seconds = 7 * 86_400.0
@@ -19,7 +27,7 @@ STAY: Seconds = 7 * 86_400.0
 AT_MOST = 500
 
 
-def track(known: Mapping[str, Attempt], state: State, classify: Classify) -> Mapping[str, Attempt]:
+def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     """The attempts after this State; the same mapping if nothing has changed. An attempt is closed once: what comes
     later only adds to its end."""
     found = dict(known)
@@ -31,7 +39,7 @@ def track(known: Mapping[str, Attempt], state: State, classify: Classify) -> Map
                 continue
             whole = seen if before is None else merged(replace(before, end=None), seen)
             lines = lines_of(run.log, is_newest=not _has_newer(seen, found.values()))
-            seen = with_cause(whole, lines, state, classify)
+            seen = with_cause(whole, lines, state)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
     return found if any(found[name] is not known.get(name) for name in found) else known
 
@@ -42,30 +50,46 @@ def _has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
     return any(one.run_id == attempt.run_id and (one.started_at or 0.0) > began for one in others)
 
 
-def with_accounted(
-    known: Mapping[str, Attempt], jobs: Iterable[Job], state: State, classify: Classify
-) -> Mapping[str, Attempt]:
+def with_accounted(known: Mapping[str, Attempt], jobs: Iterable[Job], state: State) -> Mapping[str, Attempt]:
     """The attempts with the ends of jobs from accounting, the earlier attempts of requeued ones included. Those that
     this program has not watched are opened and closed at once."""
     found, jobs = dict(known), tuple(jobs)
     for run in state.runs.values():
         for job in jobs_of(run.spec, jobs):
-            before = found.get(job_attempt_id(job))
-            if not is_begun(job) or job.stage != "ended" or job.ends_at is None:
+            before = _attempt_of(job, found)
+            if not is_begun(job) or not is_over(job) or job.ends_at is None:
                 continue
             if before is not None and before.end is not None and before.end.source == "accounting":
                 continue
             end = end_of(job, None, state)
             assert end is not None
             seen = replace(job_attempt(job, run), end=replace(end, source="accounting"), seen_at=job.ends_at)
+            if before is not None:
+                seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
             if before is None:
-                seen = with_cause(replace(seen, target_step=run.spec.target_step), (), state, classify)
+                seen = with_cause(replace(seen, target_step=run.spec.target_step), (), state)
             else:
                 tail = None if before.end is None else before.end.log_tail
                 whole = merged(replace(before, end=None), seen)
-                seen = merged(before, with_cause(whole, (tail or "").splitlines(), state, classify))
+                seen = merged(before, with_cause(whole, (tail or "").splitlines(), state))
             found[seen.attempt_id] = seen
     return found
+
+
+def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
+    """The attempt of a job in accounting, which does not count restarts: the one that was queued and started then."""
+    return next(
+        (
+            one
+            for one in known.values()
+            if (one.cluster, one.job_id, one.submitted_at) == (job.cluster, job.id, job.submitted_at)
+            and abs((one.started_at or 0.0) - (job.started_at or 0.0)) <= SAME_START
+        ),
+        known.get(job_attempt_id(job)),
+    )
+
+
+SAME_START: Seconds = 2.0
 
 
 def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapping[str, Attempt]:
@@ -75,6 +99,21 @@ def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapp
         before = found.get(one.attempt_id)
         found[one.attempt_id] = one if before is None else merged(before, one)
     return found
+
+
+def unwatched_since(state: State) -> Instant | None:
+    """Since when attempts may have been missed: the last time that the ledger knows. Without any, a day is looked up.
+    None while the ledger may not have been read yet."""
+    if state.at - state.started_at < READ_WITHIN:
+        return None
+    seen = [one.seen_at for one in state.attempts.values() if one.seen_at < state.started_at]
+    return max(seen, default=state.started_at - DAY) - MARGIN
+
+
+DAY: Seconds = 86_400.0
+READ_WITHIN: Seconds = 10.0
+MARGIN: Seconds = 3_600.0
+"""An attempt that was seen last may have ended before others that were not seen at all."""
 
 
 def pruned(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
@@ -97,8 +136,10 @@ def _left(known: Mapping[str, Attempt], state: State) -> Iterable[Attempt]:
                 yield replace(one, end=end)
             continue
         job = state.jobs.get(f"{one.cluster}/{one.job_id}")
-        if job is not None and (job.submitted_at or 0.0) > (one.submitted_at or 0.0):
-            at = job.submitted_at or state.at
+        if job is not None and (job.submitted_at is None or one.submitted_at is None):
+            continue
+        if job is not None and (job.submitted_at, job.restarts or 0) > (one.submitted_at, one.restart or 0):
+            at = (job.submitted_at if job.submitted_at != one.submitted_at else job.started_at) or state.at
             end = AttemptEnd(
                 at=at, source="queue", noticed_at=state.at, was_watched=at >= state.started_at, exit_code=0,
                 scheduler_state="REQUEUED",

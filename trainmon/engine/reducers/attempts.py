@@ -8,11 +8,7 @@ from trainmon.analysis.attempts import pruned, track, with_accounted, with_store
 from trainmon.analysis.retries import with_decisions
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant
-from trainmon.model import Attempt, AttemptsRestored, CauseFacts, Classification, JobsAccounted
-
-
-def classify(facts: CauseFacts) -> Classification:
-    return Classification(cause="unknown", family="unknown", retry="unknown", confidence="low", fingerprint="")
+from trainmon.model import Attempt, AttemptsRestored, JobsAccounted
 
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
@@ -22,13 +18,13 @@ def restored(batch: EventBatch, event: AttemptsRestored) -> None:
 
 def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
     """Add the ends that accounting knows."""
-    _change(batch, with_accounted(batch.current("attempts"), event.jobs, batch.so_far(now), classify))
+    _change(batch, with_accounted(batch.current("attempts"), event.jobs, batch.so_far(now)))
 
 
 def advance(batch: EventBatch, now: Instant) -> None:
     """Open, update and close the attempts by the State so far."""
     state = batch.so_far(now)
-    attempts = pruned(track(state.attempts, state, classify), state)
+    attempts = pruned(track(state.attempts, state), state)
     if attempts is not state.attempts:
         _change(batch, attempts)
 

@@ -17,7 +17,7 @@ def trained() -> Story:
 
 def test_a_running_job_is_an_open_attempt() -> None:
     one = trained().attempt
-    assert one.attempt_id == "prod/88@20231114T221220"
+    assert one.attempt_id == "prod/88.0@20231114T221220"
     assert (one.run_id, one.cluster, one.model_family, one.labels) == ("llm", "prod", "reasoning", {"owner": "team-a"})
     assert (one.job_id, one.restart, one.submitted_at, one.started_at) == ("88", 0, BEGIN - 60, BEGIN)
     assert (one.nodes, one.gpu_uuids, one.gpus) == (("n1",), ("GPU-n1-0", "GPU-n1-1"), 2)

@@ -50,7 +50,7 @@ def test_a_log_that_begins_again_is_another_attempt() -> None:
 def test_a_log_that_goes_on_while_trainmon_restarts_is_the_same_attempt() -> None:
     stored = Story(PLAIN, slurm=False).steps(0, 1, 2).attempt
     story = Story(PLAIN, slurm=False, watched_from=5000.0).say(AttemptsRestored((stored,)))
-    story.steps(5010, 900, size=9_999_999)
+    story.steps(5010, 900, size=9_999_999).at(5070).say()
     assert (story.attempt.attempt_id, story.attempt.first_step, story.attempt.last_step) == (stored.attempt_id, 1, 900)
 
 

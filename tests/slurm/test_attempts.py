@@ -1,0 +1,123 @@
+"""Attempts on a real Slurm with accounting: what the State shows of each, and what of it is read back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.lab.slurm import Slurm
+from tests.slurm.conftest import open_directory
+from tests.slurm.polling import Polling
+from tests.slurm.test_accounting import recorded
+from trainmon.engine.reducers import reduce
+from trainmon.ledger.ledger import Ledger, attempt_rows
+from trainmon.model import Attempt, RunSpec
+
+
+@pytest.fixture(scope="module")
+def one_slurm() -> Iterator[Slurm]:
+    """In place of the one of all other tests: with accounting."""
+    with open_directory() as directory, Slurm.start(directory, nodes=3, gpus=2, accounting=True) as slurm:
+        yield slurm
+
+
+NAMES = ("ok", "one", "killed", "gone", "again", "down")
+SCRIPTS = {
+    "ok": "sleep 1; exit 0",
+    "one": "echo 'Traceback (most recent call last):'; echo 'ValueError: x'; exit 1",
+    "killed": "exit 137",
+    "gone": "sleep 600",
+    "again": "sleep 600",
+    "down": "sleep 600",
+}
+
+
+def specs(names: Sequence[str]) -> list[RunSpec]:
+    return [RunSpec(name=name, cluster="lab", job=name, model_family="reasoning") for name in names]
+
+
+def of(watch: Polling, run: str) -> list[Attempt]:
+    found = [one for one in watch.state.attempts.values() if one.run_id == run]
+    return sorted(found, key=lambda one: one.submitted_at or 0.0)
+
+
+def is_closed(watch: Polling, *runs: str) -> bool:
+    """Whether they have ended, once nothing waits for the end of their logs, which nobody reads here."""
+    watch.state = reduce(watch.state, (), watch.clock.now() + 60.0)
+    return all(of(watch, run) and not of(watch, run)[0].is_open for run in runs)
+
+
+def source_of(attempt: Attempt) -> str | None:
+    return None if attempt.end is None else attempt.end.source
+
+
+def facts(attempt: Attempt) -> tuple[object, ...]:
+    end = attempt.end
+    return (attempt.restart, end and end.scheduler_state, end and end.exit_code, end and end.signal)
+
+
+def test_every_way_to_end_is_one_closed_row(slurm: Slurm, watching: Callable[..., Polling], tmp_path: Path) -> None:
+    watch, began = watching(runs=specs(NAMES)), time.time()
+    jobs = {
+        name: slurm.submit(f"#!/bin/bash\n{script}", "-J", name, "--gres=gpu:1", "--requeue")
+        for name, script in SCRIPTS.items()
+    }
+    for name in ("gone", "again", "down"):
+        slurm.wait_for_state(jobs[name], "RUNNING")
+    slurm.wait_for(lambda: time.time() > began + 2, what="Slurm's clock, which counts seconds, goes on")
+    watch.look()
+    assert [one.is_open for one in of(watch, "gone")] == [True]
+    assert of(watch, "gone")[0].gpus == 1
+    node = slurm.job(jobs["down"])["NodeList"]
+
+    slurm.ask("scancel", jobs["gone"])
+    slurm.scontrol("requeue", jobs["again"])
+    slurm.scontrol("update", f"NodeName={node}", "State=DOWN", "Reason=test")
+    for name, state in (("gone", "CANCELLED"), ("again", "REQUEUED"), ("down", "NODE_FAIL")):
+        slurm.wait_for(lambda name=name, state=state: recorded(slurm, jobs[name], state), what=f"{name} is recorded")  # type: ignore[misc]
+    watch.until(lambda: is_closed(watch, *NAMES), "every attempt is closed")
+    in_accounts = ("gone", "again", "down")
+    watch.until(lambda: {source_of(of(watch, name)[0]) for name in in_accounts} == {"accounting"}, "they were asked")
+
+    assert {name: facts(of(watch, name)[0]) for name in NAMES} == {
+        "ok": (0, "COMPLETED", 0, None),
+        "one": (0, "FAILED", 1, None),
+        "killed": (0, "FAILED", 137, None),
+        "gone": (0, "CANCELLED by root", 0, 15),
+        "again": (0, "REQUEUED", 0, None),
+        "down": (0, "NODE_FAIL", 0, None),
+    }
+    ledger = Ledger(tmp_path, print)
+    ledger.start()
+    for attempt in watch.state.attempts.values():
+        ledger.keep(attempt)
+    ledger.stop()
+    rows = {row["run_id"]: row for row in attempt_rows(tmp_path, 0.0, None, 100) if not row["restart"]}
+    for name in NAMES:
+        first = of(watch, name)[0]
+        row = rows[name]
+        assert first.started_at is not None
+        assert first.ended_at is not None
+        assert (row["job_id"], row["model_family"], row["nodes"]) == (jobs[name], "reasoning", list(first.nodes))
+        assert row["gpu_seconds"] == first.ended_at - first.started_at
+        assert facts(first)[1:] == (row["scheduler_state"], row["exit_code"], row["signal"])
+
+
+def test_what_ended_while_nobody_watched_is_found_in_accounting(slurm: Slurm, watching: Callable[..., Polling]) -> None:
+    job = slurm.submit("#!/bin/bash\nsleep 2; exit 3", "-J", "night")
+    columns = ("-o", "JobName,State")
+    slurm.wait_for(lambda: slurm.ask("sacct", "-nXPj", job, *columns) == "night|FAILED\n", what="it is in the accounts")
+    slurm.stop_controller()
+    slurm.start_controller(forgetting=True)
+    watch = watching(runs=specs(["night"]))
+    watch.poller._queue._history._since = lambda: slurm_began(watch)
+    watch.until(lambda: is_closed(watch, "night"), "its end was found")
+    (one,) = of(watch, "night")
+    assert facts(one) == (0, "FAILED", 3, None)
+
+
+def slurm_began(watch: Polling) -> float:
+    return watch.clock.now() - 600

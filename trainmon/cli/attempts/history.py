@@ -1,0 +1,187 @@
+"""trainmon-tui attempts: the attempts of the runs, why each ended and what it cost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import click
+
+from trainmon.cli.options import complete_runs, ledger_config_option, read_duration
+
+MAX_ATTEMPTS = 10_000
+
+HEAD = ("STARTED", "RUN", "JOB", "CAUSE", "FOR", "GPU-H", "STEP", "LOST", "CKPT")
+NARROWEST = {1: 8, 3: 12, 2: 6}
+"""The columns that are cut if the table is too wide, and the cells that they keep."""
+
+GROUPS = ("reason", "node", "week", "run")
+GROUP_HEAD = ("ATTEMPTS", "RUNNING", "GPU-H", "STEPS LOST")
+
+Row = dict[str, Any]
+
+
+@click.command("attempts")
+@click.argument("run", required=False, metavar="[RUN]", shell_complete=complete_runs)
+@click.option(
+    "--since",
+    callback=read_duration,
+    metavar="DURATION",
+    default="7d",
+    show_default=True,
+    help="List the attempts that ran in this last period.",
+)
+@click.option(
+    "--by", "group", type=click.Choice(GROUPS), help="Count attempts and GPU hours by cause, node, week or run."
+)
+@click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per attempt, or per group.")
+@ledger_config_option
+def command(run: str | None, since: float, group: str | None, as_json: bool) -> int:
+    """List the attempts of the runs, the newest last: why each ended and what it cost.
+
+    An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
+    `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
+
+    Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read.
+    """
+    from trainmon.cli.terminal import plain
+    from trainmon.ledger.ledger import attempt_rows
+    from trainmon.lib import find_state_directory
+    from trainmon.runtime.logfile import log_to_file
+
+    log_to_file()
+    rows = attempt_rows(find_state_directory(os.environ).path, time.time() - since, run, MAX_ATTEMPTS)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(rows if group is None else grouped(rows, group), ensure_ascii=False))
+    elif not rows:
+        click.echo(plain(f"no attempts{f' of {run}' if run else ''} in this period"), err=True)
+    else:
+        shown = lines(rows, shutil.get_terminal_size().columns) if group is None else group_lines(rows, group)
+        click.echo(plain("\n".join(shown)))
+    return 0
+
+
+def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
+    """A table for people, at most as wide as the terminal."""
+    from trainmon.cli.terminal import table
+    from trainmon.lib import cell_width, clean, shorten
+
+    cells = [[clean(cell) for cell in _cells(row)] for row in rows]
+    widths = [max(map(cell_width, column)) for column in zip(HEAD, *cells, strict=True)]
+    over = sum(widths) + 2 * (len(widths) - 1) - max(80, width)
+    for column, least in NARROWEST.items():
+        cut = max(0, min(over, widths[column] - least))
+        widths[column] -= cut
+        over -= cut
+    yield from table(HEAD, [[shorten(cell, most) for cell, most in zip(row, widths, strict=True)] for row in cells])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    from trainmon.lib import duration
+
+    began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
+    cause = row["termination_reason"] or ("" if row["ended_at"] else "running")
+    return (
+        began.strftime("%m-%d %H:%M") if began is not None else "",
+        row["run_id"],
+        job_of(row),
+        cause + ("*" if row["is_reconstructed"] and row["ended_at"] else ""),
+        duration((until - began).total_seconds()) if began is not None and until is not None else "",
+        hours(row["gpu_seconds"]),
+        steps(row["last_step"]),
+        steps(row["steps_lost"]),
+        steps(row["last_committed_step"]),
+    )
+
+
+def job_of(row: Row) -> str:
+    """`88.1`: the job and its restart; without a scheduler the W&B id, the process or the log."""
+    if row["job_id"] is not None:
+        return f"{row['job_id']}.{row['restart']}" if row["restart"] else str(row["job_id"])
+    if row["wandb_id"] is not None:
+        return str(row["wandb_id"]).rpartition("/")[2]
+    return "log" if row["pid"] is None else f"pid {row['pid']}"
+
+
+def grouped(rows: Sequence[Row], group: str) -> list[Row]:
+    """The attempts counted by cause, node, week or run; the most GPU hours first, weeks in their order. An attempt on
+    several nodes counts at each of them, with its share of the GPU hours."""
+    found: dict[str | None, list[tuple[Row, int]]] = defaultdict(list)
+    for row in rows:
+        keys = _keys(row, group)
+        for key in keys:
+            found[key].append((row, len(keys)))
+    counts = [
+        {
+            group: key,
+            "attempts": len(members),
+            "running": sum(row["ended_at"] is None for row, _ in members),
+            "gpu_hours": sum((row["gpu_seconds"] or 0.0) / shares / 3600 for row, shares in members),
+            "steps_lost": sum(row["steps_lost"] or 0 for row, _ in members),
+        }
+        for key, members in found.items()
+    ]
+    if group == "week":
+        return sorted(counts, key=lambda count: count[group] or "")
+    return sorted(counts, key=lambda count: (-count["gpu_hours"], -count["attempts"], count[group] or ""))
+
+
+def _keys(row: Row, group: str) -> list[str | None]:
+    match group:
+        case "node":
+            return list(row["nodes"]) or [None]
+        case "week":
+            began = instant(row["started_at"] or row["seen_at"])
+            assert began is not None
+            return [f"{began - timedelta(days=began.weekday()):%Y-%m-%d}"]
+        case "run":
+            return [row["run_id"]]
+    return [row["termination_reason"] if row["ended_at"] else "running"]
+
+
+def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
+    """The groups as a table."""
+    from trainmon.cli.terminal import table
+
+    yield from table(
+        (group.upper(), *GROUP_HEAD),
+        [
+            (
+                count[group] or "unknown",
+                str(count["attempts"]),
+                str(count["running"]),
+                hours(3600 * count["gpu_hours"]),
+                f"{count['steps_lost']:,}",
+            )
+            for count in grouped(rows, group)
+        ],
+    )
+
+
+def instant(text: str | None) -> datetime | None:
+    """A stored time in the time zone of this machine."""
+    return None if text is None else datetime.fromisoformat(text).astimezone()
+
+
+def hours(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    value = seconds / 3600
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def steps(count: int | None) -> str:
+    """`950`, `12.3k`, `1.2M`."""
+    if count is None:
+        return ""
+    for size, letter in ((1_000_000, "M"), (10_000, "k")):
+        if count >= size:
+            return f"{count / (size if letter == 'M' else 1000):.1f}{letter}"
+    return str(count)

@@ -1,0 +1,122 @@
+"""Writes attempts to the ledger's table training_attempts, and reads them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts import merged, missing
+from trainmon.ledger.actions import as_json, decode_rows, storable
+from trainmon.lib import Instant
+from trainmon.model import Attempt
+
+PLAIN = (
+    "attempt_id", "run_id", "cluster", "model_family", "job_id", "array_id", "restart", "wandb_id", "pid", "gpus",
+    "gpu_seconds", "first_step", "last_step", "target_step", "resumed_from", "resumed_words", "last_committed_step",
+    "steps_lost", "command", "config_hash", "config_path", "git_commit", "data_manifest", "retry_decision",
+    "budget_spent", "is_reconstructed", "log_host", "log_path",
+)  # fmt: skip
+"""Columns that have the name of a field of Attempt."""
+TIMES = ("submitted_at", "started_at", "first_step_at", "ended_at", "seen_at")
+LISTED = ("labels", "nodes", "gpu_uuids", "evaluator_versions", "evidence", "missing")
+"""Columns that hold JSON."""
+ENDING = ("exit_code", "signal", "scheduler_state")
+CAUSE = {
+    "termination_reason": "cause", "cause_family": "family", "confidence": "confidence", "fingerprint": "fingerprint",
+    "advice": "advice", "retry": "retry",
+}  # fmt: skip
+"""Columns of the cause, and the fields of Classification that they have."""
+
+COLUMNS = (*PLAIN, *TIMES, *LISTED, "container_digest", *ENDING, *CAUSE, "log_tail", "written_at")
+"""All columns but the last one, `attempt`, which is the whole value as JSON."""
+
+WRITE = f"""
+    INSERT INTO training_attempts ({", ".join(COLUMNS)}, attempt) VALUES ({", ".join("?" * (len(COLUMNS) + 1))})
+    ON CONFLICT (attempt_id) DO UPDATE SET
+    {", ".join(f"{name} = excluded.{name}" for name in (*COLUMNS[1:], "attempt"))}
+"""
+RECENT = "coalesce(ended_at, seen_at) >= ?"
+
+
+def timestamp(at: Instant | None) -> str | None:
+    """A time as the ledger stores it: text whose order is that of the times, and that PostgreSQL reads, too."""
+    return None if at is None else datetime.fromtimestamp(max(0.0, at), UTC).isoformat(" ", "microseconds")
+
+
+def columns_of(attempt: Attempt, now: Instant) -> dict[str, Any]:
+    """The row of an attempt, by column."""
+    end = attempt.end
+    cause = None if end is None else end.cause
+    row = {name: getattr(attempt, name) for name in PLAIN}
+    row |= {name: timestamp(getattr(attempt, name)) for name in TIMES}
+    row |= {
+        "labels": dict(attempt.labels),
+        "nodes": list(attempt.nodes),
+        "gpu_uuids": list(attempt.gpu_uuids),
+        "evaluator_versions": dict(attempt.evaluators),
+        "evidence": [] if cause is None else msgspec.to_builtins(cause.evidence),
+        "missing": list(missing(attempt)),
+        "container_digest": attempt.container,
+        "log_tail": None if end is None else end.log_tail,
+        "written_at": timestamp(now),
+    }
+    row |= {name: None if end is None else getattr(end, name) for name in ENDING}
+    row |= {name: None if cause is None else getattr(cause, field) for name, field in CAUSE.items()}
+    return row
+
+
+def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], now: Instant) -> None:
+    """Write attempts. What another program has written of the same one is kept: both together count."""
+    for attempt in attempts:
+        known = _read(connection, "attempt_id = ?", (attempt.attempt_id,), 1)
+        attempt = merged(known[0], attempt) if known else attempt
+        row = columns_of(attempt, now)
+        if known and known[0] == attempt:
+            continue
+        values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
+        whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
+        connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
+
+
+def read_recent(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Attempt]:
+    """The open attempts, and those that ended since then; at most `limit`, the newest first."""
+    return _read(connection, f"ended_at IS NULL OR {RECENT}", (timestamp(since),), limit)
+
+
+def _read(connection: sqlite3.Connection, condition: str, values: tuple[Any, ...], limit: int) -> list[Attempt]:
+    found = connection.execute(
+        f"SELECT attempt_id, attempt, log_tail FROM training_attempts WHERE {condition} "
+        "ORDER BY coalesce(ended_at, seen_at) DESC LIMIT ?",
+        (*values, limit),
+    ).fetchall()
+    tails = {name: tail for name, _, tail in found}
+    whole = decode_rows(((name, text) for name, text, _ in found), Attempt, "attempt")
+    return [
+        one if one.end is None else replace(one, end=replace(one.end, log_tail=tails[one.attempt_id])) for one in whole
+    ]
+
+
+def read_rows(connection: sqlite3.Connection, since: Instant, run: str | None, limit: int) -> list[dict[str, Any]]:
+    """The rows of attempts that ran since then, by column; the newest `limit`, the newest last."""
+    of_run = "" if run is None else " AND run_id = ?"
+    rows = connection.execute(
+        f"SELECT {', '.join(COLUMNS)} FROM training_attempts WHERE (ended_at IS NULL OR {RECENT}){of_run} "
+        "ORDER BY coalesce(started_at, seen_at) DESC, attempt_id DESC LIMIT ?",
+        (timestamp(since), *(() if run is None else (run,)), limit),
+    )
+    return [_decoded(dict(zip(COLUMNS, row, strict=True))) for row in rows][::-1]
+
+
+def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
+    listed = {name: msgspec.json.decode(row[name]) for name in LISTED}
+    return {**row, **listed, "is_reconstructed": bool(row["is_reconstructed"])}
+
+
+def prune_attempts(connection: sqlite3.Connection, before: Instant) -> None:
+    """Delete what ended, or was last seen, before that."""
+    connection.execute(f"DELETE FROM training_attempts WHERE NOT {RECENT}", (timestamp(before),))
