@@ -102,10 +102,11 @@ def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
         return caught[0]
     if results and not any(one.index > results[-1].index and one.rule.cause in ENDED_BY for one in hints):
         return results[-1]
-    exact = [one for one in hints if one.rule.cause != "python-exception"] or hints
+    ends = [one for one in live if one.rule.role == "result"]
+    tried = [one for one in hints if one.rule.cause == "network-or-auth" and ends and ends[-1].index > one.index]
+    exact = [one for one in hints if one.rule.cause != "python-exception" and one not in tried] or hints
     quiet = [one for one in live if one.strength == 1]
     consequences = [one for one in live if one.is_consequence]
-    ends = [one for one in live if one.rule.role == "result"]
     return next(iter((*exact[:1], *quiet[:1], *consequences[:1], *ends[-1:])), None)
 
 

@@ -26,7 +26,7 @@ SIGNALS: dict[int, CauseName] = {
     9: "host-oom", 11: "segfault", 15: "preempted",
 }  # fmt: skip
 EXITS: dict[int, CauseName] = {
-    0: "completed", 2: "config-error", 93: "no-restart", 126: "permission", 127: "import-error",
+    0: "completed", 2: "config-error", 93: "no-restart", 124: "time-limit", 126: "permission", 127: "import-error",
 }  # fmt: skip
 SURE = {"exit status 0", "exit status 127", "signal 11"}
 """What decides alone; the other exit statuses are guesses."""

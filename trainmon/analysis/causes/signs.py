@@ -26,7 +26,7 @@ CONSEQUENCE_TEXT = re.compile(
     r"process group has not been initialized|failed \(exitcode|One or more .{0,40}(?:failed|errors)"
     r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|killed by signal: (?:Aborted|Terminated))"
 )
-QUIET = re.compile(r"\bwarn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
+QUIET = re.compile(r"\bwarn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
 """The level of a line that should not be about an end."""
 LOUD = re.compile(r"NCCL WARN|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|\bERROR\b", re.IGNORECASE)
 """Words that make such a line about an end all the same."""
@@ -47,7 +47,13 @@ START = re.compile(
 """The start of an attempt: an exception before it is of an attempt before, which wrote into the same file."""
 GUESS = "potential root causes"
 """Ray lists what might have killed a worker: the OOM killer first."""
-WORKER = re.compile(r"torch/utils/data/_utils/(?:fetch|worker|collate|pin_memory)\.py")
+WORKER = re.compile(r"torch/utils/data/_utils/(?:fetch|worker|collate|pin_memory)\.py|^_worker_loop$")
+SHELL_NOISE = re.compile(r"^(?:ls|rm|cp|mv|mkdir|rmdir|cat|grep|find|ln|du|chmod|tee): ")
+"""A tool of a script that went on without it."""
+DATA_FILE = re.compile(
+    r"\.(?:jpe?g|png|bmp|tiff?|webp|gif|wav|mp3|flac|mp4|avi|npy|npz|parquet|arrow|tfrecords?|lmdb|dcm|nii(?:\.gz)?|las|ply)\b",
+    re.IGNORECASE,
+)
 VAGUE = (
     "python-exception",
     "assertion",
@@ -160,7 +166,7 @@ def _shape(text: str, is_late: bool, is_final: bool) -> Shape:
 def _sign(index: int, text: str, is_late: bool) -> Found | None:
     if GUESS in text:
         return Found(index, RULE["host-oom"], GUESS, 0)
-    is_quiet = QUIET.search(text) is not None and LOUD.search(text) is None
+    is_quiet = (QUIET.search(text) is not None and LOUD.search(text) is None) or SHELL_NOISE.match(text) is not None
     for rule, strength, found in sieve().matches(text):
         if rule.role == "result" and not is_late and "runtime" not in found:
             continue
@@ -207,9 +213,10 @@ def _meaning(chain: Sequence[Found]) -> Found:
     else:
         own = [one for one in chain if not one.is_consequence]
         best = next((one for one in own if one.rule.role != "generic"), own[-1] if own else chain[-1])
-        frames = [path for one in chain if one.raised is not None for path, _ in one.raised.frames]
+        frames = [part for one in chain if one.raised is not None for frame in one.raised.frames for part in frame]
         in_worker = any(one.rule.cause == "data-error" for one in chain) or any(map(WORKER.search, frames))
-        if in_worker and not best.is_consequence:
+        is_sample = best.rule.cause == "missing-file" and DATA_FILE.search(best.raised.message if best.raised else "")
+        if (in_worker or is_sample) and not best.is_consequence:
             best = msgspec.structs.replace(best, rule=RULE["data-error"])
     # The outermost traceback tells when it happened.
     return msgspec.structs.replace(best, index=chain[0].index)

@@ -74,6 +74,7 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
             is_chained = index - chained.get(rank, -99) <= 3
             current[rank] = Raised(rank, index, index - ignored.get(rank, -99) <= 3, is_chained)
             if HEADER in text:
+                code.add(index)  # what stands before it in the line is its own exception, or a progress bar
                 continue
         raised = current.get(rank)
         if raised is None:

@@ -21,7 +21,7 @@ CODE = (
             r"(?:please|make sure to|try|run:?|need to|must|you can) `?(?:pip |conda )?install(?:ing)? ",
             r"\b(?:DistributionNotFound|VersionConflict|PackageNotFoundError)\b",
             r"binary incompatibility|numpy\.dtype size changed|compiled using NumPy 1\.x",
-            r"No such (?:program|module)", r"Could not find (?:a )?module",
+            r"No such (?:program|module)", r": \d+: \S{1,60}: not found$", r"Could not find (?:a )?module",
             r"Error building extension|Unable to JIT load|Could not build wheels",
             r"ninja: build stopped|Ninja is required", r"_ARRAY_API not found",
         ),
@@ -52,8 +52,8 @@ CODE = (
             r"\berror: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option"
             r"|no such option|one of the arguments)",
             r"No such option|Missing option|Got unexpected extra argument",
-            r"(?:unknown|unrecognized|invalid|unexpected|unsupported) (?:argument|option|flag|config\w*|setting|key"
-            r"|parameter|hyper-?parameter)s?\b(?! .{0,40}\bforward\b)",
+            r"(?:unknown|unrecognized|invalid|unexpected|unsupported) (?:argument(?!:)|option|flag|config\w*|setting"
+            r"|key|parameter|hyper-?parameter)s?\b(?! .{0,40}\bforward\b)",
             r"\b(?:ConfigAttributeError|ConfigKeyError|ConfigCompositionException|MissingMandatoryValue"
             r"|InterpolationKeyError|MissingConfigException|OverrideParseException|ConfigValueError|ValidationError"
             r"|UnsupportedInterpolationType)\b",
@@ -124,8 +124,9 @@ CODE = (
         advice="Mend the code at the place that the traceback names.",
         source="Python: traceback",
         hints=(
-            r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b", r"\bTraceback \(most recent call last\)",
-            r"\bRuntimeError:", r"exitcode ?: 1\b", r"\bfatal error\b", r"Uncaught exception",
+            r"\bExited with exit code [1-9]", r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b",
+            r"\bTraceback \(most recent call last\)", r"\bRuntimeError:", r"exitcode ?: 1\b", r"\bfatal error\b",
+            r"Uncaught exception",
         ),
     ),
 )  # fmt: skip

@@ -12,7 +12,7 @@ APPLICATION_XIDS = frozenset({13, 31, 32, 69})
 HARDWARE = "|".join(map(str, sorted(HARDWARE_XIDS)))
 APPLICATION = "|".join(map(str, sorted(APPLICATION_XIDS)))
 
-XID = r"\bXid\b(?: \(PCI:[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
+XID = r"\bXid\b(?: \((?:PCI:)?[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
 """A driver's line about one of these Xids."""
 
 GPUS = (
@@ -22,7 +22,8 @@ GPUS = (
         advice="Exclude the node, start again elsewhere, and report the Xid.",
         source="NVIDIA: Xid errors and their immediate actions; AMD: RAS",
         stated=(
-            XID.format(HARDWARE), r"fallen off the bus", r"uncorrectable (?:ECC|NVLink|HBM|DRAM|memory|SRAM)",
+            XID.format(HARDWARE), r"fallen off the bus", r"rm_?init_?adapter.{0,10}fail",
+            r"PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)", r"uncorrectable (?:ECC|NVLink|HBM|DRAM|memory|SRAM)",
             r"uncorrected ECC", r"double[- ]bit (?:ECC )?error", r"\bDBE\b", r"GPU is lost",
             r"\bGPU.{0,40}requires? (?:a )?reset", r"GPU.{0,20}reset required",
             r"\bSXid\b.{0,80}(?<!Non-)(?<!Non )Fatal", r"Unable to determine the device handle for GPU",
@@ -49,8 +50,9 @@ GPUS = (
             "MemoryError"
         ),
         stated=(
-            r"oom[-_ ]kill", r"\bOOMKilled\b", r"out of memory: kill", r"Memory cgroup out of memory",
-            r"invoked oom-killer", r"\bTERM_MEMLIMIT\b", r"\bstate\W{1,4}OUT_OF_MEMORY",
+            r"oom[-_ ]kill", r"\boom_reaper\b", r"\bv?mem(?:ory)? \S{1,20} exceeded limit", r"\bOOMKilled\b",
+            r"out of memory: kill", r"Memory cgroup out of memory", r"invoked oom-killer", r"\bTERM_MEMLIMIT\b",
+            r"\bstate\W{1,4}OUT_OF_MEMORY",
             r"exceeded (?:its |the )?(?:step |job |virtual |resident |container )?memory limit",
             r"memory limit.{0,40}(?:exceeded|reached|being killed)",
             r"killed by (?:the )?(?:cgroup )?out-of-memory handler",
@@ -61,7 +63,7 @@ GPUS = (
             r"\bOutOfMemoryError: Task was killed",
         ),
         signs=(
-            r"\bMemoryError\b", r"std::bad_alloc", r"Cannot allocate memory", r"\[Errno 12\]",
+            r"(?<!OutOf)MemoryError\b", r"std::bad_alloc", r"Cannot allocate memory", r"\[Errno 12\]",
             r"can't allocate memory", r"not enough memory: you tried to allocate", r"can't start new thread",
             r"pthread_create.{0,20}failed",
             r"(?<!lock file, errno = 11, error message = ')\bResource temporarily unavailable",
@@ -132,7 +134,7 @@ GPUS = (
             r"|are |is )?(?:found|detected|visible|available)",
             r"cuda(?:Error)?(?:InsufficientDriver|NoDevice|InvalidDevice|NoKernelImageForDevice"
             r"|UnsupportedPtxVersion|CompatNotSupportedOnDevice|SystemDriverMismatch|SystemNotReady)\b",
-            r"Failed to initialize NVML", r"NVML Shared Library Not Found",
+            r"Failed to initialize NVML", r"^No devices were found", r"NVML Shared Library Not Found",
             r"nvidia-smi has failed because it couldn't communicate",
             r"NVMLError_(?:LibraryNotFound|DriverNotLoaded|LibRmVersionMismatch)",
             r"all CUDA-capable devices are busy or unavailable",

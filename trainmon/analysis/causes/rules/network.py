@@ -50,9 +50,10 @@ NETWORK = (
         ),
         source="PyTorch: ProcessGroupNCCL watchdog; Gloo",
         signs=(
-            r"collective operation timeout", r"ran for \d+ milliseconds before timing out", r"Timeout at NCCL work",
-            r"monitoredBarrier", r"Watchdog caught",
-            r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)", r"Heartbeat monitor timed out",
+            r"collective operation timeout", r"\bEI0002\b", r"Notify register times? ?out",
+            r"ran for \d+ milliseconds before timing out", r"Timeout at NCCL work", r"monitoredBarrier",
+            r"Watchdog caught", r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)",
+            r"Heartbeat monitor timed out",
             r"(?:(?<!ProcessGroup)NCCL|RCCL|HCCL|XCCL|collective|all_?reduce|all_?gather|broadcast"
             r"|barrier)(?! operations have failed).{0,80}\btime(?:d)?[- ]?out\b",
             r"Timed out waiting \d+ms for (?:recv|send)", r"Timed out waiting for.{0,60}(?:rank|peer|collective)",
@@ -78,7 +79,7 @@ NETWORK = (
             r"NET/(?:IB|Socket|OFI|AWS|Libfabric).{0,100}(?:error|fail|refused|closed|timed? ?out|unreachable"
             r"|not found|abort)",
             r"socket\w*Connect.{0,60}(?:fail|refused|timed out|No route|unreachable)",
-            r"nccl(?:Remote|System|Internal)Error", r"remote process (?:has )?exit",
+            r"nccl(?:Remote|System|Internal)Error", r"remote process (?:has )?exit", r"retrieving ncclUniqueId",
             r"possibly due to a network error",
             r"NCCL (?:WARN )?.{0,60}(?:Connection (?:refused|closed|reset)|Net(?:work)? (?:error|is unreachable)"
             r"|No route to host)",
@@ -87,7 +88,9 @@ NETWORK = (
             r"\bNo route to host", r"Network is unreachable", r"(?:unhandled|NCCL).{0,20}system error",
             r"Bootstrap : no socket interface", r"no socket interface found",
             r"Call to (?:connect|recv|send|bind|poll|getsockopt).{0,60}(?:failed|returned)", r"IBV_WC_\w*ERR",
-            r"transport retry counter exceeded", r"\bmlx5_\w*.{0,80}(?:error|fail|link.?down|Port.{0,10}Down)",
+            r"transport retry counter exceeded",
+            r"\bmlx5_\w*.{0,80}(?:error|fail|link.?down|Port.{0,10}Down|unplugged|insufficient power|compromis"
+            r"|syndrome)",
             r"UCX +(?:ERROR|FATAL)", r"\bucp_\w+.{0,40}(?:fail|error)", r"fi_\w+ failed",
             r"link (?:is )?(?:down|flap)", r"local (?:work queue|QP) .{0,30}error", r"WC.{0,40}(?:RETRY_EXC|status=)",
             r"failed with error.{0,40}(?:Connection timed out|Connection refused)",
@@ -132,7 +135,7 @@ NETWORK = (
             r"wandb\.(?:sdk\.)?(?:\w+\.)*errors?\.\w*(?:CommError|AuthenticationError|Error)",
             r"\b(?:CommError|AuthenticationError)\b", r"api_key not configured",
             r"Run initialization (?:has )?timed out", r"Max retries exceeded with url",
-            r"Failed to establish a new connection",
+            r"\bConnection error, and we cannot find", r"Failed to establish a new connection",
             r"(?:Temporary failure in|could not|failed to resolve|unable to resolve).{0,10}(?:name resolution"
             r"|resolve|host)",
             r"(?:nodename nor servname|Name or service not known|getaddrinfo)",

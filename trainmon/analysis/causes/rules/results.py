@@ -27,7 +27,7 @@ RESULTS = (
             r"exit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b",
             r"reached (?:the )?(?:max|maximum|target|final|total)(?:imum)? (?:number of )?(?:epochs|steps|iterations)",
             r"Training completed\. Do not forget to share", r"\bstate\W{1,4}COMPLETED\b",
-            r"early stopping\b(?!.{0,20}(?:counter|patience))", r"^done!?\.?$", r"\d+ epochs completed",
+            r"early stopping\b(?!.{0,20}(?:counter|patience))", r"^(?:done|success)!?\.?$", r"\d+ epochs completed",
             r"Successfully completed\.",
             r"best (?:model|checkpoint|epoch|accuracy|val\w*|score|result).{0,60}(?:saved|loaded|is|=|:)",
         ),

@@ -22,9 +22,10 @@ SCHEDULER = (
         ),
         hints=(
             r"\b(?:got|received|caught|handling|by)\b.{0,30}\b(?:SIGTERM|signal:? ?15)\b",
-            r"\bsignal:? ?15\b(?! ?\(SIGTERM\) received by PID)", r"^(?:.*: line \d+: *\d+ )?Terminated\b",
+            r"\bsignal:? ?15\b(?! ?\(SIGTERM\) received by PID)", r"^(?:.*: line \d+: *\d+ )?Terminated(?! at)\b",
             r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"killed by signal: Terminated",
-            r"Main process received SIGTERM", r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
+            r"Main process received SIGTERM", r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)",
+            r"\brequeu(?:e|ing) (?:the )?job", r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
         ),
     ),
     Rule(
@@ -58,7 +59,7 @@ SCHEDULER = (
             r"(?:aborted|killed|terminated|cancelled) due to (?:a )?node (?:failure|fail|down|reboot)",
             r"the node it was running on (?:failed|died)", r"host .{0,60}(?:rebooted|crashed|went down)",
             r"(?:Node|Host) .{0,80}(?:unexpectedly rebooted|hardware failure)", r"Machine Check.{0,40}Exception",
-            r"mce: \[Hardware Error\]", r"The actor.{0,40}died because its node has died",
+            r"mce: \[Hardware Error\]", r"\bEDAC\b.{0,40}\bUE\b", r"The actor.{0,40}died because its node has died",
             r"worker died.{0,60}node (?:has )?died", r"raylet.{0,60}node.{0,30}(?:has )?died",
         ),
         hints=(
@@ -100,11 +101,11 @@ SCHEDULER = (
             r"(?:cancell?ed|interrupted|aborted|stopped|terminated|killed) (?:manually )?by (?:the )?user",
             r"user (?:requested|cancell?ed|interrupted|aborted|stopped)\b",
             r"JOB \d+ ON .{0,200} CANCELLED AT [\dT:-]+ \*\*\*", r"^\^C", r"SignalException.{0,60}signal: (?:1|2)\b",
-            r"Ctrl\+?-?C (?:pressed|detected|received)", r"click\.exceptions\.Abort\b", r"\bCANCELLED BY USER\b",
+            r"Ctrl ?[+-]? ?C (?:pressed|detected|received)", r"click\.exceptions\.Abort\b", r"\bCANCELLED BY USER\b",
             r"Hangup$",
         ),
         hints=(
-            r"STEP .{0,120} CANCELLED AT [\dT:-]+ \*\*\*", r"Force Terminated job", r"\bSIGHUP\b",
+            r"STEP .{0,120} CANCELLED AT [\dT:-]+ \*\*\*", r"Force Terminated job", r"^Aborted!$", r"\bSIGHUP\b",
             r"Job .{0,40}CANCELLED",
         ),
     ),

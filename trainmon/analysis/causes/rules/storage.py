@@ -121,7 +121,8 @@ STORAGE = (
             r"unable to lock file", r"\.nfs[0-9a-f]{6,}", r"Structure needs cleaning",
             r"\b(?:EXT4-fs|XFS|BTRFS|Lustre(?:Error)?|LNet(?:Error)?|nfs|beegfs|ceph)\b.{0,80}\b(?:error"
             r"|not responding|timed out|shutdown|corrupt|evict|lost)",
-            r"I/O error(?: on|,|:| while)", r"blk_update_request", r"database is locked",
+            r"I/O error(?: on|,|:| while)", r"blk_update_request", r"\bnvme\d{0,2}\b.{0,40}(?:timeout|reset|abort)",
+            r"\bMedium Error\b", r"database is locked",
             r"failed to (?:write|read|flush|sync|open).{0,60}(?:I/O|timed out|stale)",
             r"(?:S3|GCS|object store|bucket|blob).{0,80}(?:SlowDown|503|timed out|InternalError|connection reset"
             r"|failed to (?:read|write|upload|download))",
