@@ -40,8 +40,9 @@ def read_lines(excerpts: Iterable[LogExcerpt]) -> Iterator[Line]:
     for excerpt in excerpts:
         for number, raw in enumerate(excerpt.text.split("\n"), excerpt.first_line):
             for state in raw.split("\r") if "\r" in raw else (raw,):
-                if state and not state.isspace():
-                    yield _line(number, state)
+                line = _line(number, state)
+                if line.text:
+                    yield line
 
 
 def _line(number: int, text: str) -> Line:
