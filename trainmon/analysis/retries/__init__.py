@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from trainmon.analysis.retries.blame import Blame, blamed, fisher
-from trainmon.analysis.retries.budget import DEFAULTS, STORM, history_of, net_progress, since_progress
+from trainmon.analysis.retries.budget import (
+    DEFAULTS,
+    STORM,
+    history_of,
+    in_vain,
+    is_on_purpose,
+    net_progress,
+    since_progress,
+)
 from trainmon.analysis.retries.decision import RetryDecision, decide, with_decisions
 from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, last_attempt
 
@@ -20,7 +28,9 @@ __all__ = [
     "due",
     "fisher",
     "history_of",
+    "in_vain",
     "is_automatic",
+    "is_on_purpose",
     "last_attempt",
     "net_progress",
     "since_progress",

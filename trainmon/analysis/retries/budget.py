@@ -109,6 +109,17 @@ def since_progress(history: Sequence[Attempt]) -> Sequence[Attempt]:
     return history[first:]
 
 
+def in_vain(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
+    """The retries since the last net progress that ended without any, except those that were ended on purpose."""
+    causes = ((one, key_of(one)) for one in since_progress(history)[1:])
+    return tuple(one for one, key in causes if key is not None and key[0] not in ENDED_ON_PURPOSE)
+
+
+def is_on_purpose(cause: CauseName) -> bool:
+    """Whether nothing failed: the run completed, or a person or its launcher ended it."""
+    return cause in ENDED_ON_PURPOSE
+
+
 def spent(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit) -> int:
     """How many retries without net progress have ended like this attempt."""
     key, ended = key_of(attempt), attempt.ended_at or 0.0

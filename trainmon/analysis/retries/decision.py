@@ -14,6 +14,7 @@ from trainmon.analysis.retries.budget import (
     OF_NODE,
     STORM,
     history_of,
+    in_vain,
     key_of,
     limit_of,
     order_of,
@@ -128,8 +129,8 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     if used >= limit.times:
         times = "once" if used == 1 else f"{used} times"
         return f"{cause[0]} came again {times} without a new step or checkpoint: its budget is spent"
-    if len(before) >= STORM:
-        return f"the last {len(before)} retries made no new step and no new checkpoint"
+    if len(vain := in_vain(history)) >= STORM:
+        return f"the last {len(vain)} retries made no new step and no new checkpoint"
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -65,7 +66,7 @@ def _verb(
     jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
     waiting = [job for job in jobs if job.gone_at is None and job.stage != "ended"]
     if waiting:  # Slurm or a person has started it again, or this program has
-        is_ours = automatic(run, state, since=last.ended_at or 0.0) is not None
+        is_ours = automatic(state, last) is not None
         lacks = [job for job in waiting if not set(decision.exclude) <= set(job.excluded)]
         return "exclude" if is_ours and lacks and _all_wait(waiting) else None
     if any(job.id == last.job_id and job.gone_at is None for job in jobs):
@@ -77,8 +78,13 @@ def _all_wait(jobs: Iterable[Job]) -> bool:
     return all(job.stage == "waiting" for job in jobs)
 
 
-def automatic(run: Run, state: State, since: Instant) -> Record | None:
-    """The last automatic start of a run since then."""
-    own = (one for one in state.actions.values() if one.action.run == run.name and one.action.who == ACTOR)
-    starts = [one for one in own if one.action.verb != "exclude" and one.action.requested_at >= since]
-    return max(starts, key=lambda one: one.action.requested_at, default=None)
+def automatic(state: State, attempt: Attempt) -> Record | None:
+    """The automatic start that followed an attempt. Of a job that Slurm had forgotten, only the time shows that."""
+    own = (one for one in state.actions.values() if one.action.who == ACTOR and one.action.run == attempt.run_id)
+    for one in own:
+        action, submitted_at = one.action, one.action.expected.submitted_at
+        is_later = action.requested_at >= (attempt.ended_at or math.inf)
+        is_its_job = action.verb == "requeue" and submitted_at == attempt.submitted_at
+        if is_its_job if submitted_at is not None else action.verb == "queue" and is_later:
+            return one
+    return None

@@ -82,7 +82,7 @@ def test_a_job_that_slurm_has_forgotten_is_queued_anew_from_the_script_of_the_ru
 
 
 def test_the_bad_node_is_excluded_from_the_job_that_was_requeued_automatically() -> None:
-    bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"))
+    bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"), submitted_at=RUNNING.submitted_at)
     assert verbs(watched(bad)) == ["requeue"]
     again = replace(FAILED, state="PENDING", restarts=1)
     assert verbs(watched(bad, jobs=(again,))) == []  # a person or Slurm has requeued it

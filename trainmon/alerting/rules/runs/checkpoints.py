@@ -52,7 +52,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         known = run.checkpoints
         if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
             return
-        last, counts_steps = known.committed, _counts_steps(run, known)
+        last, counts_steps = known.committed, names_count_steps(run, known)
         if last is not None:
             text = self._late(run, known, last, counts_steps, now)
         else:
@@ -164,7 +164,7 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
         )
 
 
-def _counts_steps(run: Run, known: Checkpoints) -> bool:
+def names_count_steps(run: Run, known: Checkpoints) -> bool:
     """Whether the numbers in the names of checkpoints are steps. Some are epochs."""
     every_steps, every_s, cadence_s = known.every_steps, known.every_s, run.progress.cadence_s
     return not every_steps or not every_s or not cadence_s or every_steps * cadence_s >= FASTER * every_s

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import RunRule, all_sources, queue_in, tail
+from trainmon.analysis.retries import decide, is_on_purpose
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
 from trainmon.analysis.wandb import are_separate, label
 from trainmon.lib import Instant, Seconds, ordinal
@@ -16,7 +17,7 @@ from trainmon.model import Finding, Job, Run, State
 
 class Restarted(RunRule, frozen=True, kw_only=True):
     """Another attempt of the run is running: its job was requeued, the next job has started, or its steps have gone
-    back."""
+    back. It is a warning if the attempt before ended for a cause that a plain retry does not help."""
 
     name: ClassVar[str] = "restarted"
     origin: ClassVar[str] = "our choice"
@@ -34,16 +35,27 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         if found is None or now - found[0] > self.new_for:
             return
         last = "" if run.progress.step is None else f"; the last known progress was {where(run.progress)}"
+        against = _against_decision(state, run)
         yield self.finding(
             state,
             run,
-            "info",
+            "info" if against is None else "warning",
             f"{run.name} was restarted {ago(now - found[0])} ago: {found[1]}{last}",
-            evidence=tail(run, 3),
+            evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
             since=self.first_reported(state, run, found[0], now, 30.0),
             event=True,
             fires_at_once=True,
         )
+
+
+def _against_decision(state: State, run: Run) -> str | None:
+    """Why the attempt before should not have been retried as it was, if so."""
+    ended = [one for one in state.attempts.values() if one.run_id == run.name and one.retry_decision is not None]
+    last = max(ended, key=lambda one: one.ended_at or 0.0, default=None)
+    if last is None or last.retry_decision not in ("stop", "after-change", "evaluator"):
+        return None
+    decision = decide(last, state.attempts.values(), run.spec.retry)
+    return None if decision is None or is_on_purpose(decision.cause) else decision.why
 
 
 Restart = tuple[Instant, str]

@@ -1,0 +1,193 @@
+"""What is reported of the attempts of a run: an automatic retry, a storm, a resume from the wrong checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, checkpoint, checkpoints, ended, found, job, state
+from tests.trainmon.analysis.retries import attempts
+from trainmon.alerting.rules.runs.crash_loop import Restarted
+from trainmon.alerting.rules.runs.retries import AutoRequeue, RetryStorm, WrongResume
+from trainmon.analysis.retries import ACTOR
+from trainmon.model import (
+    Action,
+    Attempt,
+    CauseName,
+    Execute,
+    Expected,
+    Record,
+    RetryPolicy,
+    State,
+    Status,
+    Switch,
+)
+from trainmon.model import (
+    AutoRequeue as Mode,
+)
+
+HOUR = 3_600.0
+
+
+def attempt(number: int, cause: CauseName, *facts: str, **more: Any) -> Attempt:
+    """Number 0 ended five minutes ago, number -1 an hour before."""
+    began = NOW - 2_100 + number * HOUR
+    one = attempts.ended(number, cause, *facts, started_at=began, **more)
+    assert one.end is not None
+    return replace(one, attempt_id=f"prod/88@{number}", end=replace(one.end, at=began + 1_800))
+
+
+def running(**more: Any) -> Attempt:
+    return replace(attempts.ended(1, "unknown", **more), attempt_id="prod/88@1", end=None, started_at=NOW - 60)
+
+
+def seen(*known: Attempt, mode: Mode = "off", **more: Any) -> State:
+    spec = replace(SPEC, retry=RetryPolicy(auto_requeue=mode))
+    usual: dict[str, Any] = {"verdict": "dead", "spec": spec, "checkpoints": checkpoints(checkpoint(500, 4_000))}
+    actions = more.pop("actions", {})
+    shown = state(more.pop("of", ended()), **usual | more)
+    return replace(shown, attempts={one.attempt_id: one for one in known}, actions=actions)
+
+
+def act(status: Status, outcome: str = "") -> dict[str, Record]:
+    action = Action(
+        id="a", verb="requeue", subject="llm", cluster="prod", host="login", operation=Execute(("scontrol",)),
+        title="Requeue job 88", run="llm", who=ACTOR, why="nccl-timeout is often transient",
+        requested_at=NOW - 30, expected=Expected(submitted_at=7.0),
+    )  # fmt: skip
+    return {"a": Record(action=action, status=status, done_at=NOW - 20, outcome=outcome)}
+
+
+# ---- auto-requeue ---------------------------------------------------------------------------------------------------
+
+
+def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
+    last = attempt(0, "nccl-timeout", "rank 3: watchdog caught a collective timeout", submitted_at=7.0)
+    finding = found(AutoRequeue(), seen(last, mode="on", actions=act("done")))
+    assert finding is not None
+    assert finding.summary == "llm was requeued automatically: nccl-timeout is often transient"
+    assert finding.severity == "warning"
+    assert finding.evidence == (
+        "rank 3: watchdog caught a collective timeout", "0 of 3 retries after nccl-timeout spent",
+    )  # fmt: skip
+    assert found(AutoRequeue(), seen(last, running(), mode="on", actions=act("done"))) is not None
+    again = attempt(0, "nccl-timeout", submitted_at=8.0)
+    assert found(AutoRequeue(), seen(again, mode="on", actions=act("done"))) is None, "that was for the attempt before"
+    refused = found(AutoRequeue(), seen(last, mode="on", actions=act("refused", "job 88 has become 89")))
+    assert refused is not None
+    assert refused.summary.startswith("llm could not be requeued automatically (job 88 has become 89): nccl-timeout")
+
+
+@pytest.mark.parametrize(
+    ("mode", "cause", "said"),
+    [
+        ("suggest", "nccl-timeout", "llm may be retried: nccl-timeout is often transient"),
+        ("suggest", "data-error", "llm ended early: data-error: the next attempt would end in the same way"),
+        ("on", "quota", "llm is not requeued automatically: quota: a retry needs room in the quota first"),
+        ("on", "nccl-timeout", None),  # it is about to be requeued
+        ("on", "cancelled-by-user", None),
+        ("suggest", "completed", None),
+        ("off", "nccl-timeout", None),
+    ],
+)  # fmt: skip
+def test_a_suggestion_and_a_refusal_are_reported(mode: Mode, cause: CauseName, said: str | None) -> None:
+    finding = found(AutoRequeue(), seen(attempt(0, cause), mode=mode))
+    assert (None if finding is None else finding.summary) == said
+
+
+def test_an_armed_kill_switch_is_the_reason_and_old_ends_are_no_news() -> None:
+    armed = seen(attempt(0, "nccl-timeout"), mode="on", kill=Switch(path="/fsx/kill", exists=True))
+    finding = found(AutoRequeue(), armed)
+    assert finding is not None
+    assert finding.summary == "llm is not requeued automatically: its kill switch is armed"
+    assert found(AutoRequeue(), seen(attempt(-1, "nccl-timeout"), mode="suggest")) is None
+
+
+# ---- retry-storm ----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_steps_again_and_again_are_a_storm() -> None:
+    steps: dict[str, Any] = {"first_step": 59_999, "last_step": 69_999, "resumed_from": 59_999}
+    before = attempt(-3, "quota", last_step=69_999)
+    vain = [attempt(n, "storage-io" if n % 2 else "nccl-timeout", restart=n + 3, **steps) for n in (-2, -1, 0)]
+    assert found(RetryStorm(), seen(before, *vain[:2])) is None
+    finding = found(RetryStorm(), seen(before, *vain))
+    assert finding is not None
+    assert finding.severity == "critical"
+    assert finding.summary == (
+        "llm repeats the same steps: 3 attempts in 2h35m made no new step and no new checkpoint, "
+        "none beyond step 69,999"
+    )
+    assert finding.evidence[1:] == (
+        "restart 2: steps 59999 to 69999, storage-io", "restart 3: steps 59999 to 69999, nccl-timeout",
+        "12 GPU hours were spent on them",
+    )  # fmt: skip
+    assert found(RetryStorm(), seen(before, *vain, running(last_step=69_999))) is not None
+    assert found(RetryStorm(), seen(before, *vain, running(last_step=70_000))) is None, "it trains on"
+
+
+def test_what_a_person_ended_again_and_again_is_no_storm() -> None:
+    assert found(RetryStorm(), seen(*(attempt(n, "cancelled-by-user") for n in range(-5, 1)))) is None
+
+
+# ---- wrong-resume ---------------------------------------------------------------------------------------------------
+
+
+def resumed(cause: CauseName = "preempted", committed: int | None = 500, **more: Any) -> State:
+    before = attempt(0, cause, last_step=520, has_checkpoints=True, last_committed_step=committed)
+    return seen(before, running(**{"has_checkpoints": True, "last_committed_step": committed} | more), of=job())
+
+
+def test_an_older_checkpoint_than_the_last_is_the_wrong_one() -> None:
+    finding = found(WrongResume(), resumed(resumed_from=400, resumed_words="loading checkpoint at iteration 400"))
+    assert finding is not None
+    assert (finding.severity, finding.summary) == (
+        "warning",
+        "llm began at step 400, not at its last committed checkpoint of step 500: 100 steps are trained again",
+    )
+    assert finding.evidence == ("loading checkpoint at iteration 400", "/fsx/ckpt")
+
+
+def test_a_start_from_scratch_is_critical() -> None:
+    finding = found(WrongResume(), resumed(first_step=1))
+    assert finding is not None
+    assert finding.severity == "critical"
+
+
+def test_a_checkpoint_that_is_not_committed_is_the_wrong_one() -> None:
+    finding = found(WrongResume(), resumed(resumed_from=510))
+    assert finding is not None
+    assert "resumed from step 510, which is not a committed checkpoint" in finding.summary
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        resumed(resumed_from=500),
+        resumed(first_step=501),
+        resumed(resumed_from=510, last_committed_step=510),  # it was committed after the last listing
+        resumed("diverged", resumed_from=400),
+        resumed(committed=None, resumed_from=0),
+        resumed(),
+        seen(running(first_step=1)),
+    ],
+)
+def test_the_right_checkpoint_is_not_reported(right: State) -> None:
+    assert found(WrongResume(), right) is None
+
+
+# ---- restarted ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("decision", "severity"), [("stop", "warning"), ("after-change", "warning"), ("now", "info"), (None, "info")]
+)
+def test_a_restart_that_a_retry_does_not_help_is_a_warning(decision: str | None, severity: str) -> None:
+    before = attempt(0, "cuda-oom" if decision == "after-change" else "data-error", retry_decision=decision)
+    again = job(restarts=1, started_at=NOW - 60)
+    finding = found(Restarted(), seen(before, of=again, verdict="starting"))
+    assert finding is not None
+    assert finding.severity == severity
+    assert any(line.startswith("the attempt before: ") for line in finding.evidence) is (severity == "warning")

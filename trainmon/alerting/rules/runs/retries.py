@@ -1,0 +1,188 @@
+"""Rules about the attempts of a run: automatic retries, a retry storm, a resume from the wrong checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.runs import advice
+from trainmon.alerting.rules.runs.base import RunRule, slurm_source, tail
+from trainmon.alerting.rules.runs.checkpoints import names_count_steps
+from trainmon.analysis.retries import (
+    STORM,
+    RetryDecision,
+    automatic,
+    decide,
+    history_of,
+    in_vain,
+    is_automatic,
+    is_on_purpose,
+    last_attempt,
+)
+from trainmon.lib import Instant, counted
+from trainmon.model import Attempt, Finding, Record, Run, State
+
+
+class AttemptRule(RunRule, frozen=True, kw_only=True):
+    """Needs what reports the attempts: Slurm, if the run has jobs."""
+
+    unknown_while: ClassVar[frozenset[str]] = frozenset()
+
+    def sources(self, state: State, run: Run) -> tuple[str, ...]:
+        return slurm_source(state, run)
+
+    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
+        last = last_attempt(run, state.attempts.values())
+        if last is not None:
+            yield from self.check_attempt(state, run, last, now)
+
+    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
+        """The findings about a run whose newest attempt this is."""
+        raise NotImplementedError
+
+
+class AutoRequeue(AttemptRule, frozen=True, kw_only=True):
+    """With `auto_requeue`, an attempt has ended early: it was requeued, or why not; or a retry is suggested."""
+
+    name: ClassVar[str] = "auto-requeue"
+    origin: ClassVar[str] = "our choice: nobody is surprised by an automatic action"
+
+    new_for: Duration = 1_800.0
+    """A daemon that starts after the event still reports it, until this long after it."""
+
+    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
+        mode = run.spec.retry.auto_requeue
+        if mode == "off":
+            return
+        history = history_of(last, state.attempts.values())
+        ended = next((one for one in reversed(history) if one.end is not None), None)
+        decision = None if ended is None else decide(ended, state.attempts.values(), run.spec.retry)
+        if ended is None or ended.end is None or decision is None or is_on_purpose(decision.cause):
+            return
+        record = automatic(state, ended)
+        if mode == "on" and record is not None:
+            at, text = record.done_at or record.settled_at or now, _done(record)
+        else:
+            at, text = ended.end.at, _suggested(run, decision, mode) if ended is last else None
+        if text is None:
+            return
+        if now - at > self.new_for:
+            return
+        yield self.finding(
+            state,
+            run,
+            "warning",
+            f"{run.name} {text}",
+            evidence=_evidence(run, ended, decision),
+            advice=advice.requeues(state, run) if record is None else "trainmon-tui actions lists what was done",
+            since=self.first_reported(state, run, at, now, 30.0),
+            event=True,
+            fires_at_once=True,
+        )
+
+
+def _done(record: Record) -> str | None:
+    """What came of an automatic start; None while it is done."""
+    if record.status == "done":
+        return f"was requeued automatically: {record.action.why}"
+    is_open = record.status == "asked"
+    return None if is_open else f"could not be requeued automatically ({record.outcome}): {record.action.why}"
+
+
+def _suggested(run: Run, decision: RetryDecision, mode: str) -> str | None:
+    """What is said of an attempt that ended; None if the daemon is about to requeue it."""
+    is_armed = run.kill is not None and run.kill.exists
+    if mode == "suggest":
+        return f"may be retried: {decision.why}" if is_automatic(decision) else f"ended early: {decision.why}"
+    if is_automatic(decision):
+        return "is not requeued automatically: its kill switch is armed" if is_armed else None
+    return f"is not requeued automatically: {decision.why}"
+
+
+def _evidence(run: Run, ended: Attempt, decision: RetryDecision) -> tuple[str, ...]:
+    cause = None if ended.end is None else ended.end.cause
+    lines = tail(run, 3) if cause is None or not cause.evidence else tuple(one.text for one in cause.evidence[:3])
+    return (*lines, decision.budget_text)
+
+
+class RetryStorm(AttemptRule, frozen=True, kw_only=True):
+    """Attempts of a run end one after another without a new step and without a new checkpoint. No automatic retry
+    follows."""
+
+    name: ClassVar[str] = "retry-storm"
+    origin: ClassVar[str] = "NVRx: at most 3 cycles without progress; NeMo #3390: jobs replayed the same 10,000 steps"
+
+    retries: int = STORM
+    """The alert fires after this many retries without net progress."""
+    within: Duration = 86_400.0
+    """How recently the last one must have ended."""
+
+    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
+        vain = in_vain(history_of(last, state.attempts.values()))
+        ends = [one.ended_at or 0.0 for one in vain]
+        if len(vain) < self.retries or now - max(ends) > self.within:
+            return
+        steps = [one.last_step for one in vain if one.last_step is not None]
+        reached = f", none beyond step {max(steps):,}" if steps else ""
+        began = min(one.started_at or ended for one, ended in zip(vain, ends, strict=True))
+        cost = sum(one.gpu_seconds or 0.0 for one in vain) / 3_600
+        yield self.finding(
+            state,
+            run,
+            "critical",
+            f"{run.name} repeats the same steps: {counted(len(vain), 'attempt')} in "
+            f"{ago(now - began)} made no new step and no new checkpoint{reached}",
+            evidence=(*map(_line, vain), *((f"{cost:,.0f} GPU hours were spent on them",) if cost >= 1 else ())),
+            advice=f"find the cause before the next attempt; {advice.cancels(run)}",
+        )
+
+
+def _line(attempt: Attempt) -> str:
+    cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
+    steps = "no step" if attempt.last_step is None else f"steps {attempt.first_step or '?'} to {attempt.last_step}"
+    which = f"restart {attempt.restart}" if attempt.restart is not None else attempt.attempt_id
+    return f"{which}: {steps}, {cause}"
+
+
+class WrongResume(AttemptRule, frozen=True, kw_only=True):
+    """The running attempt has not resumed from the last committed checkpoint of the attempt before it."""
+
+    name: ClassVar[str] = "wrong-resume"
+    origin: ClassVar[str] = (
+        "Brooks: resume from the last committed checkpoint; NeMo #3390: two jobs resumed from an older one"
+    )
+
+    for_: Duration = 120.0
+    """How long the condition must hold before the alert fires: the newest checkpoint may not have been listed yet."""
+
+    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
+        *earlier, _ = history_of(last, state.attempts.values())
+        before, listed = earlier[-1] if earlier else None, run.checkpoints
+        began = last.resumed_from if last.resumed_from is not None else last.first_step
+        if not last.is_open or before is None or began is None or listed is None or not names_count_steps(run, listed):
+            return
+        cause = None if before.end is None else before.end.cause
+        expected = before.last_committed_step
+        if expected is None or (cause is not None and cause.cause == "diverged"):  # rewinding is the remedy
+            return
+        known = max(expected, last.last_committed_step or 0)
+        if began < expected:
+            again = f"{counted(expected - began, 'step')} are trained again"
+            summary = f"{run.name} began at step {began:,}, not at its last committed checkpoint of step {expected:,}"
+        elif last.resumed_from is not None and began > known:
+            again = "a resume from an incomplete checkpoint may be wrong"
+            summary = f"{run.name} resumed from step {began:,}, which is not a committed checkpoint"
+        else:
+            return
+        yield self.finding(
+            state,
+            run,
+            "warning" if began > 1 else "critical",
+            f"{summary}: {again}",
+            evidence=tuple(
+                filter(None, (last.resumed_words, None if run.checkpoints is None else run.checkpoints.path))
+            ),
+            advice="see which checkpoint its trainer loads, and whether its pointer is right",
+            since=last.first_step_at or last.started_at,
+        )
