@@ -11,7 +11,7 @@ from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
-from trainmon.analysis.causes.signs import Found, Signs, read_signs
+from trainmon.analysis.causes.signs import FINAL_LINES, Found, Signs, read_signs
 from trainmon.lib import clean, duration, scrub
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, NodeFacts
 
@@ -40,6 +40,7 @@ LOSS = re.compile(
     re.IGNORECASE,
 )
 GRADIENT = re.compile(r"grad_?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)
+COUNT = re.compile(r"(?<![\d/.])(\d{1,12}) ?/ ?(\d{1,12})(?![\d/.])")
 LAST_LOSSES = 3
 SHOWN = 300
 """Characters of a line of evidence."""
@@ -86,10 +87,20 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
         return _answer(facts, signs, fact.cause, fact.text in SURE, None, fact)
     if found is not None:
         return _answer(facts, signs, found.rule.cause, found.strength == 2, found)
+    if (last := _reached(signs)) is not None:
+        return _answer(facts, signs, "completed", False, last)
     if facts.exit_code:
         fact = Fact("python-exception", f"exit status {facts.exit_code}")
         return _answer(facts, signs, fact.cause, False, None, fact)
     return _answer(facts, signs, "unknown", False, None)
+
+
+def _reached(signs: Signs) -> Found | None:
+    """One of the last lines, if it counts to the end: 68/68."""
+    last = range(max(0, len(signs.lines) - FINAL_LINES), len(signs.lines))
+    counted = ((index, match) for index in last for match in COUNT.finditer(signs.lines[index].text))
+    ends = [Found(index, RULE["completed"], match[0], 0) for index, match in counted if match[1] == match[2]]
+    return ends[-1] if ends else None
 
 
 def _certain(facts: CauseFacts, found: Found | None) -> Iterator[Fact]:

@@ -170,7 +170,7 @@ def _sign(index: int, text: str, is_late: bool) -> Found | None:
     for rule, strength, found in sieve().matches(text):
         if rule.role == "result" and not is_late and "runtime" not in found:
             continue
-        if strength == 0 and is_quiet:
+        if strength == 0 and is_quiet and rule.role != "result":
             continue
         return Found(index, rule, found, 1 if is_quiet and strength == 2 and rule.role != "result" else strength)
     return None
@@ -209,7 +209,7 @@ def _meaning(chain: Sequence[Found]) -> Found:
     """Of a chain, the first exception with an exact cause."""
     exact = [one for one in chain if one.rule.cause not in VAGUE]
     if exact:
-        best = exact[0]
+        best = next((one for one in exact if one.rule.role == "root"), exact[0])
     else:
         own = [one for one in chain if not one.is_consequence]
         best = next((one for one in own if one.rule.role != "generic"), own[-1] if own else chain[-1])

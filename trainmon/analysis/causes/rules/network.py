@@ -85,8 +85,8 @@ NETWORK = (
             r"|No route to host)",
             r"Connection (?:closed|reset) by (?:remote )?peer \[",
             r"gloo.{0,80}(?:Connection closed|reset by peer|connectFullMesh failed)", r"connectFullMesh failed",
-            r"\bNo route to host", r"Network is unreachable", r"(?:unhandled|NCCL).{0,20}system error",
-            r"Bootstrap : no socket interface", r"no socket interface found",
+            r"(?:unhandled|NCCL).{0,20}system error", r"Bootstrap : no socket interface",
+            r"no socket interface found",
             r"Call to (?:connect|recv|send|bind|poll|getsockopt).{0,60}(?:failed|returned)", r"IBV_WC_\w*ERR",
             r"transport retry counter exceeded",
             r"\bmlx5_\w*.{0,80}(?:error|fail|link.?down|Port.{0,10}Down|unplugged|insufficient power|compromis"
@@ -99,6 +99,9 @@ NETWORK = (
             r"peer (?:closed|reset|disconnected)", r"Last error:$",
             r"(?:MPI|PMIX|PRTE|ORTE).{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
             r"unhandled cuda error", r"NCCL WARN .{0,120}(?:fail|error|timed? ?out|abort)",
+        ),
+        hints=(
+            r"\bNo route to host", r"Network is unreachable",
         ),
     ),
     Rule(
