@@ -11,7 +11,7 @@ from trainmon.analysis.retries import DEFAULTS
 from trainmon.config.table import Table
 from trainmon.config.types import InvalidValue, ValueType, describe, did_you_mean, parse_texts, quoted, whole_number
 from trainmon.config.units import parse_duration
-from trainmon.model import AutoRequeue, RetryChange, RetryLimit, RetryPolicy
+from trainmon.model import RequeueMode, RetryChange, RetryLimit, RetryPolicy
 
 KEYS = ("times", "within", "after_change")
 CHANGES: tuple[str, ...] = get_args(RetryChange)
@@ -56,7 +56,7 @@ class RetrySettings(Table, frozen=True, kw_only=True):
     """What follows when an attempt of a run ends before its target. The name of a cause sets how often the run is
     retried after it. Only retries without a new step and without a new checkpoint count."""
 
-    auto_requeue: AutoRequeue = "off"
+    auto_requeue: RequeueMode = "off"
     """Whether `--alerts-only` requeues a job that has failed, within the budget of its cause. `"suggest"`: it only
     notifies you. A `[[run]]` may have its own setting."""
     limits: Mapping[str, RetryLimit] = {}
@@ -79,7 +79,7 @@ class RetrySettings(Table, frozen=True, kw_only=True):
         return {**values, "limits": limits}
 
 
-def policy_of(settings: RetrySettings | None, auto_requeue: AutoRequeue | None) -> RetryPolicy:
+def policy_of(settings: RetrySettings | None, auto_requeue: RequeueMode | None) -> RetryPolicy:
     """The policy of a run with this setting of its own."""
     retry = settings or RetrySettings()
     return RetryPolicy(auto_requeue=auto_requeue or retry.auto_requeue, limits=retry.limits)

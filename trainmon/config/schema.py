@@ -26,7 +26,7 @@ from trainmon.config.types import (
     Users,
 )
 from trainmon.config.units import Duration, Share, Size, SlurmPeriod, WandbPeriod
-from trainmon.model import AutoRequeue
+from trainmon.model import RequeueMode
 
 
 class ConnectSettings(Table, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class RunSettings(Table, frozen=True, kw_only=True):
     instead."""
     target_step: Count | None = None
     """The step at which the run is complete. Without it: the target in the log, if the log shows one."""
-    auto_requeue: AutoRequeue | None = None
+    auto_requeue: RequeueMode | None = None
     """Whether its job is requeued automatically when it fails. Without it: as `[retry]` says."""
     model_family: str | None = None
     """Its model family. It is stored with each attempt, so that `sql` can group attempts by it."""

@@ -13,7 +13,7 @@ from trainmon.model.cause import Classification
 EndSource = Literal["lost", "log", "wandb", "process", "queue", "accounting"]
 """What reported the end, the least reliable first. lost: nothing did, and the attempt no longer runs."""
 
-AutoRequeue = Literal["off", "suggest", "on"]
+RequeueMode = Literal["off", "suggest", "on"]
 
 RetryChange = Literal["batch", "checkpointing", "placement"]
 """What may change between two attempts: the batch size, activation checkpointing, the nodes and GPUs."""
@@ -35,7 +35,7 @@ class RetryLimit(msgspec.Struct, frozen=True, kw_only=True):
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the config says of the retries of a run."""
 
-    auto_requeue: AutoRequeue = "off"
+    auto_requeue: RequeueMode = "off"
     limits: Mapping[str, RetryLimit] = {}
     """By cause: the limits that differ from the defaults."""
 

@@ -6,14 +6,15 @@ from trainmon.analysis.retries.blame import Blame, blamed, fisher
 from trainmon.analysis.retries.budget import (
     DEFAULTS,
     STORM,
+    by_run,
     history_of,
     in_vain,
     is_on_purpose,
-    net_progress,
+    progressing,
     since_progress,
 )
 from trainmon.analysis.retries.decision import RetryDecision, decide, with_decisions
-from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, last_attempt
+from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic
 
 __all__ = [
     "ACTOR",
@@ -24,6 +25,7 @@ __all__ = [
     "RetryDecision",
     "automatic",
     "blamed",
+    "by_run",
     "decide",
     "due",
     "fisher",
@@ -31,8 +33,7 @@ __all__ = [
     "in_vain",
     "is_automatic",
     "is_on_purpose",
-    "last_attempt",
-    "net_progress",
+    "progressing",
     "since_progress",
     "with_decisions",
 ]

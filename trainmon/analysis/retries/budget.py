@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from trainmon.model import CAUSES, Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy
 
@@ -88,31 +88,42 @@ def history_of(attempt: Attempt, attempts: Iterable[Attempt]) -> tuple[Attempt, 
     return (*sorted(earlier, key=order_of), attempt)
 
 
+def by_run(attempts: Iterable[Attempt]) -> Mapping[str, Sequence[Attempt]]:
+    """The attempts of each run, in their order."""
+    found: dict[str, list[Attempt]] = {}
+    for one in attempts:
+        found.setdefault(one.run_id, []).append(one)
+    return {run: sorted(own, key=order_of) for run, own in found.items()}
+
+
 def order_of(attempt: Attempt) -> tuple[float, str]:
     """The sort key of the attempts of a run: by their start."""
     return attempt.started_at or attempt.seen_at, attempt.attempt_id
 
 
-def net_progress(attempt: Attempt, earlier: Sequence[Attempt]) -> bool:
-    """Whether an attempt made a step that none before it had reached, or committed a newer checkpoint."""
-    steps = [one.last_step for one in earlier if one.last_step is not None]
-    reached = max((*steps, attempt.resumed_from or 0))
-    if attempt.last_step is not None and attempt.last_step > reached:
-        return True
-    listed = [one.last_committed_step or 0 for one in earlier if one.has_checkpoints]
-    return bool(listed) and (attempt.last_committed_step or 0) > max(listed)
+def progressing(history: Iterable[Attempt]) -> Iterator[bool]:
+    """Whether each attempt made a step that none before it had reached, or committed a newer checkpoint."""
+    reached, committed = 0, None
+    for one in history:
+        last, newest = one.last_step, one.last_committed_step or 0
+        is_further = last is not None and last > max(reached, one.resumed_from or 0)
+        yield is_further or (committed is not None and newest > committed)
+        reached = max(reached, last or 0)
+        if one.has_checkpoints:
+            committed = max(committed or 0, newest)
 
 
 def since_progress(history: Sequence[Attempt]) -> Sequence[Attempt]:
     """The last attempts, from the newest with net progress on. All but the first were retries in vain."""
-    first = next((i for i in range(len(history) - 1, 0, -1) if net_progress(history[i], history[:i])), 0)
+    first = max((index for index, is_further in enumerate(progressing(history)) if is_further), default=0)
     return history[first:]
 
 
 def in_vain(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
     """The retries since the last net progress that ended without any, except those that were ended on purpose."""
-    causes = ((one, key_of(one)) for one in since_progress(history)[1:])
-    return tuple(one for one, key in causes if key is not None and key[0] not in ENDED_ON_PURPOSE)
+    ends = ((one, one.end) for one in since_progress(history)[1:])
+    causes = ((one, end.cause) for one, end in ends if end is not None)
+    return tuple(one for one, cause in causes if cause is not None and cause.cause not in ENDED_ON_PURPOSE)
 
 
 def is_on_purpose(cause: CauseName) -> bool:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.analysis.retries.budget import order_of
+from trainmon.analysis.retries.budget import by_run
 from trainmon.analysis.retries.decision import RetryDecision, decide
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, Job, Record, Run, State
@@ -33,11 +33,6 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
     decision: RetryDecision
 
 
-def last_attempt(run: Run, attempts: Iterable[Attempt]) -> Attempt | None:
-    """The newest attempt of a run."""
-    return max((one for one in attempts if one.run_id == run.name), key=order_of, default=None)
-
-
 def is_automatic(decision: RetryDecision) -> bool:
     """Whether the daemon may do what was decided: retry as it is, or without nodes that are known."""
     return decision.choice == "now" or (decision.choice == "after-node-swap" and bool(decision.exclude))
@@ -47,8 +42,10 @@ def due(state: State, now: Instant) -> Iterator[Due]:
     """The runs with `auto_requeue = "on"` whose last attempt has failed, and may be retried as it is."""
     if state.read_only:
         return
-    for run in state.runs.values():
-        last = last_attempt(run, state.attempts.values()) if run.spec.retry.auto_requeue == "on" else None
+    watched = [run for run in state.runs.values() if run.spec.retry.auto_requeue == "on"]
+    attempts = by_run(state.attempts.values()) if watched else {}
+    for run in watched:
+        last = attempts[run.name][-1] if run.name in attempts else None
         if last is None or last.end is None or not WAIT <= now - last.end.at <= TOO_LATE:
             continue
         decision = decide(last, state.attempts.values(), run.spec.retry)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.actions.cluster import DONE, KILL, NOW, RUN, RUNNING, SPEC, WAITING, done, only, planned, state
 from tests.trainmon.analysis.retries.attempts import ended
 from trainmon.analysis.retries import ACTOR, due
-from trainmon.model import Attempt, AutoRequeue, CauseName, Job, RetryPolicy, State, Switch
+from trainmon.model import Attempt, CauseName, Job, RequeueMode, RetryPolicy, State, Switch
 
 ENDED_AT = NOW - 200
 FAILED = replace(DONE, requeue=True, batch=True, ends_at=ENDED_AT)
@@ -24,7 +24,7 @@ def attempt(number: int, cause: CauseName = "nccl-timeout", *facts: str, **more:
     return replace(one, end=replace(one.end, at=began + 1800))
 
 
-def watched(*attempts: Attempt, jobs: tuple[Job, ...] = (FAILED,), mode: AutoRequeue = "on", **more: Any) -> State:
+def watched(*attempts: Attempt, jobs: tuple[Job, ...] = (FAILED,), mode: RequeueMode = "on", **more: Any) -> State:
     run = replace(more.pop("run", RUN), verdict="dead")
     run = replace(run, spec=replace(run.spec, retry=RetryPolicy(auto_requeue=mode)))
     known = attempts or (attempt(0),)
@@ -43,7 +43,7 @@ def test_a_job_that_has_failed_is_requeued_after_the_wait_and_within_an_hour() -
 
 
 @pytest.mark.parametrize("mode", ["off", "suggest"])
-def test_without_the_setting_nothing_is_done(mode: AutoRequeue) -> None:
+def test_without_the_setting_nothing_is_done(mode: RequeueMode) -> None:
     assert verbs(watched(mode=mode)) == []
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainmon.analysis.retries.attempts import ended
-from trainmon.analysis.retries import STORM, RetryDecision, decide, history_of, net_progress
+from trainmon.analysis.retries import STORM, RetryDecision, decide, history_of, progressing
 from trainmon.model import Attempt, RetryPolicy
 
 FAILURES = st.fixed_dictionaries({
@@ -57,7 +57,7 @@ def test_a_retry_is_suggested_only_within_its_budget(attempts: list[Attempt]) ->
 @given(histories())
 def test_an_attempt_with_net_progress_spends_nothing(attempts: list[Attempt]) -> None:
     history = history_of(attempts[-1], attempts)
-    if net_progress(history[-1], history[:-1]):
+    if [*progressing(history)][-1]:
         assert decided(attempts).spent == 0
 
 
@@ -69,6 +69,6 @@ def test_whoever_obeys_never_retries_in_vain_more_often_than_a_storm_takes(attem
     for attempt in attempts:
         if obeyed and decided(obeyed).choice == "stop":
             break
-        streak = 0 if not obeyed or net_progress(attempt, obeyed) else streak + 1
+        streak = 0 if not obeyed or [*progressing([*obeyed, attempt])][-1] else streak + 1
         obeyed.append(attempt)
     assert streak <= STORM

@@ -9,7 +9,7 @@ from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
 from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.alerting.rules.runs.retries import AutoRequeue, RetryStorm, WrongResume
+from trainmon.alerting.rules.runs.retries import AutoRequeued, RetryStorm, WrongResume
 from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
@@ -19,7 +19,7 @@ RUNS: tuple[type[Rule], ...] = (
     RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall, LogUnread,
     LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
     WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue,
-    CheckpointTorn, CheckpointPointer, AutoRequeue, RetryStorm, WrongResume,
+    CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume,
 )  # fmt: skip
 """Every run rule, in the order of help and documents."""
 

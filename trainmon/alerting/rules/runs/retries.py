@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago
@@ -13,12 +13,11 @@ from trainmon.analysis.retries import (
     STORM,
     RetryDecision,
     automatic,
+    by_run,
     decide,
-    history_of,
     in_vain,
     is_automatic,
     is_on_purpose,
-    last_attempt,
 )
 from trainmon.lib import Instant, counted
 from trainmon.model import Attempt, Finding, Record, Run, State
@@ -32,17 +31,18 @@ class AttemptRule(RunRule, frozen=True, kw_only=True):
     def sources(self, state: State, run: Run) -> tuple[str, ...]:
         return slurm_source(state, run)
 
-    def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
-        last = last_attempt(run, state.attempts.values())
-        if last is not None:
-            yield from self.check_attempt(state, run, last, now)
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        attempts = by_run(state.attempts.values()) if state.attempts else {}
+        for run in state.runs.values():
+            if run.name in attempts:
+                yield from self.check_attempts(state, run, attempts[run.name], now)
 
-    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
-        """The findings about a run whose newest attempt this is."""
+    def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
+        """The findings about a run with these attempts, the newest last."""
         raise NotImplementedError
 
 
-class AutoRequeue(AttemptRule, frozen=True, kw_only=True):
+class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
     """With `auto_requeue`, an attempt has ended early: it was requeued, or why not; or a retry is suggested."""
 
     name: ClassVar[str] = "auto-requeue"
@@ -51,23 +51,20 @@ class AutoRequeue(AttemptRule, frozen=True, kw_only=True):
     new_for: Duration = 1_800.0
     """A daemon that starts after the event still reports it, until this long after it."""
 
-    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
+    def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
         mode = run.spec.retry.auto_requeue
         if mode == "off":
             return
-        history = history_of(last, state.attempts.values())
-        ended = next((one for one in reversed(history) if one.end is not None), None)
-        decision = None if ended is None else decide(ended, state.attempts.values(), run.spec.retry)
-        if ended is None or ended.end is None or decision is None or is_on_purpose(decision.cause):
+        ended = next((one for one in reversed(attempts) if one.end is not None), None)
+        if ended is None or ended.end is None:
             return
-        record = automatic(state, ended)
-        if mode == "on" and record is not None:
-            at, text = record.done_at or record.settled_at or now, _done(record)
-        else:
-            at, text = ended.end.at, _suggested(run, decision, mode) if ended is last else None
+        record = automatic(state, ended) if mode == "on" else None
+        at = ended.end.at if record is None else record.done_at or record.settled_at or now
+        decision = decide(ended, state.attempts.values(), run.spec.retry) if now - at <= self.new_for else None
+        if decision is None or is_on_purpose(decision.cause) or (record is None and ended is not attempts[-1]):
+            return
+        text = _suggested(run, decision, mode) if record is None else _done(record)
         if text is None:
-            return
-        if now - at > self.new_for:
             return
         yield self.finding(
             state,
@@ -118,8 +115,8 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
     within: Duration = 86_400.0
     """How recently the last one must have ended."""
 
-    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
-        vain = in_vain(history_of(last, state.attempts.values()))
+    def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
+        vain = in_vain(attempts)
         ends = [one.ended_at or 0.0 for one in vain]
         if len(vain) < self.retries or now - max(ends) > self.within:
             return
@@ -156,8 +153,8 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: the newest checkpoint may not have been listed yet."""
 
-    def check_attempt(self, state: State, run: Run, last: Attempt, now: Instant) -> Iterator[Finding]:
-        *earlier, _ = history_of(last, state.attempts.values())
+    def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
+        *earlier, last = attempts
         before, listed = earlier[-1] if earlier else None, run.checkpoints
         began = last.resumed_from if last.resumed_from is not None else last.first_step
         if not last.is_open or before is None or began is None or listed is None or not names_count_steps(run, listed):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, checkpoint, checkpoints, ended, found, job, state
 from tests.trainmon.analysis.retries import attempts
 from trainmon.alerting.rules.runs.crash_loop import Restarted
-from trainmon.alerting.rules.runs.retries import AutoRequeue, RetryStorm, WrongResume
+from trainmon.alerting.rules.runs.retries import AutoRequeued, RetryStorm, WrongResume
 from trainmon.analysis.retries import ACTOR
 from trainmon.model import (
     Action,
@@ -19,13 +19,11 @@ from trainmon.model import (
     Execute,
     Expected,
     Record,
+    RequeueMode,
     RetryPolicy,
     State,
     Status,
     Switch,
-)
-from trainmon.model import (
-    AutoRequeue as Mode,
 )
 
 HOUR = 3_600.0
@@ -43,7 +41,7 @@ def running(**more: Any) -> Attempt:
     return replace(attempts.ended(1, "unknown", **more), attempt_id="prod/88@1", end=None, started_at=NOW - 60)
 
 
-def seen(*known: Attempt, mode: Mode = "off", **more: Any) -> State:
+def seen(*known: Attempt, mode: RequeueMode = "off", **more: Any) -> State:
     spec = replace(SPEC, retry=RetryPolicy(auto_requeue=mode))
     usual: dict[str, Any] = {"verdict": "dead", "spec": spec, "checkpoints": checkpoints(checkpoint(500, 4_000))}
     actions = more.pop("actions", {})
@@ -65,17 +63,17 @@ def act(status: Status, outcome: str = "") -> dict[str, Record]:
 
 def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
     last = attempt(0, "nccl-timeout", "rank 3: watchdog caught a collective timeout", submitted_at=7.0)
-    finding = found(AutoRequeue(), seen(last, mode="on", actions=act("done")))
+    finding = found(AutoRequeued(), seen(last, mode="on", actions=act("done")))
     assert finding is not None
     assert finding.summary == "llm was requeued automatically: nccl-timeout is often transient"
     assert finding.severity == "warning"
     assert finding.evidence == (
         "rank 3: watchdog caught a collective timeout", "0 of 3 retries after nccl-timeout spent",
     )  # fmt: skip
-    assert found(AutoRequeue(), seen(last, running(), mode="on", actions=act("done"))) is not None
+    assert found(AutoRequeued(), seen(last, running(), mode="on", actions=act("done"))) is not None
     again = attempt(0, "nccl-timeout", submitted_at=8.0)
-    assert found(AutoRequeue(), seen(again, mode="on", actions=act("done"))) is None, "that was for the attempt before"
-    refused = found(AutoRequeue(), seen(last, mode="on", actions=act("refused", "job 88 has become 89")))
+    assert found(AutoRequeued(), seen(again, mode="on", actions=act("done"))) is None, "that was for the attempt before"
+    refused = found(AutoRequeued(), seen(last, mode="on", actions=act("refused", "job 88 has become 89")))
     assert refused is not None
     assert refused.summary.startswith("llm could not be requeued automatically (job 88 has become 89): nccl-timeout")
 
@@ -92,17 +90,17 @@ def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
         ("off", "nccl-timeout", None),
     ],
 )  # fmt: skip
-def test_a_suggestion_and_a_refusal_are_reported(mode: Mode, cause: CauseName, said: str | None) -> None:
-    finding = found(AutoRequeue(), seen(attempt(0, cause), mode=mode))
+def test_a_suggestion_and_a_refusal_are_reported(mode: RequeueMode, cause: CauseName, said: str | None) -> None:
+    finding = found(AutoRequeued(), seen(attempt(0, cause), mode=mode))
     assert (None if finding is None else finding.summary) == said
 
 
 def test_an_armed_kill_switch_is_the_reason_and_old_ends_are_no_news() -> None:
     armed = seen(attempt(0, "nccl-timeout"), mode="on", kill=Switch(path="/fsx/kill", exists=True))
-    finding = found(AutoRequeue(), armed)
+    finding = found(AutoRequeued(), armed)
     assert finding is not None
     assert finding.summary == "llm is not requeued automatically: its kill switch is armed"
-    assert found(AutoRequeue(), seen(attempt(-1, "nccl-timeout"), mode="suggest")) is None
+    assert found(AutoRequeued(), seen(attempt(-1, "nccl-timeout"), mode="suggest")) is None
 
 
 # ---- retry-storm ----------------------------------------------------------------------------------------------------
