@@ -87,7 +87,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     from trainmon.lib import duration
 
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
-    cause = row["termination_reason"] or ("" if row["ended_at"] else "running")
+    cause = row["termination_reason"] or ("unknown" if row["ended_at"] else "running")
     return (
         began.strftime("%m-%d %H:%M") if began is not None else "",
         row["run_id"],

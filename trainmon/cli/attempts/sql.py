@@ -34,9 +34,9 @@ def command(query: str, as_json: bool) -> int:
     watchdog.start()
     try:
         found = select(find_state_directory(os.environ).path, query)
-    except (QueryRefused, MemoryError) as error:
-        click.echo(f"trainmon-tui: {error or 'the query needs too much memory'}", err=True)
-        if isinstance(error, QueryRefused) and error.hint:
+    except QueryRefused as error:
+        click.echo(f"trainmon-tui: {error.message}", err=True)
+        if error.hint:
             click.echo(f"try: {error.hint}", err=True)
         return 3
     finally:

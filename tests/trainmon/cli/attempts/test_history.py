@@ -1,0 +1,117 @@
+"""attempts and sql: what each attempt was and cost, as a table, as groups and as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from msgspec.structs import replace
+
+from tests.trainmon.cli.test_main import trainmon
+from trainmon.ledger.ledger import Ledger
+from trainmon.model import Attempt, AttemptEnd, Classification, Evidence
+
+NOON = 1_793_707_200.0  # 2026-11-03 12:00:00 UTC, a Tuesday
+OOM = Classification(
+    cause="cuda-oom", family="resources", retry="after-change", confidence="high", fingerprint="cuda-oom:1",
+    evidence=(Evidence(text="CUDA out of memory", line=-1),), advice="Use a smaller batch.",
+)  # fmt: skip
+LONG = Attempt(
+    attempt_id="prod/88.0@20261103T115900", run_id="video-2b", cluster="prod", model_family="reasoning",
+    labels={"owner": "team-a"}, job_id="88", restart=0, submitted_at=NOON - 60, nodes=("n1", "n2"), gpus=16,
+    started_at=NOON, seen_at=NOON + 7200, first_step=1, last_step=12_345, last_committed_step=12_000,
+    has_checkpoints=True, start_was_watched=True, target_step=100_000,
+    end=AttemptEnd(
+        at=NOON + 7200, source="queue", noticed_at=NOON + 7201, exit_code=1, scheduler_state="FAILED", cause=OOM,
+        log_tail="step 12345\nCUDA out of memory",
+    ),
+)  # fmt: skip
+NEXT = replace(
+    LONG, attempt_id="prod/88.1@20261103T140000", restart=1, submitted_at=NOON + 7200, started_at=NOON + 7320,
+    seen_at=NOON + 7320 + 3600, nodes=("n1",), gpus=8, first_step=12_001, last_step=12_500, end=None,
+)  # fmt: skip
+OTHER = Attempt(
+    attempt_id="sft/wandb/t/p/abcd1234", run_id="a-run-with-quite-a-long-name", cluster="prod", wandb_id="t/p/abcd1234",
+    started_at=NOON + 90_000, seen_at=NOON + 90_060, end=AttemptEnd(at=NOON + 90_060, source="wandb", noticed_at=0.0),
+)  # fmt: skip
+
+
+def called(home: Path, *argv: str) -> CompletedProcess[str]:
+    return trainmon(*argv, cwd=home, HOME=str(home), XDG_STATE_HOME=str(home / "state"), TZ="UTC", COLUMNS="80")
+
+
+def written(home: Path) -> str:
+    """A period that includes all of them."""
+    ledger = Ledger(home / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)
+    ledger.start()
+    for one in (LONG, NEXT, OTHER):
+        ledger.keep(one)
+    ledger.stop()
+    return f"--since={int(max(0.0, time.time() - NOON) / 86_400) + 2}d"
+
+
+def test_without_a_ledger_there_is_no_attempt(tmp_path: Path) -> None:
+    done = called(tmp_path, "attempts")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "no attempts in this period\n")
+    assert called(tmp_path, "attempts", "--json").stdout == "[]\n"
+    assert called(tmp_path, "sql", "select 1").returncode == 3
+
+
+def test_the_table_has_cause_duration_cost_and_progress_in_80_columns(tmp_path: Path) -> None:
+    since = written(tmp_path)
+    done = called(tmp_path, "attempts", since)
+    assert done.stdout.splitlines() == [
+        "STARTED      RUN            JOB       CAUSE     FOR    GPU-H  STEP   LOST  CKPT",
+        "11-03 12:00  video-2b       88        cuda-oom  2h00m  32.0   12.3k  345   12.0k",
+        "11-03 14:02  video-2b       88.1      running   60m    8.00   12.5k        12.0k",
+        "11-04 13:00  a-run-with-q…  abcd1234  unknown*  60s",
+    ]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert len(called(tmp_path, "attempts", since, "video-2b").stdout.splitlines()) == 3
+    assert called(tmp_path, "attempts", since, "nobody").stderr == "no attempts of nobody in this period\n"
+
+
+def test_json_is_a_list_of_rows_with_the_columns_of_the_table(tmp_path: Path) -> None:
+    rows = json.loads(called(tmp_path, "attempts", written(tmp_path), "--json").stdout)
+    assert [row["attempt_id"] for row in rows] == [one.attempt_id for one in (LONG, NEXT, OTHER)]
+    first = rows[0]
+    assert (first["labels"], first["nodes"], first["gpu_seconds"]) == ({"owner": "team-a"}, ["n1", "n2"], 115_200.0)
+    assert (first["started_at"], first["steps_lost"]) == ("2026-11-03 12:00:00.000000+00:00", 345)
+    assert (first["termination_reason"], first["cause_family"], first["fingerprint"]) == (
+        "cuda-oom", "resources", "cuda-oom:1",
+    )  # fmt: skip
+    assert first["evidence"] == [{"text": "CUDA out of memory", "line": -1}]
+    assert first["log_tail"] == "step 12345\nCUDA out of memory"
+    assert (rows[1]["ended_at"], rows[1]["termination_reason"], rows[1]["steps_lost"]) == (None, None, None)
+    assert (first["is_reconstructed"], rows[2]["is_reconstructed"]) == (False, True)
+    assert "git_commit" in first["missing"]
+
+
+def test_groups_have_counts_and_gpu_hours(tmp_path: Path) -> None:
+    since = written(tmp_path)
+    assert called(tmp_path, "attempts", since, "--by", "reason").stdout.splitlines() == [
+        "REASON    ATTEMPTS  RUNNING  GPU-H  STEPS LOST",
+        "cuda-oom  1         0        32.0   345",
+        "running   1         1        8.00   0",
+        "unknown   1         0        0.00   0",
+    ]
+    by_node = json.loads(called(tmp_path, "attempts", since, "--by", "node", "--json").stdout)
+    assert [(row["node"], row["attempts"], row["gpu_hours"]) for row in by_node] == [
+        ("n1", 2, 24.0), ("n2", 1, 16.0), (None, 1, 0.0),
+    ]  # fmt: skip
+    assert called(tmp_path, "attempts", since, "--by", "week").stdout.splitlines()[1].split()[:2] == ["2026-11-02", "3"]
+    assert called(tmp_path, "attempts", since, "--by", "moon").returncode == 2
+
+
+def test_sql_prints_a_table_or_json_and_says_what_it_refuses(tmp_path: Path) -> None:
+    written(tmp_path)
+    query = "select run_id, gpus from training_attempts where model_family = 'reasoning' order by gpus;"
+    assert called(tmp_path, "sql", query).stdout == "run_id    gpus\nvideo-2b  8\nvideo-2b  16\n"
+    assert json.loads(called(tmp_path, "sql", query, "--json").stdout) == [
+        {"run_id": "video-2b", "gpus": 8}, {"run_id": "video-2b", "gpus": 16},
+    ]  # fmt: skip
+    done = called(tmp_path, "sql", "drop table training_attempts")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("trainmon-tui: only SELECT is permitted")

@@ -1,0 +1,87 @@
+"""Attempts in the ledger: one row each, whoever writes it, and however often."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
+from tests.trainmon.ledger.opened import At, opened, plain, until
+from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
+from trainmon.ledger.database import NAME
+from trainmon.ledger.ledger import attempt_rows
+from trainmon.model import Attempt, Leadership, Record, State
+
+
+def having(*attempts: Attempt, holder: str = "us") -> State:
+    leadership = Leadership(holder=holder)  # type: ignore[arg-type]
+    return State(attempts={one.attempt_id: one for one in attempts}, leadership=leadership)
+
+
+class Kept:
+    """A ledger that counts."""
+
+    def __init__(self) -> None:
+        self.attempts: list[Attempt] = []
+
+    def keep(self, record: Record | Attempt) -> None:
+        assert isinstance(record, Attempt)
+        self.attempts.append(record)
+
+
+def test_an_attempt_comes_back_as_it_was(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON + 90_000)) as (ledger, _):
+        ledger.keep(LONG)
+        ledger.keep(NEXT)
+    restored: list[Attempt] = []
+    with opened(tmp_path, clock=At(NOON + 90_000), on_attempts=restored.extend):
+        until(lambda: bool(restored))
+    assert sorted(restored, key=lambda one: one.attempt_id) == [LONG, NEXT]
+
+
+def test_two_programs_that_write_one_attempt_make_one_row_that_has_what_both_know(tmp_path: Path) -> None:
+    early = replace(LONG, last_step=500, end=None, seen_at=NOON + 60, git_commit="f00d")
+    late = replace(LONG, first_step=None, start_was_watched=False)
+    clock = At(NOON + 7300)
+    with opened(tmp_path, clock=clock) as (one, _), opened(tmp_path, clock=clock) as (other, _):
+        one.keep(early)
+        other.keep(late)
+        one.keep(replace(early, last_step=600))
+        until(lambda: (tmp_path / NAME).exists() and len(attempt_rows(tmp_path, 0.0, None, 9)) == 1)
+    (row,) = attempt_rows(tmp_path, 0.0, None, 9)
+    assert (row["git_commit"], row["first_step"], row["last_step"]) == ("f00d", 1, 12_345)
+    assert (row["termination_reason"], row["is_reconstructed"]) == ("cuda-oom", False)
+
+
+def test_old_attempts_go_and_open_ones_stay(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON), keep=86_400.0) as (ledger, _):
+        ledger.keep(LONG)
+    with opened(tmp_path, clock=At(NOON + 3 * 86_400), keep=86_400.0) as (ledger, _):
+        ledger.keep(replace(NEXT, seen_at=NOON + 3 * 86_400))
+    rows = plain(tmp_path / NAME, "SELECT attempt_id FROM training_attempts")
+    assert rows == [(NEXT.attempt_id,)]
+
+
+def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:
+    kept = Kept()
+    recorder = AttemptRecorder(kept)
+    recorder.record(having(NEXT), 0.0)
+    recorder.record(having(NEXT), 100.0)
+    grown = replace(NEXT, last_step=12_600)
+    recorder.record(having(grown), 1.0)
+    assert kept.attempts == [NEXT]
+    recorder.record(having(grown), WRITE_EVERY)
+    ended = replace(grown, end=LONG.end)
+    recorder.record(having(ended), WRITE_EVERY + 1)
+    assert kept.attempts == [NEXT, grown, ended]
+
+
+def test_a_program_that_another_one_leads_writes_nothing_until_it_leads() -> None:
+    kept = Kept()
+    recorder = AttemptRecorder(kept)
+    recorder.record(having(LONG, NEXT, holder="other"), 0.0)
+    assert kept.attempts == []
+    for holder in ("nobody", "daemon", "us"):
+        recorder.record(having(LONG, NEXT, holder=holder), 1.0)
+    assert kept.attempts == [LONG, NEXT]
