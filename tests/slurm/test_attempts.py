@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.end_to_end.product import PROGRAM, environment, until
 from tests.lab.slurm import Slurm
 from tests.slurm.conftest import open_directory
 from tests.slurm.polling import Polling
+from tests.slurm.product import SlurmProduct
 from tests.slurm.test_accounting import recorded
+from tests.slurm.training import Training
 from trainmon.engine.reducers import reduce
 from trainmon.ledger.ledger import Ledger, attempt_rows
 from trainmon.model import Attempt, RunSpec
@@ -106,6 +114,21 @@ def test_every_way_to_end_is_one_closed_row(slurm: Slurm, watching: Callable[...
         assert facts(first)[1:] == (row["scheduler_state"], row["exit_code"], row["signal"])
 
 
+@pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute
+def test_a_time_limit_ends_an_attempt(slurm: Slurm, watching: Callable[..., Polling]) -> None:
+    watch = watching(runs=specs(["long"]))
+    job = slurm.submit("#!/bin/bash\nsleep 600", "-J", "long", "--time=1")
+    slurm.wait_for_state(job, "RUNNING")
+    watch.look()
+    slurm.wait_for_state(job, "TIMEOUT")
+    watch.until(lambda: is_closed(watch, "long"), "it is closed")
+    (one,) = of(watch, "long")
+    assert facts(one)[1] == "TIMEOUT"
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert one.end.cause.cause == "time-limit"
+
+
 def test_what_ended_while_nobody_watched_is_found_in_accounting(slurm: Slurm, watching: Callable[..., Polling]) -> None:
     job = slurm.submit("#!/bin/bash\nsleep 2; exit 3", "-J", "night")
     columns = ("-o", "JobName,State")
@@ -121,3 +144,59 @@ def test_what_ended_while_nobody_watched_is_found_in_accounting(slurm: Slurm, wa
 
 def slurm_began(watch: Polling) -> float:
     return watch.clock.now() - 600
+
+
+@contextlib.contextmanager
+def daemon(product: SlurmProduct, slurm: Slurm, config: Path) -> Iterator[None]:
+    """The alert daemon, which is killed at the end."""
+    argv, env = [PROGRAM, "--alerts-only", "--config", str(config)], environment(product.home, **slurm.environ)
+    nowhere = subprocess.DEVNULL
+    with subprocess.Popen(argv, env=env, cwd=product.work, stdin=nowhere, stdout=nowhere, stderr=nowhere) as process:
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+def printed(product: SlurmProduct, *words: str) -> Any:
+    """What a command that reads the ledger prints."""
+    done = subprocess.run(
+        [PROGRAM, *words, "--json"], env=environment(product.home), capture_output=True, check=False, timeout=60
+    )
+    return json.loads(done.stdout)
+
+
+def rows_of(product: SlurmProduct) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = printed(product, "attempts")
+    return rows
+
+
+def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_back(
+    slurm: Slurm, training: Callable[..., Training], product: SlurmProduct
+) -> None:
+    run = training("--every=4", "--step-s=0.3", "--die-at=30", "--save-s=0.05", layout="megatron")
+    config = product.config(run.config() + 'model_family = "reasoning"\nlabels = { owner = "team-a" }\n')
+    job_id = run.start("--nodes=1", "--gres=gpu:2")
+    with daemon(product, slurm, config):
+        until(
+            lambda: [row["first_step"] for row in rows_of(product)] == [1], "the attempt has a row with its first step"
+        )
+    (opened,) = rows_of(product)
+    assert (opened["job_id"], opened["ended_at"], opened["termination_reason"]) == (job_id, None, None)
+
+    slurm.wait_for_state(job_id, "FAILED")
+    with daemon(product, slurm, config):
+        until(lambda: rows_of(product)[0]["ended_at"] is not None, "the attempt is closed")
+        (closed,) = rows_of(product)
+    with daemon(product, slurm, config):  # it is closed once
+        began = time.time()
+        until(lambda: (printed(product, "status")["duty"]["last_tick_at"] or 0.0) > began + 3, "the daemon runs again")
+    assert rows_of(product) == [closed]
+
+    assert closed["attempt_id"] == opened["attempt_id"]
+    assert (closed["run_id"], closed["model_family"], closed["labels"]) == (run.name, "reasoning", {"owner": "team-a"})
+    assert (closed["scheduler_state"], closed["exit_code"], closed["is_reconstructed"]) == ("FAILED", 1, True)
+    assert (closed["first_step"], closed["last_step"], closed["target_step"]) == (1, 30, 100_000)
+    assert (closed["last_committed_step"], closed["steps_lost"]) == (28, 2)
+    assert (closed["termination_reason"], closed["gpus"]) == ("gpu-hardware", 2)
+    assert "uncorrectable ECC error" in closed["log_tail"]

@@ -34,7 +34,7 @@ class AttemptRecorder:
             before, at = self._written.get(name, (None, 0.0))
             if attempt is before:
                 continue
-            is_news = before is None or attempt.end != before.end
+            is_news = before is None or attempt.end != before.end or attempt.first_step != before.first_step
             if is_news or not 0.0 <= now - at < WRITE_EVERY:
                 self._written[name] = (attempt, now)
                 self._journal.keep(attempt)

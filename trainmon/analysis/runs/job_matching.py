@@ -178,9 +178,12 @@ def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpe
 
 
 def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSpec:
-    """The run with the log and nodes of its running job. A log in the config wins over the job's."""
+    """The run with the log and nodes of its running job. A log in the config wins over the job's. If none runs, the log
+    of the last one shows how it ended, also after a restart of this program."""
     job = present(jobs)
     log = spec.log or (job.stdout if job is not None else None) or (before.log if before is not None else None)
+    if log is None:
+        log = next((one.stdout for one in jobs if one.stage == "ended" and one.started_at is not None), None)
     has_console = spec.wandb is not None and spec.wandb.console  # its lines come from W&B alone, and not twice
     nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
     return replace(spec, log=None if has_console else log, nodes=nodes)
