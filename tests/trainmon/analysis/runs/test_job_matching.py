@@ -102,6 +102,14 @@ def test_the_log_and_nodes_of_a_job_that_ended_stay_until_the_next_begins() -> N
     assert (second.nodes, second.log) == (("n3",), "/fsx/2.out")
 
 
+def test_the_log_of_a_job_that_ended_before_this_start_is_read_until_the_next_begins() -> None:
+    ended, waiting = job(88, "FAILED", started_at=1.0, stdout="/fsx/88.log"), job(89, "PENDING")
+    configured = (RunSpec(name="llm", cluster="prod"),)
+    assert [spec.log for spec in runs(ended, waiting, configured=configured)] == ["/fsx/88.log"]
+    never = job(88, "CANCELLED", stdout="/fsx/88.log")
+    assert [spec.log for spec in runs(never, configured=configured)] == [None]
+
+
 def test_our_own_running_batch_jobs_are_runs_by_themselves() -> None:
     found = runs(
         job(1, nodes=("n1",), stdout="/home/ana/slurm-1.out"),
