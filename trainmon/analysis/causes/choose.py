@@ -18,6 +18,9 @@ NOISE = ("checkpoint-corrupt", "dataloader-worker", "storage-io", "rendezvous", 
 NOT_AFTER_CTRL_C = (*NOISE, "cancelled-by-user", "network-or-auth")
 NOT_NEXT = ("missing-file", "import-error")
 """What a script's next command may fail with because the one before it failed."""
+LOGGED = ("import-error", "config-error", "missing-file", "permission", "data-error", "network-or-auth")
+"""What a script or a logger may report and go on. As an exception, or with nothing after it, it counts."""
+FATAL = re.compile(r"\bfatal\b", re.IGNORECASE)
 NEXT_ATTEMPT = 3
 """So many lines between a traceback and the next one show that the ranks did not fail together."""
 SAVED = re.compile(
@@ -41,7 +44,8 @@ def choose(signs: Signs) -> Found | None:
         return min(stated, key=lambda one: (min(STATED.index(one.rule.cause), 2), one.index))
     results = [one for one in strong if one.rule.role == "result"]
     roots = [one for one in strong if _is_root(one) and not _ended_well(one, results, signs)]
-    root = _first(roots, live)
+    hard = [one for one in roots if _is_hard(one, signs)]
+    root = _first(hard or roots, live)
     limit = next((one for one in reversed(strong) if one.rule.cause == "time-limit"), None)
     if limit is not None and (root is None or root.rule.role == "generic"):
         return limit
@@ -51,6 +55,12 @@ def choose(signs: Signs) -> Found | None:
 def _is_root(one: Found) -> bool:
     is_error = one.rule.role == "root" or (one.rule.role == "generic" and one.is_fatal_exception)
     return is_error and one.rule.cause != "time-limit" and not one.is_consequence
+
+
+def _is_hard(one: Found, signs: Signs) -> bool:
+    return (
+        one.raised is not None or one.rule.cause not in LOGGED or FATAL.search(signs.lines[one.index].text) is not None
+    )
 
 
 def _ended_well(one: Found, results: Sequence[Found], signs: Signs) -> bool:

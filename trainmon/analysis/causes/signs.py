@@ -26,7 +26,7 @@ CONSEQUENCE_TEXT = re.compile(
     r"process group has not been initialized|failed \(exitcode|One or more .{0,40}(?:failed|errors)"
     r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|killed by signal: (?:Aborted|Terminated))"
 )
-QUIET = re.compile(r"\bwarn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
+QUIET = re.compile(r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
 """The level of a line that should not be about an end."""
 LOUD = re.compile(r"NCCL WARN|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|\bERROR\b", re.IGNORECASE)
 """Words that make such a line about an end all the same."""
@@ -48,12 +48,13 @@ START = re.compile(
 GUESS = "potential root causes"
 """Ray lists what might have killed a worker: the OOM killer first."""
 WORKER = re.compile(r"torch/utils/data/_utils/(?:fetch|worker|collate|pin_memory)\.py|^_worker_loop$")
-SHELL_NOISE = re.compile(r"^(?:ls|rm|cp|mv|mkdir|rmdir|cat|grep|find|ln|du|chmod|tee): ")
+SHELL_NOISE = re.compile(r"^(?:ls|rm|cp|mv|mkdir|rmdir|cat|grep|find|ln|du|chmod|tee): |Unable to create TMPDIR")
 """A tool of a script that went on without it."""
 DATA_FILE = re.compile(
     r"\.(?:jpe?g|png|bmp|tiff?|webp|gif|wav|mp3|flac|mp4|avi|npy|npz|parquet|arrow|tfrecords?|lmdb|dcm|nii(?:\.gz)?|las|ply)\b",
     re.IGNORECASE,
 )
+CONFIG = re.compile(r"config|settings|hparams", re.IGNORECASE)
 VAGUE = (
     "python-exception",
     "assertion",
@@ -166,7 +167,7 @@ def _shape(text: str, is_late: bool, is_final: bool) -> Shape:
 def _sign(index: int, text: str, is_late: bool) -> Found | None:
     if GUESS in text:
         return Found(index, RULE["host-oom"], GUESS, 0)
-    is_quiet = (QUIET.search(text) is not None and LOUD.search(text) is None) or SHELL_NOISE.match(text) is not None
+    is_quiet = (QUIET.search(text) is not None and LOUD.search(text) is None) or SHELL_NOISE.search(text) is not None
     for rule, strength, found in sieve().matches(text):
         if rule.role == "result" and not is_late and "runtime" not in found:
             continue
@@ -216,6 +217,8 @@ def _meaning(chain: Sequence[Found]) -> Found:
         frames = [part for one in chain if one.raised is not None for frame in one.raised.frames for part in frame]
         in_worker = any(one.rule.cause == "data-error" for one in chain) or any(map(WORKER.search, frames))
         is_sample = best.rule.cause == "missing-file" and DATA_FILE.search(best.raised.message if best.raised else "")
+        if best.raised is not None and "JSONDecode" in best.raised.type and any(map(CONFIG.search, frames)):
+            best = msgspec.structs.replace(best, rule=RULE["config-error"])
         if (in_worker or is_sample) and not best.is_consequence:
             best = msgspec.structs.replace(best, rule=RULE["data-error"])
     # The outermost traceback tells when it happened.

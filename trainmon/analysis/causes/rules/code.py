@@ -51,6 +51,8 @@ CODE = (
         signs=(
             r"\berror: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option"
             r"|no such option|one of the arguments)",
+            r"specified arguments are not used",
+            r"KeyError: '(?:WORLD_SIZE|RANK|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|SLURM_\w+)'",
             r"No such option|Missing option|Got unexpected extra argument",
             r"(?:unknown|unrecognized|invalid|unexpected|unsupported) (?:argument(?!:)|option|flag|config\w*|setting"
             r"|key|parameter|hyper-?parameter)s?\b(?! .{0,40}\bforward\b)",
@@ -74,7 +76,7 @@ CODE = (
             r"(?:environment variable|env var) .{0,60}(?:not set|is required|must be set|missing)",
             r"(?:ambiguous|conflicting|mutually exclusive|incompatible) (?:arguments|options|settings|configuration)",
             r"usage: .{0,80}\[-h", r"(?:requires|required) (?:the )?(?:argument|option|flag|setting) ",
-            r"MisconfigurationException", r"invalid (?:choice|value|literal for int\(\))",
+            r"MisconfigurationException", r"invalid (?:choice|value)",
             r"is not a valid (?:choice|option|value|argument|dtype|precision|optimizer|name)",
             r"DeepSpeedConfig(?:Model)?Error|DeepSpeedConfig\b.{0,60}(?:error|invalid)",
             r"(?:Invalid|Unknown|Unsupported) (?:optimizer|model|precision|dtype|backend|strategy|scheduler"

@@ -50,7 +50,8 @@ NETWORK = (
         ),
         source="PyTorch: ProcessGroupNCCL watchdog; Gloo",
         signs=(
-            r"collective operation timeout", r"\bEI0002\b", r"Notify register times? ?out",
+            r"collective operation timeout", r"NCCL communicator was aborted",
+            r"time(?:d )?out waiting for (?:NCCL|RCCL|the collective)", r"\bEI0002\b", r"Notify register times? ?out",
             r"ran for \d+ milliseconds before timing out", r"Timeout at NCCL work", r"monitoredBarrier",
             r"Watchdog caught", r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)",
             r"Heartbeat monitor timed out",
@@ -93,8 +94,7 @@ NETWORK = (
             r"|syndrome)",
             r"UCX +(?:ERROR|FATAL)", r"\bucp_\w+.{0,40}(?:fail|error)", r"fi_\w+ failed",
             r"link (?:is )?(?:down|flap)", r"local (?:work queue|QP) .{0,30}error", r"WC.{0,40}(?:RETRY_EXC|status=)",
-            r"failed with error.{0,40}(?:Connection timed out|Connection refused)",
-            r"NCCL (?:error|failure|communicator (?:was )?abort)",
+            r"failed with error.{0,40}(?:Connection timed out|Connection refused)", r"NCCL (?:error|failure)\b",
             r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",
             r"peer (?:closed|reset|disconnected)", r"Last error:$",
             r"(?:MPI|PMIX|PRTE|ORTE).{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
@@ -117,8 +117,8 @@ NETWORK = (
             r"(?:hang|hung|deadlock|stall)(?:ed)? (?:was )?detected",
             r"no (?:progress|heartbeat|output|activity|step)s? (?:was |has been |were |made |for "
             r"|in ).{0,40}(?:\d+ ?(?:s|sec|min|h)|seconds|minutes|hours)",
-            r"(?:training|process|job|worker|rank|step|trainer) .{0,30}(?:hang|is hung|appears? (?:to be )?(?:hung"
-            r"|stuck)|is stuck|seems? (?:to be )?stuck|has stalled|deadlocked)",
+            r"(?:training|process|job|worker|rank|step|trainer) .{0,30}(?:hangs\b|is hung"
+            r"|appears? (?:to be )?(?:hung|stuck)|is stuck|seems? (?:to be )?stuck|has stalled|deadlocked)",
             r"not making (?:any )?progress", r"rcu_sched.{0,40}stall", r"^Thread \d+ \((?:active|idle)[^)]*\): ",
             r"suspected hang", r"possible deadlock",
         ),

@@ -129,7 +129,7 @@ STORAGE = (
             r"\bESTALE\b|\bEIO\b|\bEROFS\b", r"mount.{0,60}(?:not responding|disconnected|lost|failed)",
             r"short (?:read|write)\b",
             r"(?:can't|cannot|unable to) (?:synchronously )?(?:open|create|write|flush|close) (?:file|group"
-            r"|dataset).{0,60}(?:lock|errno|write failed|read failed)",
+            r"|dataset).{0,60}(?:lock|errno = |write failed|read failed)",
             r"file (?:read|write) failed: time", r"Resource deadlock avoided",
         ),
     ),
