@@ -190,6 +190,6 @@ def _answer(
         fingerprint=fingerprint(cause, raised.type if raised else None, found.text if found else "", hosts),
         evidence=tuple(evidence),
         advice=rule.advice,
-        exception=raised.type if raised else None,
+        exception=(raised.type or None) if raised else None,
         rank=signs.lines[found.index].rank if found else None,
     )

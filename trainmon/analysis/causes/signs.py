@@ -195,6 +195,7 @@ def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Fou
 
 def _exception(raised: Raised, text: str) -> Found:
     hint: Match | None = None
+    text = text if raised.type else ""
     for match in sieve().matches(text):
         if match.rule.role != "result" and match.strength:
             return Found(raised.end, match.rule, match.text, 2, raised)
@@ -203,7 +204,7 @@ def _exception(raised: Raised, text: str) -> Found:
     is_consequence = CONSEQUENCE.match(name) is not None or CONSEQUENCE_TEXT.search(raised.message) is not None
     if is_consequence and hint is not None and hint.rule.role == "root":
         return Found(raised.end, hint.rule, hint.text, 0, raised, is_consequence)
-    return Found(raised.end, RULE["python-exception"], raised.message, 2, raised, is_consequence)
+    return Found(raised.end, RULE["python-exception"], raised.message, 2 if raised.type else 0, raised, is_consequence)
 
 
 def _meaning(chain: Sequence[Found]) -> Found:

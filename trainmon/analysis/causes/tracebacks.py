@@ -45,6 +45,7 @@ class Raised(msgspec.Struct):
     end: int = -1
     """The index of the line with its type."""
     type: str = ""
+    """Empty if the log ends before it."""
     message: str = ""
     frames: list[tuple[str, str]] = msgspec.field(default_factory=list)
     """Path and function, the outermost first."""
@@ -91,4 +92,8 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
             done.append(current.pop(rank))
         elif index - raised.start > GAP + 3 * len(raised.frames):
             del current[rank]
+    for raised in current.values():
+        if raised.frames:  # the log ends, or was cut, before its exception
+            raised.end = max(raised.start, raised.place or 0)
+            done.append(raised)
     return done, code

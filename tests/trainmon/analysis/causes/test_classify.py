@@ -59,6 +59,8 @@ LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00
         ("bash: module: command not found\n" + uncaught(OOM), "cuda-oom"),
         ("bash: pyton: command not found\n", "import-error"),
         (uncaught("IndexError: list index out of range"), "python-exception"),
+        ("".join(uncaught("KeyError: 'x'").splitlines(keepends=True)[:-1]), "python-exception"),
+        ("".join(uncaught("KeyError: 'x'").splitlines(keepends=True)[3:]), "python-exception"),
         ("", "unknown"),
         ("\n\n", "unknown"),
     ],
