@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, opened, plain, until
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
+from trainmon.ledger.attempts import COLUMNS
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import attempt_rows
 from trainmon.model import Attempt, Leadership, Record, State
@@ -85,3 +87,9 @@ def test_a_program_that_another_one_leads_writes_nothing_until_it_leads() -> Non
     for holder in ("nobody", "daemon", "us"):
         recorder.record(having(LONG, NEXT, holder=holder), 1.0)
     assert kept.attempts == [LONG, NEXT]
+
+
+def test_the_documentation_has_every_column() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "attempts.md").read_text().partition("## Columns")[2]
+    documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if "|" in line)))
+    assert documented == {*COLUMNS, "attempt"}

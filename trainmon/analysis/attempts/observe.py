@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -85,14 +86,14 @@ def job_attempt_id(job: Job) -> str:
     return f"{job.cluster}/{job.id}.{job.restarts or 0}{submitted}"
 
 
+@lru_cache(4096)
 def stamp(at: Instant) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%S")
 
 
 def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is_newest: bool) -> Attempt | None:
-    attempt = job_attempt(job, run)
     end = end_of(job, state.clusters.get(job.cluster), state)
-    closed = known.get(attempt.attempt_id)
+    closed = known.get(job_attempt_id(job))
     if closed is not None and closed.end is not None and (end is None or _is_as_good(closed.end, end)):
         return None
     if end is None and job.gone_at is not None:
@@ -101,6 +102,7 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
         return None  # its details have not been read yet
     source = state.sources.get(f"slurm:{job.cluster}")
     seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
+    attempt = job_attempt(job, run)
     attempt = replace(
         attempt,
         end=end,

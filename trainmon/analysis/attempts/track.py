@@ -24,7 +24,8 @@ from trainmon.model import Attempt, AttemptEnd, Job, State
 STAY: Seconds = 7 * 86_400.0
 """How long an attempt that has ended stays in the State."""
 
-AT_MOST = 500
+AT_MOST = 10_000
+"""More than a sweep starts in a week. An attempt whose job is still listed must stay, or it would be opened again."""
 
 
 def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
@@ -119,9 +120,9 @@ MARGIN: Seconds = 3_600.0
 def pruned(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     """Without those that ended long ago, and at most AT_MOST."""
     kept = {name: one for name, one in known.items() if one.end is None or state.at - one.end.at < STAY}
-    while len(kept) > AT_MOST:
-        oldest = min(kept.values(), key=lambda one: (one.end is None, one.ended_at or one.seen_at))
-        del kept[oldest.attempt_id]
+    if len(kept) > AT_MOST:
+        ordered = sorted(kept.values(), key=lambda one: (one.end is None, one.ended_at or one.seen_at))
+        kept = {one.attempt_id: one for one in ordered[-AT_MOST:]}
     return known if len(kept) == len(known) else kept
 
 
