@@ -28,7 +28,10 @@ CONSEQUENCE_TEXT = re.compile(
 )
 QUIET = re.compile(r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
 """The level of a line that should not be about an end."""
-LOUD = re.compile(r"NCCL WARN|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|\bERROR\b", re.IGNORECASE)
+LOUD = re.compile(
+    r"NCCL WARN|closing signal SIG(?:HUP|INT)|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|\bERROR\b",
+    re.IGNORECASE,
+)
 """Words that make such a line about an end all the same."""
 PROGRESS = re.compile(
     r"(?:it/s|s/it|batch/s|\d+ms/step|\ds/step)\b|\b\w*loss\w*\b.{0,20}?(?:\d|nan|inf)"

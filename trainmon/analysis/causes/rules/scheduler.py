@@ -23,9 +23,10 @@ SCHEDULER = (
         hints=(
             r"\b(?:got|received|caught|handling|by)\b.{0,30}\b(?:SIGTERM|signal:? ?15)\b",
             r"\bsignal:? ?15\b(?! ?\(SIGTERM\) received by PID)", r"^(?:.*: line \d+: *\d+ )?Terminated(?! at)\b",
-            r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"killed by signal: Terminated",
-            r"Main process received SIGTERM", r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)",
-            r"\brequeu(?:e|ing) (?:the )?job", r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
+            r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"\bReceived 15 death signal",
+            r"killed by signal: Terminated", r"Main process received SIGTERM",
+            r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)", r"\brequeu(?:e|ing) (?:the )?job",
+            r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
         ),
     ),
     Rule(
@@ -96,6 +97,7 @@ SCHEDULER = (
         signs=(
             r"^\W{0,4}KeyboardInterrupt\b", r"\bKeyboardInterrupt\W{0,3}$", r"Detected KeyboardInterrupt",
             r"keyboard interrupt(?:ion)?\b", r"\bTERM_OWNER\b", r"\bgot signal: (?:1|2)\b",
+            r"\bReceived (?:1|2) death signal", r"closing signal SIG(?:HUP|INT)\b",
             r"(?:received|caught|got).{0,30}\b(?:SIGINT|SIGHUP|signal:? ?2)\b",
             r"\bSIGINT\b.{0,30}(?:received|caught)", r"\bCANCELLED by \d+", r"\bscancel(?:l?ed)? by\b",
             r"(?:cancell?ed|interrupted|aborted|stopped|terminated|killed) (?:manually )?by (?:the )?user",
