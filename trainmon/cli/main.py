@@ -31,6 +31,7 @@ MODULES = {
     "status": "alerts.status",
     "actions": "act.history",
     "attempts": "attempts.history",
+    "explain": "attempts.explain",
     "sql": "attempts.sql",
     **dict.fromkeys(VERBS, "act.command"),
     "ack": "alerts.requests",
@@ -42,7 +43,7 @@ COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
 GROUPS = {
     "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
-    "Look": ("snapshot", "status", "actions", "attempts", "sql", "classify"),
+    "Look": ("snapshot", "status", "actions", "attempts", "explain", "sql", "classify"),
     "Act on runs, jobs and nodes": VERBS,
     "Answer alerts": ("ack", "mute", "unmute"),
 }

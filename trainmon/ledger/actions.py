@@ -126,7 +126,14 @@ def read_open(connection: sqlite3.Connection, limit: int) -> list[Record]:
     return _records(connection, "settled_at IS NULL", limit)
 
 
-def _records(connection: sqlite3.Connection, condition: str, *values: float) -> list[Record]:
+def read_actions_on(
+    connection: sqlite3.Connection, run: str, job: str | None, began: Instant, until: Instant, limit: int
+) -> list[Record]:
+    """The newest actions on a run or a job (`prod/88`) that were requested in this time, the newest last."""
+    return _records(connection, "(run = ? OR job = ?) AND asked_at BETWEEN ? AND ?", run, job, began, until, limit)
+
+
+def _records(connection: sqlite3.Connection, condition: str, *values: str | float | None) -> list[Record]:
     rows = connection.execute(
         f"SELECT id, record FROM actions WHERE {condition} ORDER BY asked_at DESC, rowid DESC LIMIT ?", values
     )

@@ -136,6 +136,18 @@ def read_history(connection: sqlite3.Connection, since: Instant, limit: int) -> 
     return [HistoryLine(*row) for row in rows][::-1]
 
 
+def read_alerts_of(
+    connection: sqlite3.Connection, run: str, nodes: Iterable[str], began: Instant, until: Instant
+) -> list[Alert]:
+    """The alerts of a run and of these nodes that fired in this time, the oldest first."""
+    found = connection.execute(
+        "SELECT id, alert FROM alerts WHERE fired_at BETWEEN ? AND ? "
+        "AND (run = ? OR node IN (SELECT value FROM json_each(?))) ORDER BY fired_at DESC LIMIT ?",
+        (began, until, run, as_json(list(nodes)), ALERTS_AT_MOST),
+    )
+    return decode_rows(found, Alert, "alert")[::-1]
+
+
 def prune_alerts(
     connection: sqlite3.Connection,
     before: Instant,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import merged, missing
-from trainmon.ledger.actions import as_json, decode_rows, storable
+from trainmon.analysis.explanation import AttemptRecords, neighbours, period
+from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
+from trainmon.ledger.alerts import read_alerts_of
 from trainmon.lib import Instant
 from trainmon.model import Attempt
 
@@ -41,6 +43,20 @@ WRITE = f"""
     {", ".join(f"{name} = excluded.{name}" for name in (*COLUMNS[1:], "attempt"))}
 """
 RECENT = "coalesce(ended_at, seen_at) >= ?"
+
+OF_A_RUN = 200
+"""The most attempts, and actions, of a run that are read to explain one attempt."""
+
+
+class AttemptName(NamedTuple):
+    """What an attempt may be called."""
+
+    attempt_id: str
+    run_id: str
+    job_id: str | None
+    restart: int | None
+    wandb_id: str | None
+    is_open: bool
 
 
 def timestamp(at: Instant | None) -> str | None:
@@ -115,6 +131,34 @@ def read_rows(connection: sqlite3.Connection, since: Instant, run: str | None, l
 def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
     listed = {name: msgspec.json.decode(row[name]) for name in LISTED}
     return {**row, **listed, "is_reconstructed": bool(row["is_reconstructed"])}
+
+
+def read_names(connection: sqlite3.Connection, limit: int) -> list[AttemptName]:
+    """The names of all attempts, the newest first."""
+    rows = connection.execute(
+        "SELECT attempt_id, run_id, job_id, restart, wandb_id, ended_at IS NULL FROM training_attempts "
+        "ORDER BY coalesce(ended_at, seen_at) DESC, attempt_id DESC LIMIT ?",
+        (limit,),
+    )
+    return [AttemptName(*row) for row in rows]
+
+
+def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attempt, AttemptRecords] | None:
+    """An attempt and what the ledger knows around it: the newest attempts of its run, alerts and actions of its time.
+    None if there is no such attempt."""
+    found = _read(connection, "attempt_id = ?", (attempt_id,), 1)
+    if not found:
+        return None
+    (attempt,) = found
+    others = _read(connection, "run_id = ? AND attempt_id != ?", (attempt.run_id, attempt_id), OF_A_RUN)
+    attempts = (*others, attempt)
+    began, until = period(attempt, neighbours(attempt, attempts)[1])
+    job = None if attempt.job_id is None else f"{attempt.cluster}/{attempt.job_id}"
+    return attempt, AttemptRecords(
+        attempts=attempts,
+        alerts=tuple(read_alerts_of(connection, attempt.run_id, attempt.nodes, began, until)),
+        actions=tuple(read_actions_on(connection, attempt.run_id, job, began, until, OF_A_RUN)),
+    )
 
 
 def prune_attempts(connection: sqlite3.Connection, before: Instant) -> None:

@@ -29,7 +29,16 @@ from trainmon.ledger.database import (
 )
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.queue import Answer, Work, WriteQueue
-from trainmon.ledger.reader import action_texts, alert_history, alerts_now, attempt_rows, recent_actions, submit_request
+from trainmon.ledger.reader import (
+    action_texts,
+    alert_history,
+    alerts_now,
+    attempt_names,
+    attempt_records,
+    attempt_rows,
+    recent_actions,
+    submit_request,
+)
 from trainmon.ledger.schema import NewerLedger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import Attempt, Record
@@ -43,6 +52,8 @@ __all__ = [
     "action_texts",
     "alert_history",
     "alerts_now",
+    "attempt_names",
+    "attempt_records",
     "attempt_rows",
     "recent_actions",
     "submit_request",

@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from trainmon.analysis.explanation import AttemptRecords
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
-from trainmon.ledger.attempts import read_rows
+from trainmon.ledger.attempts import AttemptName, read_around, read_names, read_rows
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AlertRequest, Channel, Delivery, Notification, Record, StoredAlerts
+from trainmon.model import AlertRequest, Attempt, Channel, Delivery, Notification, Record, StoredAlerts
 
 SINCE_ATTEMPTS = 3
 SINCE_ALERTS = 2
@@ -60,6 +61,23 @@ def attempt_rows(directory: Path, since: Instant, run: str | None, limit: int) -
     """
     work = partial(read_rows, since=since, run=run, limit=limit)
     return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
+
+
+def attempt_names(directory: Path, limit: int) -> list[AttemptName]:
+    """The names of the newest attempts, the newest first.
+
+    Raises: LedgerStuck.
+    """
+    return query_ledger(directory, lambda connection: read_names(connection, limit), [], since_version=SINCE_ATTEMPTS)
+
+
+def attempt_records(directory: Path, attempt_id: str) -> tuple[Attempt, AttemptRecords] | None:
+    """An attempt, and what the ledger knows around it.
+
+    Raises: LedgerStuck.
+    """
+    work = partial(read_around, attempt_id=attempt_id)
+    return query_ledger(directory, work, None, since_version=SINCE_ATTEMPTS)
 
 
 def action_texts(directory: Path, action_id: str) -> list[ActionText]:

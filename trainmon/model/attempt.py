@@ -100,6 +100,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The line of the log about that."""
     last_committed_step: int | None = None
     """The newest committed checkpoint of the run while it ran."""
+    last_committed_at: Instant | None = None
+    """When that was committed, by the clock of its host."""
     has_checkpoints: bool = False
     """Whether the directory of its checkpoints was listed."""
 

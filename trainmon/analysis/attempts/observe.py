@@ -138,8 +138,10 @@ def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *
     if known is None or known.error is not None:
         return attempt
     whole = (one for one in known.list if one.is_whole and (one.at or 0.0) <= until + AFTER)
-    newest = max((one.step for one in whole if one.step is not None), default=None)
-    return replace(attempt, has_checkpoints=True, last_committed_step=newest)
+    newest = max((one for one in whole if one.step is not None), key=lambda one: one.step or 0, default=None)
+    if newest is None:
+        return replace(attempt, has_checkpoints=True, last_committed_step=None)
+    return replace(attempt, has_checkpoints=True, last_committed_step=newest.step, last_committed_at=newest.at)
 
 
 def _unless_unknown(fields: dict[str, object]) -> dict[str, object]:

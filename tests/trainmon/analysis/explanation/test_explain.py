@@ -1,0 +1,167 @@
+"""The explanation of an attempt: what a person reads who was asleep."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, Story, ended
+from tests.trainmon.ledger.records import action
+from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
+from trainmon.model import Alert, Attempt, Record
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory."
+DIED = ("Traceback (most recent call last):", '  File "train.py", line 5', OOM)
+EXITED = "srun: error: n1: task 3: Exited with exit code 1"
+
+
+def story(resumed_from: int = 20, **second: Any) -> tuple[Attempt, ...]:
+    """Job 88 dies out of memory at step 30, and starts again from `resumed_from`."""
+    told = Story().gpus(-50).queue(10, JOB).steps(20, 1, 2, 3).checkpoints(25, 10, 20).steps(30, 30).queue(40, JOB)
+    told.queue(50, ended(JOB, 50, "FAILED", "1:0")).log(56, *DIED, EXITED)
+    again = replace(JOB, submitted_at=BEGIN + 60, started_at=BEGIN + 70, restarts=1, **{"nodes": ("n2",), **second})
+    told.queue(80, again).log(90, f"loading checkpoint from /fsx/ckpt at iteration {resumed_from}")
+    return told.steps(95, resumed_from + 1, resumed_from + 2).queue(100, again).attempts
+
+
+def explained(attempts: tuple[Attempt, ...], number: int = 0, **records: Any) -> Explanation:
+    return explain(attempts[number], AttemptRecords(attempts=attempts, **records))
+
+
+def rows(one: Explanation, title: str) -> list[tuple[str, str]]:
+    (found,) = [section for section in page(one) if section.title.startswith(title)]
+    return [(row.label, row.text) for row in found.rows]
+
+
+def test_the_sentence_says_what_ended_it_when_and_how_sure_and_what_it_cost() -> None:
+    assert explained(story()).sentence == (
+        "Attempt 88 of llm ended at 2023-11-14 22:14:10 UTC, after 50s: cuda-oom (torch.OutOfMemoryError), certain. "
+        "A GPU ran out of memory. Cost: 0.0 GPU hours, 10 steps lost."
+    )
+
+
+def test_an_attempt_that_goes_on_has_no_cause_yet() -> None:
+    one = explained(story(), 1)
+    assert one.sentence == "Attempt 88.1 of llm still runs at step 22, for 30s."
+    assert rows(one, "Evidence") == [("", "The attempt still runs.")]
+    assert rows(one, "Retries")[0] == ("decision", "none: it still runs")
+
+
+def test_an_end_whose_cause_is_not_known_is_not_explained_away() -> None:
+    first, _ = story()
+    assert first.end is not None
+    one = explained((replace(first, retry_decision=None, end=replace(first.end, cause=None)),))
+    assert "after 50s. The cause is not known. Cost: " in one.sentence
+    assert rows(one, "Evidence")[-2:] == [(" -1", EXITED), ("", "These are the last lines. None proves the cause.")]
+    assert rows(one, "Retries")[0] == ("decision", "none: its cause is not known")
+    lost = replace(first, end=replace(first.end, source="lost", log_tail=None))
+    assert explained((lost,)).sentence.endswith("Nothing reported its end: the time is when it was last seen.")
+    assert ("", "No line of its log is stored.") in rows(explained((lost,)), "Evidence")
+
+
+def test_everything_that_happened_is_on_one_clock() -> None:
+    fired = Alert(
+        id="a1", rule="run-dead", subject="llm", severity="critical", summary="llm has died", since=BEGIN + 51,
+        found_at=BEGIN + 55, fired_at=BEGIN + 55, run="llm", phase="resolved", resolved_at=BEGIN + 95,
+        acknowledged_by="ana", acknowledged_at=BEGIN + 58,
+    )  # fmt: skip
+    requeued = Record(action=action("r1", requested_at=BEGIN + 59, run="llm"), status="done", written_at=BEGIN + 60)
+    late = replace(fired, id="a2", fired_at=BEGIN + 99, acknowledged_at=None)
+    one = explained(story(), alerts=(late, fired), actions=(requeued,))
+    assert rows(one, "Timeline") == [
+        ("2023-11-14", ""),
+        ("22:12:20", "queued"),
+        ("22:13:20", "started on n1"),
+        ("22:13:37", "last committed checkpoint, step 20"),
+        ("22:13:40", "first step 1"),
+        ("22:14:10", "ended: FAILED, exit code 1, last step 30"),
+        ("22:14:15", "critical run-dead: llm has died"),
+        ("22:14:18", "alert run-dead llm acknowledged by ana"),
+        ("22:14:20", "Requeue job 88 of video-2b: done; reason: its node is slow by ana@laptop"),
+        ("22:14:30", "the next attempt started"),
+    ]
+
+
+def test_evidence_is_shown_with_the_lines_around_it_and_their_numbers() -> None:
+    shown = rows(explained(story()), "Evidence")
+    assert shown[0] == ("log", "login1:/fsx/88.out")
+    assert shown[1][0] == " -5"
+    assert shown[2:6] == [(" -4", DIED[0]), (">-3", DIED[1]), (">-2", OOM), (" -1", EXITED)]
+    assert shown[6][0] == "advice"
+
+
+def test_what_changed_since_the_previous_attempt_is_named() -> None:
+    first, second = story()
+    attempts = (replace(first, config_hash="aaa"), replace(second, config_hash="bbb", git_commit="c0ffee"))
+    one = explained(attempts, 1)
+    assert [(change.field, change.before, change.after) for change in one.changes] == [
+        ("config_hash", "aaa", "bbb"), ("git_commit", None, "c0ffee"), ("nodes", ("n1",), ("n2",)),
+    ]  # fmt: skip
+    assert rows(one, "Config")[:2] == [("config", "bbb"), ("", "changed; before: aaa")]
+    assert rows(one, "Config")[-1] == ("changed", "since attempt 88: config, git commit, nodes")
+    assert rows(explained(story(nodes=("n1",)), 1), "Config")[-1] == ("changed", "nothing since attempt 88")
+    assert rows(explained(story()), "Config")[-1] == ("changed", "No earlier attempt is known.")
+
+
+def test_a_resume_from_the_last_committed_checkpoint_is_as_expected() -> None:
+    assert ("next attempt", "resumed from step 20, as expected") in rows(explained(story()), "Checkpoints")
+    assert rows(explained(story(), 1), "Checkpoints")[0] == ("resumed from", "step 20, as expected")
+
+
+def test_a_resume_from_another_checkpoint_is_wrong_unless_the_loss_had_diverged() -> None:
+    attempts = story(resumed_from=10)
+    assert ("next attempt", "resumed from step 10: wrong, step 20 was expected") in rows(
+        explained(attempts), "Checkpoints"
+    )
+    end = attempts[0].end
+    assert end is not None
+    assert end.cause is not None
+    diverged = replace(attempts[0], end=replace(end, cause=replace(end.cause, cause="diverged")))
+    rewound = rows(explained((diverged, attempts[1])), "Checkpoints")[-1]
+    assert rewound[1] == "resumed from step 10; the loss had diverged, so an earlier checkpoint is right"
+
+
+def test_without_a_named_checkpoint_only_steps_that_are_trained_again_are_wrong() -> None:
+    first, second = (replace(one, resumed_from=None, resumed_words=None) for one in story())
+    for step, words in ((30, "not logged; first step 30, as expected"), (15, ": wrong, step 20 was expected")):
+        one = explained((first, replace(second, first_step=step)))
+        assert rows(one, "Checkpoints")[-1][1].endswith(words)
+    one = explained((first, replace(second, first_step=None)))
+    assert rows(one, "Checkpoints")[-1] == ("next attempt", "not known, expected: step 20")
+
+
+def test_the_budget_and_the_attempts_before_it_are_shown() -> None:
+    shown = rows(explained(story()), "Retries")
+    assert shown[0][0] == "decision"
+    assert shown[0][1].startswith("after-change: cuda-oom: a retry needs a change of the batch size")
+    assert shown[1:] == [("budget", "0 of 1 retry after cuda-oom spent"), ("before it", "no attempt is known")]
+    assert rows(explained(story(), 1), "Retries")[1] == ("before it", "88: cuda-oom after 50s, steps 1 to 30, 10 lost")
+
+
+def test_the_smell_test_says_what_to_add() -> None:
+    one = explained(story())
+    assert (one.traceable, [check.topic for check in one.checks if check.is_traceable]) == (
+        3, ["placement", "checkpoint", "retry history"],
+    )  # fmt: skip
+    assert rows(one, "Smell test: 3 of 6")[:3] == [
+        ("config", "✗ Log the settings to W&B, or name the file with --config on the command line."),
+        ("", "Start from a git checkout with W&B, or log a setting container_digest to W&B."),
+        ("data", "✗ Set data_manifest in [[run]], or log a setting data_manifest to W&B."),
+    ]
+    whole = replace(story()[0], config_hash="aaa", git_commit="c0ffee", data_manifest="v7", evaluators={"mmlu": "1.2"})
+    assert explained((whole,)).traceable == 6
+
+
+def test_attempts_that_the_ledger_lacks_are_missing_from_the_retry_history() -> None:
+    (_, second) = story()
+    assert ("retry history", "✗ Keep trainmon-tui running: 1 earlier attempts are not in the ledger.") in rows(
+        explained((second,)), "Smell test"
+    )
+
+
+def test_secrets_and_control_characters_never_reach_a_page() -> None:
+    one = replace(story()[0], command="train --token=hf_abcdefghijklmnopqrstuvwxyz012345\x1b[31m")
+    text = str(page(explained((one,))))
+    assert "hf_abcdefghijklmnopqrstuvwxyz012345" not in text
+    assert "\\x1b" not in text

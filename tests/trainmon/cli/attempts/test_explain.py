@@ -1,0 +1,129 @@
+"""explain: the page of one attempt as text, JSON and Markdown, from a real ledger."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.retries.attempts import ended
+from tests.trainmon.cli.test_main import trainmon
+from tests.trainmon.ledger.records import action
+from trainmon.ledger.ledger import Ledger
+from trainmon.model import Attempt, AttemptEnd, Classification, Evidence, Record
+
+NOW = time.time()
+TAIL = "step 30\nCUDA out of memory; see *logs*\nbye"
+
+
+def dead(job: str, ago: float, run: str = "llm-7b") -> Attempt:
+    """An attempt that ended so many seconds ago, after an hour."""
+    at = NOW - ago
+    cause = Classification(
+        cause="cuda-oom", family="resources", retry="after-change", confidence="high", fingerprint="f",
+        evidence=(Evidence(text="CUDA out of memory; see *logs*", line=-2),), advice="Use a smaller batch.",
+    )  # fmt: skip
+    end = AttemptEnd(at=at, source="queue", noticed_at=at, exit_code=1, cause=cause, log_tail=TAIL)
+    return replace(
+        ended(1, "cuda-oom"),
+        attempt_id=f"prod/{job}@1",
+        run_id=run,
+        job_id=job,
+        restart=0,
+        started_at=at - 3600,
+        end=end,
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a ledger: two attempts of llm-7b that ended, the next one, and one of another run."""
+    home = tmp_path_factory.mktemp("home")
+    ledger = Ledger(home / "state" / "trainmon-tui", print)
+    ledger.start()
+    runs = replace(dead("90", 0), end=None, seen_at=NOW)
+    for one in (dead("88", 9000), dead("89", 5000), runs, dead("70", 7000, "video")):
+        ledger.keep(one)
+    ledger.write(Record(action=action("r1", run="llm-7b", job="prod/89", requested_at=NOW - 4900), status="done"))
+    ledger.stop()
+    return home
+
+
+def explain(home: Path, *argv: str) -> CompletedProcess[str]:
+    return trainmon("explain", *argv, cwd=home, HOME=str(home), XDG_STATE_HOME=str(home / "state"), COLUMNS="80")
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [
+        ("last", "89"),
+        ("llm-7b", "89"),
+        ("88", "88"),
+        ("88.0", "88"),
+        ("prod/88@1", "88"),
+        ("90", "90"),
+        ("video", "70"),
+    ],
+)
+def test_an_attempt_has_several_names(home: Path, name: str, job: str) -> None:
+    done = explain(home, name, "--json")
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["attempt"]["job_id"]) == (0, "", job)
+
+
+def test_the_text_fits_a_terminal_of_80_columns_and_begins_with_the_answer(home: Path) -> None:
+    lines = explain(home, "last").stdout.splitlines()
+    assert lines[0].startswith("Attempt 89 of llm-7b ended at ")
+    assert max(map(len, lines)) <= 80
+    titles = [line for line in lines if line and not line.startswith(" ")][-8:]
+    assert titles == [
+        "Timeline (UTC)", "Evidence", "Placement", "Config and data", "Checkpoints", "Retries", "Evals",
+        "Smell test: 2 of 6",
+    ]  # fmt: skip
+    text = "\n".join(lines)
+    assert "Requeue job 88 of video-2b: done; reason: its node is slow by ana@laptop" in " ".join(text.split())
+    assert "  >-2     CUDA out of memory; see *logs*\n" in text
+
+
+def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) -> None:
+    found = json.loads(explain(home, "89", "--json").stdout)
+    assert list(found) == [
+        "attempt", "sentence", "timeline", "previous", "next", "changes", "resumed", "resumes_at", "retry", "earlier",
+        "facts", "context", "smell_test", "traceable",
+    ]  # fmt: skip
+    assert found["attempt"]["termination_reason"] == "cuda-oom"
+    assert (found["previous"], found["next"], found["earlier"]) == ("prod/88@1", "prod/90@1", ["prod/88@1"])
+    assert [one["what"] for one in found["timeline"]] == ["started", "ended", "action", "next-attempt"]
+    assert found["timeline"][0]["at"] == found["attempt"]["started_at"]
+    assert found["context"][1] == {"line": -2, "text": "CUDA out of memory; see *logs*", "is_evidence": True}
+    assert (found["retry"]["choice"], found["retry"]["left"]) == ("stop", 0)
+    assert found["smell_test"][1]["to_add"] == ["Set data_manifest in [[run]], or log a setting data_manifest to W&B."]
+
+
+def test_markdown_is_a_post_mortem_in_which_nothing_of_the_log_is_markup(home: Path) -> None:
+    text = explain(home, "89", "--markdown").stdout
+    assert text.startswith("# Post-mortem: attempt 89 of llm-7b\n\nAttempt 89 of llm-7b ended at ")
+    assert "\n## Evidence\n" in text
+    assert "\n```\n    -3  step 30\n   >-2  CUDA out of memory; see *logs*\n    -1  bye\n```\n" in text
+    assert "- **advice** Use a smaller batch." in text
+
+
+def test_an_unknown_name_is_a_usage_error_with_the_names_that_are_like_it(home: Path) -> None:
+    done = explain(home, "llm-7")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        "Error: no attempt and no run is called llm-7; did you mean llm-7b? (trainmon-tui attempts lists them)\n"
+    )
+    assert explain(home, "last", "--json", "--markdown").stderr.endswith(
+        "Error: --json and --markdown exclude each other\n"
+    )
+
+
+def test_an_empty_ledger_is_said_to_be_empty(tmp_path: Path) -> None:
+    done = explain(tmp_path, "last")
+    assert (done.returncode, done.stderr) == (
+        3, "trainmon-tui: the ledger has no attempts yet: the dashboard and the daemon record them\n",
+    )  # fmt: skip

@@ -1,0 +1,210 @@
+"""An attempt, the attempts around it, and the alerts and actions of its time → its explanation. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from trainmon.analysis.causes import RULE
+from trainmon.analysis.explanation.smell_test import Check, smell_test
+from trainmon.analysis.explanation.timeline import Moment, timeline
+from trainmon.analysis.retries import RetryDecision, decide, history_of
+from trainmon.lib import Instant, counted, duration
+from trainmon.model import Alert, Attempt, Record, RetryPolicy
+
+AROUND = 2
+"""Lines of the log that are shown before and after a line of evidence."""
+EVIDENCE_AT_MOST = 3
+EARLIER_AT_MOST = 5
+
+COMPARED = (
+    "config_hash", "config_path", "git_commit", "container", "data_manifest", "evaluators", "command", "nodes", "gpus",
+    "target_step",
+)  # fmt: skip
+"""The fields of an attempt that are compared with those of the attempt before it."""
+
+
+class AttemptRecords(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known around an attempt."""
+
+    attempts: tuple[Attempt, ...] = ()
+    """The attempts of its run, in any order."""
+    alerts: tuple[Alert, ...] = ()
+    actions: tuple[Record, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """A difference from the previous attempt. Null is not known."""
+
+    field: str
+    before: Any
+    after: Any
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an attempt should have resumed, and where it did."""
+
+    attempt_id: str
+    expected: int | None = None
+    """The last committed checkpoint of the attempt before it; 0 if there was none."""
+    actual: int | None = None
+    """The step of the checkpoint that its log names."""
+    first_step: int | None = None
+    is_rewind: bool = False
+    """Whether the attempt before it diverged: then an earlier checkpoint is the remedy."""
+
+    @property
+    def is_wrong(self) -> bool | None:
+        """None while that is not known. Without a named checkpoint, only steps that are trained again prove it."""
+        began = self.actual if self.actual is not None else self.first_step
+        if self.expected is None or began is None:
+            return None
+        if self.is_rewind:
+            return False
+        return self.actual != self.expected if self.actual is not None else began <= self.expected
+
+
+class ContextLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the log near the evidence."""
+
+    line: int
+    """Counted from the end of the log: -1 is its last line."""
+    text: str
+    is_evidence: bool = False
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt ended, and what belongs to it."""
+
+    attempt: Attempt
+    sentence: str
+    """What ended it, when, and how sure that is."""
+    timeline: tuple[Moment, ...] = ()
+    previous: Attempt | None = None
+    following: Attempt | None = None
+    changes: tuple[Change, ...] = ()
+    """What differs from the previous attempt."""
+    resumed: Resume | None = None
+    """How this attempt resumed; null for the first one."""
+    resumes_at: Resume | None = None
+    """How the next attempt resumed; null without one."""
+    retry: RetryDecision | None = None
+    earlier: tuple[Attempt, ...] = ()
+    """The last attempts before it, the oldest first."""
+    facts: tuple[str, ...] = ()
+    """Evidence that is not from the log."""
+    context: tuple[ContextLine, ...] = ()
+    checks: tuple[Check, ...] = ()
+    """The smell test."""
+
+    @property
+    def traceable(self) -> int:
+        """How many of the six checks pass."""
+        return sum(check.is_traceable for check in self.checks)
+
+
+def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | None = None) -> Explanation:
+    """The explanation of an attempt. It may still run."""
+    earlier, following = neighbours(attempt, records.attempts)
+    previous = earlier[-1] if earlier else None
+    cause = None if attempt.end is None else attempt.end.cause
+    return Explanation(
+        attempt=attempt,
+        sentence=" ".join(_sentences(attempt)),
+        timeline=timeline(attempt, following, records.alerts, records.actions),
+        previous=previous,
+        following=following,
+        changes=() if previous is None else tuple(_changes(previous, attempt)),
+        resumed=None if previous is None else _resume(previous, attempt),
+        resumes_at=None if following is None else _resume(attempt, following),
+        retry=decide(attempt, records.attempts, policy or RetryPolicy()),
+        earlier=tuple(earlier[-EARLIER_AT_MOST:]),
+        facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
+        context=tuple(_context(attempt)),
+        checks=smell_test(attempt, earlier, has_evals=bool(attempt.evaluators)),
+    )
+
+
+def neighbours(attempt: Attempt, attempts: Collection[Attempt]) -> tuple[Sequence[Attempt], Attempt | None]:
+    """The attempts of its run before it, in their order, and the one after it."""
+    *earlier, _ = history_of(attempt, attempts)
+    before = {attempt.attempt_id, *(one.attempt_id for one in earlier)}
+    later = [one for one in attempts if one.run_id == attempt.run_id and one.attempt_id not in before]
+    return earlier, min(later, key=lambda one: one.started_at or one.seen_at, default=None)
+
+
+def short_id(attempt: Attempt) -> str:
+    """`88.1`: the job and its restart; without a scheduler the W&B id, the process, or `log`."""
+    if attempt.job_id is not None:
+        return f"{attempt.job_id}.{attempt.restart}" if attempt.restart else attempt.job_id
+    if attempt.wandb_id is not None:
+        return attempt.wandb_id.rpartition("/")[2]
+    return "log" if attempt.pid is None else f"pid {attempt.pid}"
+
+
+def at_text(at: Instant) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _sentences(attempt: Attempt) -> Iterator[str]:
+    """What ended it, when, how sure, and what it cost."""
+    name, end = f"Attempt {short_id(attempt)} of {attempt.run_id}", attempt.end
+    ran = "" if attempt.duration_s is None else f", after {duration(attempt.duration_s)}"
+    if end is None:
+        step = "" if attempt.last_step is None else f" at step {attempt.last_step:,}"
+        yield f"{name} still runs{step}{ran.replace('after', 'for')}."
+        return
+    cause = end.cause
+    is_known = cause is not None and cause.cause != "unknown"
+    if cause is None or not is_known:
+        yield f"{name} ended at {at_text(end.at)}{ran}. The cause is not known."
+    else:
+        sure = "certain" if cause.confidence == "high" else "not certain"
+        what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
+        yield f"{name} ended at {at_text(end.at)}{ran}: {what}, {sure}."
+        yield RULE[cause.cause].meaning.rstrip(".") + "."
+    hours = None if attempt.gpu_seconds is None else f"{attempt.gpu_seconds / 3600:,.1f} GPU hours"
+    lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
+    if hours or lost:
+        yield f"Cost: {', '.join(filter(None, (hours, lost)))}."
+    if end.source == "lost":
+        yield "Nothing reported its end: the time is when it was last seen."
+
+
+def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
+    for field in COMPARED:
+        was, now = getattr(before, field), getattr(after, field)
+        if was != now:
+            yield Change(field=field, before=was or None, after=now or None)
+
+
+def _resume(before: Attempt, after: Attempt) -> Resume:
+    expected = before.last_committed_step
+    if expected is None and before.has_checkpoints:
+        expected = 0
+    cause = None if before.end is None else before.end.cause
+    return Resume(
+        attempt_id=after.attempt_id,
+        expected=expected,
+        actual=after.resumed_from,
+        first_step=after.first_step,
+        is_rewind=cause is not None and cause.cause == "diverged",
+    )
+
+
+def _context(attempt: Attempt) -> Iterator[ContextLine]:
+    """The lines of evidence with those around them; without any, the last lines of the log."""
+    end = attempt.end
+    if end is None or not end.log_tail:
+        return
+    lines = end.log_tail.split("\n")
+    cause = end.cause
+    numbers = [one.line for one in (cause.evidence if cause is not None else ()) if one.line is not None]
+    marked = [number for number in numbers if -len(lines) <= number < 0][:EVIDENCE_AT_MOST]
+    near = {n for number in marked or [-1 - AROUND] for n in range(number - AROUND, number + AROUND + 1)}
+    for number in sorted(near):
+        if -len(lines) <= number < 0:
+            yield ContextLine(line=number, text=lines[number], is_evidence=number in marked)

@@ -1,0 +1,235 @@
+"""An explanation as sections of labelled rows: the terminal, Markdown and the dashboard show the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
+
+from trainmon.analysis.explanation.explain import Change, Explanation, Resume, short_id
+from trainmon.lib import clean, counted, duration, scrub
+from trainmon.model import Attempt
+
+Style = Literal["", "ok", "warn", "crit", "dim", "log"]
+"""log: a line of a log, which is shown as it is."""
+
+
+class PageRow(NamedTuple):
+    """A label and a text. A row with an empty label continues the one before it."""
+
+    label: str
+    text: str
+    style: Style = ""
+    link: tuple[str, str] | None = None
+    """`node` or `attempt`, and its name."""
+
+
+class Section(NamedTuple):
+    """A title and its rows."""
+
+    title: str
+    rows: tuple[PageRow, ...]
+
+
+FIELDS = {
+    "config_hash": "config", "config_path": "config file", "git_commit": "git commit", "container": "container",
+    "data_manifest": "data", "evaluators": "evaluators", "command": "command", "nodes": "nodes", "gpus": "GPUs",
+    "target_step": "target step",
+}  # fmt: skip
+"""The labels of fields."""
+TRAINED_WITH = ("config_hash", "config_path", "git_commit", "container", "data_manifest", "command")
+
+NODES_AT_MOST = 16
+UNKNOWN = "not known"
+
+
+def page(one: Explanation) -> tuple[Section, ...]:
+    """All sections, in the order in which they answer questions."""
+    found = (
+        Section("Timeline (UTC)", tuple(_timeline(one))),
+        Section("Evidence", tuple(_evidence(one))),
+        Section("Placement", tuple(_placement(one.attempt))),
+        Section("Config and data", tuple(_config(one))),
+        Section("Checkpoints", tuple(_checkpoints(one))),
+        Section("Retries", tuple(_retries(one))),
+        Section("Evals", tuple(_evals(one.attempt))),
+        Section(f"Smell test: {one.traceable} of {len(one.checks)}", tuple(_checks(one))),
+    )
+    return tuple(
+        Section(title, tuple(row._replace(label=_safe(row.label), text=_safe(row.text)) for row in rows))
+        for title, rows in found
+    )
+
+
+def _safe(text: str) -> str:
+    return scrub(clean(text))
+
+
+def _timeline(one: Explanation) -> Iterator[PageRow]:
+    day, styles = "", {"ended": "", "alert": "warn", "next-attempt": "dim", "resolved": "dim"}
+    for moment in one.timeline:
+        at = datetime.fromtimestamp(moment.at, UTC)
+        if (date := at.strftime("%Y-%m-%d")) != day:
+            day = date
+            yield PageRow(date, "", "dim")
+        by = f" by {moment.by}" if moment.by else ""
+        link = ("attempt", one.following.attempt_id) if moment.what == "next-attempt" and one.following else None
+        style: Style = styles.get(moment.what, "")  # type: ignore[assignment]
+        yield PageRow(at.strftime("%H:%M:%S"), moment.text + by, style, link)
+
+
+def _evidence(one: Explanation) -> Iterator[PageRow]:
+    attempt, end = one.attempt, one.attempt.end
+    if end is None:
+        yield PageRow("", "The attempt still runs.", "dim")
+        return
+    for fact in one.facts:
+        yield PageRow("fact", fact, "warn")
+    if attempt.log_path is not None:
+        yield PageRow("log", f"{attempt.log_host}:{attempt.log_path}" if attempt.log_host else attempt.log_path)
+    before: int | None = None
+    for line in one.context:
+        if before is not None and line.line != before + 1:
+            yield PageRow("…", "", "dim")
+        before = line.line
+        yield PageRow(f"{'>' if line.is_evidence else ' '}{line.line}", line.text, "log")
+    if not one.context:
+        yield PageRow("", "No line of its log is stored.", "dim")
+    elif not any(line.is_evidence for line in one.context):
+        yield PageRow("", "These are the last lines. None proves the cause.", "dim")
+    if end.cause is not None and end.cause.advice:
+        yield PageRow("advice", end.cause.advice)
+
+
+def _placement(attempt: Attempt) -> Iterator[PageRow]:
+    job = "" if attempt.job_id is None else f", job {attempt.job_id}"
+    yield PageRow("cluster", f"{attempt.cluster}{job}")
+    gpus = UNKNOWN if attempt.gpus is None else str(attempt.gpus)
+    yield PageRow("GPUs", gpus, "" if attempt.gpus else "warn")
+    if not attempt.nodes:
+        yield PageRow("nodes", UNKNOWN, "warn")
+    for index, node in enumerate(attempt.nodes[:NODES_AT_MOST]):
+        yield PageRow("" if index else "nodes", node, link=("node", node))
+    if len(attempt.nodes) > NODES_AT_MOST:
+        yield PageRow("", f"and {len(attempt.nodes) - NODES_AT_MOST} more", "dim")
+
+
+def _config(one: Explanation) -> Iterator[PageRow]:
+    changed = {change.field: change for change in one.changes}
+    for field in TRAINED_WITH:
+        value = getattr(one.attempt, field)
+        yield PageRow(FIELDS[field], value or UNKNOWN, "" if value else "dim")
+        if field in changed:
+            yield PageRow("", _was(changed.pop(field)), "warn")
+    for change in changed.values():
+        yield PageRow(FIELDS[change.field], _value(change.after))
+        yield PageRow("", _was(change), "warn")
+    if one.previous is None:
+        yield PageRow("changed", "No earlier attempt is known.", "dim")
+    elif not one.changes:
+        text = f"nothing since attempt {short_id(one.previous)}"
+        yield PageRow("changed", text, link=("attempt", one.previous.attempt_id))
+    else:
+        text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
+        yield PageRow("changed", text, "warn", ("attempt", one.previous.attempt_id))
+
+
+def _was(change: Change) -> str:
+    return f"changed; before: {_value(change.before)}"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or UNKNOWN
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {version}" for name, version in value.items())
+    return UNKNOWN if value is None else str(value)
+
+
+def _checkpoints(one: Explanation) -> Iterator[PageRow]:
+    attempt = one.attempt
+    if one.resumed is not None:
+        yield _resume("resumed from", one.resumed)
+    elif attempt.resumed_from is not None:
+        yield PageRow("resumed from", f"step {attempt.resumed_from:,}")
+    if attempt.resumed_words:
+        yield PageRow("", attempt.resumed_words, "log")
+    committed = attempt.last_committed_step
+    if not attempt.has_checkpoints:
+        yield PageRow("committed", "Its checkpoints are not known.", "warn")
+    elif committed is None:
+        yield PageRow("committed", "no checkpoint", "warn")
+    else:
+        began = attempt.resumed_from if attempt.resumed_from is not None else (attempt.first_step or 0) - 1
+        inherited = attempt.first_step is not None and committed <= began
+        yield PageRow("committed", f"step {committed:,}" + (", by an earlier attempt" if inherited else ""))
+    trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
+    target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
+    lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
+    yield PageRow("trained", trained + target + lost, "warn" if lost else "")
+    if one.resumes_at is not None:
+        yield _resume("next attempt", one.resumes_at)
+    elif attempt.end is not None and committed is not None:
+        yield PageRow("next attempt", f"none yet; it should resume from step {committed:,}")
+
+
+def _resume(label: str, resume: Resume) -> PageRow:
+    actual, first, expected = resume.actual, resume.first_step, resume.expected
+    is_next = label == "next attempt"
+    link = ("attempt", resume.attempt_id) if is_next else None
+    found = (
+        f"{'resumed from ' if is_next else ''}step {actual:,}" if actual is not None
+        else UNKNOWN if first is None
+        else f"not logged; first step {first:,}"
+    )  # fmt: skip
+    wanted = UNKNOWN if expected is None else "the beginning" if expected == 0 else f"step {expected:,}"
+    if resume.is_wrong:
+        return PageRow(label, f"{found}: wrong, {wanted} was expected", "crit", link)
+    if resume.is_rewind:
+        return PageRow(label, f"{found}; the loss had diverged, so an earlier checkpoint is right", "", link)
+    expectation = f"expected: {wanted}" if resume.is_wrong is None else "as expected"
+    return PageRow(label, f"{found}, {expectation}", "", link)
+
+
+def _retries(one: Explanation) -> Iterator[PageRow]:
+    retry, attempt = one.retry, one.attempt
+    if attempt.end is None:
+        yield PageRow("decision", "none: it still runs", "dim")
+    elif attempt.retry_decision is not None and (retry is None or retry.choice != attempt.retry_decision):
+        yield PageRow("decision", attempt.retry_decision)
+    elif retry is None:
+        yield PageRow("decision", "none: its cause is not known", "warn")
+    else:
+        yield PageRow("decision", f"{retry.choice}: {retry.why}")
+    if retry is not None and retry.budget_text:
+        yield PageRow("budget", retry.budget_text)
+    for index, before in enumerate(one.earlier):
+        yield PageRow("" if index else "before it", attempt_line(before), "", ("attempt", before.attempt_id))
+    if not one.earlier:
+        yield PageRow("before it", "no attempt is known", "dim")
+
+
+def attempt_line(attempt: Attempt) -> str:
+    """`418220_3.1: nccl-timeout after 2h03m, steps 12,771 to 12,898, 28 lost`."""
+    cause = None if attempt.end is None else attempt.end.cause
+    what = "still runs" if attempt.end is None else "cause not known" if cause is None else cause.cause
+    ran = "" if attempt.duration_s is None else f" after {duration(attempt.duration_s)}"
+    first = "?" if attempt.first_step is None else f"{attempt.first_step:,}"
+    steps = "no step" if attempt.last_step is None else f"steps {first} to {attempt.last_step:,}"
+    lost = f", {attempt.steps_lost:,} lost" if attempt.steps_lost else ""
+    return f"{short_id(attempt)}: {what}{ran}, {steps}{lost}"
+
+
+def _evals(attempt: Attempt) -> Iterator[PageRow]:
+    for name, version in attempt.evaluators.items():
+        yield PageRow(name, f"version {version}")
+    if not attempt.evaluators:
+        yield PageRow("", "No evaluator is known.", "dim")
+
+
+def _checks(one: Explanation) -> Iterator[PageRow]:
+    for check in one.checks:
+        if check.is_traceable:
+            yield PageRow(check.topic, "✓", "ok")
+        for index, text in enumerate(check.to_add):
+            yield PageRow("" if index else check.topic, f"✗ {text}" if not index else text, "warn")

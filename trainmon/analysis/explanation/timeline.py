@@ -1,0 +1,112 @@
+"""The timeline of an attempt: what the scheduler, the log, the alerts and people did, on one clock. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Alert, Attempt, Record
+
+AFTERMATH: Seconds = 3_600.0
+"""How long after its end an alert or an action still belongs to an attempt, if no other attempt begins."""
+
+MOMENTS_AT_MOST = 60
+
+What = Literal[
+    "queued", "started", "first-step", "checkpoint", "alert", "acknowledged", "resolved", "action", "ended",
+    "next-attempt",
+]  # fmt: skip
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of the timeline."""
+
+    at: Instant
+    what: What
+    text: str
+    by: str | None = None
+    """Who did it, for an action or an acknowledgement."""
+
+
+def period(attempt: Attempt, following: Attempt | None) -> tuple[Instant, Instant]:
+    """The time to which alerts and actions of an attempt belong: from its submission to the start of the next one."""
+    began = attempt.submitted_at or attempt.started_at or attempt.seen_at
+    until = (attempt.ended_at or attempt.seen_at) + AFTERMATH
+    began_next = None if following is None else following.started_at
+    return began, until if began_next is None else max(attempt.ended_at or began, min(until, began_next))
+
+
+def timeline(
+    attempt: Attempt, following: Attempt | None, alerts: Iterable[Alert], actions: Iterable[Record]
+) -> tuple[Moment, ...]:
+    """The events in their order. If there are many, the middle ones of the alerts are left out."""
+    began, until = period(attempt, following)
+    own = list(_own(attempt, following))
+    around = [one for one in (*_alerts(alerts), *_actions(actions)) if began <= one.at <= until]
+    around.sort(key=lambda one: one.at)
+    half = (MOMENTS_AT_MOST - len(own)) // 2
+    kept = around if len(around) <= 2 * half else [*around[:half], *around[-half:]]
+    return tuple(sorted((*own, *kept), key=lambda one: one.at))
+
+
+def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
+    end, committed = attempt.end, attempt.last_committed_step
+    if attempt.submitted_at is not None:
+        yield Moment(at=attempt.submitted_at, what="queued", text="queued")
+    if attempt.started_at is not None:
+        on = f" on {len(attempt.nodes)} nodes" if len(attempt.nodes) > 1 else "".join(f" on {n}" for n in attempt.nodes)
+        yield Moment(at=attempt.started_at, what="started", text=f"started{on}")
+    if attempt.first_step_at is not None and attempt.first_step is not None:
+        resumed = "" if attempt.resumed_from is None else f", resumed from step {attempt.resumed_from:,}"
+        late = "" if attempt.start_was_watched else "; the time is when that was first read"
+        text = f"first step {attempt.first_step:,}{resumed}{late}"
+        yield Moment(at=attempt.first_step_at, what="first-step", text=text)
+    if attempt.last_committed_at is not None and committed is not None:
+        inherited = attempt.last_committed_at < (attempt.started_at or 0.0)
+        if not inherited:
+            text = f"last committed checkpoint, step {committed:,}"
+            yield Moment(at=attempt.last_committed_at, what="checkpoint", text=text)
+    if end is not None:
+        yield Moment(at=end.at, what="ended", text=ending(attempt))
+    if following is not None and following.started_at is not None:
+        yield Moment(at=following.started_at, what="next-attempt", text="the next attempt started")
+
+
+def ending(attempt: Attempt) -> str:
+    """`ended: FAILED, exit code 1, last step 12,898`."""
+    end = attempt.end
+    assert end is not None
+    facts = (
+        "nothing reported it" if end.source == "lost" else None,
+        end.scheduler_state,
+        None if end.exit_code is None else f"exit code {end.exit_code}",
+        None if end.signal is None else f"signal {end.signal}",
+        None if attempt.last_step is None else f"last step {attempt.last_step:,}",
+    )
+    known = ", ".join(fact for fact in facts if fact)
+    return f"ended: {known}" if known else "ended"
+
+
+def _alerts(alerts: Iterable[Alert]) -> Iterator[Moment]:
+    for one in alerts:
+        if one.fired_at is None:
+            continue
+        yield Moment(at=one.fired_at, what="alert", text=f"{one.severity} {one.rule}: {one.summary}")
+        if one.acknowledged_at is not None:
+            text, by = f"alert {one.rule} {one.subject} acknowledged", one.acknowledged_by
+            yield Moment(at=one.acknowledged_at, what="acknowledged", text=text, by=by)
+        if one.resolved_at is not None and not one.event:
+            yield Moment(at=one.resolved_at, what="resolved", text=f"alert {one.rule} {one.subject} resolved")
+
+
+def _actions(records: Iterable[Record]) -> Iterator[Moment]:
+    for one in records:
+        action = one.action
+        outcome = f" ({one.outcome})" if one.outcome and one.status != "done" else ""
+        why = f"; reason: {action.why}" if action.why else ""
+        by = f"{action.who}@{action.from_host}" if action.who else None
+        text = f"{action.title}: {one.status}{outcome}{why}"
+        yield Moment(at=one.written_at or action.requested_at, what="action", text=text, by=by)

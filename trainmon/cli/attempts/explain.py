@@ -1,0 +1,176 @@
+"""trainmon-tui explain: why an attempt ended, on one page."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trainmon.cli.options import complete_runs, ledger_config_option
+
+if TYPE_CHECKING:
+    from trainmon.analysis.explanation import Explanation
+    from trainmon.ledger.attempts import AttemptName
+
+NAMES_AT_MOST = 10_000
+CLOSE_AT_MOST = 4
+WIDEST = 110
+"""Longer lines are hard to read."""
+LAST = "last"
+
+
+def complete_attempts(context: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return [word for word in (LAST, *complete_runs(context, param, incomplete)) if word.startswith(incomplete)]
+
+
+@click.command("explain")
+@click.argument("name", metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; docs/explain.md describes it.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="A post-mortem in Markdown, to share.")
+@ledger_config_option
+def command(name: str, as_json: bool, as_markdown: bool) -> int:
+    """Explain why an attempt ended: timeline, evidence, placement, config, checkpoints, retries, and what is missing.
+
+    ATTEMPT is an attempt id, a job such as 88 or 88.1 (its second start), or a W&B run. `last` is the attempt that
+    ended last. RUN stands for the last attempt of that run that ended.
+
+    Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
+    """
+    from trainmon.analysis.explanation import explain
+    from trainmon.cli.terminal import plain
+    from trainmon.ledger.ledger import attempt_names, attempt_records
+    from trainmon.lib import find_state_directory
+    from trainmon.runtime.logfile import log_to_file
+
+    if as_json and as_markdown:
+        raise click.UsageError("--json and --markdown exclude each other")
+    log_to_file()
+    directory = find_state_directory(os.environ).path
+    attempt_id = named(name, attempt_names(directory, NAMES_AT_MOST))
+    found = attempt_records(directory, attempt_id)
+    if found is None:
+        raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
+    explanation = explain(*found)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(as_object(explanation), ensure_ascii=False))
+    elif as_markdown:
+        click.echo(plain("\n".join(markdown(explanation))))
+    else:
+        width = min(WIDEST, max(80, shutil.get_terminal_size().columns))
+        click.echo(plain("\n".join(text_lines(explanation, width))))
+    return 0
+
+
+def named(name: str, known: Sequence[AttemptName]) -> str:
+    """The id of the attempt that is meant; of several, the newest that ended.
+
+    Raises:
+        TrainmonError: the ledger has no attempts.
+        UsageError: names the attempts that are like it.
+    """
+    from trainmon.lib import TrainmonError
+
+    if not known:
+        raise TrainmonError("the ledger has no attempts yet: the dashboard and the daemon record them")
+    meant = [one for one in known if name == LAST or name in _names(one)]
+    if not meant:
+        words = dict.fromkeys(word for one in known for word in _names(one))
+        close = difflib.get_close_matches(name, words, n=CLOSE_AT_MOST, cutoff=0.5)
+        like = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise click.UsageError(f"no attempt and no run is called {name}{like} (trainmon-tui attempts lists them)")
+    return next((one for one in meant if not one.is_open), meant[0]).attempt_id
+
+
+def _names(one: AttemptName) -> Iterator[str]:
+    yield from (one.run_id, one.attempt_id)
+    if one.job_id is not None:
+        yield from (one.job_id, f"{one.job_id}.{one.restart or 0}")
+    if one.wandb_id is not None:
+        yield from (one.wandb_id, one.wandb_id.rpartition("/")[2])
+
+
+# ---- text and Markdown -------------------------------------------------------------------------------------------
+
+
+def text_lines(one: Explanation, width: int) -> Iterator[str]:
+    """The page for a terminal."""
+    import textwrap
+    from functools import partial
+
+    from trainmon.analysis.explanation import page
+    from trainmon.lib import cell_width, clean, shorten
+
+    wrap = partial(textwrap.wrap, break_on_hyphens=False)
+    yield from wrap(clean(one.sentence), width)
+    for title, rows in page(one):
+        yield from ("", title)
+        label = 2 + max((cell_width(row.label) for row in rows), default=0)
+        for row in rows:
+            head = f"  {row.label}{' ' * (label - cell_width(row.label))}"
+            room = width - cell_width(head)
+            is_short = row.style == "log" and not row.label.startswith(">")
+            lines = [shorten(row.text, room)] if is_short else wrap(row.text, room) or [""]
+            yield (head + lines[0]).rstrip()
+            yield from (" " * cell_width(head) + line for line in lines[1:])
+
+
+def markdown(one: Explanation) -> Iterator[str]:
+    """A post-mortem: nothing in it is read as markup."""
+    from itertools import groupby
+
+    from trainmon.analysis.explanation import page, short_id
+
+    yield f"# Post-mortem: attempt {_escaped(short_id(one.attempt))} of {_escaped(one.attempt.run_id)}"
+    yield from ("", _escaped(one.sentence))
+    for title, rows in page(one):
+        yield from ("", f"## {title}", "")
+        for is_log, group in groupby(rows, lambda row: row.style == "log" and bool(row.label)):
+            if is_log:
+                lines = [f"{row.label:>6}  {row.text}".rstrip() for row in group]
+                fence = "`" * (3 + max(line.count("`") for line in lines))
+                yield from ("", fence, *lines, fence, "")
+                continue
+            for row in group:
+                label = f"**{_escaped(row.label)}** " if row.label else ""
+                yield f"- {label}{_escaped(row.text)}".rstrip()
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{char}" if char in "\\`*_[]<>#|~" else char for char in text)
+
+
+# ---- JSON --------------------------------------------------------------------------------------------------------
+
+
+def as_object(one: Explanation) -> dict[str, Any]:
+    """The object for --json. Times are texts as in `attempts --json`."""
+    import msgspec
+
+    from trainmon.ledger.attempts import columns_of, timestamp
+
+    plain = msgspec.to_builtins(one)
+    resumes = {"resumed": one.resumed, "resumes_at": one.resumes_at}
+    return {
+        "attempt": columns_of(one.attempt, one.attempt.ended_at or one.attempt.seen_at),
+        "sentence": one.sentence,
+        "timeline": [{**moment, "at": timestamp(moment["at"])} for moment in plain["timeline"]],
+        "previous": None if one.previous is None else one.previous.attempt_id,
+        "next": None if one.following is None else one.following.attempt_id,
+        "changes": plain["changes"],
+        **{
+            name: None if found is None else {**plain[name], "is_wrong": found.is_wrong}
+            for name, found in resumes.items()
+        },
+        "retry": None if one.retry is None else {**plain["retry"], "left": one.retry.left},
+        "earlier": [before.attempt_id for before in one.earlier],
+        "facts": plain["facts"],
+        "context": plain["context"],
+        "smell_test": [{**check, "is_traceable": not check["to_add"]} for check in plain["checks"]],
+        "traceable": one.traceable,
+    }
