@@ -63,10 +63,9 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def budget_text(self) -> str:
-        """`1 of 3 retries after nccl-timeout are spent`, or nothing for an end without a budget."""
-        is_on_purpose = self.cause in ENDED_ON_PURPOSE
-        many = "retry" if self.budget == 1 else "retries"
-        return "" if is_on_purpose else f"{self.spent} of {self.budget} {many} after {self.cause} spent"
+        """`1 of 3 retries spent after nccl-timeout`, or nothing for an end without a budget."""
+        spent = f"{self.spent} of {self.budget} retries spent after {self.cause}"
+        return "" if self.cause in ENDED_ON_PURPOSE else spent
 
 
 def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy) -> RetryDecision | None:

@@ -42,7 +42,7 @@ def test_the_plan_of_a_requeue_shows_the_budget_and_the_last_causes() -> None:
     before = known(failed(3, "preempted"), failed(2, "nccl-timeout"), failed(1, "nccl-timeout"))
     action = only(planned("requeue", of=state(attempts=before)))
     facts = dict(action.facts)
-    assert facts["retry budget"] == "1 of 3 retries after nccl-timeout spent"
+    assert facts["retry budget"] == "1 of 3 retries spent after nccl-timeout"
     assert facts["last causes"] == "nccl-timeout (2 times), preempted; the last attempt ended 60m ago"
     assert action.warnings == ()
 
