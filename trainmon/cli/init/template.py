@@ -56,6 +56,9 @@ TEXT = """\
 # charts = ["train/loss"]                       # default: metrics with the usual names
 # cluster = {quoted_name:<36}# needed only with several clusters
 # auto_requeue = "suggest"                      # default: as [retry] says
+# model_family = "reasoning"                    # these three are stored with each attempt
+# labels = {{ owner = "team-a" }}
+# data_manifest = "v3"                          # default: the setting of its W&B run with that name
 
 # A log format of your own. It is tried before the built-in formats.
 # [[log_format]]
