@@ -12,9 +12,9 @@ SCHEDULER = (
         source="Slurm: slurmstepd and sacct; LSF: TERM_PREEMPT; Kubernetes and spot notices",
         stated=(
             r"DUE TO (?:PREEMPTION|JOB REQUEUE|QOS)", r"\bTERM_PREEMPT", r"\bstate\W{1,4}PREEMPTED",
-            r"\bPREEMPTED\b(?!.*\bnot\b)",
+            r"(?-i:\bPREEMPTED\b)",
             r"\b(?:job|task|run|instance|node|worker|vm|pod|machine|process|node(?:'s)?)\b.{0,40}\b(?:was|is|being"
-            r"|been|got) (?:pre-?empted|reclaimed)",
+            r"|been) (?:pre-?empted|reclaimed)",
             r"\bpre-?emption (?:notice|signal|event|detected|received)",
             r"\bspot (?:instance )?(?:interruption|termination|reclaim)", r"\breason:? ?Pre-?empted",
             r"Pre-?empting the (?:current )?(?:job|step|run)", r"instance is being reclaimed",
@@ -98,8 +98,8 @@ SCHEDULER = (
             r"^\W{0,4}KeyboardInterrupt\b", r"\bKeyboardInterrupt\W{0,3}$", r"Detected KeyboardInterrupt",
             r"keyboard interrupt(?:ion)?\b", r"\bTERM_OWNER\b", r"\bgot signal: (?:1|2)\b",
             r"\bReceived (?:1|2) death signal", r"closing signal SIG(?:HUP|INT)\b",
-            r"(?:received|caught|got).{0,30}\b(?:SIGINT|SIGHUP|signal:? ?2)\b",
-            r"\bSIGINT\b.{0,30}(?:received|caught)", r"\bCANCELLED by \d+", r"\bscancel(?:l?ed)? by\b",
+            r"(?:received|caught).{0,30}\b(?:SIGINT|SIGHUP|signal:? ?2)\b", r"\bSIGINT\b.{0,30}(?:received|caught)",
+            r"\bCANCELLED by \d+", r"\bscancel(?:l?ed)? by\b",
             r"(?:cancell?ed|interrupted|aborted|stopped|terminated|killed) (?:manually )?by (?:the )?user",
             r"user (?:requested|cancell?ed|interrupted|aborted|stopped)\b",
             r"JOB \d+ ON .{0,200} CANCELLED AT [\dT:-]+ \*\*\*", r"^\^C", r"SignalException.{0,60}signal: (?:1|2)\b",
