@@ -32,9 +32,12 @@ GPUS = (
             r"ECC (?:page retirement|error).{0,40}(?:fatal|uncorrectable)", r"hipErrorECCNotCorrectable",
             r"cudaErrorECCUncorrectable", r"cudaErrorNvlinkUncorrectable", r"CUDA_ERROR_ECC_UNCORRECTABLE",
             r"cudaErrorHardwareStackError", r"hardware stack error", r"CUDA_ERROR_HARDWARE",
-            r"GPU (?:has )?(?:crashed|died|hung|hang)\b",
             r"amdgpu.{0,80}(?:ring .{0,20} timeout|GPU reset begin|RAS)", r"Contained .{0,20}(?:ECC )?error",
-            r"GPU memory page fault.{0,30}hardware", r"GPU\d? .{0,30}(?:is )?missing from", r"remapping.{0,30}fail",
+            r"GPU memory page fault.{0,30}hardware",
+        ),
+        signs=(
+            r"GPU (?:has )?(?:crashed|died|hung|hang)\b", r"GPU\d? .{0,30}(?:is )?missing from",
+            r"remapping.{0,30}fail",
         ),
         hints=(
             XID.format("62|63|92|109|110|136|143"), r"\bSXid\b", r"\bECC errors?\b", r"\bPCIe Bus Error\b",
@@ -50,9 +53,9 @@ GPUS = (
             "MemoryError"
         ),
         stated=(
-            r"oom[-_ ]kill", r"\boom_reaper\b", r"\bv?mem(?:ory)? \S{1,20} exceeded limit", r"\bOOMKilled\b",
-            r"out of memory: kill", r"Memory cgroup out of memory", r"invoked oom-killer", r"\bTERM_MEMLIMIT\b",
-            r"\bstate\W{1,4}OUT_OF_MEMORY",
+            r"oom[-_ ]kill(?![-_]?(?:disable|step|=))", r"\boom_reaper\b", r"\bv?mem(?:ory)? \S{1,20} exceeded limit",
+            r"\bOOMKilled\b", r"out of memory: kill", r"Memory cgroup out of memory", r"invoked oom-killer",
+            r"\bTERM_MEMLIMIT\b", r"\bstate\W{1,4}OUT_OF_MEMORY",
             r"exceeded (?:its |the )?(?:step |job |virtual |resident |container )?memory limit",
             r"memory limit.{0,40}(?:exceeded|reached|being killed)",
             r"killed by (?:the )?(?:cgroup )?out-of-memory handler",

@@ -35,14 +35,16 @@ SCHEDULER = (
         advice="Resume from the last committed checkpoint. Ask for more time, or chain jobs.",
         source="Slurm: slurmstepd and sacct; LSF: TERM_RUNLIMIT; PBS: walltime; Kubernetes: DeadlineExceeded",
         stated=(
-            r"DUE TO TIME LIMIT", r"\bTERM_RUNLIMIT", r"walltime .{0,40}exceeded",
+            r"DUE TO TIME LIMIT", r"\bTERM_RUNLIMIT", r"walltime .{0,40}exceeded", r"\bDeadlineExceeded\b",
+            r"reached the end of its (?:time|run) ?limit", r"\bstate\W{1,4}TIMEOUT\b", r"Job has timed out\. Ran",
+            r"was active on Job longer than specified deadline", r"job timed out because",
+        ),
+        signs=(
             r"exceeded .{0,20}(?:walltime|wall ?clock|wall time|time limit|run ?time limit)",
             r"(?:time|walltime|wallclock|wall clock|run) limit (?:was |has been )?(?:reached|exceeded|hit)",
-            r"\bDeadlineExceeded\b", r"reached the end of its (?:time|run) ?limit", r"\bstate\W{1,4}TIMEOUT\b",
-            r"Job has timed out\. Ran", r"\bjob\b.{0,60}(?:exceeded|reached).{0,30}\btime ?limit",
-            r"was active on Job longer than specified deadline", r"timeout: sending signal",
+            r"\bjob\b.{0,60}(?:exceeded|reached).{0,30}\btime ?limit",
             r"maximum (?:run ?time|execution time|job duration).{0,20}(?:exceeded|reached)",
-            r"exceeded the maximum (?:execution|run ?time)", r"job timed out because",
+            r"exceeded the maximum (?:execution|run ?time)", r"timeout: sending signal",
         ),
     ),
     Rule(
@@ -58,10 +60,13 @@ SCHEDULER = (
             r"ORTE has lost communication with a remote daemon", r"lost contact with (?:the )?node",
             r"Node .{0,60}\bNotReady\b",
             r"(?:aborted|killed|terminated|cancelled) due to (?:a )?node (?:failure|fail|down|reboot)",
-            r"the node it was running on (?:failed|died)", r"host .{0,60}(?:rebooted|crashed|went down)",
+            r"the node it was running on (?:failed|died)",
             r"(?:Node|Host) .{0,80}(?:unexpectedly rebooted|hardware failure)", r"Machine Check.{0,40}Exception",
             r"mce: \[Hardware Error\]", r"\bEDAC\b.{0,40}\bUE\b", r"The actor.{0,40}died because its node has died",
             r"worker died.{0,60}node (?:has )?died", r"raylet.{0,60}node.{0,30}(?:has )?died",
+        ),
+        signs=(
+            r"host .{0,60}(?:rebooted|crashed|went down)",
         ),
         hints=(
             r"stopped sending heartbeats", r"heartbeat timeout", r"Communication connection failure",
