@@ -45,7 +45,11 @@ def choose(signs: Signs) -> Found | None:
     results = [one for one in strong if one.rule.role == "result"]
     roots = [one for one in strong if _is_root(one) and not _ended_well(one, results, signs)]
     hard = [one for one in roots if _is_hard(one, signs)]
-    root = _first(hard or roots, live)
+    went_on = [one for one in live if one.rule.role == "result"]
+    soft = [
+        one for one in roots if not signs.steps_after(one.index) and not any(end.index > one.index for end in went_on)
+    ]
+    root = _first(hard or soft, live)
     limit = next((one for one in reversed(strong) if one.rule.cause == "time-limit"), None)
     if limit is not None and (root is None or root.rule.role == "generic"):
         return limit

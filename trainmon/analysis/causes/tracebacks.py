@@ -40,6 +40,8 @@ class Raised(msgspec.Struct):
     """The index of its first line."""
     is_ignored: bool = False
     """`Exception ignored in`: Python itself says that it ends nothing."""
+    indent: int = 0
+    """Of its header: torchrun indents the whole traceback of the rank that failed first."""
     is_chained: bool = False
     """It belongs to the exception before it."""
     end: int = -1
@@ -73,7 +75,9 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
         if HEADER in text or (rank not in current and FRAME.match(text)):
             # A log may begin, or an interleaved rank go on, in the middle of a traceback.
             is_chained = index - chained.get(rank, -99) <= 3
-            current[rank] = Raised(rank, index, index - ignored.get(rank, -99) <= 3, is_chained)
+            indent = len(text) - len(text.lstrip()) if HEADER in text else 0
+            is_ignored = index - ignored.get(rank, -99) <= 3
+            current[rank] = Raised(rank, index, is_ignored, indent, is_chained)
             if HEADER in text:
                 code.add(index)  # what stands before it in the line is its own exception, or a progress bar
                 continue
@@ -85,7 +89,7 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
             if not MODULE.search(found[1]):
                 raised.place = index
             code.add(index)
-        elif text[0] in " \t|" and not (text.startswith("  |") and RAISED.match(text)):
+        elif text[raised.indent : raised.indent + 1].isspace() or (text.startswith("  |") and not RAISED.match(text)):
             code.add(index)
         elif found := RAISED.match(text):
             raised.end, raised.type, raised.message = index, found[1], found[2] or ""

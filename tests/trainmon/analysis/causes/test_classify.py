@@ -27,6 +27,22 @@ def uncaught(error: str, rank: str = "", function: str = "train") -> str:
 
 
 CHILD_FAILED = uncaught("torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ")
+TORCHRUN = (
+    CHILD_FAILED
+    + """
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-02_10:00:00
+  rank      : 3 (local_rank: 3)
+  exitcode  : 1 (pid: 71)
+  error_file: /tmp/torchelastic_x/none_y/attempt_0/3/error.json
+  traceback : Traceback (most recent call last):
+    File "/home/ana/train.py", line 12, in main
+      run(batch)
+  ValueError: bad shape
+
+"""
+)
 CANCELLED = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00 ***\n"
 LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00 DUE TO TIME LIMIT ***\n"
 
@@ -61,6 +77,9 @@ LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00
         (uncaught("IndexError: list index out of range"), "python-exception"),
         ("".join(uncaught("KeyError: 'x'").splitlines(keepends=True)[:-1]), "python-exception"),
         ("".join(uncaught("KeyError: 'x'").splitlines(keepends=True)[3:]), "python-exception"),
+        (TORCHRUN, "python-exception"),
+        ("cannot identify image file 7.jpg\nstep 8 | loss: 2.1\n100%|###| 9/9 [00:01<00:00, 9.0it/s]\n", "completed"),
+        ("FileNotFoundError: no such dataset: data/x.bin\n", "missing-file"),
         ("", "unknown"),
         ("\n\n", "unknown"),
     ],
@@ -160,3 +179,8 @@ def test_evidence_holds_no_secret_and_no_escape_sequence() -> None:
 )  # fmt: skip
 def test_a_fingerprint_tells_failures_apart_but_not_their_numbers(one: str, other: str, is_equal: bool) -> None:
     assert (of(uncaught(one)).fingerprint == of(uncaught(other)).fingerprint) is is_equal
+
+
+def test_the_error_file_of_torchrun_shows_what_childfailederror_hides() -> None:
+    found = of(TORCHRUN)
+    assert (found.cause, found.exception, found.confidence) == ("python-exception", "ValueError", "high")
