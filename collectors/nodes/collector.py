@@ -39,7 +39,7 @@ SILENCE_TIMEOUT = 45.0
 SLOW_START = 15.0
 """Seconds after which a probe that has not started is reported: a cold Python has taken 8 s, and NVML as long."""
 
-NOT_STARTED = f"connected, but its probe has not started for {SLOW_START:.0f} s"
+NOT_STARTED = f"connected, but its probe has not started for {SLOW_START:.0f}s"
 
 STABLE_AFTER = 60.0
 """Seconds a connection must last before the pause between retries is reset."""
@@ -149,7 +149,7 @@ class NodeCollector:
                     self._report(phase="connecting", retry_at=None)
                 return
             if now - stream.received_at > SILENCE_TIMEOUT:
-                message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f} s"
+                message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f}s"
                 self._on_end(stream, HostUnreachable(self.name, message, hint="" if self.is_up else self._start_hint))
                 return
             if not self.is_up and self._source.error is None and now - stream.started_at > SLOW_START:

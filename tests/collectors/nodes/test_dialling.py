@@ -13,12 +13,12 @@ from trainmon.transport.shell import Sink
 
 
 def test_a_host_that_does_not_answer_is_dialled_again_after_a_growing_pause() -> None:
-    error = HostUnreachable("n1", "no answer in 40 s", hint="try: ssh n1")
+    error = HostUnreachable("n1", "no answer in 40s", hint="try: ssh n1")
     shell = FakeShell()
     host = Host(error, error, shell)
     host.watch.tick()
     source = host.source("retrying")
-    assert (source.error, source.hint) == ("no answer in 40 s", "try: ssh n1")
+    assert (source.error, source.hint) == ("no answer in 40s", "try: ssh n1")
     assert source.retry_at is not None
     host.ticked(0.5)
     assert host.dials == 1
@@ -162,7 +162,7 @@ def test_a_probe_that_does_not_start_is_reported_while_it_is_waited_for() -> Non
     assert host.events.empty()
     host.ticked(2.0)
     source = host.source("connecting")
-    assert source.error == "connected, but its probe has not started for 15 s"
+    assert source.error == "connected, but its probe has not started for 15s"
     assert source.hint is not None
     assert source.hint.startswith("try: ssh n1 python3 -V")
     sink.received(HELLO)

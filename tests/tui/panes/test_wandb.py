@@ -328,9 +328,9 @@ async def test_several_waiting_and_a_source_that_fails_are_shown_over_the_charts
         assert at.titles[0] == "train/loss"
 
         failing = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="down",
-                         error="W&B did not answer in 25 s", hint="it is tried again in 2m")  # fmt: skip
+                         error="W&B did not answer in 25s", hint="it is tried again in 2m")  # fmt: skip
         at.pane.show(replace(later(state, 4.0), sources={failing.name: failing}))
-        assert "W&B did not answer in 25 s (it is tried again in 2m)" in await at.press()
+        assert "W&B did not answer in 25s (it is tried again in 2m)" in await at.press()
 
 
 async def test_text_of_strangers_draws_nothing_of_its_own() -> None:

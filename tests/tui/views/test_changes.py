@@ -116,5 +116,5 @@ def test_changes_are_complete_when_every_source_has_answered_or_failed() -> None
 
     assert is_settled(state)
     assert not is_settled(with_source(answered_at=None))
-    assert is_settled(with_source(answered_at=None, error="no answer in 10 s"))
+    assert is_settled(with_source(answered_at=None, error="no answer in 10s"))
     assert is_settled(replace(with_source(answered_at=None), started_at=NOW - 31.0))

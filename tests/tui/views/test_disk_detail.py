@@ -84,7 +84,7 @@ def test_nothing_is_spare_that_a_restart_takes_or_while_nothing_is_known() -> No
     assert [one.step for one in spare(pointed)] == [1000, 3500]
     none = replace(SAVED, list=tuple(one for one in SAVED.list if one.state != "committed"))
     assert list(spare(replace(LLM, checkpoints=none))) == []
-    assert list(spare(replace(LLM, checkpoints=replace(SAVED, error="no answer for 30 s")))) == []
+    assert list(spare(replace(LLM, checkpoints=replace(SAVED, error="no answer for 30s")))) == []
     assert list(spare(OTHER)) == []
 
 
