@@ -154,6 +154,21 @@ def test_an_evaluation_under_a_header_is_none_of_its_losses() -> None:
     assert progress.loss == 2.5
 
 
+def test_a_box_is_read_before_its_end_once_the_updates_are_known() -> None:
+    rows = ["| fps | 1641 |", "| n_updates | 1362 |", "| policy_loss | -2.5 |", "| total_timesteps | 54480 |"]
+    progress, _ = read(["| iterations | 7 |", "| loss | 1.5 |"])
+    assert progress.step is None  # n_updates may follow
+    progress, _ = read(rows)
+    assert (progress.step, progress.loss) == (1362, -2.5)
+
+
+def test_an_epoch_that_repeats_with_another_loss_is_training_and_another_counter_is_not() -> None:
+    progress, _ = read(["Epoch[1] Loss=0.5, F1=0.1", "Epoch[1] Loss=0.4, F1=0.1", "Epoch[1] Loss=0.3, F1=0.1"])
+    assert (progress.step, progress.loss) == (1, 0.3)
+    progress, _ = read(["[10] lr=0.1, loss=5.1", "[10] lr=0.1, loss=5.0"])
+    assert progress.step is None
+
+
 def test_an_unfinished_line_counts_only_as_a_bar() -> None:
     def unfinished(line: str) -> int | None:
         found, _ = read_line(line, Progress(), LogShape(), 1.0, is_finished=False)

@@ -43,6 +43,7 @@ SIGNS = (
     "'s l",
     "[l1",
     " avg, ",
+    "]\t",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
@@ -72,7 +73,8 @@ def learn(shape: LogShape, line: str) -> Learned:
     pair = tables.box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in tables.BORDERS else None
     if pair is not None and not (tables.heading(line) or (shape.columns and tables.row(shape.columns, line))):
         rows = (shape.text, shape.block_lines) if shape.block == "box" else ("", 0)
-        return replace(shape, block="box", text=(rows[0] + pair)[:LONGEST_TEXT], block_lines=rows[1] + 1), None
+        shape = replace(shape, block="box", text=(rows[0] + pair)[:LONGEST_TEXT], block_lines=rows[1] + 1)
+        return _in_box(shape)
     if shape.block == "box":
         shape, step = _taken(_closed(shape), read(shape.text), shape.text)
         if step is not None:
@@ -119,6 +121,15 @@ def _in_dict(shape: LogShape, bare: str) -> Learned:
     if header and (found is None or not found.counts):
         found = read(f"{header} | {printed}")
     return _taken(_closed(shape), found, text)
+
+
+def _in_box(shape: LogShape) -> Learned:
+    """A box whose end may not be there yet. Only updates count: what counts in the rows to come has no lower rank."""
+    found = read(shape.text)
+    if found is None or names.COUNTERS.get(found.counter) != 0:
+        return shape, None
+    shape, step = _taken(shape, found, shape.text)
+    return shape, step and replace(step, kind="rest")
 
 
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
@@ -187,7 +198,12 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
 
 def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
-    if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
+    if found is None or not found.counts:
+        return shape, None
+    goes_on = found.counter == shape.counter == "global step" and (found.step or 0) > (
+        shape.step or 0
+    )  # CleanRL's episodes
+    if found.loss is None and not found.is_bar and not found.is_timed and not goes_on:
         return shape, None
     is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
     if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:
@@ -197,10 +213,10 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
-    is_announced = shape.epoch is not None and shape.epoch[0] == found.epoch
+    is_announced = shape.epoch is not None and (shape.epoch[0] == found.epoch or found.counter == "listed")
     if found.counter != shape.counter and not found.is_named and not is_announced:
         before = dict(shape.candidates).get(found.counter)
-        if before is None or step <= before:
+        if before is None or step < before or (step == before and found.counter != "epoch"):
             others = tuple(pair for pair in shape.candidates if pair[0] != found.counter)
             return replace(shape, candidates=(*others, (found.counter, step))[-CANDIDATES:]), None
     example = re.sub(r"\s{2,}", "  ", text.strip())[:LONGEST_EXAMPLE]
