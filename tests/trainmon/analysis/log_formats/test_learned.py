@@ -126,6 +126,12 @@ def test_fewer_batches_of_the_same_epoch_are_a_validation_until_they_are_many() 
     assert (restarted.step, restarted.loss) == (39, 9.0)
 
 
+def test_the_batches_of_an_epoch_are_no_target_of_the_steps_over_all_epochs() -> None:
+    rest = "375/375 [====] - 5s 3ms/step - loss: 0.2"  # of epoch 2, whose heading was not seen
+    progress, _ = read([rest, "Epoch 3/10", "100/375 [=>..] - ETA: 3s - loss: 0.1"])
+    assert (progress.step, progress.target_step, progress.loss) == (2 * 375 + 100, None, 0.1)
+
+
 def test_a_step_that_begins_again_in_each_epoch_is_found_out() -> None:
     lines = [f"epoch {epoch} | lr 0.1 | step {step}/50 | loss 2.0" for epoch in (0, 1, 2) for step in (10, 40)]
     progress, shape = read(lines)

@@ -44,6 +44,7 @@ SIGNS = (
     "[l1",
     " avg, ",
     "]\t",
+    "%)  ",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")

@@ -53,8 +53,12 @@ GLUED = re.compile(
     r"\bepoch[_-]?(?P<epoch>\d{1,6})[_-](?:batch|step|iter)[_-]?(?P<batch>\d{1,9})(?=\s|:)", re.IGNORECASE
 )
 """`loss of epoch3-batch-50:0.2`, but no file `epoch3-step50.ckpt`."""
-ROUND = re.compile(r"\s{0,4}\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d[\d.e+-]{0,24}){1,40}\s*$")
-"""A round of XGBoost or LightGBM, which may be evaluated only: `[9]\tvalidation_0-auc:0.71`."""
+ROUND = re.compile(
+    r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d[\d.e+-]{0,24}){1,40}\s*$"
+    r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
+)
+"""A boosting round that may be evaluated only: `[9]\tvalidation_0-auc:0.71`. A count with its share of the run and a
+time: `490 (1.63%)    61.377 ms`."""
 UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
@@ -139,7 +143,7 @@ def read(text: str) -> Line | None:
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
     loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
     if loss is None and (boosted := ROUND.match(text)) is not None:
-        return Line(step=int(boosted["step"]), counter="unnamed", is_timed=True)
+        return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
     if _is_of_an_evaluation(text[max(0, first - 80) : first]):
         return None
