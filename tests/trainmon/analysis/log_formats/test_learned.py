@@ -126,6 +126,12 @@ def test_fewer_batches_of_the_same_epoch_are_a_validation_until_they_are_many() 
     assert (restarted.step, restarted.loss) == (39, 9.0)
 
 
+def test_a_reward_beside_a_step_is_training_and_one_of_an_evaluation_is_not() -> None:
+    steps = [f"Step: {n}000. Mean Reward: 0.4. Std of Reward: 0.1." for n in (1, 2)]
+    assert (read(steps)[0].step, read(steps[:1])[0].step) == (2000, None)
+    assert read(f"Eval step: {n}000, mean reward: 0.4" for n in (1, 2))[0].step is None
+
+
 def test_the_batches_of_an_epoch_are_no_target_of_the_steps_over_all_epochs() -> None:
     rest = "375/375 [====] - 5s 3ms/step - loss: 0.2"  # of epoch 2, whose heading was not seen
     progress, _ = read([rest, "Epoch 3/10", "100/375 [=>..] - ETA: 3s - loss: 0.1"])

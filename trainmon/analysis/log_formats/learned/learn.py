@@ -56,6 +56,11 @@ AT_A_RATE = re.compile(
     r"(?i:\b(?:epoch|step|iter|iteration)\b)\W{0,3}\d{1,12}\W{1,3}(?i:lr|learning[ _-]rate(?: is)?)\W{1,3}\d"
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
+REWARDED = re.compile(
+    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b)"
+)
+"""Steps of reinforcement learning without a loss: `Step: 9000. Mean Reward: 0.4.`, `global_step=9, episodic_return=2`.
+Two lines are needed."""
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -192,19 +197,15 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
             found = rated._replace(is_timed=True, is_named=False)
         if found.counts:
-            return _taken(header, found, line)
+            is_rewarded = REWARDED.match(line) is not None
+            return _taken(header, found._replace(is_timed=True, is_named=False) if is_rewarded else found, line)
         return (shape if found.epoch is None else replace(header, epoch=(found.epoch, found.epochs))), None
     return _taken(shape, found, line)
 
 
 def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     """Take in what was read, if it is a step by the counter of this log, or by one that is believed from now on."""
-    if found is None or not found.counts:
-        return shape, None
-    goes_on = found.counter == shape.counter == "global step" and (found.step or 0) > (
-        shape.step or 0
-    )  # CleanRL's episodes
-    if found.loss is None and not found.is_bar and not found.is_timed and not goes_on:
+    if found is None or not found.counts or (found.loss is None and not found.is_bar and not found.is_timed):
         return shape, None
     is_other = found.counter != shape.counter and not (shape.counter == "epoch" and found.is_named)
     if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:

@@ -54,7 +54,7 @@ GLUED = re.compile(
 )
 """`loss of epoch3-batch-50:0.2`, but no file `epoch3-step50.ckpt`."""
 ROUND = re.compile(
-    r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d[\d.e+-]{0,24}){1,40}\s*$"
+    r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d{1,12}\.[\de+-]{1,24}){1,40}\s*$"
     r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
 )
 """A boosting round that may be evaluated only: `[9]\tvalidation_0-auc:0.71`. A count with its share of the run and a

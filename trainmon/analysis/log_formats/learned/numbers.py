@@ -94,7 +94,7 @@ def whole(text: str | None) -> int | None:
 @lru_cache(4096)
 def words(label: str) -> Name:
     """The words of a name, without what stands before its last divider; at most six."""
-    label = WRAPPED.sub("", ASIDE.sub("", label)).rstrip(" :：=\t'\"[(<>~")
+    label = WRAPPED.sub("", ASIDE.sub("", label)).rstrip(" :：=\t'\"[(<>~|")
     return tuple(WORD.findall(CAMEL.sub(" ", DIVIDER.split(label)[-1]).lower()))[-6:]
 
 
