@@ -75,7 +75,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._latest: State | None = None
         self._feed = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
-        self._key_at, self._received_at = -inf, self.clock.monotonic()
+        self._pressed_at, self._received_at = -inf, self.clock.monotonic()
         self._paint_planned = self._paused = False
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
@@ -115,13 +115,13 @@ class Dashboard(App[None], inherit_bindings=False):
         self.alert_actions.update(state)
         self.changes.update(state)
         if not self._paused and not self._paint_planned:
-            wait = wait_before_paint(self._painted_at, self._key_at, self._received_at)
+            wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at)
             if wait > 0:
                 self._paint_planned = True
                 self.set_timer(wait, self._paint)
             else:
                 self._paint()
-        if self._received_at - self._key_at >= QUIET or self._prompt is not None:
+        if self._received_at - self._pressed_at >= QUIET or self._prompt is not None:
             self.call_after_refresh(self._ask, state.prompts)
 
     def _paint(self) -> None:
@@ -160,7 +160,7 @@ class Dashboard(App[None], inherit_bindings=False):
     async def on_event(self, event: events.Event) -> None:
         """Handle a key or a click at once: the next paint must not wait for the second to end."""
         if isinstance(event, events.Key | events.MouseDown):
-            self._key_at = self.clock.monotonic()
+            self._pressed_at = self.clock.monotonic()
         if isinstance(event, events.Key) and not event.is_forwarded:
             if await self._run_binding(event):
                 return

@@ -17,6 +17,7 @@ from trainmon.model import State
         ("3 K", "K does nothing here; in Runs, Queue, a run, a job: kill"),
         ("Q", "Q is not a key; ? lists them"),
         ("f5", "f5 is not a key; ? lists them"),
+        ("at", "@ is not a key; ? lists them"),
         ("3 y X", "X does nothing here; in GPUs, Queue, a node"),
         ("4 n", "nothing is searched for; / searches"),
         ("4 slash z q enter n", "no other match of “zq” that way"),
