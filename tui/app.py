@@ -288,7 +288,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def open_moment(self, moment: Moment) -> None:
         """Open a run at one time."""
-        self.push_screen(MomentScreen(moment, self.backend))
+        self.push_screen(MomentScreen(moment, moment.at if self.shown is None else self.shown.at, self.backend))
 
     def theme_names(self) -> list[str]:
         """All themes, our own first."""
