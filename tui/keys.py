@@ -202,6 +202,7 @@ NARROW = (
     "lines.choose",
     "alerts.ack",
     "alerts.mute",
+    "view.moment",
     "queue.view",
     "view.metric",
     "view.log",
