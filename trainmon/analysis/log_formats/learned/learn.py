@@ -45,6 +45,7 @@ SIGNS = (
     " avg, ",
     "]\t",
     "%)  ",
+    "results *",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
@@ -61,6 +62,8 @@ REWARDED = re.compile(
 )
 """Steps of reinforcement learning without a loss: `Step: 9000. Mean Reward: 0.4.`, `global_step=9, episodic_return=2`.
 Two lines are needed."""
+EVALUATION = re.compile(r"\W{0,12}(?:eval\w{0,6}|validation|test|dev) results\W{0,12}$", re.IGNORECASE)
+"""`***** Eval results *****`: BERT's global step and loss below it are of an evaluation."""
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -90,6 +93,8 @@ def learn(shape: LogShape, line: str) -> Learned:
     if "}" not in bare and OPEN_DICT.search(bare):
         header = f"{shape.text}\n" if shape.block == "header" else ""
         return replace(shape, block="dict", text=header + bare), None
+    if EVALUATION.match(bare):
+        return replace(_closed(shape), block="header", is_evaluation=True), None
     columns = tables.heading(line)
     if columns:
         return replace(shape, columns=columns), None

@@ -88,6 +88,8 @@ MEASURED = re.compile(
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
 )
 """A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
+ESTIMATED = "Saving dict for global step"
+"""What TensorFlow's Estimator writes after an evaluation."""
 OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
     "step epoch loop set phase on split mode result results dataloader loss"
 )
@@ -145,7 +147,7 @@ def read(text: str) -> Line | None:
     if loss is None and (boosted := ROUND.match(text)) is not None:
         return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
-    if _is_of_an_evaluation(text[max(0, first - 80) : first]):
+    if _is_of_an_evaluation(text[max(0, first - 80) : first]) or text.startswith(ESTIMATED):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
     line = Line(
@@ -189,9 +191,11 @@ def _paired(found: list[Number]) -> list[Number]:
 
 
 def _turned(found: list[Number]) -> list[Number]:
-    """`training loss at step 100: 0.5`: the second number is the loss, the first one counts."""
+    """`training loss at step 100: 0.5`, `Loss step 100: 0.5`: the second number is the loss, the first one counts."""
     for at, one in enumerate(found[:-1]):
         places = [n for n, word in enumerate(one.name) if word in PREPOSITIONS]
+        if not places and one.as_count is not None and names.counter(one.name[-1:]) is not None:
+            places = [len(one.name) - 1]
         between = min(places, default=0)
         if (
             between
@@ -199,7 +203,7 @@ def _turned(found: list[Number]) -> list[Number]:
             and (one.name[:between] == ("score",) or names.loss(one.name[:between]) is not None)
         ):
             found[at : at + 2] = (
-                one._replace(name=one.name[places[-1] + 1 :]),
+                one._replace(name=one.name[places[-1] + 1 :] or one.name[-1:]),
                 found[at + 1]._replace(name=("loss",) if one.name[0] == "score" else one.name[:between]),
             )
     return found
