@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from trainmon.lib import Instant, Seconds, clean, shorten
-from trainmon.model import Run, State
+from trainmon.model import State
 from tui.backend import Backend
 from tui.charts import View
 from tui.keys import bindings
@@ -81,13 +81,8 @@ class MomentScreen(PaneScreen):
         if line is not None:
             view.show_line(line)
         else:
-            self.log_pane.lost = self._why_lost(run)
+            self.log_pane.lost = f"no line of that time is among the last {len(view.text.lines):,}: this is the end"
             self.log_pane.again()
-
-    def _why_lost(self, run: Run) -> str:
-        log = run.log
-        size = 0 if log is None else len(log.lines)
-        return f"no line of that time is among the last {size:,} lines, which are kept; this is the end of the log"
 
     def action_open_run(self) -> None:
         self.dashboard.open(Link("run", self.moment.run))

@@ -93,10 +93,10 @@ def writers(shown: ShownDisk, state: State, width: int) -> Iterator[Line | Linke
 
 
 def log_growth(log: Log) -> str:
-    """`, 4.1M per day`: by its lines per second, and the usual length of a line."""
+    """`, 4.1M/day`: by its lines per second, and the usual length of a line."""
     if not log.lines_per_s or not log.lines:
         return ""
-    return f", {size(DAY * log.lines_per_s * sum(len(line) + 1 for line in log.lines) / len(log.lines))} per day"
+    return f", {size(DAY * log.lines_per_s * sum(len(line) + 1 for line in log.lines) / len(log.lines))}/day"
 
 
 # ---- what could be deleted ---------------------------------------------------------------------------------------

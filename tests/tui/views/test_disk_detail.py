@@ -68,7 +68,7 @@ def test_the_space_of_a_disk_and_when_it_is_full() -> None:
 
 def test_the_runs_that_write_there_with_their_checkpoints_and_logs() -> None:
     text = texts(world())
-    assert "run         → llm  4 checkpoints 400G, 100G every 60m; log 3.0G, 4.1M per day" in text
+    assert "run         → llm  4 checkpoints 400G, 100G every 60m; log 3.0G, 4.1M/day" in text
     assert not any("sft" in line for line in text)
     assert "run         → sft  log 5B" in texts(world(), "/home")
     assert "room for      409 checkpoints of the largest size" in text
