@@ -22,7 +22,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, unused
-from tui.modals import CommandPalette, LoginPrompt, Pick, ask
+from tui.modals import CommandPalette, Dialog, Jump, LoginPrompt, Pick, ask
 from tui.screens import ChangesScreen, Help, MainScreen, MomentScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -179,9 +179,14 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def _explain(self, event: events.Key) -> None:
         """Say why a key did nothing."""
-        is_typed = isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen)
-        if not is_typed and event.key not in self.screen.active_bindings:
-            self.notify(unused(event.key, event.character), timeout=4, markup=False)
+        if isinstance(self.focused, Input) or isinstance(self.screen, Jump) or event.key in self.screen.active_bindings:
+            return
+        typed = event.character if event.is_printable else None
+        if isinstance(self.screen, Dialog):
+            words = f"{typed or event.key} does nothing in this dialog; Esc closes it"
+        else:
+            words = unused(event.key, typed)
+        self.notify(words, timeout=4, markup=False)
 
     # ---- login prompts: one at a time ----
 

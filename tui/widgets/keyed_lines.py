@@ -23,7 +23,7 @@ from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns
 from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
 
 
-class KeyedLines(ScrollView, can_focus=True):
+class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
     """Rows of spans with a cursor, marks, mouse and vi keys. The cursor belongs to a key, not to a position."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES} | {"lines--cursor"}
