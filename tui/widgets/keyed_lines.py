@@ -34,7 +34,7 @@ class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
         scrollbar-size-vertical: 1;
         {STYLE_CSS}
         & > .lines--cursor {{ background: $foreground 7%; }}
-        &:focus > .lines--cursor {{ background: $primary 45%; }}
+        &:focus > .lines--cursor {{ background: $primary 25%; }}
         &:ansi > .lines--cursor {{ background: transparent; }}
         &:ansi:focus > .lines--cursor {{ text-style: reverse; background: transparent; }}
     }}
