@@ -83,6 +83,7 @@ class Dashboard(App[None], inherit_bindings=False):
             self.register_theme(theme)
         theme_name = os.environ.get("TEXTUAL_THEME", "")
         self.theme = theme_name if theme_name in self.available_themes else DARK.name
+        self.stylesheet.set_variables(self.get_css_variables())  # Textual took them before the themes were known
         if wants_ascii(os.environ):
             self._filters.append(Ascii())
 

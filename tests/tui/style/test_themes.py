@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 from textual.color import Color
+from textual.theme import Theme
 
 from tests.tui.dashboard import showing
 from tests.tui.screen_text import settled
@@ -24,9 +29,9 @@ def contrast(one: Color, other: Color) -> float:
 
 
 @pytest.mark.parametrize("theme", [DARK, LIGHT, CLEAR], ids=lambda theme: theme.name)
-async def test_every_status_is_readable_on_every_background_and_under_the_cursor(theme: object) -> None:
+async def test_every_status_is_readable_on_every_background_and_under_the_cursor(theme: Theme) -> None:
     async with showing(troubled(), (80, 24)) as (app, pilot, _):
-        app.theme = theme.name  # type: ignore[attr-defined]
+        app.theme = theme.name
         await settled(pilot)
         lines = app.main.runs.lines
         texts = {name: lines.get_component_styles(f"lines--{name}").color for name in TEXTS}
@@ -36,3 +41,26 @@ async def test_every_status_is_readable_on_every_background_and_under_the_cursor
 
         found = {(text, at): contrast(texts[text], behind[at]) for text in texts for at in behind}
         assert {pair: round(ratio, 1) for pair, ratio in found.items() if ratio < 4.5} == {}
+
+
+BACKGROUND = """
+import asyncio
+from tests.tui.dashboard import showing
+from tests.tui.states.states import calm
+
+async def show():
+    async with showing(calm()) as (app, _, _backend):
+        print(app.screen.styles.background.hex)
+
+asyncio.run(show())
+"""
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+def test_the_environment_chooses_the_theme(theme: Theme) -> None:
+    """Textual reads the variable when it is imported, before our themes are registered."""
+    environ = {**os.environ, "TEXTUAL_THEME": theme.name}
+    done = subprocess.run(
+        [sys.executable, "-c", BACKGROUND], env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip().lower() == theme.background
