@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 STRANGE_AFTER: Seconds = 120.0
 """A sender that takes longer hangs, though it should not: the health of its channel shows it."""
-DONE_AT_MOST = 1_000
+DONE_AT_MOST = 500
 
 
 class ChannelWorker:
