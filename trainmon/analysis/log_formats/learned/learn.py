@@ -135,9 +135,10 @@ def _in_dict(shape: LogShape, bare: str) -> Learned:
 
 
 def _in_box(shape: LogShape) -> Learned:
-    """A box whose end may not be there yet. Only updates count: what counts in the rows to come has no lower rank."""
+    """A box whose end may not be there yet. Only steps count: a lower rank hardly follows."""
     found = read(shape.text)
-    if found is None or names.COUNTERS.get(found.counter) != 0:
+    rank = None if found is None else names.counter(tuple(found.counter.split()))
+    if found is None or rank is None or rank > names.COUNTERS["step"]:
         return shape, None
     shape, step = _taken(shape, found, shape.text)
     return shape, step and replace(step, kind="rest")
@@ -216,7 +217,9 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step))  # a summary of the epoch
     epoch_now, _, batches = shape.position or (None, 0, None)  # fewer of it: a validation that no word tells
-    is_other |= epoch_now is not None and found.epoch == epoch_now and 0 < (found.batches or 0) < (batches or 0)
+    announced = shape.epoch[0] if found.epoch is None and shape.epoch is not None else found.epoch
+    of = found.batches or found.target or 0
+    is_other |= epoch_now is not None and announced == epoch_now and 0 < of < (batches or 0)
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)

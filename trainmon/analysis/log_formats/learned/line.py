@@ -45,9 +45,10 @@ PAIR = re.compile(
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
 BRACKETS = re.compile(
-    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})/\s{0,6}(?P<batches>\d{1,9})\]"
+    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})"
+    r"(?:/\s{0,6}(?P<batches>\d{1,9}))?\]"
 )
-"""DCGAN's `[0/25][100/469]`."""
+"""DCGAN's `[0/25][100/469]`; `[0/25][100]`."""
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
 GLUED = re.compile(
     r"\bepoch[_-]?(?P<epoch>\d{1,6})[_-](?:batch|step|iter)[_-]?(?P<batch>\d{1,9})(?=\s|:)", re.IGNORECASE
