@@ -117,3 +117,24 @@ def test_no_file_names_a_path_of_a_machine_on_which_it_was_made() -> None:
     assert named == {}
     if len(ROOT.parts) > 2:  # of a checkout in /src, the path says nothing of the machine
         assert [str(path) for path, text in texts.items() if str(ROOT).encode() in text] == []
+
+
+SPACED = re.compile(r"(?:\d|}|%[dgf]) (?:s|min|h)\b")
+MEASURED = "performance.md"
+"""Benchmarks print s and ms as units."""
+
+
+def strings(path: Path) -> list[str]:
+    """What a person reads of a file: its lines, or of code the strings that are no docstrings."""
+    if path.suffix != ".py":
+        return [line for line in path.read_text().splitlines() if path.suffix != ".sh" or not line.startswith("#")]
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    documents = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    read = (node for node in nodes if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in documents)
+    return [ast.unparse(node) for node in read if isinstance(node, ast.JoinedStr) or isinstance(node.value, str)]
+
+
+def test_durations_have_one_form() -> None:
+    files = [path for folder in (*PACKAGES, "docs") for path in (ROOT / folder).rglob("*.[pms][ydh]")]
+    files = [path for path in (*files, *ROOT.glob("*.md")) if path.name != MEASURED]
+    assert [f"{path}: {text}" for path in files for text in strings(path) if SPACED.search(text)] == []

@@ -22,7 +22,7 @@ from trainmon.lib import Clock, SystemClock, clean
 from trainmon.model import LastSeen, Prompt, State
 from tui.backend import Backend
 from tui.keys import bindings, unused
-from tui.modals import CommandPalette, LoginPrompt, Pick, ask
+from tui.modals import CommandPalette, Dialog, Jump, LoginPrompt, Pick, ask
 from tui.screens import ChangesScreen, Help, MainScreen, MomentScreen, StateScreen, screen_for
 from tui.services.actions import ActionService
 from tui.services.alert_actions import AlertActionService
@@ -75,7 +75,7 @@ class Dashboard(App[None], inherit_bindings=False):
         self._latest: State | None = None
         self._feed = StateFeed(lambda: self.post_message(Published()))
         self._painted_at: float | None = None
-        self._key_at, self._received_at = -inf, self.clock.monotonic()
+        self._pressed_at, self._received_at = -inf, self.clock.monotonic()
         self._paint_planned = self._paused = False
         self._prompt: LoginPrompt | None = None
         self._answered: set[int] = set()
@@ -83,6 +83,7 @@ class Dashboard(App[None], inherit_bindings=False):
             self.register_theme(theme)
         theme_name = os.environ.get("TEXTUAL_THEME", "")
         self.theme = theme_name if theme_name in self.available_themes else DARK.name
+        self.stylesheet.set_variables(self.get_css_variables())  # Textual took them before the themes were known
         if wants_ascii(os.environ):
             self._filters.append(Ascii())
 
@@ -115,13 +116,13 @@ class Dashboard(App[None], inherit_bindings=False):
         self.alert_actions.update(state)
         self.changes.update(state)
         if not self._paused and not self._paint_planned:
-            wait = wait_before_paint(self._painted_at, self._key_at, self._received_at)
+            wait = wait_before_paint(self._painted_at, self._pressed_at, self._received_at)
             if wait > 0:
                 self._paint_planned = True
                 self.set_timer(wait, self._paint)
             else:
                 self._paint()
-        if self._received_at - self._key_at >= QUIET or self._prompt is not None:
+        if self._received_at - self._pressed_at >= QUIET or self._prompt is not None:
             self.call_after_refresh(self._ask, state.prompts)
 
     def _paint(self) -> None:
@@ -160,7 +161,7 @@ class Dashboard(App[None], inherit_bindings=False):
     async def on_event(self, event: events.Event) -> None:
         """Handle a key or a click at once: the next paint must not wait for the second to end."""
         if isinstance(event, events.Key | events.MouseDown):
-            self._key_at = self.clock.monotonic()
+            self._pressed_at = self.clock.monotonic()
         if isinstance(event, events.Key) and not event.is_forwarded:
             if await self._run_binding(event):
                 return
@@ -179,9 +180,14 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def _explain(self, event: events.Key) -> None:
         """Say why a key did nothing."""
-        is_typed = isinstance(self.focused, Input) or not isinstance(self.screen, StateScreen)
-        if not is_typed and event.key not in self.screen.active_bindings:
-            self.notify(unused(event.key, event.character), timeout=4, markup=False)
+        if isinstance(self.focused, Input) or isinstance(self.screen, Jump) or event.key in self.screen.active_bindings:
+            return
+        typed = event.character if event.is_printable else None
+        if isinstance(self.screen, Dialog):
+            words = f"{typed or event.key} does nothing in this dialog; Esc closes it"
+        else:
+            words = unused(event.key, typed)
+        self.notify(words, timeout=4, markup=False)
 
     # ---- login prompts: one at a time ----
 
@@ -288,7 +294,7 @@ class Dashboard(App[None], inherit_bindings=False):
 
     def open_moment(self, moment: Moment) -> None:
         """Open a run at one time."""
-        self.push_screen(MomentScreen(moment, self.backend))
+        self.push_screen(MomentScreen(moment, moment.at if self.shown is None else self.shown.at, self.backend))
 
     def theme_names(self) -> list[str]:
         """All themes, our own first."""

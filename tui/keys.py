@@ -66,7 +66,7 @@ KEYS: tuple[Key, ...] = (
     Key("b", "wandb.page", "screen.open_page", "open its W&B page; over SSH, show its URL", "page",
         "view", "b",
         "Browser"),
-    Key("o", "wandb.smooth", "smooth", "smooth the curves: the next level, then off", "wandb", "view", "o", "Smooth"),
+    Key("s", "wandb.smooth", "smooth", "smooth the curves: the next level, then off", "wandb", "view", "s", "Smooth"),
     Key("plus,equals_sign", "wandb.in", "zoom_in", "zoom in: half the range", "wandb", "view", "+"),
     Key("minus", "wandb.out", "zoom_out", "zoom out: twice the range", "wandb", "view", "-"),
     Key("0", "wandb.whole", "whole", "show the whole range", "wandb", "view", "0"),
@@ -74,9 +74,10 @@ KEYS: tuple[Key, ...] = (
         "alerts", "view", "a", "Ack"),
     Key("m", "alerts.mute", "screen.mute", "mute the row's alerts, a rule or a run; unmute",
         "alerts", "view", "m", "Mute"),
-    Key("o", "view.moment", "screen.moment", "open the run at the time of its alert: charts and log",
-        "moments", "view", "o"),
-    Key("enter", "moment.run", "open_run", "open the run", "moment", "view", "Enter"),
+    Key("o", "view.moment", "screen.moment", "show the run at the time of its alert: charts and log",
+        "moments", "view", "o", "Moment"),
+    Key("enter", "moment.run", "open_run", "open the run", "moment", "view", "Enter", "Run"),
+    Key("o", "moment.close", "screen.dismiss", "back to where the moment was opened", "moment", "view", "o", "Back"),
     Key("b", "runs.page", "screen.open_page", "open the run's W&B page; over SSH, show its URL", "runs",
         "view", "b"),
     Key("l", "view.log", "screen.full_log", "show the selected run's log on the full screen", "main", "view", "l",
@@ -164,11 +165,11 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "queue-nodes": (*_ROWS, "queue", "marks", "act-any", "act-node"),
     "log": ("app", "main", "back", "pane", "log", "format", "moves", "alerts"),
     "log-screen": ("app", "back", "pane", "log", "format", "moves", "log-screen", "alerts"),
-    "wandb": ("app", "main", "back", "pane", "moves", "wandb", "page", "alerts"),
-    "wandb-screen": (*_READ, "wandb", "page"),
+    "wandb": ("app", "main", "back", "pane", "moves", "wandb", "moments", "page", "alerts"),
+    "wandb-screen": (*_READ, "wandb", "moments", "page"),
     "node": (*_READ, "list", "act-any", "act-node"),
-    "run": (*_READ, "list", "format", "act-any", "act"),
-    "run-wandb": (*_READ, "list", "format", "samples", "page", "act-any", "act"),
+    "run": (*_READ, "moments", "list", "format", "act-any", "act"),
+    "run-wandb": (*_READ, "moments", "list", "format", "samples", "page", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "disk-screen": (*_READ, "list"),
     "help": ("app", "back", "moves", "help"),
@@ -201,6 +202,7 @@ NARROW = (
     "lines.choose",
     "alerts.ack",
     "alerts.mute",
+    "view.moment",
     "queue.view",
     "view.metric",
     "view.log",
@@ -236,9 +238,9 @@ def active_keys(context: str) -> tuple[Key, ...]:
 def footer(context: str) -> tuple[Key, ...]:
     """At most nine keys that show, in the table's order; help, commands and quit always."""
     shown = [key for key in active_keys(context) if key.short and key.scope not in ACTS]
-    shown = [key for key in shown if key.scope != "alerts" or context in ALERTED]
+    shown = [key for key in shown if key.scope not in ("alerts", "moments") or context in ALERTED]
     while len(shown) > FOOTER_AT_MOST:
-        droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit"}]
+        droppable = [key for key in shown if key.id not in {"app.help", "app.palette", "app.quit", "lines.choose"}]
         shown.remove(droppable[-1])
     return tuple(shown)
 
@@ -273,7 +275,7 @@ SHOWN_AT = {
     "gpus": "GPUs", "log": "Log", "queue": "Queue", "act-any": "Runs, GPUs, Queue, a run, a job, a node",
     "act": "Runs, Queue, a run, a job", "act-node": "GPUs, Queue, a node", "plan": "Plan", "button": "Plan",
     "wandb": "W&B", "page": "W&B, a run", "samples": "a run", "runs": "Runs",
-    "moments": "Runs, Alerts, an alert", "moment": "a moment of a run",
+    "moments": "Runs, Alerts, W&B, a run, an alert", "moment": "a moment of a run",
     "format": "Log, a run", "cells": "Log format", "main": "the panes", "help": "Help",
     "log-screen": "Log on the full screen",
     "moves": "everywhere", "back": "everywhere",

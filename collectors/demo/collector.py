@@ -211,7 +211,7 @@ class Demo(PollingThread):
     def on_error(self, error: Exception) -> None:
         """Show it as a source that is down, such as a full disk under the demo's files."""
         self._has_failed = True
-        message, hint = f"{type(error).__name__}: {error}", "the demo retries every 5 s"
+        message, hint = f"{type(error).__name__}: {error}", "the demo retries every 5s"
         if isinstance(error, TrainmonError):
             message, hint = error.message, error.hint
         elif isinstance(error, OSError):

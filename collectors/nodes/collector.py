@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from collectors.assignment import by_mount, name_of, requested_parts
 from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, pause_before, requires_job
-from collectors.nodes.stream import ProbeStream
+from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
 from trainmon.model import (
@@ -35,11 +35,6 @@ LEASE_EVERY = 20.0
 
 SILENCE_TIMEOUT = 45.0
 """Seconds without a line after which a probe is restarted; every probe writes in each period."""
-
-SLOW_START = 15.0
-"""Seconds after which a probe that has not started is reported: a cold Python has taken 8 s, and NVML as long."""
-
-NOT_STARTED = f"connected, but its probe has not started for {SLOW_START:.0f} s"
 
 STABLE_AFTER = 60.0
 """Seconds a connection must last before the pause between retries is reset."""
@@ -148,12 +143,16 @@ class NodeCollector:
                     self._dialling = True
                     self._report(phase="connecting", retry_at=None)
                 return
-            if now - stream.received_at > SILENCE_TIMEOUT:
-                message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f} s"
-                self._on_end(stream, HostUnreachable(self.name, message, hint="" if self.is_up else self._start_hint))
+            if not self.is_up and (message := stream.not_started(now)) is not None:
+                if now - stream.started_at > START_TIMEOUT:
+                    self._on_end(stream, HostUnreachable(self.name, message, hint=self._start_hint))
+                    return
+                if message != self._source.error:
+                    self._report(error=message, hint=self._start_hint)
+            if self.is_up and now - stream.received_at > SILENCE_TIMEOUT:
+                message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f}s"
+                self._on_end(stream, HostUnreachable(self.name, message))
                 return
-            if not self.is_up and self._source.error is None and now - stream.started_at > SLOW_START:
-                self._report(error=NOT_STARTED, hint=self._start_hint)
             if now - self._leased_at >= LEASE_EVERY and stream.is_served:
                 self._leased_at = now
                 stream.write(bundle.LEASE)

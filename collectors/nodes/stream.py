@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.lib import Clock, HostUnreachable, TrainmonError, clean, last_line
+from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError, clean, duration, last_line
 from trainmon.model import DECODER, AnyReading, Bye
 from trainmon.transport.shell import Stream
 
@@ -15,6 +15,12 @@ LONGEST_PREAMBLE = 4_096
 """Bytes of an unfinished line that are kept before the greeting."""
 LONGEST_LINE = 1 << 20
 """Bytes of one line; 56 MIG devices have made lines of more than 64 KiB."""
+
+START_TIMEOUT: Seconds = 600.0
+"""Seconds without a first reading after which a probe is restarted. From a busy network file system, Python may need
+minutes for its start. A restart sooner would begin these minutes again, each time."""
+SLOW_START: Seconds = 15.0
+"""Seconds after which a probe that has not started is reported: a cold Python has taken 8 s, and NVML as long."""
 
 
 class ProbeStream:
@@ -68,6 +74,12 @@ class ProbeStream:
                 self._skipping = False
             elif line:
                 self._decode(line)
+
+    def not_started(self, now: Seconds) -> str | None:
+        """For how long it has not started, in a sentence that changes once a minute; None if that is usual."""
+        waited = now - self.started_at
+        shown = SLOW_START if waited < 60.0 else min(waited // 60.0 * 60.0, START_TIMEOUT)
+        return f"connected, but its probe has not started for {duration(shown)}" if waited > SLOW_START else None
 
     def _after_greeting(self, lines: list[bytes]) -> list[bytes]:
         """The lines after the greeting. A login script may print before it, also without a line feed at the end."""

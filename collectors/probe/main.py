@@ -248,7 +248,7 @@ def main() -> None:
     probe = Probe()
 
     def lease_expired(*_: object) -> None:
-        raise Shutdown("the client has been silent for %g s" % probe.spec.get("lease", LEASE))
+        raise Shutdown("the client has been silent for %gs" % probe.spec.get("lease", LEASE))
 
     signal.signal(signal.SIGALRM, lease_expired)
     signal.setitimer(signal.ITIMER_REAL, LEASE)

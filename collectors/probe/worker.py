@@ -185,7 +185,7 @@ class Worker:
     def report_stuck(self, now: float, slow: bool) -> None:
         """Add a row for every stuck operation in each round: without it, the last data would appear current."""
         for name, (since, why) in self.stuck.items():
-            text = "no answer for %d s" % (now - since) if why == "hung" else "reading it crashes"
+            text = "no answer for %ds" % (now - since) if why == "hung" else "reading it crashes"
             if slow:
                 kind, _, path = name.partition(":")
                 lines = {

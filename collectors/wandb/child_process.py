@@ -191,7 +191,7 @@ class ChildSession:
         while (answer := self._next(until)) is None and not self.has_ended:
             if time.monotonic() >= until:
                 self.kill()
-                raise WandbError(f"the W&B client gave no answer in {timeout:g} s and was killed", kind="slow")
+                raise WandbError(f"the W&B client gave no answer in {timeout:g}s and was killed", kind="slow")
         answer = answer or self._next(time.monotonic() + LAST_OUTPUT_DELAY)
         if answer is None:
             why = f": {self._last_error}" if self._last_error else ""

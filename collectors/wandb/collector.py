@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -22,10 +22,12 @@ from collectors.wandb.rate_limit import WandbRateLimit
 from collectors.wandb.run import BackgroundRequest, PollRequest, TrackedRun
 from collectors.wandb.samples import make_private_directory, remove_older_samples, sample_directory, save_samples
 from collectors.wandb.wire import (
+    ActiveRuns,
     ConsoleLines,
     FetchedFile,
     FetchFile,
     HistoryPoints,
+    ListActive,
     ReadConsole,
     ReadHistory,
     ReadMetadata,
@@ -77,6 +79,8 @@ class WandbCollector(PollingThread):
         self._wanted: tuple[RunSpec, ...] | None = runs
         """The new runs, until the thread takes them over."""
         self._requests: deque[Callable[[], None]] = deque(maxlen=64)
+        self._active: dict[str, set[str]] = {}
+        """By project: the ids of the running runs, as last listed."""
 
     def stop(self) -> None:
         """End the thread and the child process within a second, whatever hangs."""
@@ -125,9 +129,13 @@ class WandbCollector(PollingThread):
         limit, monotonic = self._rate_limit, self._clock.monotonic
         if limit.due_in(monotonic()) <= 0:
             self._round()
+        elif limit.is_healthy and limit.new_runs_due_in(monotonic()) <= 0:
+            self._look_for_new_runs()
         elif limit.is_healthy and limit.background_due_in(monotonic()) <= 0:
             self._run_background_request()
         wait = limit.due_in(monotonic())
+        if limit.is_healthy and self._grouped:
+            wait = min(wait, limit.new_runs_due_in(monotonic()))
         if limit.is_healthy and self._next_background_request() is not None:
             wait = min(wait, limit.background_due_in(monotonic()))
         return wait
@@ -154,6 +162,34 @@ class WandbCollector(PollingThread):
                 self._report(run, "waiting")
                 self._rate_limit.refresh(self._clock.monotonic())
         self.credentials = self._login()
+
+    # ---- between the rounds: has another run begun? ------------------------------------------------------------------
+
+    @property
+    def _grouped(self) -> Mapping[str, list[TrackedRun]]:
+        """By project: the runs of which W&B may have several."""
+        found: dict[str, list[TrackedRun]] = {}
+        for run in self._runs.values():
+            if run.spec.run is None:
+                found.setdefault(run.spec.project, []).append(run)
+        return found
+
+    def _look_for_new_runs(self) -> None:
+        """Begin the next round at once if a run has begun of which the lists do not know."""
+        limit, clock = self._rate_limit, self._clock
+        limit.new_runs_done(clock.monotonic())
+        try:
+            for project, runs in self._grouped.items():
+                request = ListActive(id=0, specs=tuple(dict.fromkeys(run.spec for run in runs)))
+                names = set(self._connect().query(request, ActiveRuns).names)
+                if names - self._active.get(project, set()) - {name for run in runs for name in run.running}:
+                    limit.refresh(clock.monotonic())
+                self._active[project] = names
+        except WandbError as failure:
+            if failure.kind in COMMON_ERRORS:
+                self._failed(failure)
+            else:  # the round reports it
+                log.info("W&B was not asked for new runs: %s", failure)
 
     # ---- a round -----------------------------------------------------------------------------------------------------
 

@@ -18,12 +18,17 @@ SOON: Seconds = 10.0
 """The pause while W&B has not yet shown whether a new run replaces the active one: its next heartbeat does."""
 
 
+NEW_RUNS_SHARE = 0.25
+"""Between two rounds, W&B is asked for new runs each quarter of the period: a second active run overwrites checkpoints,
+and people should know of it within 30 s. One request covers all runs of a project."""
+
+
 class WandbRateLimit(PollTimes):
     """When the next round is due. A round polls every run, one request at a time."""
 
     def __init__(self, every: Seconds) -> None:
         super().__init__(every)
-        self._background_due = float("-inf")
+        self._background_due = self._new_runs_due = float("-inf")
         self._failures = 0
 
     @property
@@ -35,12 +40,20 @@ class WandbRateLimit(PollTimes):
         """Background requests come between the rounds, while there is no error."""
         return max(0.0, self._background_due - now)
 
+    def new_runs_due_in(self, now: Seconds) -> Seconds:
+        """The seconds until W&B is asked for new runs."""
+        return max(0.0, self._new_runs_due - now)
+
+    def new_runs_done(self, now: Seconds) -> None:
+        self._new_runs_due = now + NEW_RUNS_SHARE * self._every
+
     def answered(self, now: Seconds) -> None:
         """The round has succeeded."""
         self._failures = 0
         self.interval = self._every
         self._due = max(self._began + self.interval, now + min(MIN_PAUSE, self._every))
         self.background_done(now)
+        self.new_runs_done(self._began)
 
     def look_soon(self, now: Seconds) -> None:
         """The next answer decides something."""

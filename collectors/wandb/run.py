@@ -114,6 +114,11 @@ class TrackedRun:
         return WandbPolled(self.name, at, self.wandb.runs, keys, self.wandb.samples)
 
     @property
+    def running(self) -> frozenset[str]:
+        """The ids of the runs that the last list showed as running."""
+        return frozenset(run.id for run in self.wandb.runs if run.state in active_run.ALIVE)
+
+    @property
     def is_undecided(self) -> bool:
         """Whether another run has begun, and the next heartbeat shows whether the active one still trains."""
         current = self.wandb.current

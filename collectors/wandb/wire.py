@@ -63,6 +63,12 @@ class ListRuns(Request, frozen=True, kw_only=True, tag="runs"):
     limit: int = 6
 
 
+class ListActive(Request, frozen=True, kw_only=True, tag="active"):
+    """List the ids of the running runs of one project that match any of the specs: one small HTTP request."""
+
+    specs: tuple[WandbSpec, ...]
+
+
 class ReadHistory(Request, frozen=True, kw_only=True, tag="history"):
     """Read new points of some metrics of a run: one HTTP request."""
 
@@ -134,6 +140,13 @@ class RunList(Answer, frozen=True, kw_only=True, tag="listed"):
     """By the run's id: the numeric metrics, which can be charted."""
 
 
+class ActiveRuns(Answer, frozen=True, kw_only=True, tag="active"):
+    """The running runs."""
+
+    names: tuple[str, ...]
+    """Their ids."""
+
+
 class HistoryPoints(Answer, frozen=True, kw_only=True, tag="grown"):
     """The new points by metric; a metric without new points is left out."""
 
@@ -187,11 +200,12 @@ class RequestFailed(Answer, frozen=True, kw_only=True, tag="failed"):
     hint: str | None = None
 
 
-AnyRequest = ListRuns | ReadHistory | ReadConsole | ReadMetadata | ReadViewer | FetchFile
+AnyRequest = ListRuns | ListActive | ReadHistory | ReadConsole | ReadMetadata | ReadViewer | FetchFile
 AnyAnswer = (
     ChildStarted
     | CoreStarted
     | RunList
+    | ActiveRuns
     | HistoryPoints
     | ConsoleLines
     | RunMetadata

@@ -13,6 +13,7 @@ from tests.lab.clock import SetClock
 from tests.lab.ntfy_server import NtfyServer
 from tests.lab.nvml import GPU_IS_LOST
 from tests.lab.receiver import status
+from tests.lab.smtp import HANG, MailServer
 
 MakeDaemon = Callable[..., AlertDaemon]
 
@@ -58,6 +59,27 @@ def test_a_fault_on_a_node_reaches_the_phone_is_acknowledged_there_and_its_end_i
     assert titles(ntfy) == [
         "CODE RED gpu-lost n0/1", "ACKNOWLEDGED CODE RED gpu-lost n0/1", "RESOLVED gpu-lost n0/1",
     ]  # fmt: skip
+
+
+def test_mail_folders_that_a_killed_daemon_left_are_removed_when_it_starts_again(
+    tmp_path: Path, nodes: Cluster, make_daemon: MakeDaemon
+) -> None:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    with MailServer.start() as mail:
+        mail.always(HANG)
+        more = f'[[notify]]\ntype = "apprise"\nname = "mail"\nurl = "{mail.url}"\nseverity = "critical"\n'
+        daemon = started(make_daemon(more, TMPDIR=str(scratch)))
+        lose(nodes, 0)
+        until(lambda: list(scratch.glob("trainmon-mail-*")), "the folder of a mail that is being sent")
+        daemon.kill()
+        left = set(scratch.glob("trainmon-mail-*"))
+        assert left, "kill -9 leaves it"
+        mail.always("")
+        daemon.start()
+        until(lambda: left.isdisjoint(scratch.iterdir()), "their removal")
+        until(lambda: mail.messages, "the mail, which the new one sends")
+        assert "gpu-lost" in str(mail.messages[0]["Subject"])
 
 
 def test_daemons_that_are_killed_are_replaced_by_others_and_nothing_is_sent_twice(

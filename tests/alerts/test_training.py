@@ -167,7 +167,7 @@ def test_an_unread_log_is_one_information_while_it_grows_and_code_red_when_it_fa
         '[[rule]]\ntype = "gpu-missing"\nenabled = false\n'  # the GPUs that Slurm knows of here are plain files
     )
     daemon.start()
-    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 67, PATIENCE, "it has printed for 20 s")
+    slurm.wait_for(lambda: log.exists() and log.read_text().count("page") >= 67, PATIENCE, "it has printed for 20s")
     seen = daemon.run("snapshot", "--json", f"--config={daemon.config}", f"--ssh-config={daemon.ssh_config}")
     assert seen.returncode == 0, seen.stdout + seen.stderr
     (found,) = [run for run in json.loads(seen.stdout)["runs"] if run["job"] == job_id]

@@ -358,5 +358,5 @@ def test_without_a_config_a_job_adds_this_machine_as_the_reader_of_its_log() -> 
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 120 s"
+        assert time.monotonic() < deadline, "it did not happen within 120s"
         time.sleep(0.005)

@@ -35,7 +35,7 @@ def test_a_killed_connection_comes_back_by_itself(product: Product, cluster: Sta
     before = set(nodes.sessions_of(1))
     nodes.end_sessions(1)
     nodes.nvml[1].set(0, temperature=66)
-    screen.until_line(" n1 ", r"\b66\b")
+    screen.until_line("n1 ", r"\b66\b")
     screen.until_shown("ssh 2/2")
     until(lambda: set(nodes.sessions_of(1)) - before, "a new session")
     assert before.isdisjoint(nodes.sessions_of(1))
@@ -46,15 +46,15 @@ def test_a_node_that_restarts_its_sshd_is_down_with_a_sentence_and_then_up(
 ) -> None:
     nodes = cluster(1)
     screen = product.screen("n0", columns=200)
-    screen.until_line(" n0 ", r"\b41\b")
+    screen.until_line("n0 ", r"\b41\b")
     nodes.sshd.stop()
-    screen.until_line(" n0 ", r"✗ n0 .* silent \d+s: ")
+    screen.until_line("n0 ", r"✗.n0 .* silent \d+s: ")
     screen.until_shown(r"ssh 0/1 n0 \d+s")
     screen.until_shown(r"n0: silent \d+s: .*refuses connections")
     nodes.nvml[0].set(0, temperature=66)
     nodes.sshd.run()
     screen.keys("r")
-    screen.until_line(" n0 ", r"\b66\b")
+    screen.until_line("n0 ", r"\b66\b")
     screen.until_shown("ssh 1/1")
 
 
@@ -62,11 +62,11 @@ def test_numbers_of_before_are_dim_and_have_their_age(product: Product, cluster:
     nodes = cluster(1)
     config = product.config('[cluster]\nnodes = ["n0"]\nevery = "0.5s"\n')
     screen = product.screen("--config", str(config))
-    screen.until_line(" n0 ", r"\b41\b")
+    screen.until_line("n0 ", r"\b41\b")
     fresh = screen.style_of("41 ").fg
     for pid in nodes.sessions_of(0):
         os.kill(pid, signal.SIGSTOP)
-    screen.until_line(" n0 ", r"\b41\b.*late \d+s")
+    screen.until_line("n0 ", r"\b41\b.*late \d+s")
     assert screen.style_of("41 ").fg != fresh
     for pid in nodes.sessions_of(0):
         os.kill(pid, signal.SIGCONT)

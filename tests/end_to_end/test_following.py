@@ -65,7 +65,7 @@ def test_save_with_wait_ends_when_the_requested_checkpoint_is_there_not_a_regula
     assert "still to come" not in done.stdout
     (requested,) = [step for step in committed(product) if step % 20]
     marker = product.work / "ckpt" / f"iter_{requested:07d}" / "metadata.json"
-    assert ended - marker.stat().st_mtime < 6, "the directory is listed every 2 s"
+    assert ended - marker.stat().st_mtime < 6, "the directory is listed every 2s"
     (shown,) = re.findall(r"(\d\d:\d\d:\d\d)  .*: a new checkpoint is committed", done.stdout)
     at = time.mktime(time.strptime(f"{time.strftime('%Y-%m-%d')} {shown}", "%Y-%m-%d %H:%M:%S"))
     assert abs(at - marker.stat().st_mtime) < 2, "it is that checkpoint, not a regular one"

@@ -20,7 +20,7 @@ def test_a_format_that_is_made_in_the_dashboard_is_pasted_and_read(product: Prod
     screen = product.screen("--config", str(config), columns=80, rows=24)
     screen.until_shown("ssh 1/1", "saved")
     screen.keys("4")
-    screen.until_shown("i Inspect")
+    screen.until_shown("& Only")
     screen.keys("i")
     screen.until_shown("Log format of odd: not recognized", r"fields +none")
     screen.keys("k")

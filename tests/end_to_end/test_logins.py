@@ -139,7 +139,7 @@ def test_an_unknown_host_key_is_refused_and_the_very_command_that_is_shown_makes
     assert done.returncode == 3
     assert fingerprint(nodes.sshd) in done.stdout
     screen = product.screen("n0")
-    screen.until_line(" n0 ", "host key is not known")
+    screen.until_line("n0 ", "host key is not known")
     screen.keys("2\r")
     screen.until_shown(re.escape(fingerprint(nodes.sshd)), "accept it with: ssh ")
     (source,) = product.snapshot("n0", status=3)["sources"]
@@ -172,4 +172,4 @@ def test_a_changed_host_key_is_refused_loudly_with_both_the_line_and_the_fingerp
     assert done.returncode == 3
     assert "changed" in done.stdout.lower()
     screen = product.screen("n0", columns=200)
-    screen.until_line(" n0 ", r"(?i)changed")
+    screen.until_line("n0 ", r"(?i)changed")

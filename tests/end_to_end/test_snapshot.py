@@ -29,7 +29,7 @@ save_switch = "{work}/save"
 target_step = 1000
 [[disk]]
 path = "{work}"
-usable = "80%"
+usable = "99%"
 [[disk]]
 path = "/"
 on = "nodes"
@@ -71,7 +71,7 @@ def test_four_nodes_with_a_run_keep_the_contract_in_every_field(product: Product
     kill, save = run["switches"]["kill"], run["switches"]["save"]
     assert (kill["path"], kill["by"], kill["why"]) == (f"{product.work}/kill", getpass.getuser(), "loss is NaN")
     assert abs(kill["armed_at"] - (product.work / "kill").stat().st_mtime) < 1
-    assert save == {"path": f"{product.work}/save", "armed_at": None, "by": None, "taken_at": None}
+    assert save == {"path": f"{product.work}/save", "armed_at": None, "by": None, "error": None, "taken_at": None}
 
     disks = {(disk["host"], disk["path"]): disk for disk in result["disks"]}
     reader = next(host for host, path in disks if path == str(product.work))

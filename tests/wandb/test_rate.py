@@ -87,10 +87,11 @@ def train(server: WandbServer, run: StoredRun, steps: int) -> None:
     run.print(f"step {len(run.history)}")
 
 
-def test_ten_runs_of_six_charts_take_twenty_requests_a_minute(
+def test_ten_runs_of_six_charts_take_23_requests_a_minute(
     server: WandbServer, clock: ShiftedClock, watch: SteppedCollector
 ) -> None:
-    """Half of them with their console log as well: it takes turns with the history. Only new steps are asked for."""
+    """Half of them with their console log as well: it takes turns with the history. Only new steps are asked for. Three
+    requests ask for new runs of their project."""
     runs = [server.add_run(f"r{number}", group=f"g{number}") for number in range(RUNS)]
     for run in runs:
         train(server, run, 30)
@@ -100,7 +101,7 @@ def test_ten_runs_of_six_charts_take_twenty_requests_a_minute(
         for run in runs:
             train(server, run, 5)
         watch.pass_time(60.0)
-    assert max(watch.minutes(since)) <= 2 * RUNS
+    assert max(watch.minutes(since)) <= 2 * RUNS + 3
     specs = watch.specs(since)
     assert specs
     assert all(spec["minStep"] >= 29 for spec in specs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class, shell_complete
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from trainmon.cli.main import COMPLETE, DASHBOARD, SUBCOMMANDS
 from trainmon.cli.main import command as load
@@ -23,15 +23,51 @@ def command(shell: str) -> int:
     zsh:  echo 'eval "$(trainmon-tui completion zsh)"' >> ~/.zshrc
     fish: trainmon-tui completion fish > ~/.config/fish/completions/trainmon-tui.fish
     """
-    found = get_completion_class(shell)
-    assert found is not None, "click knows the three"
-    click.echo(found(Words(PROGRAM), {}, PROGRAM, COMPLETE).source())
+    click.echo(SHELLS[shell](Words(PROGRAM), {}, PROGRAM, COMPLETE).source())
     return 0
 
 
 def complete(instruction: str) -> int:
     """Answer a shell that asks which words may follow; the exit status."""
-    return shell_complete(Words(PROGRAM), {}, PROGRAM, COMPLETE, instruction)
+    shell = SHELLS.get(instruction.partition("_")[0])
+    if shell is None:
+        return 1
+    click.echo(shell(Words(PROGRAM), {}, PROGRAM, COMPLETE).complete())
+    return 0
+
+
+class Bash(BashComplete):
+    """To bash, `--demo=s` is three words. It completes the last."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        words, incomplete = super().get_completion_args()
+        joined = "\0".join(words).removesuffix("\0=").replace("\0=\0", "=")
+        return joined.split("\0") if joined else [], incomplete
+
+
+class OneWord(ShellComplete):
+    """To zsh and fish, `--demo=s` is one word. They complete all of it."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        option, sign, _ = incomplete.partition("=")
+        found = super().get_completions(args, incomplete)
+        if sign and option.startswith("-"):
+            for item in found:
+                item.value = f"{option}={item.value}"
+        return found
+
+
+class Zsh(OneWord, ZshComplete):
+    """As click's."""
+
+
+class Fish(OneWord, FishComplete):
+    """As click's, whose script cuts a description at its first comma."""
+
+    source_template = FishComplete.source_template.replace('split ","', 'split -m 1 ","')
+
+
+SHELLS: dict[str, type[ShellComplete]] = {"bash": Bash, "zsh": Zsh, "fish": Fish}
 
 
 class Words(click.Group):

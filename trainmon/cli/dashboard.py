@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trainmon import __version__
-from trainmon.cli.options import config_option, hosts_argument, ssh_config_option
+from trainmon.cli.options import complete_stories, config_option, hosts_argument, ssh_config_option
 
 if TYPE_CHECKING:
     from trainmon.runtime.backend import DashboardBackend
@@ -39,6 +39,7 @@ class Dashboard(click.Command):
     is_flag=False,
     flag_value="",
     metavar="[=STORY]",
+    shell_complete=complete_stories,
     help="Show a simulated cluster of 16 nodes and its failures. STORY names the first failure: hot, lost, hang and "
     "others. An unknown name lists all stories.",
 )

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem
 
 config_option = click.option(
     "--config",
@@ -31,14 +32,14 @@ ssh_config_option = click.option(
 
 def known_hosts(ssh_config: Path | None, config: Path | None) -> Iterator[str]:
     """The hosts of the ssh config, then those of the config if it can be read."""
-    from trainmon.config import load_settings, watched_nodes
+    from trainmon.config import load_settings
     from trainmon.lib import ConfigError
     from trainmon.transport.ssh.config import known_hosts_by_name
 
     yield from known_hosts_by_name(ssh_config or Path.home() / ".ssh" / "config")
     with suppress(ConfigError):
         for cluster in load_settings(config, ())[0].clusters:
-            yield from (*watched_nodes(cluster), *([cluster.login] if cluster.login else ()))
+            yield from (*(cluster.nodes or ()), *([cluster.login] if cluster.login else ()))
 
 
 def _given(context: click.Context, option: str) -> Path | None:
@@ -62,6 +63,13 @@ def complete_runs(context: click.Context, _: click.Parameter, incomplete: str) -
         runs = load_settings(_given(context, "config"), ())[0].runs
         return [run.name for run in runs if run.name.startswith(incomplete)]
     return []
+
+
+def complete_stories(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The stories of the demo that begin so."""
+    from collectors.demo.stories import STORIES
+
+    return [CompletionItem(name, help=text) for name, text in STORIES.items() if name.startswith(incomplete)]
 
 
 hosts_argument = click.argument("hosts", nargs=-1, metavar="[HOST]...", shell_complete=complete_hosts)

@@ -150,7 +150,7 @@ class QuotaSettings(Table, frozen=True, kw_only=True):
     """The tool whose output the command prints: `lfs quota`, `mmlsquota -Y`, `beegfs-ctl --getquota --csv`, `quota -w
     -p`, or `du -s` if nothing else works."""
     every: Duration = 600.0
-    """The polling period. `du` reads the whole directory tree, so it runs at most every 6 h."""
+    """The polling period. `du` reads the whole directory tree, so it runs at most every 6h."""
     limit: Size | None = None
     """The quota, if the command does not print it. Required for `du`."""
 

@@ -162,7 +162,7 @@ class Ledger:
 
     def _wait(self, answer: Answer) -> None:
         if not answer.done.wait(self._patience):
-            raise LedgerStuck(f"the ledger {self.file} did not answer in {self._patience:g} s")
+            raise LedgerStuck(f"the ledger {self.file} did not answer in {self._patience:g}s")
         if answer.error is not None:
             raise LedgerStuck(answer.error)
 

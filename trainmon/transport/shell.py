@@ -123,7 +123,7 @@ def collect(shell: Shell, argv: Sequence[str], stdin: bytes, timeout: Seconds) -
     stream.finish()
     if not collected.done.wait(timeout):
         stream.close()
-        raise CommandFailed(f"{shell.host}: {argv[0]} did not end in {timeout:g} s")
+        raise CommandFailed(f"{shell.host}: {argv[0]} did not end in {timeout:g}s")
     if collected.too_long:
         stream.close()
         raise CommandFailed(f"{shell.host}: {argv[0]} printed more than {OUTPUT_LIMIT // 1024**2} MiB")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container
 from itertools import accumulate, islice
 from operator import le
 
-from trainmon.model import Curve
+from trainmon.model import Curve, Points
 
 Read = Callable[[str, str, int, int], Curve]
 """Backend.curve."""
@@ -96,6 +96,12 @@ class Copy:
             self._smoothed.clear()
             self._smoothed[weight] = Smoothed(weight)
         return self._smoothed[weight].follow(self.values)
+
+    def between(self, low: float, high: float, *, by_time: bool) -> Points:
+        """The points from one step or time to another."""
+        xs = self.xs(by_time=by_time)
+        part = slice(bisect_left(xs, low), bisect_right(xs, high))
+        return Points(self.steps[part], self.times[part], self.values[part])
 
     def index_of(self, step: float) -> int:
         """The index of the last point at or before this step; without any, 0."""

@@ -47,15 +47,17 @@ LEAST = 1e-100
 
 
 class Marks(NamedTuple):
-    """Events beside the curves: restarts and saves, each as (step, time)."""
+    """Events beside the curves: restarts, saves and a moment, each as (step, time)."""
 
     restarts: tuple[tuple[float, float], ...] = ()
     saves: tuple[tuple[float | None, float | None], ...] = ()
+    moments: tuple[tuple[float | None, float | None], ...] = ()
 
-    def along(self, *, by_time: bool) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def along(self, *, by_time: bool) -> tuple[tuple[float, ...], ...]:
+        """The places of the restarts, the saves and the moment on the x axis."""
         side = 1 if by_time else 0
-        saves = (save[side] for save in self.saves)
-        return tuple(one[side] for one in self.restarts), tuple(float(at) for at in saves if at is not None)
+        kinds = (self.restarts, self.saves, self.moments)
+        return tuple(tuple(at for one in kind if (at := one[side]) is not None) for kind in kinds)
 
 
 class Charts:
@@ -67,6 +69,8 @@ class Charts:
         """The W&B paths of the attempts, the current one first."""
         self.keys: tuple[str, ...] = ()
         self.saves: tuple[tuple[float | None, float | None], ...] = ()
+        self.moment: float | None = None
+        """The time for which the charts were opened."""
         self.is_behind = False
         """Whether there are more points than one update reads: update again soon."""
         self.x: Limits | None = None
@@ -133,9 +137,10 @@ class Charts:
         return None
 
     def marks(self) -> Marks:
-        """The marks of restarts and saves. Each attempt but the oldest began with a restart."""
+        """The marks of restarts, saves and the moment. Each attempt but the oldest began with a restart."""
         begun = [self._beginning(path) for path in self.paths[:-1]]
-        return Marks(tuple(one for one in begun if one is not None), self.saves)
+        moments = () if self.moment is None else ((self.lead.step_at(self.moment), self.moment),)
+        return Marks(tuple(one for one in begun if one is not None), self.saves, moments)
 
     def _beginning(self, path: str) -> tuple[float, float] | None:
         keys = self.keys if path == self.paths[0] else self.keys[:1]
@@ -179,11 +184,12 @@ class Charts:
         if not curves and not self.is_behind:
             known = any(len(self.copies.known(path, key)) for path in self.paths)
             note = "nothing in this window" if known else "nothing was logged under this name"
-        restarts, saves = self.marks().along(by_time=view.by_time)
+        restarts, saves, moments = self.marks().along(by_time=view.by_time)
         chart = Chart(
             title=title(key, reading(copy), change(copy), note, cell.width), frame=frame, y=y, log=log, curves=curves,
             x_ticks=x_ticks(x, cell.width, by_time=view.by_time),
             y_ticks=ticks(y, max(2, cell.height // TICK_HEIGHT), log=log), restarts=restarts, saves=saves,
+            moments=moments,
         )  # fmt: skip
         return picture(chart, cell.width, cell.height, plain=plain, labelled=cell.labelled)
 
@@ -233,6 +239,7 @@ def legend(view: View, names: Sequence[str], marks: Marks, *, plain: bool) -> li
     letters = [f"{BEFORE[number]} {name}" for number, name in enumerate(names) if name] if view.compare else []
     return (
         letters
+        + ([f"{sign.moment} this moment"] if marks.moments else [])
         + ([f"{sign.restart} restart"] if marks.restarts else [])
         + ([f"{sign.save} checkpoint"] if marks.saves else [])
     )

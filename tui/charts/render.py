@@ -38,12 +38,15 @@ class Signs(NamedTuple):
     down: str = "↓"
     restart: str = "╎"
     save: str = "▴"
+    moment: str = "◆"
+    upright: str = "│"
+    """Above the moment."""
     dots_across: int = 2
     """Dots of a cell: 2 by 4 in Braille."""
     dots_up: int = 4
 
 
-BRAILLE, ASCII = Signs(), Signs("X", "^", "v", ":", "^", 1, 1)
+BRAILLE, ASCII = Signs(), Signs("X", "^", "v", ":", "^", "!", "|", 1, 1)
 
 
 def signs(*, plain: bool) -> Signs:
@@ -73,6 +76,8 @@ class Chart(NamedTuple):
     restarts: tuple[float, ...] = ()
     saves: tuple[float, ...] = ()
     """The steps or times of committed checkpoints."""
+    moments: tuple[float, ...] = ()
+    """The step or time that the charts were opened for."""
 
     def height(self, dots: int) -> Callable[[float], int]:
         """A function from a value to its dot, from the bottom. On a log axis, zero and below are at the bottom."""
@@ -102,13 +107,13 @@ def picture(chart: Chart, width: int, height: int, *, plain: bool, labelled: boo
     for curve in chart.curves:
         for row, column, char in dots(curve, to_dot, plain=plain):
             canvas.put(rows - 1 - row, column, char, STYLES[curve.role])
-    for mark in (*letter_marks(chart, rows, sign), *restart_marks(chart, rows, sign)):
+    for mark in (*letter_marks(chart, rows, sign), *upright_marks(chart, rows, sign)):
         canvas.put_beside(*mark)
     for mark in odd_marks(chart, rows, sign):
         canvas.put(*mark)
-    for at in chart.saves:
-        if at in chart.frame:
-            canvas.put(rows, chart.frame.column_of(at) // sign.dots_across, sign.save, "ok")
+    for ats, symbol, style in ((chart.saves, sign.save, "ok"), (chart.moments, sign.moment, "warn")):
+        for at in (at for at in ats if at in chart.frame):
+            canvas.put(rows, chart.frame.column_of(at) // sign.dots_across, symbol, style)
     return [chart.title, *canvas.lines()]
 
 
@@ -146,11 +151,12 @@ Mark = tuple[int, int, str, str]
 """Line, column, symbol, style."""
 
 
-def restart_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
-    for at in chart.restarts:
-        if at in chart.frame:
-            column = chart.frame.column_of(at) // sign.dots_across
-            yield from ((row, column, sign.restart, AXES) for row in range(rows))
+def upright_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
+    """The lines of a moment and of restarts."""
+    lines = ((chart.moments, sign.upright, "warn"), (chart.restarts, sign.restart, AXES))
+    for at, symbol, style in ((at, symbol, style) for ats, symbol, style in lines for at in ats if at in chart.frame):
+        column = chart.frame.column_of(at) // sign.dots_across
+        yield from ((row, column, symbol, style) for row in range(rows))
 
 
 def odd_marks(chart: Chart, rows: int, sign: Signs) -> Iterator[Mark]:
@@ -198,7 +204,7 @@ class Canvas:
             self.chars[row][at], self.styles[row][at] = char, style
 
     def put_beside(self, row: int, column: int, char: str, style: str) -> None:
-        """Draw where the current attempt is not; the line of a restart only in empty cells."""
+        """Draw where the current attempt is not; an upright line only in empty cells."""
         at = AXIS + column
         if not (0 <= row < min(self.rows, len(self.chars)) and at < self.width):
             return

@@ -16,7 +16,7 @@ SPANS: dict[Span, tuple[Seconds, str]] = {
 }  # fmt: skip
 
 WEIGHTS = (0.0, 0.6, 0.9, 0.99)
-"""The levels of `o`; 0.6 is the default of TensorBoard."""
+"""The levels of `s`; 0.6 is the default of TensorBoard."""
 
 LEAST_STEPS, LEAST_SECONDS = 10.0, 10.0
 """The narrowest window."""

@@ -33,13 +33,13 @@ from tui.views import (
     wandb_lines,
     wrapped_fact,
 )
-from tui.views.alerts import Moment, alert_lines, alerts_about, alerts_of, moment_of_alert
+from tui.views.alerts import Moment, alert_lines, alerts_about, alerts_of, moment_of_alert, moment_of_run
 from tui.views.changes import change_lines
-from tui.views.disk_detail import disk_lines
+from tui.views.disk_detail import disk_lines, spare_line, spares
 from tui.views.disks import ShownDisk, shown_disks
 from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
-from tui.widgets import KeyedLines, Line, Link, Linked, TextView, first_link, rows, sentence
+from tui.widgets import KeyedLines, Line, Link, Linked, Row, TextView, first_link, rows, sentence
 
 
 class LinkedPane(Pane):
@@ -137,9 +137,14 @@ class OneDiskPane(LinkedPane):
         return () if shown is None or self.state is None else alerts_about(self.state, disks=shown.subjects)
 
     def copy_text(self) -> str | None:
-        """The fact under the cursor: the path of a checkpoint that could be deleted, for example."""
-        texts = {row.key: row.text for row in self.lines.rows}
-        return fact_text([*texts.values()], [*texts].index(self.selected)) if self.selected in texts else None
+        """The whole path of the checkpoint under the cursor, or else the fact there."""
+        texts, state = {row.key: row.text for row in self.lines.rows}, self.state
+        shown = None if state is None else self._shown(state)
+        if state is None or shown is None or self.selected not in texts:
+            return None
+        lines = ((Row("", spare_line(run, one, state.at, self.width)), one.path) for run, one in spares(shown, state))
+        paths = {line.text: path for line, path in lines}
+        return paths.get(texts[self.selected]) or fact_text([*texts.values()], [*texts].index(self.selected))
 
     def draw(self, state: State, width: int) -> None:
         shown = self._shown(state)
@@ -160,6 +165,9 @@ class RunPane(LinkedPane, FollowingPane):
         """The path of its log, or else its name."""
         run = self.followed
         return self.run if run is None or run.log is None or run.log.path is None else f"{run.log.host}:{run.log.path}"
+
+    def moment(self) -> Moment | None:
+        return None if self.state is None or self.followed is None else moment_of_run(self.followed, self.state)
 
     def draw(self, state: State, width: int) -> None:
         run = state.runs.get(self.run or "")

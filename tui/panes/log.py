@@ -25,6 +25,8 @@ class LogPane(FollowingPane):
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name for it
         super().__init__(id=id)
         self.view = LogView()
+        self.lost = ""
+        """What its log no longer has."""
 
     def compose(self) -> ComposeResult:
         yield from (self.top, self.heads, self.view, self.lines, self.bottom)
@@ -95,7 +97,8 @@ class LogPane(FollowingPane):
     def _draw_frame(self, log: Log, state: State) -> None:
         status = view_status(self.view, log, state.at)
         self.caption(log_title(self.run or "", log, self.top.size.width - cell_width(status) - 16), status)
-        self.foot(notes(self.view, log), "warn" if log.error else "dim")
+        said = "  ·  ".join(part for part in (self.lost, notes(self.view, log)) if part)
+        self.foot(said, "warn" if log.error or self.lost else "dim")
 
     def on_log_view_changed(self, event: LogView.Changed) -> None:
         event.stop()

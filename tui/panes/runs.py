@@ -122,8 +122,10 @@ def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
         if Table(width, 0, tuple(columns)).rest >= max(wanted, 6):
             break
         columns = [column for column in columns if column.name != name]
-    if Table(width, 0, (*columns, TREND)).rest >= wanted and any(len(recent_losses(run)) > 1 for run in runs):
-        columns.insert(next(at for at, column in enumerate(columns) if column.name == "LOSS ") + 1, TREND)
+    room = min(Table(width, 0, tuple(columns)).rest - wanted, TREND.width)
+    if room >= TREND_LEAST and any(len(recent_losses(run)) > 1 for run in runs):
+        trend = TREND._replace(width=room, cell=partial(trend_cell, cells=room - 2))
+        columns.insert(next(at for at, column in enumerate(columns) if column.name == "LOSS ") + 1, trend)
     table = Table(width, 0, tuple(columns))
     return table._replace(name=max(1, table.rest))
 
@@ -200,9 +202,9 @@ def recent_losses(run: Run) -> tuple[float, ...]:
     return tuple(loss for loss in found[-TREND_STEPS:] if math.isfinite(loss))
 
 
-def trend_cell(run: Run, _state: State) -> Span:
+def trend_cell(run: Run, _state: State, cells: int = 12) -> Span:
     """`▁▁▂▁█▅`: the means of the recent losses in equal slices, between their least and their greatest."""
-    losses, cells = recent_losses(run), TREND.width - 2
+    losses = recent_losses(run)
     if len(losses) < 2:
         return Span("")
     slices = [losses[n * len(losses) // cells : (n + 1) * len(losses) // cells] for n in range(cells)]
@@ -281,7 +283,8 @@ TREND_STEPS = 120
 """Losses that the trend shows."""
 HEIGHTS = "▁▂▃▄▅▆▇█"
 TREND = Column[Run, State]("TREND ", 14, trend_cell)
-"""Shown where all other columns have room."""
+"""Shown where all other columns have room, with fewer cells where there is less."""
+TREND_LEAST = 7
 CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
 LEFT = Column[Run, State]("LEFT", 11, left_cell)
 

@@ -33,6 +33,7 @@ from tui.charts import (
 from tui.keys import bindings
 from tui.panes.base import FollowingPane
 from tui.style import Span
+from tui.views.alerts import Moment, moment_of_curve
 from tui.widgets import GUTTER, KeyedLines, Picture, width_of
 
 
@@ -176,6 +177,13 @@ class WandbPane(FollowingPane):
         named = {one.path: clean(one.name) or one.id for one in wandb.runs if self.charts.has_curves(one.path)}
         names = [named.get(path, "") for path in self.charts.paths[1:]]
         self.foot("  ".join(legend(self.view, names, self.charts.marks(), plain=self.is_ascii)))
+
+    def moment(self) -> Moment | None:
+        """The point of the metric under the cursor that stands out most among those that are shown."""
+        key, shown = self.lines.cursor_key, self.charts.x
+        if key is None or shown is None or self.run is None:
+            return None
+        return moment_of_curve(self.run, key, self.charts.current(key).between(*shown, by_time=self.view.by_time))
 
     # ---- which charts ----
 

@@ -10,10 +10,10 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from trainmon.lib import Seconds, clean, counted, shorten
+from trainmon.lib import clean, counted
 from trainmon.model import State
 from tui.backend import Backend
-from tui.charts import LEAST_HEIGHT, View
+from tui.charts import LEAST_HEIGHT
 from tui.keys import bindings
 from tui.modals import TextPrompt
 from tui.panes import (
@@ -32,11 +32,8 @@ from tui.panes import (
 from tui.screens.base import PaneScreen, StateScreen
 from tui.services.changes import Changes
 from tui.services.folders import for_samples, meant
-from tui.style import Span
-from tui.views.alerts import Moment, log_line
-from tui.views.changes import moment
 from tui.views.nodes import missing_gpus
-from tui.widgets import Heading, KeyedLines, Link, link_of
+from tui.widgets import KeyedLines, Link, link_of
 
 
 class LinkedScreen(StateScreen):
@@ -177,14 +174,6 @@ class RunScreen(LinkedScreen):
         app.push_screen(prompt, save_into)
 
 
-AROUND: Seconds = 3_600.0
-"""The range of the charts around a moment."""
-
-LAID_OUT_AFTER: Seconds = 0.05
-
-CHARTS_FROM = 20
-"""Lines of a screen that shows charts above the log."""
-
 FRAME = 3
 """Lines of the table's frame and heads."""
 
@@ -238,65 +227,6 @@ def heights(screen: int, gpus: int) -> tuple[int, int]:
     table = min(max(gpus, 1) + FRAME, max(6, (screen - 2) // 2))
     plots = min(16, (screen - 2 - table) // 2) if gpus else 0
     return table, plots if plots >= LEAST_HEIGHT + 2 else 0
-
-
-class MomentScreen(PaneScreen):
-    """A run at one time: what happened, its charts around that time, and the log lines; Enter opens the run."""
-
-    CONTEXT = "moment"
-    BINDINGS: ClassVar[list[BindingType]] = [*bindings("moment")]
-
-    def __init__(self, moment: Moment, backend: Backend) -> None:
-        super().__init__()
-        self.moment = moment
-        self.title_line = Heading()
-        self.charts = WandbPane(backend, id="wandb-moment")
-        self.charts.run = moment.run
-        self.charts.view = View(by_time=True, width=AROUND, end=moment.at + AROUND / 2)
-        self.log_pane = LogPane(id="log-moment")
-        self.log_pane.run = moment.run
-        self.pane = self.log_pane
-        self._has_found = False
-
-    def compose(self) -> ComposeResult:
-        yield from (self.header, self.title_line, self.charts, self.log_pane, self.find, self.foot)
-
-    def on_mount(self) -> None:
-        self.foot.at(self.CONTEXT)
-        self.log_pane.view.focus()
-        self.set_timer(LAID_OUT_AFTER, self._show_line)
-
-    def show(self, state: State) -> None:
-        run = state.runs.get(self.moment.run)
-        self.header.show(state)
-        text = f"{clean(self.moment.run)} at {moment(self.moment.at, state.at)}: {self.moment.text}"
-        self.title_line.set_spans((Span(shorten(text, self.app.size.width - 2), "warn"),))
-        self.charts.display = run is not None and run.spec.wandb is not None and self.app.size.height >= CHARTS_FROM
-        for pane in (self.charts, self.log_pane):
-            pane.show(state)
-        self._show_line()
-
-    def _show_line(self) -> None:
-        """Go to the log line of that time, once the log is laid out."""
-        state, view = self.dashboard.shown, self.log_pane.view
-        run = None if state is None else state.runs.get(self.moment.run)
-        if self._has_found or run is None or not view.size.height or not view.text.lines:
-            return
-        self._has_found = True
-        line = log_line(self.moment, run)
-        if line is None:
-            self.app.notify("the log no longer has the lines of that time; this is its end", timeout=6, markup=False)
-        else:
-            view.show_line(line)
-
-    def action_open_run(self) -> None:
-        self.dashboard.open(Link("run", self.moment.run))
-
-    def action_back(self) -> None:
-        if self.log_pane.filter:
-            self.log_pane.set_filter("")
-        else:
-            self.dismiss()
 
 
 class ChangesScreen(LinkedScreen):

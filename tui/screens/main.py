@@ -41,14 +41,14 @@ class PaneLayout(Layout):
     name = "columns"
 
     def __init__(self, panes: dict[str, Pane]) -> None:
-        self.columns: tuple[tuple[str, ...], ...] = ()
+        self.shape = Shape(())
         self.panes = panes
 
     def arrange(self, parent: Widget, children: list[Widget], size: Size, greedy: bool = True) -> ArrangeResult:
         parent.pre_layout(self)
         return [
             WidgetPlacement(Region(*region), NULL_OFFSET, NULL_SPACING, self.panes[number])
-            for number, region in pane_regions(self.columns, size.width, size.height).items()
+            for number, region in pane_regions(self.shape, size.width, size.height).items()
             if self.panes[number] in children
         ]
 
@@ -64,11 +64,11 @@ class PaneBody(Widget):
     def layout(self) -> Layout:
         return self._layout_of_panes
 
-    def show_columns(self, columns: tuple[tuple[str, ...], ...]) -> None:
-        """Show the panes of these columns and no others."""
-        self._layout_of_panes.columns = columns
+    def show_shape(self, shape: Shape) -> None:
+        """Show the panes of this shape and no others."""
+        self._layout_of_panes.shape = shape
         for number, pane in self._layout_of_panes.panes.items():
-            pane.display = any(number in column for column in columns)
+            pane.display = number == shape.across or any(number in column for column in shape.columns)
         self.refresh(layout=True)
 
 
@@ -143,7 +143,7 @@ class MainScreen(PaneScreen):
         if new != self.shape:
             self.shape = new
             with self.app.batch_update():
-                self.body.show_columns(new.columns)
+                self.body.show_shape(new)
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for number, pane in self.panes.items():

@@ -13,6 +13,8 @@ SHORT_ROWS = 16
 TALL_ROWS = 50
 THREE_ROWS = 30
 """The height from which GPUs, disks and alerts fit below each other."""
+WIDE_LOG_ROWS = 40
+"""The height from which the log fits below two of three columns. A step line has about 130 cells, a column has 78."""
 
 NAMES = {"1": "Runs", "2": "GPUs", "3": "Disk", "4": "Log", "5": "Alerts", "6": "W&B", "7": "Queue"}
 
@@ -22,6 +24,8 @@ class Shape(NamedTuple):
 
     columns: tuple[tuple[str, ...], ...]
     hidden: tuple[str, ...] = ()
+    across: str = ""
+    """The pane below the first two columns, as wide as both."""
 
 
 class Chosen(NamedTuple):
@@ -59,7 +63,10 @@ def shape(
         return Shape((left, right), others(*left, *right))
     left = left_column(height, chosen.beside, chosen.beside, queue=queue)
     third = ("6", "run") if charts or chosen.current == "6" else ("run",)
-    return Shape((left, right, third), others(*left, *right, *third))
+    columns, shown = (left, right, third), (*left, *right, *third)
+    if height < WIDE_LOG_ROWS or "4" not in left:
+        return Shape(columns, others(*shown))
+    return Shape((tuple(pane for pane in left if pane != "4"), right, third), others(*shown), "4")
 
 
 def left_column(height: int, under: str, beside: str, *, queue: bool) -> tuple[str, ...]:
@@ -104,16 +111,24 @@ class PaneRegion(NamedTuple):
 WIDTHS: Mapping[int, Sequence[int]] = {1: (1,), 2: (57, 43), 3: (44, 36, 32)}
 """The width shares of the columns, by their number."""
 
+ABOVE_AND_ACROSS = (7, 3)
+"""The height shares of the first two columns and of the pane below both."""
+
 HIGH = frozenset({"2", "4", "6", "7"})
 """Panes that get half as many lines again as the others."""
 
 
-def pane_regions(columns: tuple[tuple[str, ...], ...], width: int, height: int) -> dict[str, PaneRegion]:
+def pane_regions(shape: Shape, width: int, height: int) -> dict[str, PaneRegion]:
     """The position of every pane: columns side by side, the panes of a column below each other."""
     found: dict[str, PaneRegion] = {}
-    for column, (left, right) in zip(columns, cuts(width, WIDTHS[len(columns)]), strict=True):
-        for pane, (top, bottom) in zip(column, cuts(height, heights(column, len(columns))), strict=True):
+    sides = cuts(width, WIDTHS[len(shape.columns)])
+    above = cuts(height, ABOVE_AND_ACROSS)[0][1] if shape.across else height
+    for number, (column, (left, right)) in enumerate(zip(shape.columns, sides, strict=True)):
+        rows = above if number < 2 else height
+        for pane, (top, bottom) in zip(column, cuts(rows, heights(column, len(shape.columns))), strict=True):
             found[pane] = PaneRegion(left, top, right - left, bottom - top)
+    if shape.across:
+        found[shape.across] = PaneRegion(0, above, sides[1][1], height - above)
     return found
 
 

@@ -27,22 +27,22 @@ DARK = Theme(
 
 LIGHT = Theme(
     name="trainmon-light",
-    primary="#1f6fb2",
+    primary="#1a5f9a",
     secondary="#57708a",
-    accent="#00708a",
-    success="#1f7a3a",
-    warning="#8a5a00",
-    error="#b3261e",
+    accent="#005c73",
+    success="#14602b",
+    warning="#704800",
+    error="#9e1c15",
     foreground="#1f2429",
     background="#fafafa",
     surface="#f2f4f6",
     panel="#e6eaee",
     dark=False,
     variables={
-        "text-success": "#1f7a3a",
-        "text-warning": "#8a5a00",
-        "text-error": "#b3261e",
-        "text-accent": "#00708a",
+        "text-success": "#14602b",
+        "text-warning": "#704800",
+        "text-error": "#9e1c15",
+        "text-accent": "#005c73",
         "rule": "#b8c0c8",
     },
 )
@@ -94,12 +94,38 @@ SIXTEEN = Theme(
 )  # fmt: skip
 """The terminal's sixteen colours and background, for consoles that have no others."""
 
-THEMES = (DARK, LIGHT, CLEAR, SIXTEEN)
+SIXTEEN_LIGHT = Theme(
+    name="trainmon-16-light",
+    ansi=True,
+    dark=False,
+    primary="ansi_blue",
+    secondary="ansi_blue",
+    accent="ansi_blue",
+    success="ansi_blue",
+    warning="ansi_magenta",
+    error="ansi_red",
+    foreground="ansi_default",
+    background="ansi_default",
+    surface="ansi_default",
+    panel="ansi_default",
+    boost="ansi_default",
+    variables={
+        **SIXTEEN.variables,
+        "text-success": "ansi_blue", "text-warning": "ansi_magenta", "text-error": "ansi_red",
+        "text-accent": "ansi_blue", "ansi-background": "ansi_white", "ansi-foreground": "ansi_black",
+        "block-cursor-foreground": "ansi_white", "block-cursor-background": "ansi_black",
+        "input-cursor-background": "ansi_black", "input-cursor-foreground": "ansi_white",
+    },
+)  # fmt: skip
+"""The same on a light background, where green, yellow and cyan of xterm have a contrast below 2.2."""
+
+THEMES = (DARK, LIGHT, CLEAR, SIXTEEN, SIXTEEN_LIGHT)
 
 
 def fitting(requested: str, color_system: str | None) -> str:
-    """The requested theme; on a terminal with sixteen colours, SIXTEEN instead of our default."""
-    return SIXTEEN.name if requested == DARK.name and color_system in {None, "standard", "windows"} else requested
+    """The requested theme; on a terminal with sixteen colours, the one of sixteen for our dark and our light theme."""
+    sixteen = {DARK.name: SIXTEEN.name, LIGHT.name: SIXTEEN_LIGHT.name}
+    return sixteen.get(requested, requested) if color_system in {None, "standard", "windows"} else requested
 
 
 def defaults(*, dark: bool) -> dict[str, str]:

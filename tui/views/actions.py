@@ -124,10 +124,10 @@ SLOW: Seconds = 10.0
 def checking_rows(about: str, host: str, waited: Seconds, width: int) -> list[Row]:
     """The lines that are shown until the plan comes."""
     if waited < SLOW:
-        text, style = f"checking {about} on {host} … {waited:.0f} s", "dim"
+        text, style = f"checking {about} on {host} … {waited:.0f}s", "dim"
     else:
         style = "warn"
-        text = f"{host} has not answered for {waited:.0f} s. Still waiting; nothing has been done. Esc closes this."
+        text = f"{host} has not answered for {waited:.0f}s. Still waiting; nothing has been done. Esc closes this."
     return [Row(str(n), (Span(line, style),)) for n, line in enumerate(wrapped(text, width))]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
@@ -31,6 +30,9 @@ QUIET: Seconds = 600.0
 """After a shorter absence, nothing is said if nothing changed."""
 
 DAY: Seconds = 86_400.0
+
+INDENT = 2
+"""Cells before the second line of a change."""
 
 
 class Change(NamedTuple):
@@ -70,7 +72,7 @@ def run_change(was: SeenRun | None, run: Run, state: State) -> Change | None:
     text = clean(f"{run.name}: {run.verdict}, {run.why}")
     if was is None:
         return Change("new", text, style, link)
-    again = restarted(was, now)
+    again = restarted(was, now) or ("its steps went back" if run.spec.wandb is None and went_back(was, now) else None)
     has_ended = run.verdict in OVER and (was.verdict not in OVER or again is not None)
     if has_ended or (run.verdict in WAITING and was.verdict not in OVER | WAITING):
         return Change("ended", text, style, link)
@@ -94,9 +96,14 @@ def restarted(was: SeenRun, now: SeenRun) -> str | None:
     return None
 
 
+def went_back(was: SeenRun, now: SeenRun) -> bool:
+    """Whether a run is at an earlier step. Only for a run without W&B, whose step is always that of its log."""
+    return was.step is not None and now.step is not None and now.step < was.step
+
+
 def steps(was: SeenRun, now: SeenRun) -> str:
-    """`step 12,875 → 21,004`."""
-    return f"step {count(was.step)} → {count(now.step)}"
+    """`step 12,875 → 21,004`, or `step 12,875` if it made none."""
+    return f"step {count(was.step)}" + ("" if was.step == now.step else f" → {count(now.step)}")
 
 
 # ---- alerts and disks ------------------------------------------------------------------------------------------------
@@ -150,15 +157,18 @@ def moment(at: Instant, now: Instant) -> str:
 
 
 def summary(seen: LastSeen, changes: tuple[Change, ...], now: Instant) -> tuple[str, str]:
-    """`Since 10:58 (3h10m): 2 runs ended, 1 restarted, 3 alerts (1 open), /fsx: 12% free`, and its style. Empty if
+    """`Since 10:58 (3h10m): 2 runs ended, llm restarted, 3 alerts (1 open), /fsx: 12% free`, and its style. Empty if
     nothing changed in a few minutes."""
     if not changes and now - seen.at < QUIET:
         return "", ""
-    counts = Counter(change.what for change in changes)
-    parts = [f"{counts[what]} {what}" for what in RUN_NEWS if counts[what]]
-    if parts:
-        first, _, rest = parts[0].partition(" ")
-        parts[0] = f"{first} run{'' if first == '1' else 's'} {rest}"
+    parts, noun = list[str](), " runs"
+    for what in RUN_NEWS:
+        names = [name_of(change) for change in changes if change.what == what]
+        if len(names) == 1:
+            parts.append(f"{names[0]} {what}")
+        elif names:
+            parts.append(f"{len(names)}{noun} {what}")
+            noun = ""
     if alerts := [change for change in changes if change.what == "alert"]:
         still_open = sum(change.style != "dim" for change in alerts)
         word = f"{len(alerts)} alert{'' if len(alerts) == 1 else 's'}"
@@ -168,6 +178,11 @@ def summary(seen: LastSeen, changes: tuple[Change, ...], now: Instant) -> tuple[
     styles = {change.style for change in changes}
     style = next((one for one in ("crit", "warn") if one in styles), "")
     return f"Since {moment(seen.at, now)} ({duration(now - seen.at)}): {', '.join(parts) or 'nothing changed'}", style
+
+
+def name_of(change: Change) -> str:
+    """The name of the run that changed."""
+    return change.text if change.link is None else clean(change.link.name)
 
 
 TITLES = {"run": "RUNS", "alert": "ALERTS", "disk": "DISKS"}
@@ -187,10 +202,9 @@ def change_lines(
         yield from ((), (Span(title, "head"),)) if own else ()
         for change in own:
             said = f"{change.what}  {change.text}" if kind == "run" else change.text
-            if change.link is not None:
-                yield Linked(change.link, (Span(said, change.style),))
-            else:
-                yield from sentence(said, width, change.style)
+            first, *others = sentence(said, width - INDENT, change.style)
+            yield first if change.link is None else Linked(change.link, first)
+            yield from ((Span(" " * INDENT), *line) for line in others)
     if state.at - seen.at > DAY and any(change.what == "alert" for change in changes):
         yield from ((), *sentence("Of the alerts that are over, only those of the last day are listed.", width, "dim"))
     yield from unchanged(seen, changes, state)

@@ -23,7 +23,7 @@ from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns
 from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
 
 
-class KeyedLines(ScrollView, can_focus=True):
+class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
     """Rows of spans with a cursor, marks, mouse and vi keys. The cursor belongs to a key, not to a position."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES} | {"lines--cursor"}
@@ -34,7 +34,7 @@ class KeyedLines(ScrollView, can_focus=True):
         scrollbar-size-vertical: 1;
         {STYLE_CSS}
         & > .lines--cursor {{ background: $foreground 7%; }}
-        &:focus > .lines--cursor {{ background: $primary 45%; }}
+        &:focus > .lines--cursor {{ background: $primary 25%; }}
         &:ansi > .lines--cursor {{ background: transparent; }}
         &:ansi:focus > .lines--cursor {{ text-style: reverse; background: transparent; }}
     }}

@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from trainmon.lib import clean
 from tui.keys import bindings
-from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_position, find, marks, moved, shown
+from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_position, find, moved, row_marks, shown
 from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
 
 WHEEL_ROWS = 3
@@ -102,7 +102,9 @@ class LogView(Widget, can_focus=True):
         if is_hit and not self.needle:  # a line that was opened by its number
             under = base + self._styles["hit"]
         segments, at = [], 0
-        for start, end, name in marks(text, self.needle):
+        row = self._rows[y]
+        line = self.text[row.line] if self.text.first <= row.line < self.text.end else row.text
+        for start, end, name in row_marks(row, line, self.view, self.needle):
             style = self._styles["hit" if is_hit and name == "match" else name]
             segments += [Segment(text[at:start], under), Segment(text[start:end], under + style)]
             at = end

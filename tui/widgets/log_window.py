@@ -15,8 +15,11 @@ from typing import NamedTuple
 from rich.cells import cell_len, get_character_cell_size
 
 from trainmon.analysis.log_formats import cells_read, parse_line, report, stripped
+from trainmon.lib import clean
 
 TIME_OF_DAY = re.compile(r"\d\d:\d\d:\d\d")
+CUT = re.compile(r"(?:\d\d:\d\d:\d\d )?…")
+"""The begin of a row whose prefix is cut (see `window`)."""
 
 
 class LogPosition(NamedTuple):
@@ -220,11 +223,22 @@ def marks(text: str, needle: str) -> list[tuple[int, int, str]]:
             return found
     pieces = [(m.start(), m.end(), "crit") for m in _ERROR.finditer(text)]
     pieces += [(m.start(), m.end(), "warn") for m in _WARN.finditer(text)]
-    if (place := place_of(text)) is not None:
-        pieces += [(place.start, place.step_end, "accent"), (place.loss_start, place.loss_end, "accent")]
+    at = begins.end() if (begins := CUT.match(text)) else 0
+    if (place := place_of(text[at:].replace("… ", "| "))) is not None:
+        stands_out = (place.start, place.step_end), (place.loss_start, place.loss_end)
+        pieces += [(at + start, at + end, "accent") for start, end in stands_out]
     pieces.sort(key=lambda piece: (piece[2] == "accent", piece))
     kept: list[tuple[int, int, str]] = []
     for piece in pieces:
         if all(piece[0] >= end or piece[1] <= start for start, end, _ in kept):
             kept.append(piece)
     return sorted(kept)
+
+
+def row_marks(row: LogRow, line: str, view: View, needle: str) -> list[tuple[int, int, str]]:
+    """The marks of a visible row. A part of a wrapped line has those of its line, also what goes on in the next row."""
+    if not view.wrap or not line.isascii() or not line.isprintable():
+        return marks(clean(row.text), needle)
+    width = max(2, view.width)
+    found = ((start - row.part * width, end - row.part * width, name) for start, end, name in marks(line, needle))
+    return [(max(0, start), min(width, end), name) for start, end, name in found if start < width and end > 0]

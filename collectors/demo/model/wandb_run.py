@@ -191,6 +191,6 @@ def answers(step: int) -> bytes:
     data = [
         ["What is a checkpoint?", "A file from which training goes on."],
         ["Why did the loss jump?", f"Look at the data of step {step}."],
-        ["Is the run alive?", "It stepped 2 s ago."],
+        ["Is the run alive?", "It stepped 2s ago."],
     ]
     return json.dumps({"columns": ["prompt", "answer"], "data": data}).encode()

@@ -1,6 +1,6 @@
 """The checkpoint layouts of the five trainers: which files, in which order, and the marker that comes last.
 
-The files are real and small. Their bytes on the demo's /fsx are simulated.
+The files are real and sparse: a listing shows the sizes of a real run, and the disk of this machine holds some bytes.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,9 @@ class Layout(msgspec.Struct, frozen=True):
     linked: bool = False
     """The pointer is a symbolic link to the checkpoint, not a file with its step."""
 
+
+READABLE = (".json", ".yaml", ".txt")
+"""The ends of small files. All others share the bytes of a checkpoint."""
 
 _DCP = tuple(f"__{rank}_0.distcp" for rank in range(4))
 
@@ -78,9 +82,11 @@ LAYOUTS: dict[Format, Layout] = {
 class CheckpointDirectory:
     """The checkpoint directory of one run."""
 
-    def __init__(self, folder: Path, form: Format) -> None:
+    def __init__(self, folder: Path, form: Format, size: int = 0) -> None:
+        """`size`: the bytes of a checkpoint."""
         self.folder = folder
         self.layout = LAYOUTS[form]
+        self._shard_size = size // sum(not name.endswith(READABLE) for name in self.layout.shards)
         folder.mkdir(parents=True, exist_ok=True)
 
     def path(self, step: int) -> Path:
@@ -119,11 +125,15 @@ class CheckpointDirectory:
         for name in names:
             is_json = name in ("metadata.json", "trainer_state.json", "checkpoint_metadata.json")
             numbers = json.dumps({"step": step, "global_step": step})
-            self._write(path / name, numbers if is_json else f"{name} of step {step}, from the demo\n", at)
+            size = self._shard_size if name in self.layout.shards and not name.endswith(READABLE) else 0
+            self._write(path / name, numbers if is_json else f"{name} of step {step}, from the demo\n", at, size)
         for folder in (*filter(Path.is_dir, path.rglob("*")), path):
             os.utime(folder, (at, at))
 
-    def _write(self, path: Path, text: str, at: Instant) -> None:
+    def _write(self, path: Path, text: str, at: Instant, size: int = 0) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        if size > len(text):
+            with suppress(OSError):  # a filesystem without files of this size shows the small one
+                os.truncate(path, size)
         os.utime(path, (at, at))

@@ -95,13 +95,15 @@ class TrainingLoop:
         self._signalled = self.phase in ("training", "saving")
 
     def backlog(self, now: Instant, steps: int) -> Iterator[Effect]:
-        """The log of the last `steps` steps before the demo began."""
+        """The log of the last `steps` steps before the demo began. Their number does not change what comes after."""
         yield LogStarted(self.job)
+        before = self._random.getstate()
         self.step -= steps
         for ago in reversed(range(steps)):
             self.step += 1
             at = now - ago * self.trainer.step_time
             yield LogWritten(self._line(self.generator.metrics(at, self.step, self._random_step_time())))
+        self._random.setstate(before)
 
     def advance(self, dt: Seconds, now: Instant, switches: SwitchFiles, fault: RunFault | None) -> Iterator[Effect]:
         """Let dt seconds pass, which end at `now`."""

@@ -42,7 +42,7 @@ class Files:
         self._log = self._logs / "none.out"
         self._kill = Path(run.kill_switch or "")
         self._save = Path(run.save_switch or "")
-        self.checkpoints = CheckpointDirectory(Path(run.checkpoints or ""), trainer.format)
+        self.checkpoints = CheckpointDirectory(Path(run.checkpoints or ""), trainer.format, trainer.checkpoint_bytes)
         self._logs.mkdir(parents=True, exist_ok=True)
 
     def begin(self, loop: TrainingLoop, now: Instant, backlog: int) -> None:

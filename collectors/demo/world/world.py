@@ -134,7 +134,7 @@ class World:
                 inodes_used += (FILLED - inodes_used) * filled
         return DiskSample(
             path=path,
-            mount=path,
+            mount=f"{self.directory}{path}",
             filesystem=kind,
             read_only=False,
             total_bytes=total,

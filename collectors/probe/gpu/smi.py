@@ -124,7 +124,7 @@ class Smi:
         if not call.killed:
             call.kill()
         trouble = self.trouble(COMMAND + " does not answer; it is not started again before it has returned")
-        return error_rows(sorted(self.known), "%s: no answer for %d s" % (COMMAND, call.age())) + trouble
+        return error_rows(sorted(self.known), "%s: no answer for %ds" % (COMMAND, call.age())) + trouble
 
     def trouble(self, text: "str | None") -> "list[Line]":
         if text == self.reported:

@@ -380,5 +380,5 @@ while :; do
     while lives "$nap"; do wait "${nap%:*}" 2>/dev/null; done
     read_uptime
     [ -z "$beat" ] || last=$up beat=
-    [ $((up - last)) -lt "$lease" ] || finish "the client has been silent for $lease s"
+    [ $((up - last)) -lt "$lease" ] || finish "the client has been silent for ${lease}s"
 done

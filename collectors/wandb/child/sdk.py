@@ -28,12 +28,14 @@ from collectors.wandb.child.convert import (
 from collectors.wandb.child.errors import NotFound, UnusableAnswer
 from collectors.wandb.child.media import is_safe_path, read_samples
 from collectors.wandb.wire import (  # fmt: skip
+    ActiveRuns,
     AnyAnswer,
     AnyRequest,
     ConsoleLines,
     FetchedFile,
     FetchFile,
     HistoryPoints,
+    ListActive,
     ListRuns,
     PackedPoints,
     ReadConsole,
@@ -50,6 +52,10 @@ RUNS_KEPT = 200
 
 NEWEST_HEARTBEAT = "-heartbeat_at"
 """The order of a listing: in a large group, a resumed run may be older than all others, yet alive."""
+
+NEWEST = "-created_at"
+ACTIVE_AT_MOST = 50
+"""Of more running runs, the newest are listed."""
 
 TEAMS_AT_MOST = 50
 FILE_AT_MOST = 200 << 20
@@ -92,6 +98,8 @@ class Sdk:
         match request:
             case ListRuns():
                 return self._list(request)
+            case ListActive():
+                return self._list_active(request)
             case ReadHistory(id=number, path=path, keys=keys, since=since):
                 rows = sampled(self._run_at(path), request)
                 points = {key: read_points(key, rows[key], since.get(key)) for key in keys if key in rows}
@@ -152,6 +160,16 @@ class Sdk:
             samples={name: some for name, some in samples.items() if some},
             history_keys={str(run.id): read_keys(run.history_keys) for run in runs},
         )
+
+    def _list_active(self, request: ListActive) -> ActiveRuns:
+        project = request.specs[0].project
+        api = self._login(project.partition("/")[0])
+        api.flush()  # type: ignore[no-untyped-call]  # otherwise it returns the last listing
+        wanted = {"$and": [{"state": "running"}, {"$or": [filters(spec) for spec in request.specs]}]}
+        found = api.runs(project, filters=wanted, order=NEWEST, per_page=ACTIVE_AT_MOST, lazy=True)
+        names = tuple(str(run.id) for run in itertools.islice(found, ACTIVE_AT_MOST))
+        api.flush()  # type: ignore[no-untyped-call]  # free its copies
+        return ActiveRuns(id=request.id, names=names)
 
     def _download(self, path: str, name: str, at_most: int) -> Path:
         """Download a file of a run into our own directory: two requests."""

@@ -134,7 +134,7 @@ class Stage:
         return found
 
 
-UNREACHABLE = HostUnreachable("bastion", "bastion: no answer in 10 s")
+UNREACHABLE = HostUnreachable("bastion", "bastion: no answer in 10s")
 
 
 def test_its_alerts_are_shown_and_it_is_the_leader() -> None:
@@ -173,12 +173,12 @@ def test_a_daemon_that_cannot_be_reached_stays_leader_for_a_minute_and_then_we_n
     stage.bastion.down = UNREACHABLE
     stage.play(58)
     assert stage.leaders == [(0.0, "bastion")]
-    assert (stage.leadership.holder, stage.leadership.problem) == ("daemon", "no answer in 10 s")
+    assert (stage.leadership.holder, stage.leadership.problem) == ("daemon", "no answer in 10s")
 
     stage.play(10)
-    assert [who for _, who in stage.leaders] == ["bastion", "us: no answer in 10 s"]
+    assert [who for _, who in stage.leaders] == ["bastion", "us: no answer in 10s"]
     assert 60.0 <= stage.leaders[1][0] <= 66.0
-    assert stage.source.error == "bastion: no answer in 10 s"
+    assert stage.source.error == "bastion: no answer in 10s"
 
 
 def test_one_that_says_that_nobody_watches_there_is_believed_after_three_periods() -> None:
@@ -233,7 +233,7 @@ def test_a_first_answer_is_waited_for_one_period_and_then_our_own_alerts_are_sho
     stage.bastion.down = UNREACHABLE
     stage.play(12)
 
-    assert (stage.leadership.holder, stage.leadership.problem) == ("nobody", "bastion: no answer in 10 s")
+    assert (stage.leadership.holder, stage.leadership.problem) == ("nobody", "bastion: no answer in 10s")
     assert stage.leaders == []
 
 

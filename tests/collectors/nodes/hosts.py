@@ -105,5 +105,5 @@ class Host:
 def until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen within 120 s"
+        assert time.monotonic() < deadline, "it did not happen within 120s"
         time.sleep(0.002)

@@ -94,7 +94,7 @@ def test_a_probe_without_python_is_no_reader_of_shared_files() -> None:
 def test_a_silent_probe_is_started_anew() -> None:
     shell = FakeShell()
     host = Host(shell, FakeShell())
-    host.connected(shell)
+    host.connected(shell).received(HELLO)
     host.ticked(46.0)
     assert "silent" in (host.source("retrying").error or "")
     assert shell.closed

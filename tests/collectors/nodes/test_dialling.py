@@ -13,12 +13,12 @@ from trainmon.transport.shell import Sink
 
 
 def test_a_host_that_does_not_answer_is_dialled_again_after_a_growing_pause() -> None:
-    error = HostUnreachable("n1", "no answer in 40 s", hint="try: ssh n1")
+    error = HostUnreachable("n1", "no answer in 40s", hint="try: ssh n1")
     shell = FakeShell()
     host = Host(error, error, shell)
     host.watch.tick()
     source = host.source("retrying")
-    assert (source.error, source.hint) == ("no answer in 40 s", "try: ssh n1")
+    assert (source.error, source.hint) == ("no answer in 40s", "try: ssh n1")
     assert source.retry_at is not None
     host.ticked(0.5)
     assert host.dials == 1
@@ -162,11 +162,41 @@ def test_a_probe_that_does_not_start_is_reported_while_it_is_waited_for() -> Non
     assert host.events.empty()
     host.ticked(2.0)
     source = host.source("connecting")
-    assert source.error == "connected, but its probe has not started for 15 s"
+    assert source.error == "connected, but its probe has not started for 15s"
     assert source.hint is not None
     assert source.hint.startswith("try: ssh n1 python3 -V")
     sink.received(HELLO)
     assert host.source("up").error is None
+
+
+def test_a_python_that_needs_minutes_to_start_gets_them_and_the_row_says_how_long() -> None:
+    """Each restart would begin these minutes again: the host would never be seen."""
+    shell = FakeShell()
+    host = Host(shell, FakeShell())
+    host.watch.tick()
+    until(lambda: shell.sink is not None and host.idle())
+    host.source("connecting")
+    for seconds in (20.0, 30.0, 30.0, 60.0, 60.0):
+        host.ticked(seconds)
+    said = [host.source("connecting").error for _ in range(4)]
+    assert said == [f"connected, but its probe has not started for {waited}" for waited in ("15s", "60s", "2m", "3m")]
+    assert not shell.closed
+    assert shell.sink is not None
+    shell.sink.received(GREETING + HELLO)
+    assert host.source("up").error is None
+    assert host.dials == 1
+
+
+def test_a_python_that_never_starts_is_given_up_after_ten_minutes() -> None:
+    shell = FakeShell()
+    host = Host(shell, FakeShell())
+    host.connected(shell)
+    for _ in range(11):
+        host.ticked(60.0)
+    source = host.source("retrying")
+    assert source.error == "connected, but its probe has not started for 10m"
+    assert (source.hint or "").startswith("try: ssh n1 python3 -V")
+    assert shell.closed
 
 
 def test_a_refused_key_is_dialled_again_by_a_refresh_and_offers_no_login() -> None:

@@ -92,7 +92,7 @@ def test_a_stopped_client_ends_everything_when_its_lease_is_over(nvml: Nvml, tmp
 
 def test_silence_is_named_as_the_reason(nvml: Nvml) -> None:
     with probe(nvml, lease=0.5) as running:
-        assert running.wait(Bye).why == "the client has been silent for 0.5 s"
+        assert running.wait(Bye).why == "the client has been silent for 0.5s"
         assert running.ended() == 0
 
 

@@ -86,7 +86,7 @@ class FakeSlurm:
         self.asked.append(numbers)
         if self.detail_takes * len(numbers) > timeout:
             self.clock.at += timeout
-            raise CommandFailed(f"login1: env did not end in {timeout:g} s")
+            raise CommandFailed(f"login1: env did not end in {timeout:g}s")
         self.clock.at += self.detail_takes * len(numbers)
         known = {job["A"]: job for job in self.jobs.values() if job["i"] not in self.hidden}
         text = "".join(

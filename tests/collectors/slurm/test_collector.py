@@ -23,7 +23,7 @@ SILENCES: list[Completed | TrainmonError] = [
     Completed(0, b"", b"squeue: error: Invalid user: ana\n"),
     Completed(0, b"what is this\n", b""),
     Completed(-9, b"", b""),
-    CommandFailed("login1: env did not end in 25 s"),
+    CommandFailed("login1: env did not end in 25s"),
     HostUnreachable("login1", "login1 closed the connection"),
 ]
 

@@ -108,12 +108,12 @@ def test_looking_at_many_jobs_of_a_silent_controller_keeps_nobody_waiting() -> N
         polled.slurm.submit()
     polled.first()
     polled.slurm.requests.clear()
-    polled.slurm.trouble["scontrol"] = CommandFailed("login1: env did not end in 25 s")
+    polled.slurm.trouble["scontrol"] = CommandFailed("login1: env did not end in 25s")
     for number in range(88, 118):
         polled.poller.poll_job(f"prod/{number}")
     polled.poller.step()
     assert polled.slurm.count("scontrol") == 1
-    polled.slurm.trouble["squeue"] = CommandFailed("login1: env did not end in 25 s")
+    polled.slurm.trouble["squeue"] = CommandFailed("login1: env did not end in 25s")
     polled.look()
     assert polled.source.phase == "retrying"
     polled.slurm.requests.clear()

@@ -10,11 +10,13 @@ from collectors.wandb.child_process import ErrorKind, WandbError
 from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import Credentials
 from collectors.wandb.wire import (
+    ActiveRuns,
     AnyRequest,
     ConsoleLines,
     FetchedFile,
     FetchFile,
     HistoryPoints,
+    ListActive,
     ListRuns,
     PackedPoints,
     ReadConsole,
@@ -41,10 +43,10 @@ NOW = 1_760_000_000.0
 
 class FakeClock:
     def __init__(self) -> None:
-        self.at = 0.0
+        self.at, self.began = 0.0, NOW
 
     def now(self) -> float:
-        return NOW + self.at
+        return self.began + self.at
 
     def monotonic(self) -> float:
         return self.at
@@ -102,6 +104,8 @@ class FakeWandb:
             case ListRuns(limit=limit):
                 runs = tuple(sorted(self.runs.values(), key=lambda run: -(run.created_at or 0)))[:limit]
                 return RunList(runs=runs, samples=self.samples, history_keys={run.id: ("loss", "lr") for run in runs})
+            case ListActive():
+                return ActiveRuns(names=tuple(run.id for run in self.runs.values() if run.state == "running"))
             case ReadHistory(path=path, keys=keys, since=since):
                 steps = self.rows[path.rpartition("/")[2]]
                 grown = {key: [float(step) for step in range(int(since.get(key, 0)), steps)] for key in keys}
@@ -120,6 +124,11 @@ class FakeWandb:
 
     def close(self) -> None:
         self.closed += 1
+
+    @property
+    def asked(self) -> list[AnyRequest]:
+        """All requests but those for new runs, which come between the rounds."""
+        return [request for request in self.requests if not isinstance(request, ListActive)]
 
     def fails(self, request: type[AnyRequest], kind: ErrorKind) -> None:
         self.trouble[request] = WandbError(f"it is {kind}", kind=kind, hint="mend it")

@@ -131,7 +131,7 @@ def test_what_failed_has_its_words(tmp_path: Path) -> None:
 def test_a_child_that_hangs_is_killed_with_its_sidecar_and_another_serves(tmp_path: Path) -> None:
     with scripted(tmp_path, within=0.5) as made:
         error = made.fails("hang")
-        assert (error.kind, error.message) == ("slow", "the W&B client gave no answer in 0.5 s and was killed")
+        assert (error.kind, error.message) == ("slow", "the W&B client gave no answer in 0.5s and was killed")
         soon(None, made.is_gone)
         assert made.ask("again").path == "again"
         assert len(made.pids) == 4

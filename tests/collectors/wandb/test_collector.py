@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from msgspec.structs import replace
@@ -11,13 +11,17 @@ from collectors.wandb.child_process import ErrorKind, WandbError
 from collectors.wandb.login import Credentials
 from collectors.wandb.wire import (
     AnyRequest,
+    ListActive,
     ListRuns,
     ReadHistory,
     ReadMetadata,
 )
 from tests.collectors.wandb.fake_wandb import HERE, NOW, SteppedCollector, a_run
+from tests.trainmon.alerting.stories.story import Story, phone
+from trainmon.alerting.rules import RULES
 from trainmon.model import (
     CurvesGrew,
+    RunsChanged,
     RunSpec,
     SourceChanged,
     SourceRemoved,
@@ -52,7 +56,8 @@ def test_a_round_takes_two_questions_a_run_and_comes_once_a_period() -> None:
         watched.pass_(60)
     assert watched.rounds() == 100
     assert watched.wandb.count(ReadHistory) == 100
-    assert len(watched.wandb.requests) == 200
+    assert watched.wandb.count(ListActive) == 30, "three questions a minute for new runs of the project"
+    assert len(watched.wandb.requests) == 230
 
 
 def test_several_active_runs_are_reported_and_their_curves_read() -> None:
@@ -67,7 +72,7 @@ def test_several_active_runs_are_reported_and_their_curves_read() -> None:
         watched.wandb.run("a1", steps=steps, created_at=NOW - 300)
         watched.wandb.run("a2", steps=steps)
         watched.pass_(60)
-    assert len(watched.wandb.requests) == 10, "two questions a round, however many are active"
+    assert len(watched.wandb.asked) == 10, "two questions a round, however many are active"
     watched.wandb.run("a1", state="finished", steps=20, created_at=NOW - 300)
     watched.pass_(60)
     assert [*watched.of_kind(CurvesGrew)[-1].points["loss"].steps] == [*map(float, range(10, 20))]
@@ -90,6 +95,76 @@ def test_while_a_new_run_may_replace_the_active_one_w_and_b_is_polled_every_10_s
     watched.pass_(50)
     assert watched.rounds() == 5, "both have sent a heartbeat"
     assert {event.path for event in watched.of_kind(CurvesGrew)} == {"team/video/a1", "team/video/a2"}
+
+
+class Training(Story):
+    """The real rules on what the collector submits, each second. W&B is polled as often as without a setting."""
+
+    def __init__(self) -> None:
+        super().__init__(*(rule() for rule in RULES), phone("info"), sources=())
+        self.watched = SteppedCollector()
+        self.watched.clock.began = self.clock.wall
+        self.hear(RunsChanged((a_run(),))).speak("wandb:llm")
+        self.began: dict[str, float] = {}
+
+    def live(self, until: float) -> Self:
+        """Each run sends a heartbeat every 15 s, as the client does while it logs."""
+        wandb = self.watched.wandb
+        while self.watched.clock.at < until:
+            at = self.watched.clock.at + 1.0
+            for name, began in self.began.items():
+                created = self.watched.clock.began + began
+                beat = created + (at - began) // 15 * 15
+                wandb.run(name, steps=int(at - began) + 1, created_at=created, heartbeat_at=beat)
+            self.watched.pass_(1.0)
+            self.hear(*self.watched.events)
+            self.watched.events.clear()
+            self.at(self.elapsed + 1.0)
+        return self
+
+
+@pytest.mark.parametrize("begins", range(240, 300, 7))
+def test_a_second_active_run_is_reported_within_30_s_of_its_start_whenever_that_is(begins: int) -> None:
+    with Training() as story:
+        story.began["first"] = 0.0
+        story.live(begins)
+        story.began["second"] = float(begins)
+        story.live(begins + 30)
+        notice = story.expect("fire", "run:llm")
+        assert [alert.rule for alert in notice.alerts] == ["wandb-several-active"]
+
+
+def test_a_run_that_is_resumed_is_noticed_between_the_polls() -> None:
+    watched = SteppedCollector()
+    watched.wandb.run("a1", created_at=NOW - 900)
+    watched.wandb.run("a2", state="finished", created_at=NOW - 2_000)
+    watched.pass_(61)
+    watched.wandb.run("a2", created_at=NOW - 2_000)
+    before = watched.rounds()
+    watched.pass_(16)
+    assert watched.rounds() == before + 1
+    watched.pass_(40)
+    assert watched.rounds() == before + 1, "it is known now"
+
+
+def test_a_run_that_is_named_by_its_id_needs_no_question_for_others() -> None:
+    watched = SteppedCollector(a_run(group=None, run="a1"))
+    watched.wandb.run("a1")
+    watched.pass_(600)
+    assert watched.wandb.count(ListActive) == 0
+
+
+def test_a_limit_of_the_rate_stops_the_question_for_new_runs_too() -> None:
+    watched = SteppedCollector()
+    watched.wandb.run("a1")
+    watched.pass_(61)
+    watched.wandb.fails(ListActive, "busy")
+    watched.pass_(30)
+    assert watched.source.phase == "retrying"
+    asked = watched.wandb.count(ListActive)
+    watched.wandb.fails(ListRuns, "busy")
+    watched.pass_(600)
+    assert watched.wandb.count(ListActive) == asked
 
 
 def test_no_run_at_all_is_an_answer() -> None:

@@ -167,7 +167,7 @@ def test_a_client_that_hangs_is_killed_and_started_anew_and_never_holds_up_the_e
         count_before = server.count("Runs")
         soon(lambda: server.count("Runs") > count_before + 1)
         server.hang()
-        made.until(lambda: made.fails("gave no answer in 1.5 s"))
+        made.until(lambda: made.fails("gave no answer in 1.5s"))
         made.client.timeout = ANSWER_TIMEOUT
         soon(lambda: not set(before) & set(processes(environ)))
         server.well()

@@ -54,7 +54,7 @@ def test_a_run_that_has_ended_costs_its_list_alone() -> None:
     watched.pass_(200)
     watched.wandb.requests.clear()
     watched.pass_(300)
-    assert {type(one) for one in watched.wandb.requests} == {ListRuns}
+    assert {type(one) for one in watched.wandb.asked} == {ListRuns}
 
 
 def test_curves_and_console_take_turns() -> None:
@@ -135,7 +135,7 @@ def test_the_next_run_is_taken_up_and_the_tail_of_the_last_one_read() -> None:
     watched.wandb.requests.clear()
     watched.wandb.run("a2", steps=4)
     watched.pass_(60)
-    assert [type(one) for one in watched.wandb.requests] == [ListRuns, ReadHistory]
+    assert [type(one) for one in watched.wandb.asked] == [ListRuns, ReadHistory]
 
 
 def test_five_earlier_attempts_are_read_once_and_a_moment_apart() -> None:

@@ -53,6 +53,8 @@ def environ(tmp_path: Path) -> dict[str, str]:
         ("exclude gpu-1 gpu-", ["gpu-1", "gpu-2"]),
         ("rules disk-f", ["disk-full", "disk-forecast"]),
         ("service sy", ["systemd"]),
+        ("--demo = s", ["spike"]),
+        ("--config = c.toml kill l", ["llm-7b"]),
     ],
 )
 def test_bash_completes(line: str, words: list[str], environ: dict[str, str], tmp_path: Path) -> None:
@@ -82,3 +84,24 @@ def test_the_other_shells_get_a_script_and_what_each_word_means(
     answer = ask(**words[shell], **cword, _TRAINMON_TUI_COMPLETE=f"{shell}_complete")
     assert "unmute" in answer
     assert "Remove a mute." in answer
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_an_option_and_its_value_are_one_word_of_the_other_shells(
+    shell: str, environ: dict[str, str], tmp_path: Path
+) -> None:
+    more = {"COMP_WORDS": "trainmon-tui --demo=sp", "COMP_CWORD": "1" if shell == "zsh" else "--demo=sp"}
+    done = subprocess.run(
+        ["trainmon-tui"], cwd=tmp_path, env=environ | more | {"_TRAINMON_TUI_COMPLETE": f"{shell}_complete"},
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert "--demo=spike" in done.stdout
+
+
+def test_no_host_is_completed_that_cannot_be_typed(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('[[run]]\nname = "llm-7b"\nlog = "/logs/a"\n')
+    more = {"COMP_WORDS": "trainmon-tui thi", "COMP_CWORD": "1", "_TRAINMON_TUI_COMPLETE": "zsh_complete"}
+    done = subprocess.run(
+        ["trainmon-tui"], cwd=tmp_path, env=environ | more, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "this machine" not in done.stdout

@@ -44,7 +44,7 @@ def until(fact: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 120
     pause = threading.Event()
     while not fact():
-        assert time.monotonic() < deadline, "it did not come true in 120 s"
+        assert time.monotonic() < deadline, "it did not come true in 120s"
         pause.wait(0.02)
 
 

@@ -23,7 +23,7 @@ def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None
         ledger.write(record("first"))
         Stuck.go.clear()
         Stuck.hung.set()
-        with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 1 s"):
+        with pytest.raises(LedgerStuck, match=r"ledger\.sqlite did not answer in 1s"):
             ledger.write(record())
         started = time.monotonic()
         for number in range(3_000):

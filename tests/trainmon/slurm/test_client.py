@@ -118,7 +118,7 @@ def test_a_host_without_slurm_says_so_in_words() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "words"),
     [
-        (CommandFailed("login1: env did not end in 25 s"), "silent", "login1: squeue did not end in 25 s"),
+        (CommandFailed("login1: env did not end in 25s"), "silent", "login1: squeue did not end in 25s"),
         (HostUnreachable("login1", "login1 is gone"), "silent", "login1 is gone"),
         (
             failed(1, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n"),

@@ -86,7 +86,7 @@ def test_what_cannot_start_says_so(local: LocalShell) -> None:
 
 
 def test_a_command_that_takes_too_long_is_ended(local: LocalShell) -> None:
-    with pytest.raises(CommandFailed, match=r"localhost: sh did not end in 0\.2 s"):
+    with pytest.raises(CommandFailed, match=r"localhost: sh did not end in 0\.2s"):
         local.run(["sh", "-c", "echo $$; exec sleep 30"], timeout=0.2)
 
 

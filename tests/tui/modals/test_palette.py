@@ -179,6 +179,6 @@ def test_a_command_typed_at_once_works_on_a_real_terminal() -> None:
     with Terminal("-m", "tests.tui.live", "troubled", size=(80, 24)) as terminal:
         assert terminal.shows("q Quit")
         terminal.press(":disk\r")
-        assert terminal.shows("3 Disk"), terminal.text
+        assert terminal.shows("─ 3 Disk ─"), terminal.text
         terminal.press(":theme\r")
         assert terminal.shows("Theme"), terminal.text

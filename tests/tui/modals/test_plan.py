@@ -54,7 +54,7 @@ async def test_it_opens_at_once_names_the_queried_host_and_has_nothing_to_press_
         text = text_of(app)
 
         assert "Kill: llm-7b-a" in text
-        assert "checking llm-7b-a on login1 … 0 s" in text
+        assert "checking llm-7b-a on login1 … 0s" in text
         assert screen.act_button.disabled
         assert screen.close_button.has_focus
         assert backend.requests == [("prepare", "kill", ("llm-7b-a",))]
@@ -65,7 +65,7 @@ async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape
         app.clock.at += 12.0
         screen.tick()
         await settled(pilot)
-        assert "login1 has not answered for 12 s" in text_of(app)
+        assert "login1 has not answered for 12s" in text_of(app)
 
         await pilot.press("escape")
         await settled(pilot)

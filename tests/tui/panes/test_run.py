@@ -80,7 +80,7 @@ def test_each_state_of_a_switch_has_its_words() -> None:
 
 
 def test_a_long_reason_goes_over_several_lines_none_too_wide() -> None:
-    pieces = texts(sentence("no step for 11 m (usual 4.1 s), GPUs at 100 % and low power", 20))
+    pieces = texts(sentence("no step for 11m (usual 4.1s), GPUs at 100 % and low power", 20))
 
     assert len(pieces) > 2
     assert all(cell_width(piece) <= 20 for piece in pieces)

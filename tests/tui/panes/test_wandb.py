@@ -173,7 +173,7 @@ async def test_the_loss_of_another_run_is_on_top_whatever_names_the_two_share() 
 async def test_a_key_changes_how_the_charts_are_looked_at_and_the_frame_says_so_at_once() -> None:
     async with pane() as at:
         for key, word in (
-            ("e", "log"), ("t", "by time"), ("o", "smooth 0.6"), ("c", "alone"), ("d", "last day"), ("plus", "zoomed"),
+            ("e", "log"), ("t", "by time"), ("s", "smooth 0.6"), ("c", "alone"), ("d", "last day"), ("plus", "zoomed"),
         ):  # fmt: skip
             before = at.pane.body.lines
             assert word not in at.caption
@@ -328,9 +328,9 @@ async def test_several_waiting_and_a_source_that_fails_are_shown_over_the_charts
         assert at.titles[0] == "train/loss"
 
         failing = Source(name=f"wandb:{NAME}", kind="wandb", cluster="prod", health="down",
-                         error="W&B did not answer in 25 s", hint="it is tried again in 2m")  # fmt: skip
+                         error="W&B did not answer in 25s", hint="it is tried again in 2m")  # fmt: skip
         at.pane.show(replace(later(state, 4.0), sources={failing.name: failing}))
-        assert "W&B did not answer in 25 s (it is tried again in 2m)" in await at.press()
+        assert "W&B did not answer in 25s (it is tried again in 2m)" in await at.press()
 
 
 async def test_text_of_strangers_draws_nothing_of_its_own() -> None:
@@ -389,7 +389,7 @@ async def test_numbers_of_strangers_never_keep_the_charts_from_being_drawn() -> 
         for number, piece in enumerate(pieces):
             at.backend.curves.grow("team/project/id3", dict.fromkeys(KEYS, piece), fresh=number == 0)
             at.pane.show(later(state, number + 1.0, points=number + 2))
-            for key in ("t", "e", "plus", "minus", "left", "d", "o", "c", "t", "0"):
+            for key in ("t", "e", "plus", "minus", "left", "d", "s", "c", "t", "0"):
                 await at.pilot.press(key)
                 assert at.pane.failed_at is None, (number, key)
         assert at.titles[0] == "train/loss"

@@ -26,7 +26,7 @@ def now() -> State:
     return with_alerts(alert("x1", subject="run:a", run="a", fired_at=NOW - 600.0), base=replace(calm(), runs=runs))
 
 
-LINE = "Since 11:03 (3h10m): 1 run ended, 1 alert (1 open)  u list  Esc hide"
+LINE = "Since 11:03 (3h10m): a ended, 1 alert (1 open)  u list  Esc hide"
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])

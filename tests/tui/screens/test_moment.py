@@ -10,10 +10,11 @@ from tests.tui.screen_text import settled
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, iterations, log, run
 from tests.tui.states.wandb_runs import NAME, filled, watched
-from trainmon.model import LossTrouble, RunMemory, State
+from trainmon.model import LossTrouble, Points, RunMemory, State
 from tui.screens import MainScreen, MomentScreen
 from tui.screens.details import RunScreen
 from tui.views.alerts import log_line, moment_of_run
+from tui.views.alerts.moments import line_of_step
 
 
 def spiking() -> State:
@@ -60,6 +61,86 @@ async def test_its_charts_show_the_hour_around_that_time() -> None:
         assert isinstance(screen, MomentScreen)
         assert "by time" in shown
         assert (screen.charts.view.width, screen.charts.view.end) == (3_600.0, NOW - 5_400.0)
+
+
+async def test_a_spike_in_a_chart_leads_to_its_time_and_the_same_key_back() -> None:
+    """No rule knows this metric: its point that is farthest from the others is meant."""
+    state = watched()
+    one = replace(state.runs[NAME], log=log(iterations(1_000, 12_880)))
+    state = replace(state, runs={NAME: one})
+    backend = filled(state)
+    path = "team/project/id3"
+    points = Points([12_700.0, 12_701.0], [NOW - 740.0, NOW - 736.0], [900.0, 0.3])
+    backend.curves.grow(path, {"train/grad_norm": points}, fresh=False)
+    async with showing(state, (120, 50), backend) as (app, pilot, _):
+        await pilot.press("6", "j", "o")
+        shown = await settled(pilot)
+        screen = app.screen
+        assert isinstance(screen, MomentScreen)
+        assert "12m ago: train/grad_norm was 900 at step 12,700, the farthest from its median of" in shown
+        assert "◆ this moment" in shown
+        assert screen.charts.lines.cursor_key == "train/grad_norm"
+        assert screen.charts.view.end is None, "the hour that ends now: nothing is known of the next one"
+        number = screen.log_pane.view.hit
+        assert number is not None
+        assert "12700" in screen.log_pane.view.text[number]
+        await pilot.press("o")
+        await settled(pilot)
+        assert isinstance(app.screen, MainScreen)
+
+
+async def test_a_log_that_has_lost_the_lines_of_that_time_says_so() -> None:
+    early = alert(rule="loss-spike", subject="run:a", run="a", since=NOW - 36_000.0,
+                  summary="the loss of a rose to 5.51 at step 4,000 10h ago")  # fmt: skip
+    one = run("a", log=log(iterations(1_000, 12_880)))
+    async with showing(with_alerts(early, base=replace(calm(), runs={"a": one}))) as (_, pilot, _backend):
+        await pilot.press("o")
+        shown = await settled(pilot)
+        assert "no line of that time is among the last 1,000: this is the end" in shown
+        assert "12880" in shown
+
+
+@pytest.mark.parametrize(
+    ("lines", "step", "is_earlier", "found"),
+    [
+        (
+            [
+                "[step 10] loss=2.21 | lr=2.60e-04",
+                "[step 20] loss=2.21 | lr=2.60e-04",
+                "[step 30] loss=2.21 | lr=2.60e-04",
+            ],
+            22,
+            False,
+            1,
+        ),
+        (
+            [
+                "[step 10] loss=2.21 | lr=2.60e-04",
+                "[step 20] loss=2.21 | lr=2.60e-04",
+                "[step 10] loss=2.21 | lr=2.60e-04",
+            ],
+            10,
+            False,
+            2,
+        ),
+        (
+            [
+                "[step 10] loss=2.21 | lr=2.60e-04",
+                "[step 20] loss=2.21 | lr=2.60e-04",
+                "[step 10] loss=2.21 | lr=2.60e-04",
+            ],
+            10,
+            True,
+            0,
+        ),
+        (["[step 1000] loss=2.21 | lr=2.60e-04", "[step 1010] loss=2.21 | lr=2.60e-04"], 900, False, None),
+        (["at batch 12,700 of all", "at batch 12,750 of all", "at batch 12,750 of all"], 12_730, False, 2),
+        (["12:15:03 hello", "12:16:04 the 15 of us"], 15, False, 1),
+        (["18:15:03 hello"], 15, False, None),
+    ],
+)
+def test_the_line_of_a_step(lines: list[str], step: int, is_earlier: bool, found: int | None) -> None:
+    assert line_of_step(lines, step, is_earlier=is_earlier) == found
 
 
 async def test_a_run_without_an_alert_says_that_there_is_no_moment() -> None:

@@ -121,16 +121,16 @@ def test_troubles_skew_and_the_scheduler_are_shown() -> None:
                 scheduler_reason="bad PSU", note="no NVML here")  # fmt: skip
     found = facts(made)
     assert "disk fails    hangs" in found
-    assert "clock         75.2 s behind this machine" in found
+    assert "clock         75.2s behind this machine" in found
     assert "scheduler     drain: bad PSU" in found
     assert "note          no NVML here" in found
 
 
 def test_a_source_that_is_down_says_what_to_do() -> None:
-    down = source("n", health="down", phase="retrying", error="no answer in 10 s", hint="try: ssh n",
+    down = source("n", health="down", phase="retrying", error="no answer in 10s", hint="try: ssh n",
                   answered_at=NOW - 42, retry_at=NOW + 8, bad_lines=3, stderr="bash: warning")  # fmt: skip
     assert facts(None, down) == [
-        "connection    silent 40s: no answer in 10 s",
+        "connection    silent 40s: no answer in 10s",
         "what to do    try: ssh n",
         "next try      in 8s",
         "bad lines     3 lines from the probe could not be parsed",
@@ -292,7 +292,7 @@ async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
         await pilot.pause()
         assert not screen.plots.display
         assert backend.requests == []
-        assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10 s"
+        assert screen.facts.lines.rows[0].text.rstrip() == "connection    silent 40s: no answer in 10s"
 
 
 async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:

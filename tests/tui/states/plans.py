@@ -120,7 +120,7 @@ def cancels(ask: ActionRequest) -> Plan:
         action(
             ask, subject, operation=Execute(("scancel", "418223")), title="Cancel job 418223 of llm-7b-a",
             facts=(("job", "418223 (RUNNING on 2 nodes)"), ("host", LOGIN), ("command", "scancel 418223")),
-            consequences=("Slurm ends it within 30 s. 4 steps since the last checkpoint are lost.",),
+            consequences=("Slurm ends it within 30s. 4 steps since the last checkpoint are lost.",),
         )
         for subject in ask.subjects
     )  # fmt: skip

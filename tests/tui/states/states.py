@@ -220,13 +220,13 @@ def troubled() -> State:
     nodes = {**well.nodes, hot.name: hot, lost.name: lost}
     sources = {
         **well.sources,
-        "node:gpu-005": source(5, health="down", answered_at=NOW - 42.0, phase="retrying", error="no answer in 10 s"),
+        "node:gpu-005": source(5, health="down", answered_at=NOW - 42.0, phase="retrying", error="no answer in 10s"),
         "node:gpu-006": source(
             6, health="down", answered_at=None, phase="held", error="a person must log in", hint="press L"
         ),
     }
     stuck = run(
-        "llm-7b-a", "hung", "no step for 11 m (usual 4.1 s), GPUs at 100 % and low power",
+        "llm-7b-a", "hung", "no step for 11m (usual 4.1s), GPUs at 100 % and low power",
         progress=Progress(
             step=81_204, target_step=120_000, loss=2.113, tokens_per_s=412_000.0, at=NOW - 660.0, cadence_s=4.1,
         ),
@@ -334,7 +334,7 @@ def silent() -> State:
     """One run whose log stopped."""
     late = Progress(step=700, target_step=1_000, loss=2.5, at=NOW - 1_300.0, cadence_s=5.0)
     return state(
-        nodes=(node(1),), runs=(run("quiet", "stalled", "no step for 21 m (usual 5 s)", progress=late),), disks=DISKS
+        nodes=(node(1),), runs=(run("quiet", "stalled", "no step for 21m (usual 5s)", progress=late),), disks=DISKS
     )
 
 

@@ -82,7 +82,7 @@ def rough(calm_nodes: int = 10) -> State:
     ]  # fmt: skip
     sources = (
         source("node15", health="late", answered_at=NOW - 9),
-        source("node08", health="down", phase="retrying", error="no answer in 10 s", answered_at=NOW - 42,
+        source("node08", health="down", phase="retrying", error="no answer in 10s", answered_at=NOW - 42,
                hint="try: ssh node08"),
         source("node16", health="down", phase="held", error="Permission denied (publickey,keyboard-interactive)"),
         source("node19", health="late", phase="connecting", answered_at=None),

@@ -125,8 +125,8 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ({"phase": "off", "health": "off", "error": "no answer", "can_log_in": False}, "no answer"),
         ({"phase": "prompting"}, "waits for your answer"),
         (
-            {"phase": "retrying", "health": "down", "error": "no answer in 10 s", "answered_at": 58.0},
-            "silent 40s: no answer in 10 s",
+            {"phase": "retrying", "health": "down", "error": "no answer in 10s", "answered_at": 58.0},
+            "silent 40s: no answer in 10s",
         ),
         ({"phase": "retrying", "health": "down", "error": "no route to host"}, "no route to host"),
         ({"phase": "connecting"}, "connecting"),

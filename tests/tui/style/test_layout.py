@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.style.layout import NAMES, Chosen, pane_regions, shape, what_is_hidden
+from tui.style.layout import NAMES, Chosen, Shape, pane_regions, shape, what_is_hidden
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,8 @@ from tui.style.layout import NAMES, Chosen, pane_regions, shape, what_is_hidden
         (119, 40, (("1", "4"),)),
         (120, 40, (("1", "4"), ("2", "3", "5"))),
         (179, 40, (("1", "4"), ("2", "3", "5"))),
-        (180, 60, (("1", "4"), ("2", "3", "5"), ("run",))),
+        (180, 39, (("1", "4"), ("2", "3", "5"), ("run",))),
+        (180, 60, (("1",), ("2", "3", "5"), ("run",))),
     ],
 )
 def test_each_width_has_its_shape(width: int, height: int, columns: tuple[tuple[str, ...], ...]) -> None:
@@ -91,9 +92,9 @@ def test_the_panes_fill_the_body_and_none_is_over_another(
     width: int, height: int, number: str, queue: bool, charts: bool
 ) -> None:
     found = shape(width, height, Chosen().go_to(number), queue=queue, charts=charts)
-    stand = pane_regions(found.columns, width, height)
+    stand = pane_regions(found, width, height)
 
-    assert set(stand) == {pane for column in found.columns for pane in column}
+    assert set(stand) == {pane for column in found.columns for pane in column} | {found.across} - {""}
     assert number in stand
     assert sum(place.width * place.height for place in stand.values()) == width * height
     cells = [(place.x, place.y) for place in stand.values() if place.width and place.height]
@@ -101,8 +102,23 @@ def test_the_panes_fill_the_body_and_none_is_over_another(
 
 
 def test_runs_and_what_is_under_them_share_the_column_as_they_ever_did() -> None:
-    stand = pane_regions((("1", "4"), ("2", "3"), ("run",)), 200, 56)
+    stand = pane_regions(Shape((("1", "4"), ("2", "3"), ("run",))), 200, 56)
 
     assert stand["1"] == (0, 0, 78, 22)
     assert stand["4"] == (0, 22, 78, 34)
     assert stand["run"] == (142, 0, 58, 56)
+
+
+def test_on_a_wide_screen_the_log_is_as_wide_as_two_columns() -> None:
+    found = shape(200, 60, Chosen(), queue=True, charts=True)
+    stand = pane_regions(found, 200, 57)
+
+    assert found == Shape((("1", "7"), ("2", "3", "5"), ("6", "run")), (), across="4")
+    assert stand["4"] == (0, 39, 142, 18)
+    assert stand["7"] == (0, 15, 78, 24)
+    assert stand["run"].y + stand["run"].height == 57
+
+
+def test_on_a_wide_screen_the_queue_can_take_the_place_of_the_log() -> None:
+    assert shape(200, 45, Chosen().go_to("7")) == Shape((("1", "7"), ("2", "3", "5"), ("run",)), ("4", "6"))
+    assert shape(200, 45, Chosen().go_to("7").go_to("4")).across == "4"

@@ -71,7 +71,7 @@ def test_a_new_leader_is_shown() -> None:
 
 def test_a_request_that_did_not_get_through_is_shown() -> None:
     leadership = Leadership(holder="daemon", where="bastion", at=NOW)
-    failed = msgspec.structs.replace(leadership, problem="the acknowledgement did not reach bastion: no answer in 10 s")
+    failed = msgspec.structs.replace(leadership, problem="the acknowledgement did not reach bastion: no answer in 10s")
 
     toasts = alert_toasts(with_alerts(leadership=leadership), with_alerts(leadership=failed))
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, job, run
 from trainmon.analysis.last_seen import disk_key, is_settled, seen
-from trainmon.model import LastSeen, State
-from tui.views.changes import changes_since, summary
-from tui.widgets import Link
+from trainmon.model import LastSeen, Progress, State
+from tui.views.changes import change_lines, changes_since, summary
+from tui.widgets import Link, Linked
 
 AGO = 3 * 3_600.0 + 600.0
 
@@ -52,17 +52,29 @@ def test_nothing_changed_is_said_after_ten_minutes_and_not_after_one() -> None:
         (with_run(), with_run(verdict="dead", why="FAILED, exit code 1"), "ended: llm: dead, FAILED, exit code 1"),
         (with_run(), with_run(verdict="finished", why="step 9"), "ended: llm: finished, step 9"),
         (with_run(), with_run(verdict="queued", why="job 418223 waits"), "ended: llm: queued, job 418223 waits"),
-        (with_run(), with_run(job_id="418223"), "restarted: llm: job 418220 → 418223, step 12,880 → 12,880"),
-        (with_run(), with_run(restarts=2), "restarted: llm: restart 2 of its job, step 12,880 → 12,880"),
+        (with_run(), with_run(job_id="418223"), "restarted: llm: job 418220 → 418223, step 12,880"),
+        (with_run(), with_run(restarts=2), "restarted: llm: restart 2 of its job, step 12,880"),
         (with_run(), with_run(verdict="hung", why="no step for 11m"), "in trouble: llm: hung, no step for 11m"),
         (with_run(verdict="stalled"), with_run(why="it steps"), "recovered: llm: healthy, it steps"),
         (with_run(verdict="queued"), with_run(why="it steps"), "started: llm: healthy, it steps"),
+        (with_run(), with_run(progress=Progress(step=40)), "restarted: llm: its steps went back, step 12,880 → 40"),
         (with_run("old"), with_run("old", verdict="unknown"), None),
         (with_run(), with_run(verdict="saving"), None),
     ],
 )
 def test_what_happened_to_a_run(before: State, after: State, says: str | None) -> None:
     assert texts(before, after) == ([] if says is None else [says])
+
+
+def test_a_long_reason_is_wrapped_and_not_cut() -> None:
+    why = "no step for 2m (usually every 4.1s), the last was step 12,880 of 100,000"
+    after = with_run(verdict="stalled", why=why)
+    known = earlier(with_run())
+    lines = list(change_lines(known, changes_since(known, after), after, 60))
+    shown = ["".join(span.text for span in (one.spans if isinstance(one, Linked) else one)) for one in lines]
+    assert shown[3:5] == [
+        "in trouble  llm: stalled, no step for 2m (usually every", "  4.1s), the last was step 12,880 of 100,000",
+    ]  # fmt: skip
 
 
 def test_runs_that_came_and_went() -> None:
@@ -85,7 +97,7 @@ def test_one_line_counts_runs_alerts_and_names_the_disk() -> None:
     name = disk_key(disk).partition(":")[2] if disk_key(disk) != disk.key else disk.key
     found = line(before, after)
     assert found.startswith(
-        f"Since 11:03 (3h10m): 2 runs ended, 1 in trouble, 2 alerts (1 open), {name}: 2% free, was "
+        f"Since 11:03 (3h10m): 2 runs ended, c in trouble, 2 alerts (1 open), {name}: 2% free, was "
     )
     assert "x1" not in found
     assert [one.link for one in changes_since(earlier(before), after) if one.what == "alert"] == [
@@ -116,5 +128,5 @@ def test_changes_are_complete_when_every_source_has_answered_or_failed() -> None
 
     assert is_settled(state)
     assert not is_settled(with_source(answered_at=None))
-    assert is_settled(with_source(answered_at=None, error="no answer in 10 s"))
+    assert is_settled(with_source(answered_at=None, error="no answer in 10s"))
     assert is_settled(replace(with_source(answered_at=None), started_at=NOW - 31.0))

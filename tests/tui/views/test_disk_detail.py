@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from msgspec.structs import replace
 
+from collectors.demo import Demo
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import StillClock, dashboard, settled, text_of
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
-from trainmon.model import Checkpoint, Checkpoints, Disk, Forecast, Log, Run, RunSpec, State
+from trainmon.engine.engine import Engine
+from trainmon.model import Checkpoint, Checkpoints, Disk, Event, Forecast, Log, Run, RunSpec, State
 from tui.screens.details import DiskScreen, RunScreen
-from tui.views.disk_detail import disk_lines, spare
+from tui.views.disk_detail import disk_lines, spares
 from tui.views.disks import shown_disks
 from tui.widgets import Linked
 
@@ -25,12 +30,12 @@ SAVED = Checkpoints(
     resumes="/fsx/llm/ckpt/step-3000",
     list=(
         checkpoint(3500, "torn", why="no .metadata yet"), checkpoint(3000, "committed"),
-        checkpoint(2000, "superseded"), checkpoint(1000, "superseded"),
+        checkpoint(2000, "superseded", at=NOW - 7_200), checkpoint(1000, "superseded", at=NOW - 10_800),
     ),
 )  # fmt: skip
 LLM = Run(
     spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", checkpoints=SAVED,
-    log=Log(host="login", path="/fsx/llm/train.log", size=int(3 * GIB)),
+    log=Log(host="login", path="/fsx/llm/train.log", size=int(3 * GIB), lines=("x" * 99,), lines_per_s=0.5),
 )  # fmt: skip
 OTHER = Run(spec=RunSpec(name="sft", cluster="prod"), log=Log(host="login", path="/home/me/sft.log", size=5))
 
@@ -57,35 +62,60 @@ def test_the_space_of_a_disk_and_when_it_is_full() -> None:
     falling = texts(world(disk("/fsx", recent_per_day=126e3 * TIB, falling_full_at=NOW + 20)))
     assert "per day       +123P, from the last two minutes" in falling
     assert "full in       20s at this rate" in falling
+    begun = texts(world(disk("/fsx", recent_per_day=96 * TIB, bytes_per_day=None, forecast=None)))
+    assert "full in       10h if it goes on like that" in begun
 
 
 def test_the_runs_that_write_there_with_their_checkpoints_and_logs() -> None:
     text = texts(world())
-    assert "run         → llm  4 checkpoints 400G, 2.3T per day; log 3.0G" in text
+    assert "run         → llm  4 checkpoints 400G, 100G every 60m; log 3.0G, 4.1M/day" in text
     assert not any("sft" in line for line in text)
     assert "run         → sft  log 5B" in texts(world(), "/home")
     assert "room for      409 checkpoints of the largest size" in text
     assert "None of the watched runs saves checkpoints or logs here." in texts(world(disk("/fsx"), OTHER))
 
 
-def test_what_could_be_deleted_is_what_no_restart_needs() -> None:
+def test_what_could_be_deleted_is_what_no_restart_needs_the_oldest_first() -> None:
     text = texts(world())
-    start = text.index("what could be deleted")
+    start = text.index("what could be deleted; trainmon-tui deletes nothing")
     assert text[start + 1 :] == [
-        "in total      3 checkpoints, 300G: a restart needs none. trainmon-tui deletes nothing.",
-        "llm           /fsx/llm/ckpt/step-1000  100G  superseded",
-        "              /fsx/llm/ckpt/step-2000  100G  superseded",
-        "              /fsx/llm/ckpt/step-3500  100G  torn: no .metadata yet",
+        "in total      3 checkpoints, 300G: no restart needs them.",
+        "llm           /fsx/llm/ckpt/step-1000   100G   3h old",
+        "llm           /fsx/llm/ckpt/step-2000   100G   2h old",
+        "llm           /fsx/llm/ckpt/step-3500   100G   1m old  torn: no .metadata yet",
     ]
+    assert "Nothing of the watched runs: none of them has a checkpoint here." in texts(world(), "/home")
+
+
+def kept(*runs: Run) -> list[int | None]:
+    found = world(None, *runs)
+    return [one.step for _, one in spares(next(one for one in shown_disks(found) if one.disk.path == "/fsx"), found)]
 
 
 def test_nothing_is_spare_that_a_restart_takes_or_while_nothing_is_known() -> None:
     pointed = replace(LLM, checkpoints=replace(SAVED, resumes="/fsx/llm/ckpt/step-2000"))
-    assert [one.step for one in spare(pointed)] == [1000, 3500]
+    assert kept(pointed) == [1000, 3500]
+    child = Checkpoints(path="/home/me/ckpt", host="login", listed_at=NOW, resumes="/fsx/llm/ckpt/step-1000")
+    assert kept(LLM, replace(OTHER, checkpoints=child)) == [2000, 3500], "another run starts from it"
+    assert kept(LLM, replace(LLM, spec=RunSpec(name="same", cluster="prod"))) == [1000, 2000, 3500], "one directory"
     none = replace(SAVED, list=tuple(one for one in SAVED.list if one.state != "committed"))
-    assert list(spare(replace(LLM, checkpoints=none))) == []
-    assert list(spare(replace(LLM, checkpoints=replace(SAVED, error="no answer for 30 s")))) == []
-    assert list(spare(OTHER)) == []
+    assert kept(replace(LLM, checkpoints=none)) == []
+    assert kept(replace(LLM, checkpoints=replace(SAVED, error="no answer for 30s"))) == []
+    assert kept(OTHER) == []
+
+
+async def test_y_copies_the_whole_path_of_a_checkpoint() -> None:
+    deep = "/fsx/projects/of/a/team/with/long/names/llm/checkpoints"
+    saved = replace(
+        SAVED, path=deep, list=(*SAVED.list[:3], checkpoint(1000, "superseded", path=f"{deep}/step-1000", at=1.0))
+    )
+    app = dashboard(FakeBackend(world(None, replace(LLM, checkpoints=saved))))
+    async with app.run_test(size=(80, 40)) as pilot:
+        await settled(pilot)
+        await pilot.press("3", "enter", "end", "up", "up", "y")
+        shown = await settled(pilot)
+        assert "…" in next(line for line in shown.splitlines() if "step-1000" in line)
+        assert app.clipboard == f"{deep}/step-1000"
 
 
 async def test_enter_opens_the_disk_and_its_run() -> None:
@@ -102,3 +132,20 @@ async def test_enter_opens_the_disk_and_its_run() -> None:
         await pilot.press("escape", "escape")
         await settled(pilot)
         assert not isinstance(app.screen, DiskScreen)
+
+
+def test_the_runs_of_the_demo_save_on_its_disk(tmp_path: Path) -> None:
+    """Its files are real: the probe lists them, and a checkpoint has the size of a real one."""
+    engine, events = Engine(StillClock(), demo=True), list[Event]()
+    demo = Demo(events.append, clock=StillClock(), directory=tmp_path / "demo", story="disk")
+    try:
+        demo.step()
+        found = engine.step(events, StillClock().now())
+    finally:
+        demo.stop()
+    text = texts(found)
+    runs = [line for line in text if line.startswith("run ")]
+    assert re.fullmatch(r"run +→ video-2b  3 checkpoints 12T, 4\.1T every 2m; log \d\dK", runs[0])
+    assert len(runs) == 5
+    assert "in total      10 checkpoints, 13T: no restart needs them." in text
+    assert not any("iter_0081184" in line for line in text), "the newest of video-2b"

@@ -71,8 +71,15 @@ async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: D
 
     for name, number in (*PANE_OF.items(), *((title, number) for number, title in NAMES.items())):
         assert (first(name, offered).kind, first(name, offered).cap) == ("pane", number), name
-    for title in set(TITLES.values()) - {"Help", "Queue, nodes"}:
+    for title in set(TITLES.values()) - {"Help", "Queue, nodes", "Changes", "Moment"}:
         assert first(title, offered).kind == "pane", title
+
+
+@pytest.mark.parametrize("place", ["runs", "alerts", "alert"])
+async def test_the_screens_that_a_key_opens_are_found_by_their_name(app: Dashboard, place: str) -> None:
+    offered = offered_by(app, place)
+
+    assert [first(title, offered).cap for title in ("Changes", "Moment")] == ["u", "o"]
 
 
 @pytest.mark.parametrize("place", CONTEXTS)

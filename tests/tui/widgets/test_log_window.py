@@ -18,8 +18,10 @@ from tui.widgets.log_window import (
     marks,
     moved,
     parts,
+    row_marks,
     rows_of,
     shown,
+    window,
 )
 
 LOG = Text(tuple(f"line {number}" for number in range(100, 120)), 100)
@@ -139,3 +141,23 @@ def test_the_step_and_the_loss_stand_out_and_an_error_more() -> None:
         ("lm loss: 2.071234E+00", "accent"),
     ]
     assert marks("step 5 loss nan", "")[-1] == (12, 15, "crit")
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_cut_step_line_stands_out_too(width: int) -> None:
+    line = f"[rank0]:[titan] 2026-11-22 18:41:45,406 - root - INFO - {MEGATRON} and much more"
+    row = window(line, View(width, 10))
+
+    assert "…" in row
+    assert [row[start:end] for start, end, _ in marks(row, "")] == [
+        "iteration       12/     100",
+        "lm loss: 2.071234E+00",
+    ]
+
+
+def test_a_wrapped_step_line_stands_out_in_each_of_its_rows() -> None:
+    view = View(40, 10, wrap=True)
+    rows = shown(Text((MEGATRON,), 0), LogPosition(0), view)
+    found = [row.text[start:end] for row in rows for start, end, _ in row_marks(row, MEGATRON, view, "")]
+
+    assert "".join(found) == "iteration       12/     100lm loss: 2.071234E+00"

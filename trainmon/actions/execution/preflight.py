@@ -168,5 +168,5 @@ class PendingReads:
     def _wait(self, seconds: Seconds) -> None:
         self._complete.wait(seconds)
         for host in self.hosts:
-            self.received(host, f"{host} has not answered in {seconds:g} s")
+            self.received(host, f"{host} has not answered in {seconds:g}s")
         self._finish(reduce(merged, (self._parts[host] for host in self.hosts), Readback()))

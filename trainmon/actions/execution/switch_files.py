@@ -119,7 +119,7 @@ def create_result(path: str, answer: Completed) -> Result:
     texts = {
         0: "is there",
         EXISTS: f"exists already{_signature(path, answer)}: it was not changed",
-        TOO_LATE: f"was not created: its filesystem took longer than {LATEST_CREATE_S} s to answer",
+        TOO_LATE: f"was not created: its filesystem took longer than {LATEST_CREATE_S}s to answer",
     }
     return _result(path, answer, texts, {0}, "created")
 

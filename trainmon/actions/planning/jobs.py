@@ -23,7 +23,7 @@ TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a
 
 ADMIN_HELD = "JobHeldAdmin"
 
-ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30 s by default). Nothing is saved first; S saves."
+ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). Nothing is saved first; S saves."
 
 
 def requeue(context: PlanContext) -> RowPlan:
@@ -63,7 +63,7 @@ def requeue(context: PlanContext) -> RowPlan:
         consequences=(
             ENDS_NOW,
             lost_steps(context),
-            "The job waits again under the same id: 2 min for its begin time (BeginTime), then for its nodes.",
+            "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
             *_overtaken(context, job),
             _resumes(context),
             *((copied,) if paths else ()),

@@ -73,7 +73,7 @@ def _rate(run: Run) -> str:
     if progress.samples_per_s is not None:
         return f"{progress.samples_per_s:,.4g} samples/s"
     seconds = progress.step_time_s if progress.step_time_s is not None else progress.cadence_s
-    return f"{seconds:.3g} s per step" if seconds is not None else ""
+    return f"{seconds:.3g}s per step" if seconds is not None else ""
 
 
 def _checkpoint(checkpoints: Checkpoints, current_step: int | None, now: Instant) -> str:

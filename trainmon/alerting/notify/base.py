@@ -42,6 +42,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     acknowledge: tuple[tuple[str, str], ...] = ()
     """The ID and the token of each alert that one button may acknowledge: eight GPUs of a node are one message."""
     link: str | None = None
+    is_brief: bool = False
+    """Whether its channel has few messages left: it goes without files, which count as messages."""
 
 
 class Sent(msgspec.Struct, frozen=True):

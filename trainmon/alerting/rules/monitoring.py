@@ -62,7 +62,7 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
     """No source answers at all: no problem can be detected."""
 
     name = "monitor-blind"
-    origin = "our choice: all connections are opened again within 30 s"
+    origin = "our choice: all connections are opened again within 30s"
 
     for_: Duration = 45.0
     """How long the condition must hold before the alert fires."""
@@ -279,7 +279,7 @@ class UnansweredTest(MonitorRule, frozen=True, kw_only=True):
     """Nobody acknowledged the regular test notification: perhaps it reached nobody."""
 
     name = "test-unanswered"
-    origin = "our choice: somebody sees a notification within 24 h"
+    origin = "our choice: somebody sees a notification within 24h"
 
     within: Duration = 86_400.0
     """How long people have to acknowledge the test."""

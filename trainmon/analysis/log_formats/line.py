@@ -35,21 +35,21 @@ class Format(NamedTuple):
 PREFIX = re.compile(
     r"\s{0,40}(?:"
     # [default7]:  [rank0]:  [lrdn3321:3]:  [2025-11-20T14:55:23+08:00]  [INFO]
-    r"\[(?!step \d|[Tt]rain\]:?\s{1,9}\d{1,3}%)[^\[\]]{1,80}\]:?"
+    r"\[(?!step \d|[Ee]poch \d|[Tt]rain\]:?\s{1,9}\d{1,3}%)[^\[\]]{1,80}\]:?"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?: UTC)?"
     r"|\d\d/\d\d \d\d:\d\d:\d\d"
     r"|- [\w.]{1,80} - [A-Z]{4,8} -"  # logging's usual " - root - INFO - "
     r"|[A-Z]{4,8}:?(?=\s)"
     r"|\d{1,6}:(?=\s)"  # srun --label
     r"|[\w.+-]{1,64}/\d{1,5}(?=\s+[^\s|])"  # nemo-run, its job name truncated
-    r"|>>(?=\s)"
+    r"|(?:[\w.]{1,60}\.py:\d{1,6} )?>>(?=\s)"
     r"|\([\w.-]{1,40} pid=[^()]{1,60}\)"  # Ray
     r"|(?!epoch|step)[a-z][a-z.-]{0,40}\d[\w.-]{0,40}:(?=\s+\S)"  # clush, pdsh: the host's name
     r"|(?!step|iteration|steps|epoch|validate)[a-z][\w.-]{0,63}:(?!\s+\d{1,3}%)(?=\s+\S)"  # … and no label of a bar
     r")\s{0,40}"
 )
 """One thing that launchers and loggers put in front of a line. `[step 10]` is KempnerForge's own,
-`[train]:  5%` a bar's."""
+`[train]:  5%` and `[Epoch 0 / 1]:  5%` a bar's."""
 
 PREFIXES = 8
 
@@ -126,6 +126,8 @@ def step_time(rate: str, unit: str) -> float | None:
 
 
 def postfix(text: str, at: int) -> dict[str, str]:
-    """The metrics that a bar shows behind its rate, from position `at` on."""
+    """The metrics that a bar shows behind its rate, from position `at` on. Where another line cut it off, the last may
+    be half a number and is left out."""
     end = text.find("]", at)
-    return {} if end < 0 else {name.strip(): value for name, value in POSTFIX.findall(text[at : end + 1])}
+    found = POSTFIX.findall(text[at : end + 1]) if end >= 0 else POSTFIX.findall(text[at:])[:-1]
+    return {name.strip(): value for name, value in found}

@@ -84,6 +84,8 @@ def _counted(progress: Progress, name: str, line: StepLine, at: Instant) -> Prog
     is_other_epoch = line.epoch is not None and progress.epoch is not None and line.epoch != progress.epoch
     if before == step and name == progress.format and not is_other_epoch:
         return _filled(progress, line)
+    if line.target_step is None and (progress.target_step or step) < step:
+        progress = replace(progress, target_step=None)  # it was an epoch's
     values = _values(line)
     # Megatron leaves the loss out of a line that only skips. DeepSpeed counts skips from the start.
     only_skips = name.startswith("megatron") and bool(line.skipped) and line.loss is None

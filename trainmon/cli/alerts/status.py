@@ -145,7 +145,7 @@ def lines(found: AlertsNow, now: Instant) -> Iterator[str]:
     outbox = found.outbox
     oldest = f", the oldest for {ago(now - outbox.oldest_at)}" if outbox.oldest_at is not None else ""
     queued = f"{outbox.waiting} queued{oldest}" if outbox.waiting else "no notification is queued"
-    yield f"outbox: {queued}" + (f"; {outbox.dead} dropped in the last 24 h" if outbox.waiting or outbox.dead else "")
+    yield f"outbox: {queued}" + (f"; {outbox.dead} dropped in the last 24h" if outbox.waiting or outbox.dead else "")
     for silence in found.stored.silences:
         about = ", ".join(part for part in (silence.rule, silence.subject, silence.run, silence.node) if part)
         why = f": {silence.why}" if silence.why else ""

@@ -82,7 +82,7 @@ def _in_parallel(made: Sequence[Sender], *, test: bool) -> Iterator[Row]:
     until = time.monotonic() + 2 * TIMEOUT + MORE
     for thread, sender, rows in zip(threads, made, found, strict=True):
         thread.join(max(0.0, until - time.monotonic()))
-        yield from rows or [Row("bad", "channel", sender.health.name, f"no answer within {2 * TIMEOUT + MORE:g} s")]
+        yield from rows or [Row("bad", "channel", sender.health.name, f"no answer within {2 * TIMEOUT + MORE:g}s")]
 
 
 def _channel(sender: Sender, *, test: bool) -> Iterator[Row]:

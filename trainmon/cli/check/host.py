@@ -117,7 +117,7 @@ def _looked_up(host: str, settings: HostSettings) -> Row:
     except OSError as error:
         why, is_dns = error.strerror, error.errno == socket.EAI_AGAIN
     except DeadlineExceeded:
-        why, is_dns = f"no answer within {RESOLVE_TIMEOUT:g} s", True
+        why, is_dns = f"no answer within {RESOLVE_TIMEOUT:g}s", True
     fix = "check the DNS of this machine" if is_dns else "correct the name in the config, or HostName in ~/.ssh/config"
     fix += f"; try: getent hosts {settings.hostname}"
     return Row("bad", host, "name", f"{settings.hostname} cannot be resolved: {why}", fix)
@@ -144,7 +144,7 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
         yield Row("bad", host, part, text)
     hello = output.hello
     if hello is None:
-        why = output.end or f"no output within {PROBE_TIMEOUT:g} s"
+        why = output.end or f"no output within {PROBE_TIMEOUT:g}s"
         fix = bundle.START_HINT.format(host=host, python=check.python)
         yield Row("bad", host, "probe", f"{why}: {output.stderr}" if output.stderr else why, fix)
         return
@@ -155,7 +155,7 @@ def _probed(check: HostCheck, spec: Spec, shell: Shell) -> Iterator[Row]:
         yield Row("note", host, "probe", hello.note)
     skew = hello.t - time.time() if hello.t > time.time() else min(0.0, hello.t - started)
     if abs(skew) > SKEW:
-        text = f"{abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
+        text = f"{abs(skew):.0f}s {'ahead of' if skew > 0 else 'behind'} the local clock; all ages use the local clock"
         yield Row("note", host, "clock", text)
     yield from _gpus(host, output)
     yield from _files(check, spec, output)
@@ -223,7 +223,7 @@ def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iter
     for query in queries:
         what = f"quota {query.path}"
         if query.parser == "du":
-            text = "not tested: du reads the whole tree; the monitor runs it every 6 h at most"
+            text = "not tested: du reads the whole tree; the monitor runs it every 6h at most"
             yield Row("note", host, what, text)
             continue
         try:

@@ -120,7 +120,7 @@ def _in_parallel(tasks: Sequence[Task], at_once: int, progress: Progress) -> Ite
     for number in range(min(at_once, len(tasks))):
         threading.Thread(target=_work, args=(tasks, waiting, done), name=f"check {number}", daemon=True).start()
     ready = {
-        number: [Row("bad", host, "check", f"not finished after {HOST_TIMEOUT:g} s", f"try: ssh {host}")]
+        number: [Row("bad", host, "check", f"not finished after {HOST_TIMEOUT:g}s", f"try: ssh {host}")]
         for number, host in enumerate(hosts)
     }
     arrived: set[int] = set()

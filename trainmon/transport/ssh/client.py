@@ -71,7 +71,7 @@ class SshShell:
             raise CommandFailed(f"{self.host} refused a session: {clean(error.text, 100)}", hint=hint) from error
         except (SSHException, OSError, EOFError) as error:
             if connection.is_active():
-                raise CommandFailed(f"{self.host} did not open a session in {self._timeout:g} s") from error
+                raise CommandFailed(f"{self.host} did not open a session in {self._timeout:g}s") from error
             raise self._failure() from error
         stream = SshStream(connection, channel, sink, self._loop, self._streams.discard, self._failure)
         self._streams.add(stream)

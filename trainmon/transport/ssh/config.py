@@ -76,7 +76,7 @@ def openssh_settings(
         return _by_paramiko(host, config_file, user, port)
     except subprocess.TimeoutExpired as error:
         hint = "a Match exec or a DNS lookup hangs; try: ssh -G " + host
-        raise HostUnreachable(host, f"{host}: `ssh -G` did not answer in {TIMEOUT:g} s", hint=hint) from error
+        raise HostUnreachable(host, f"{host}: `ssh -G` did not answer in {TIMEOUT:g}s", hint=hint) from error
     if done.returncode != 0:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         raise HostUnreachable(

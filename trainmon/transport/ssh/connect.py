@@ -140,7 +140,7 @@ def connect_error(
         name = "its name" if settings.hostname == host else settings.hostname
         sentence = f"{name} cannot be resolved: {clean(error.strerror or str(error), 100)}"
     elif isinstance(error, TimeoutError):
-        sentence = f"no answer from {address} in {timeout:g} s"
+        sentence = f"no answer from {address} in {timeout:g}s"
     elif isinstance(error, ConnectionRefusedError):
         sentence, hint = f"{address} refuses connections", "check that sshd runs there and uses this port"
     elif isinstance(error, IncompatiblePeer):

@@ -39,7 +39,7 @@ class Lease:
         host = self.settings.name
         if self._lost is None and silence is not None:
             hint = "the machine or its network is down, or hangs"
-            self._lost = HostUnreachable(host, f"{host}: no data for {silence:.0f} s", hint=hint)
+            self._lost = HostUnreachable(host, f"{host}: no data for {silence:.0f}s", hint=hint)
         self.connection.close()
 
     def failure(self) -> HostUnreachable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.views.alerts.detail import alert_lines, alerts_of
 from tui.views.alerts.marks import STYLES, Concern, alert_marks, alert_ranks, rule_key, with_mark
-from tui.views.alerts.moments import Moment, log_line, moment_of_alert, moment_of_run
+from tui.views.alerts.moments import Moment, log_line, moment_of_alert, moment_of_curve, moment_of_run
 from tui.views.alerts.mute_choices import USUAL, Choice, choices, parse_duration, silences_of
 from tui.views.alerts.rows import ORDERS, SHOWN, SILENCE, AlertRows, alert_head, alert_layout, open_alerts
 from tui.views.alerts.status import (
@@ -52,6 +52,7 @@ __all__ = [
     "log_line",
     "matches",
     "moment_of_alert",
+    "moment_of_curve",
     "moment_of_run",
     "most_urgent",
     "open_alerts",

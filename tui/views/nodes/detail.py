@@ -154,7 +154,7 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
     if source is None:
         return
     if source.health == "ok":
-        yield fact("connection", f"{source.phase}, data every {source.period:g} s", width)
+        yield fact("connection", f"{source.phase}, data every {source.period:g}s", width)
     else:
         problem = source_text(source, now)
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
@@ -249,6 +249,6 @@ def probe_lines(node: Node, width: int) -> Iterator[Line]:
     skew = node.clock_skew_s
     if skew is not None and abs(skew) >= SKEW:
         way = "ahead of" if skew > 0 else "behind"
-        yield fact("clock", f"{abs(skew):.1f} s {way} this machine", width, "warn")
+        yield fact("clock", f"{abs(skew):.1f}s {way} this machine", width, "warn")
     elif skew is not None:
         yield fact("clock", "in sync with this machine", width)

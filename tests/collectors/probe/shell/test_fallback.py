@@ -50,7 +50,7 @@ class Fallback:
         deadline = time.monotonic() + within
         while b"\n" not in self.pending:
             ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"no line in {within} s"
+            assert ready, f"no line in {within}s"
             data = os.read(self.process.stdout.fileno(), 65536)
             if not data:
                 return None
@@ -301,7 +301,7 @@ def test_silence_ends_it_and_a_byte_now_and_then_keeps_it(shell: str, start: Any
         fallback.first(readings.HostSample)
         fallback.beat()
     assert fallback.process.poll() is None
-    assert fallback.first(readings.Bye).why == "the client has been silent for 2 s"
+    assert fallback.first(readings.Bye).why == "the client has been silent for 2s"
 
 
 def test_a_client_that_stopped_reading_cannot_keep_it(shell: str, start: Any):

@@ -111,7 +111,7 @@ def test_what_slurm_says_is_what_is_reported(world: World, answer: Completed, st
 
 def test_a_command_that_does_not_answer_leaves_it_unknown(world: World) -> None:
     def silent() -> Completed:
-        raise CommandFailed("login: env did not end in 25 s")
+        raise CommandFailed("login: env did not end in 25s")
 
     action = only(world.plan("cancel"))
     world.host.answers["scancel", "88_3"] = silent
@@ -122,10 +122,10 @@ def test_a_command_that_does_not_answer_leaves_it_unknown(world: World) -> None:
 
 def test_a_connection_that_is_gone_is_nothing_done(world: World) -> None:
     action = only(world.plan("kill"))
-    world.unreachable = HostUnreachable("login", "login: no data for 40 s", hint="its network is gone")
+    world.unreachable = HostUnreachable("login", "login: no data for 40s", hint="its network is gone")
     record = world.act(action)
     assert (record.status, record.is_open) == ("failed", False)
-    assert record.outcome == "nothing was done: login: no data for 40 s (its network is gone)"
+    assert record.outcome == "nothing was done: login: no data for 40s (its network is gone)"
 
 
 def test_another_is_queued_from_a_login_shell_and_its_number_is_known(world: World, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_host_that_hangs_costs_its_own_plan_and_stop_does_not_wait(world: Worl
         return Completed(0, job(), b"")
 
     world.host.answers[commands.show_job("88_3")] = hang
-    assert world.plan("cancel").refusals[0].why == "login has not answered in 0.3 s"
+    assert world.plan("cancel").refusals[0].why == "login has not answered in 0.3s"
     world.performer.stop()
     assert not answered.is_set()
     release.set()
@@ -242,12 +242,12 @@ def test_a_plan_that_cannot_be_made_is_a_refusal(world: World) -> None:
 def test_a_filesystem_that_hangs_is_unknown(world: World) -> None:
     class Hung(Host):
         def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
-            raise CommandFailed(f"login: {argv[0]} did not end in {timeout:g} s")
+            raise CommandFailed(f"login: {argv[0]} did not end in {timeout:g}s")
 
     action = only(planned("kill", of=world.state))
     world.host = Hung(world.host._local)
     record = world.act(action)
     assert (record.status, record.is_open) == ("unknown", True)
     assert isinstance(action.operation, CreateFile)
-    words = f"login: sh did not end in 10 s: the filesystem of {action.operation.path} may hang"
+    words = f"login: sh did not end in 10s: the filesystem of {action.operation.path} may hang"
     assert record.outcome == f"it is not known whether it was done: {words}"

@@ -60,11 +60,11 @@ def test_the_log_s_end_is_on_the_disk_before_the_requeue(world: World) -> None:
 
 def test_a_log_that_the_ledger_does_not_take_is_a_note(world: World) -> None:
     def stuck(*_: str) -> None:
-        raise TrainmonError("the ledger did not answer in 5 s")
+        raise TrainmonError("the ledger did not answer in 5s")
 
     world.book.write_text = stuck
     record = world.act(only(world.plan("requeue")))
-    assert (record.status, record.note) == ("done", "the end of the log was not kept: the ledger did not answer in 5 s")
+    assert (record.status, record.note) == ("done", "the end of the log was not kept: the ledger did not answer in 5s")
 
 
 def test_the_end_of_a_long_log_begins_with_a_whole_line(local: LocalShell, tmp_path: Path) -> None:

@@ -86,12 +86,12 @@ def test_a_kill_switch_that_was_armed_meanwhile_aborts_a_requeue(world: World, t
 
 
 def test_a_host_that_is_not_connected_refuses_every_plan_with_a_message(world: World) -> None:
-    world.unreachable = HostUnreachable("login", "login: no answer in 10 s")
+    world.unreachable = HostUnreachable("login", "login: no answer in 10s")
     for verb in ("save", "unkill", "requeue", "cancel", "signal", "queue"):
         refusals = world.plan(verb).refusals
         assert [refusal.why.removeprefix("it is not known whether a switch is armed: ") for refusal in refusals] == [
-            f"{world.state.runs['llm'].spec.save_switch}: login: no answer in 10 s" if verb == "save"
-            else "login: no answer in 10 s"
+            f"{world.state.runs['llm'].spec.save_switch}: login: no answer in 10s" if verb == "save"
+            else "login: no answer in 10s"
         ]  # fmt: skip
 
 

@@ -313,7 +313,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
     mount.recover()
     out, err = process.communicate(timeout=10)
     answer = switch_files.create_result(str(path), Completed(process.returncode, out, err))
-    assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20 s to answer")
+    assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20s to answer")
     assert names(mount.folder) == []
 
 

@@ -34,9 +34,9 @@ def test_a_requeue_shows_what_it_costs_and_what_follows() -> None:
     assert ("command", "scontrol requeue Incomplete 88_3") in action.facts
     assert ("restarts so far", "0") in action.facts
     assert action.consequences == (
-        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30 s by default). Nothing is saved first; S saves.",
+        "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). Nothing is saved first; S saves.",
         "880 steps (59m of training) since the last checkpoint are lost.",
-        "The job waits again under the same id: 2 min for its begin time (BeginTime), then for its nodes.",
+        "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
         "The waiting array tasks (88_[4-10%1]) run first: the requeued task runs after them.",
         "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
         "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
@@ -76,9 +76,9 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
     action = only(planned("requeue", of=state(run=run)))
     assert action.warnings == ("It is not known whether its kill switch is armed: no permission in its directory.",)
     assert action.expected.switch_absent is None, "what a person was told of does not abort it afterwards"
-    unread = readback(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8 s"})
+    unread = readback(RUNNING, errors={f"login:{KILL}": "login: sh did not end in 8s"})
     action = only(planned("requeue", seen=unread))
-    assert action.warnings == ("It is not known whether its kill switch is armed: login: sh did not end in 8 s.",)
+    assert action.warnings == ("It is not known whether its kill switch is armed: login: sh did not end in 8s.",)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +216,9 @@ def test_while_slurm_is_silent_nothing_is_done_to_jobs() -> None:
 
 
 def test_a_job_that_could_not_be_read_just_now_is_not_acted_upon() -> None:
-    seen = readback(errors={"prod/88_3": "login: scontrol did not answer in 8 s"})
+    seen = readback(errors={"prod/88_3": "login: scontrol did not answer in 8s"})
     for verb in ("requeue", "cancel", "signal"):
-        assert refused(planned(verb, seen=seen)).why == "login: scontrol did not answer in 8 s"
+        assert refused(planned(verb, seen=seen)).why == "login: scontrol did not answer in 8s"
 
 
 def test_what_was_read_just_now_is_believed_although_the_poller_is_silent() -> None:

@@ -99,5 +99,5 @@ def test_only_a_running_job_gets_a_signal() -> None:
 
 
 def test_steps_that_could_not_be_read_are_no_reason_to_guess() -> None:
-    seen = readback(RUNNING, errors={"prod/88_3": "login: squeue did not answer in 8 s"})
+    seen = readback(RUNNING, errors={"prod/88_3": "login: squeue did not answer in 8s"})
     assert "did not answer" in refused(planned("signal", seen=seen)).why

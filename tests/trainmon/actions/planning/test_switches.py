@@ -138,8 +138,8 @@ def test_a_run_without_a_switch_is_reported_how_to_have_one() -> None:
 def test_a_directory_that_cannot_be_seen_is_refused_with_a_message() -> None:
     run = replace(RUN, kill=Switch(path=KILL, error="its directory is missing"))
     assert refused(planned("kill", of=state(run=run))).why == f"{KILL}: its directory is missing"
-    seen = readback(errors={f"login:{KILL}": "login has not answered in 10 s"})
-    assert refused(planned("kill", seen=seen)).why == f"{KILL}: login has not answered in 10 s"
+    seen = readback(errors={f"login:{KILL}": "login has not answered in 10s"})
+    assert refused(planned("kill", seen=seen)).why == f"{KILL}: login has not answered in 10s"
 
 
 def test_no_switch_needs_slurm() -> None:

@@ -137,9 +137,9 @@ def test_many_of_anything_are_counted_and_not_listed() -> None:
 
 
 def test_what_is_not_seen_is_reported() -> None:
-    unseen = source("node:gpu-002", "down", answered_at=NOW - 300, error="no answer in 10 s")
+    unseen = source("node:gpu-002", "down", answered_at=NOW - 300, error="no answer in 10s")
     _, lines = compose(state(run(), nodes=(node("gpu-001"),), unseen=(unseen,)), NOW, ())
-    assert lines[-1] == "not seen for 5m: node:gpu-002 (no answer in 10 s)"
+    assert lines[-1] == "not seen for 5m: node:gpu-002 (no answer in 10s)"
 
 
 def test_gpus_of_a_silent_node_do_not_count_as_healthy() -> None:

@@ -136,7 +136,7 @@ class Scene:
             self.well(name)
         return self.reduce()
 
-    def lost(self, error: str | None = "no answer in 10 s", **changes: Any) -> Scene:
+    def lost(self, error: str | None = "no answer in 10s", **changes: Any) -> Scene:
         """The connection to the first node is gone."""
         usual: dict[str, Any] = {"name": "node:n1", "kind": "node", "cluster": "prod", "phase": "retrying"}
         return self.reduce(SourceChanged(Source(**usual | {"error": error} | changes)))

@@ -201,7 +201,7 @@ def test_what_resolves_again_and_again_is_reported_together_and_ever_more_rarely
             number = second % 30
             story.wrong(f"rule-{number}", f"node:n{number}").at(story.elapsed + 1).well()
         resolved = [one for one in story.new() if one.kind == "resolve"]
-        assert len(resolved) <= 8, "at once, after 5 s, 15 s, a minute, then every five minutes"
+        assert len(resolved) <= 8, "at once, after 5s, 15s, a minute, then every five minutes"
         assert len(resolved[-1].alerts) > 1
         story.at(2_500)
         assert not any(alert.notified_on for alert in story.state.alerts.values()), "each is reported in the end"

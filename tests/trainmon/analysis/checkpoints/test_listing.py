@@ -169,10 +169,10 @@ def test_one_that_was_not_looked_through_is_not_judged(tmp_path: Path):
 def test_what_cannot_be_looked_at_is_as_old_as_the_last_look(tmp_path: Path):
     two(tmp_path, SAVES["hf"])
     before = read(tmp_path)
-    hung = CheckpointListing(v=1, t=NOW + 100, path=str(tmp_path), error="no answer for 30 s")
+    hung = CheckpointListing(v=1, t=NOW + 100, path=str(tmp_path), error="no answer for 30s")
     more: dict[str, Any] = {"host": "n1", "at": NOW + 100, "is_running": True, "now": NOW + 100, "skew": 0.0}
     answer = checkpoints.read(hung, before=before, **more)
-    assert (answer.error, answer.listed_at, answer.list) == ("no answer for 30 s", NOW, before.list)
+    assert (answer.error, answer.listed_at, answer.list) == ("no answer for 30s", NOW, before.list)
     assert checkpoints.read(hung, before=None, **more).list == ()
     moved = checkpoints.read(replace(hung, path="/other"), before=before, **more)
     assert moved.list == ()

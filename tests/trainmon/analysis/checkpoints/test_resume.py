@@ -137,7 +137,7 @@ def test_a_pointer_that_a_person_moved_back_says_which_one_counts(tmp_path: Path
 def test_all_steps_are_at_risk_where_nothing_is_saved_and_none_is_reported_where_nobody_can_look(tmp_path: Path):
     assert read(tmp_path).at_risk(700) == 700
     assert read(tmp_path / "gone").at_risk(700) == 700
-    hung = CheckpointListing(v=1, t=NOW, path="/x", error="no answer for 30 s")
+    hung = CheckpointListing(v=1, t=NOW, path="/x", error="no answer for 30s")
     known: dict[str, Any] = {"host": "n1", "at": NOW, "is_running": True, "now": NOW, "skew": 0.0, "before": None}
     assert checkpoints.read(hung, **known).at_risk(700) is None
 

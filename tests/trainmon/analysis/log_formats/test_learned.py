@@ -126,6 +126,18 @@ def test_fewer_batches_of_the_same_epoch_are_a_validation_until_they_are_many() 
     assert (restarted.step, restarted.loss) == (39, 9.0)
 
 
+def test_a_reward_beside_a_step_is_training_and_one_of_an_evaluation_is_not() -> None:
+    steps = [f"Step: {n}000. Mean Reward: 0.4. Std of Reward: 0.1." for n in (1, 2)]
+    assert (read(steps)[0].step, read(steps[:1])[0].step) == (2000, None)
+    assert read(f"Eval step: {n}000, mean reward: 0.4" for n in (1, 2))[0].step is None
+
+
+def test_the_batches_of_an_epoch_are_no_target_of_the_steps_over_all_epochs() -> None:
+    rest = "375/375 [====] - 5s 3ms/step - loss: 0.2"  # of epoch 2, whose heading was not seen
+    progress, _ = read([rest, "Epoch 3/10", "100/375 [=>..] - ETA: 3s - loss: 0.1"])
+    assert (progress.step, progress.target_step, progress.loss) == (2 * 375 + 100, None, 0.1)
+
+
 def test_a_step_that_begins_again_in_each_epoch_is_found_out() -> None:
     lines = [f"epoch {epoch} | lr 0.1 | step {step}/50 | loss 2.0" for epoch in (0, 1, 2) for step in (10, 40)]
     progress, shape = read(lines)
@@ -152,6 +164,21 @@ def test_an_evaluation_under_a_header_is_none_of_its_losses() -> None:
     lines = ["==== Step 7/100 ====", "Training Results:", "  • Loss: 2.5", "Validation Results:", "  • Loss: 9.9"]
     progress, _ = read(lines)
     assert progress.loss == 2.5
+
+
+def test_a_box_is_read_before_its_end_once_the_updates_are_known() -> None:
+    rows = ["| fps | 1641 |", "| n_updates | 1362 |", "| policy_loss | -2.5 |", "| total_timesteps | 54480 |"]
+    progress, _ = read(["| iterations | 7 |", "| loss | 1.5 |"])
+    assert progress.step is None  # n_updates may follow
+    progress, _ = read(rows)
+    assert (progress.step, progress.loss) == (1362, -2.5)
+
+
+def test_an_epoch_that_repeats_with_another_loss_is_training_and_another_counter_is_not() -> None:
+    progress, _ = read(["Epoch[1] Loss=0.5, F1=0.1", "Epoch[1] Loss=0.4, F1=0.1", "Epoch[1] Loss=0.3, F1=0.1"])
+    assert (progress.step, progress.loss) == (1, 0.3)
+    progress, _ = read(["[10] lr=0.1, loss=5.1", "[10] lr=0.1, loss=5.0"])
+    assert progress.step is None
 
 
 def test_an_unfinished_line_counts_only_as_a_bar() -> None:

@@ -263,4 +263,4 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     (rows,) = look(Settings(disks=disks))
     quotas = [row for row in rows if row.what.startswith("quota ")]
     assert [(row.mark, row.fix) for row in quotas] == [("bad", "set its absolute path"), ("note", "")]
-    assert quotas[1].text == "not tested: du reads the whole tree; the monitor runs it every 6 h at most"
+    assert quotas[1].text == "not tested: du reads the whole tree; the monitor runs it every 6h at most"

@@ -52,7 +52,7 @@ def test_a_host_that_is_not_reached_and_a_program_that_is_not_found_are_distingu
     bastion = Bastion(clock)
     bastion.down = UNREACHABLE
     assert rows(bastion, clock) == [
-        Row("bad", "daemon", "bastion", "no answer in 10 s", "try: ssh bastion trainmon-tui status")
+        Row("bad", "daemon", "bastion", "no answer in 10s", "try: ssh bastion trainmon-tui status")
     ]  # fmt: skip
 
     assert checked(Completed(127, b"", b"not found")) == [

@@ -66,7 +66,7 @@ def test_a_source_that_says_nothing_for_three_periods_is_late_and_keeps_its_numb
 
 
 def test_a_lost_connection_is_down_with_its_sentence_and_a_word_from_the_node_ends_it() -> None:
-    gone = Source(name="node:n1", kind="node", cluster="prod", phase="retrying", error="no answer in 10 s")
+    gone = Source(name="node:n1", kind="node", cluster="prod", phase="retrying", error="no answer in 10s")
     state = folded(reading_of(Hello(1, 1000.0, "n1")), SourceChanged(gone))
     assert (state.sources["node:n1"].health, state.sources["node:n1"].answered_at) == ("down", 1000.0)
     state = folded(reading_of(Hello(1, 1001.0, "n1"), at=1001.0), state=state, now=1001.0)
@@ -152,8 +152,8 @@ def test_an_xid_of_no_known_gpu_is_a_trouble_of_the_node() -> None:
 
 
 def test_troubles_come_and_go() -> None:
-    state = folded(reading_of(Trouble(1, 1000.0, "gpu", "NVML has not answered for 12 s")))
-    assert state.nodes["n1"].troubles == {"gpu": "NVML has not answered for 12 s"}
+    state = folded(reading_of(Trouble(1, 1000.0, "gpu", "NVML has not answered for 12s")))
+    assert state.nodes["n1"].troubles == {"gpu": "NVML has not answered for 12s"}
     assert folded(reading_of(Trouble(1, 1000.0, "gpu")), state=state).nodes["n1"].troubles == {}
 
 

@@ -35,7 +35,7 @@ class Command:
         try:
             ended = self._children.run(self._argv, payload(message), timeout)
         except DeadlineExceeded:
-            raise Retry(f"it did not end within {timeout:.0f} s") from None
+            raise Retry(f"it did not end within {timeout:.0f}s") from None
         except OSError as error:
             raise Broken(f"it cannot be started: {(error.strerror or 'failed').lower()}") from error
         if ended.status == 0:

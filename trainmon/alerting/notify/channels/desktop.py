@@ -78,7 +78,7 @@ class Desktop:
         try:
             ended = self._children.run([program, *flags, "--", message.title, body], b"", timeout)
         except DeadlineExceeded:
-            raise Retry(f"{PROGRAM} did not end within {timeout:.0f} s") from None
+            raise Retry(f"{PROGRAM} did not end within {timeout:.0f}s") from None
         except OSError:
             return f"{PROGRAM} cannot be started"
         return None if ended.status == 0 else f"{PROGRAM} reaches no desktop from here"

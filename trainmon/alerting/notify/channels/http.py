@@ -64,7 +64,7 @@ class Http:
         try:
             return self._deadline_runner.call(lambda: self._request(method, url, body, headers, timeout), timeout)
         except DeadlineExceeded:
-            raise Retry(f"no answer within {timeout:.0f} s") from None
+            raise Retry(f"no answer within {timeout:.0f}s") from None
         except (HTTPError, OSError, ValueError) as error:
             raise _translate(error, timeout) from None  # its text holds the address
 
@@ -161,7 +161,7 @@ def _translate(error: Exception, timeout: Seconds) -> Retry | Broken:
         case urllib3.exceptions.NewConnectionError():
             return Retry("no connection")
         case urllib3.exceptions.TimeoutError():
-            return Retry(f"no answer within {timeout:.0f} s")
+            return Retry(f"no answer within {timeout:.0f}s")
         case _:
             return Retry("the connection was closed before an answer")
 

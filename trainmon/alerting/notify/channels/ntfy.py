@@ -18,6 +18,8 @@ from trainmon.model import Channel, Severity
 MESSAGE_BYTES = 4_096
 """ntfy's limit: it turns a longer message into a file and shows nothing of it."""
 TITLE_BYTES = 250
+FILE_MARK = "… the file in the next message has the whole text"
+BRIEF_MARK = "… `trainmon-tui status` lists all alerts: this channel has few messages left today"
 PUBLIC = "ntfy.sh"
 PUBLIC_FILE_BYTES, FILE_BYTES = 2_000_000, 15_000_000
 """The largest attachment: of ntfy.sh without an account, and of a server with its default config."""
@@ -73,7 +75,7 @@ class Ntfy:
     def send(self, message: Message, timeout: Seconds) -> Sent:
         """Send the message first, so that it arrives even if its files or its call fail."""
         until = self._clock.monotonic() + timeout
-        text, is_whole = fitted(message, MESSAGE_BYTES, "… the file in the next message has the whole text")
+        text, is_whole = fitted(message, MESSAGE_BYTES, BRIEF_MARK if message.is_brief else FILE_MARK)
         fields = self._fields(message, text)
         problems: list[str] = []
         reply = self._publish(fields, until)
@@ -85,7 +87,10 @@ class Ntfy:
         if message.severity == "critical":
             until = min(until, self._clock.monotonic() + URGENT)
         whole = Attachment(name="message.txt", media_type="text/plain", data=message.body.encode())
-        files = [*([] if is_whole else [whole]), *(message.attachments[:FILES] if self._pictures else ())]
+        files = [
+            *([] if is_whole or message.is_brief else [whole]),
+            *(message.attachments[:FILES] if self._pictures else ()),
+        ]
         refused = [error for file in files if (error := self._attach(file, message, until))]
         # The ID proves that an ntfy server accepted the message, and not some page on its port.
         answer = "; ".join([clean(_read(reply).id, 40), *problems, *refused])

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from trainmon.lib import Seconds
-from trainmon.model import SEVERITIES, NoticeKind, Notification
+from trainmon.model import SEVERITIES, Alert, NoticeKind, Notification, Severity
 
 CRITICAL_OVERDUE: Seconds = 45.0
 """A critical notification is overdue when its channel has failed or hung for this long after its first try began. With
@@ -21,6 +21,12 @@ FIRST_TRY: Seconds = 10.0
 
 NOT_PASSED_ON: tuple[NoticeKind, ...] = ("heartbeat", "test", "start", "goodbye")
 """Every channel gets these anyway, so no other channel stands in for it."""
+
+REPORTS: frozenset[NoticeKind] = frozenset(
+    {"fire", "worse", "resolve", "repeat", "escalate", "flapping", "event", "digest"}
+)
+Reported = tuple[str, str, Severity, bool]
+"""(rule, subject, severity, whether the alert is over)"""
 
 
 @dataclass(slots=True)
@@ -67,6 +73,23 @@ class QueuedNotification:
         """Whether it reports a critical alert, and not that one ended or what another channel has delivered."""
         is_new = self.notification.notice.kind not in ("resolve", "acknowledged")
         return self.is_critical and is_new and not self.notification.delivered_by
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether no channel has tried it, and none is to stand in for this one."""
+        one = self.notification
+        return not (one.attempts or one.delivered_by or one.is_stand_in or self.is_passed_on or self.is_given_up)
+
+    @property
+    def is_report(self) -> bool:
+        """Whether it reports that alerts fire or are resolved, and can be merged with others."""
+        return self.notification.notice.kind in REPORTS
+
+    def reported(self) -> dict[Reported, Alert]:
+        """Its alerts, by what a later notification about the same would also report."""
+        notice = self.notification.notice
+        is_end = notice.kind == "resolve"
+        return {(*one.key, one.severity, is_end): one for one in notice.alerts if self.is_report}
 
     @property
     def critical_subjects(self) -> frozenset[str]:

@@ -14,7 +14,7 @@ from trainmon.ledger.outbox import Mark, StandIn
 from trainmon.lib import Instant
 from trainmon.model import SEVERITIES, Channel, Notification, Route
 
-DELIVERED_AT_MOST = 20_000
+DELIVERED_AT_MOST = 500
 
 
 class Dispatcher:

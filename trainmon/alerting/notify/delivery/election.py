@@ -117,7 +117,7 @@ class Election:
         mono = self._clock.monotonic()
         gap, self._turned_at = mono - self._turned_at, mono
         if gap > self._lease / 2 and self.role == "leader":  # another program may have led and ended meanwhile
-            log.warning("this program was stopped for %.0f s: it checks whether another one took over", gap)
+            log.warning("this program was stopped for %.0fs: it checks whether another one took over", gap)
             self.start_over()
             self._is_paused = True
             self._leader.pause()

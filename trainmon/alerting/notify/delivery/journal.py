@@ -206,7 +206,7 @@ class Journal:
             waits = [since for _, since in self._unwritten.values()]
             waits += [self._writing.since] if self._writing is not None else []
             if self.trouble is None and waits and mono - min(waits) >= self._patience:
-                self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g} s")
+                self._is_stuck(f"the ledger {self._ledger.file} did not answer in {self._patience:g}s")
             if self.trouble is None or not self._unwritten:
                 return
             why = "sent directly: ledger stuck"

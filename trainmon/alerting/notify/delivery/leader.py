@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 QUIET: Seconds = 60.0
 """A leader that has not evaluated its rules for so long is reported as quiet: its disk is full, or it is stopped."""
-DELIVERED_AT_MOST = 20_000
+DELIVERED_AT_MOST = 1_000
 
 NETWORK_LEDGER = "its ledger is on a network file system: another program takes over slowly, and by the clocks"
 

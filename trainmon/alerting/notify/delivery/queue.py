@@ -92,6 +92,22 @@ class SendQueue:
         )
         self._queued.setdefault(queued.key, queued)
 
+    def supersede(self, key: str, mono: Seconds) -> list[Notification]:
+        """Near the limit of the budget, keep what waits per subject, not per episode: older notifications lose the
+        alerts whose next episode this one reports. Remove and return those that have none left."""
+        newest = self._queued.get(key)
+        if newest is None or not self.budget.is_near(mono):
+            return []
+        known = newest.reported()
+        for queued in self._queued.values():
+            if queued is not newest and queued.is_untouched and not known.keys().isdisjoint(queued.reported()):
+                left = tuple(one for what, one in queued.reported().items() if what not in known)
+                queued.notification = replace(
+                    queued.notification, notice=replace(queued.notification.notice, alerts=left)
+                )
+                newest.added = min(newest.added, queued.added)
+        return self._remove(lambda queued: queued.is_untouched and queued.is_report and not queued.alerts)
+
     def forget(self, key: str) -> None:
         """Drop it if it was given up here: another channel has delivered it."""
         if key in self._queued and self._queued[key].is_given_up:

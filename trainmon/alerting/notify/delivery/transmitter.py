@@ -79,6 +79,7 @@ class Transmitter:
         except Exception:
             log.exception("a message could not be rendered: only the summaries are sent")
             message = in_short(notices, now)
+        message = replace(message, is_brief=batch.is_brief)
         if context.attach is not None and not batch.is_summary and not batch.is_brief:
             try:
                 message = replace(message, attachments=(*message.attachments, *context.attach(message.notices)))

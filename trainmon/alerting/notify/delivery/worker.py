@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 STRANGE_AFTER: Seconds = 120.0
 """A sender that takes longer hangs, though it should not: the health of its channel shows it."""
-DONE_AT_MOST = 10_000
+DONE_AT_MOST = 500
 
 
 class ChannelWorker:
@@ -69,6 +69,8 @@ class ChannelWorker:
         with self._changed:
             for notification in notifications:
                 self._queue.add(notification, mono, now - notification.made_at)
+                superseded = self._queue.supersede(notification.notice.key, mono)
+                self._stop(superseded, "a later notification reports the same alerts")
             self._changed.notify()
 
     def knows(self, key: str) -> bool:

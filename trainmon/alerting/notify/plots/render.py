@@ -165,7 +165,7 @@ class PlotRenderer:
         try:
             ended = self._children.run(self._argv, msgspec.json.encode(plot), within, self._environ)
         except (DeadlineExceeded, OSError) as error:
-            why = error.strerror if isinstance(error, OSError) else f"no answer within {within:.0f} s"
+            why = error.strerror if isinstance(error, OSError) else f"no answer within {within:.0f}s"
             log.info("no plot: %s", why)
             return b""
         if ended.status == 0 and ended.output.startswith(b"\x89PNG"):

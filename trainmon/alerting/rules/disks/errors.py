@@ -33,7 +33,7 @@ class DiskHung(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=True):
     writes there. A directory that a run has yet to create does not count."""
 
     name = "disk-hung"
-    origin = "a mount that does not answer in 5 s: node_exporter's mount-timeout"
+    origin = "a mount that does not answer in 5s: node_exporter's mount-timeout"
 
     for_: Duration = 30.0
     """How long the condition must hold before the alert fires: a hung mount is tested every 30 s."""

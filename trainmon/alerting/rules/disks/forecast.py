@@ -32,7 +32,7 @@ class DiskForecast(DiskRule, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     after each deletion does. On a shared filesystem only nearly linear growth counts."""
 
     name = "disk-forecast"
-    origin = "24 h and 4 h: node_exporter's mixin; its linear forecast is wrong where old checkpoints are deleted"
+    origin = "24h and 4h: node_exporter's mixin; its linear forecast is wrong where old checkpoints are deleted"
 
     for_: Duration = 120.0
     """How long the condition must hold before the alert fires: two forecasts."""

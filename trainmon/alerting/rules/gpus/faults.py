@@ -105,7 +105,7 @@ class GpuLost(GpuRule, frozen=True, kw_only=True):
     """A GPU fell off the bus, vanished, or answers only with an error."""
 
     name = "gpu-lost"
-    origin = "a lost GPU at once; an error after 30 s, because a driver that is being reloaded also fails"
+    origin = "a lost GPU at once; an error after 30s, because a driver that is being reloaded also fails"
     may_flap = False
 
     for_: Duration = 30.0

@@ -149,7 +149,7 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
     this machine is wrong."""
 
     name = "clock-skew"
-    origin = "our choice: over SSH, node_exporter's limit of 0.05 s cannot be distinguished from a slow packet"
+    origin = "our choice: over SSH, node_exporter's limit of 0.05s cannot be distinguished from a slow packet"
 
     for_: Duration = 60.0
     """How long the condition must hold before the alert fires."""
@@ -169,9 +169,9 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
                 rule=self.name,
                 subject="self",
                 severity="warning",
-                summary=f"the clock of this machine is {abs(ours):.1f} s {'ahead' if ours > 0 else 'behind'}:"
+                summary=f"the clock of this machine is {abs(ours):.1f}s {'ahead' if ours > 0 else 'behind'}:"
                 f" {len(alike)} of {known} nodes agree on it",
-                evidence=(f"clock of this machine minus clock of the nodes: {ours:+.1f} s",),
+                evidence=(f"clock of this machine minus clock of the nodes: {ours:+.1f}s",),
                 advice="correct the clock (chronyc tracking, timedatectl): all ages and times depend on it",
             )
         runs = RunsByNode(state)
@@ -179,9 +179,9 @@ class ClockSkew(NodeRule, frozen=True, kw_only=True):
             yield node_finding(
                 self, state.nodes[name], runs,
                 severity="warning",
-                summary=f"the clock of {name} is {abs(skew):.1f} s {'ahead of' if skew > 0 else 'behind'}"
+                summary=f"the clock of {name} is {abs(skew):.1f}s {'ahead of' if skew > 0 else 'behind'}"
                     " the clock of this machine",
-                evidence=(f"clock of the node minus clock of this machine: {skew:+.1f} s",),
+                evidence=(f"clock of the node minus clock of this machine: {skew:+.1f}s",),
                 advice="run chronyc tracking there: rendezvous, logs and Slurm depend on the clock",
             )  # fmt: skip
 

@@ -38,7 +38,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
     """The run trains, but has committed no checkpoint for longer than its usual interval."""
 
     name: ClassVar[str] = "checkpoint-overdue"
-    origin: ClassVar[str] = "twice its own interval; BLOOM lost 7 h with sparse saves, then saved every 3 h"
+    origin: ClassVar[str] = "twice its own interval; BLOOM lost 7h with sparse saves, then saved every 3h"
     unknown_while: ClassVar[frozenset[str]] = BETWEEN
 
     times: float = 2.0

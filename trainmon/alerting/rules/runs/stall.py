@@ -76,7 +76,7 @@ class RunHung(StallRule, frozen=True, kw_only=True):
     """The run makes no step. Its GPUs are 100 % busy at low power: probably a stuck collective."""
 
     name: ClassVar[str] = "run-hung"
-    origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU and RUNNING for Slurm; 18 h were lost"
+    origin: ClassVar[str] = "BLOOM: stuck for hours at 100 % GPU and RUNNING for Slurm; 18h were lost"
     verdict: ClassVar[str] = "hung"
     text: ClassVar[str] = "hangs"
 

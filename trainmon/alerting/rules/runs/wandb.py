@@ -8,10 +8,14 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration
 from trainmon.alerting.rules.runs.base import LIVING, OVER, UNKNOWN, RunRule, wandb_source
 from trainmon.analysis.wandb import are_separate, how_it_ended, label, shared_checkpoints
-from trainmon.lib import Instant
+from trainmon.lib import Instant, Seconds
 from trainmon.model import Finding, Run, State, Wandb, WandbRun
 
 LOST = ("waiting", "overdue")
+
+SHUTDOWN: Seconds = 20.0
+"""A run that shuts down may send heartbeats for this long beside the next one. Two that are active for longer have held
+the rule's `for` before W&B was polled."""
 
 
 class WandbRule(RunRule, frozen=True, kw_only=True):
@@ -43,6 +47,7 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
         known = {one.id: one for one in wandb.runs}
         active = [known[name] for name in wandb.active if name in known]
         shared = shared_checkpoints(active, run.checkpoints)
+        newest = max((one.created_at for one in active if one.created_at is not None), default=None)
         pages = tuple(f"{label(one)}: {one.url or one.path}" for one in active[:10])
         yield self.finding(
             state,
@@ -52,6 +57,7 @@ class WandbSeveralActive(WandbRule, frozen=True, kw_only=True):
             evidence=pages if shared is None else (shared, *pages),
             advice="end the wrong one (key 7, C cancels its job), or give each its own W&B group",
             since=wandb.since,
+            fires_at_once=newest is not None and now - newest >= max(self.for_, SHUTDOWN),
         )
 
 

@@ -43,6 +43,9 @@ SIGNS = (
     "'s l",
     "[l1",
     " avg, ",
+    "]\t",
+    "%)  ",
+    "results *",
 )
 """What a line has, in lower case, that may be of a step. A line without any is skipped in a microsecond."""
 OPEN_DICT = re.compile(r"(?:^|[\s:])\{\s{0,8}(?:['\"]|$)")
@@ -54,6 +57,13 @@ AT_A_RATE = re.compile(
     r"(?i:\b(?:epoch|step|iter|iteration)\b)\W{0,3}\d{1,12}\W{1,3}(?i:lr|learning[ _-]rate(?: is)?)\W{1,3}\d"
 )
 """`epoch 6 lr 4.8e-01` is a step even without a loss; `step 5: we set lr to 0.1` and `epochs=20, lr=0.1` are not."""
+REWARDED = re.compile(
+    r"(?i:(?!.*\b(?:eval|test|valid)).*\b(?:mean|average|avg|episode|episodic)[ _](?:reward|return)\b)"
+)
+"""Steps of reinforcement learning without a loss: `Step: 9000. Mean Reward: 0.4.`, `global_step=9, episodic_return=2`.
+Two lines are needed."""
+EVALUATION = re.compile(r"\W{0,12}(?:eval\w{0,6}|validation|test|dev) results\W{0,12}$", re.IGNORECASE)
+"""`***** Eval results *****`: BERT's global step and loss below it are of an evaluation."""
 CONTINUED = re.compile(r"^(?:\s|[•*\-├└│─]+\s|\{)")
 """A line that goes on with what a header began."""
 
@@ -72,7 +82,8 @@ def learn(shape: LogShape, line: str) -> Learned:
     pair = tables.box_row(line) if shape.block_lines < LONGEST_BLOCK and bare[:1] in tables.BORDERS else None
     if pair is not None and not (tables.heading(line) or (shape.columns and tables.row(shape.columns, line))):
         rows = (shape.text, shape.block_lines) if shape.block == "box" else ("", 0)
-        return replace(shape, block="box", text=(rows[0] + pair)[:LONGEST_TEXT], block_lines=rows[1] + 1), None
+        shape = replace(shape, block="box", text=(rows[0] + pair)[:LONGEST_TEXT], block_lines=rows[1] + 1)
+        return _in_box(shape)
     if shape.block == "box":
         shape, step = _taken(_closed(shape), read(shape.text), shape.text)
         if step is not None:
@@ -82,6 +93,8 @@ def learn(shape: LogShape, line: str) -> Learned:
     if "}" not in bare and OPEN_DICT.search(bare):
         header = f"{shape.text}\n" if shape.block == "header" else ""
         return replace(shape, block="dict", text=header + bare), None
+    if EVALUATION.match(bare):
+        return replace(_closed(shape), block="header", is_evaluation=True), None
     columns = tables.heading(line)
     if columns:
         return replace(shape, columns=columns), None
@@ -119,6 +132,16 @@ def _in_dict(shape: LogShape, bare: str) -> Learned:
     if header and (found is None or not found.counts):
         found = read(f"{header} | {printed}")
     return _taken(_closed(shape), found, text)
+
+
+def _in_box(shape: LogShape) -> Learned:
+    """A box whose end may not be there yet. Only steps count: a lower rank hardly follows."""
+    found = read(shape.text)
+    rank = None if found is None else names.counter(tuple(found.counter.split()))
+    if found is None or rank is None or rank > names.COUNTERS["step"]:
+        return shape, None
+    shape, step = _taken(shape, found, shape.text)
+    return shape, step and replace(step, kind="rest")
 
 
 def _in_header(shape: LogShape, line: str, found: Line | None) -> Learned:
@@ -180,7 +203,8 @@ def _alone(shape: LogShape, line: str, found: Line | None) -> Learned:
             rated = found if found.counts else found._replace(step=found.epoch, target=found.epochs, counter="epoch")
             found = rated._replace(is_timed=True, is_named=False)
         if found.counts:
-            return _taken(header, found, line)
+            is_rewarded = REWARDED.match(line) is not None
+            return _taken(header, found._replace(is_timed=True, is_named=False) if is_rewarded else found, line)
         return (shape if found.epoch is None else replace(header, epoch=(found.epoch, found.epochs))), None
     return _taken(shape, found, line)
 
@@ -193,14 +217,16 @@ def _taken(shape: LogShape, found: Line | None, text: str) -> Learned:
     if is_other and found.counter == "epoch" and shape.position is not None and found.step == shape.position[0]:
         return shape, StepLine(step=shape.step, loss=found.loss, epoch=float(found.step))  # a summary of the epoch
     epoch_now, _, batches = shape.position or (None, 0, None)  # fewer of it: a validation that no word tells
-    is_other |= epoch_now is not None and found.epoch == epoch_now and 0 < (found.batches or 0) < (batches or 0)
+    announced = shape.epoch[0] if found.epoch is None and shape.epoch is not None else found.epoch
+    of = found.batches or found.target or 0
+    is_other |= epoch_now is not None and announced == epoch_now and 0 < of < (batches or 0)
     if shape.counter and is_other and shape.others < min(OTHERS, shape.steps):
         return replace(shape, others=shape.others + 1), None
     shape, step, target = _over_the_epochs(shape, found)
-    is_announced = shape.epoch is not None and shape.epoch[0] == found.epoch
+    is_announced = shape.epoch is not None and (shape.epoch[0] == found.epoch or found.counter == "listed")
     if found.counter != shape.counter and not found.is_named and not is_announced:
         before = dict(shape.candidates).get(found.counter)
-        if before is None or step <= before:
+        if before is None or step < before or (step == before and found.counter != "epoch"):
             others = tuple(pair for pair in shape.candidates if pair[0] != found.counter)
             return replace(shape, candidates=(*others, (found.counter, step))[-CANDIDATES:]), None
     example = re.sub(r"\s{2,}", "  ", text.strip())[:LONGEST_EXAMPLE]

@@ -45,10 +45,21 @@ PAIR = re.compile(
 )
 """`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
 BRACKETS = re.compile(
-    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})/\s{0,6}(?P<batches>\d{1,9})\]"
+    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})"
+    r"(?:/\s{0,6}(?P<batches>\d{1,9}))?\]"
 )
-"""DCGAN's `[0/25][100/469]`."""
+"""DCGAN's `[0/25][100/469]`; `[0/25][100]`."""
 ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
+GLUED = re.compile(
+    r"\bepoch[_-]?(?P<epoch>\d{1,6})[_-](?:batch|step|iter)[_-]?(?P<batch>\d{1,9})(?=\s|:)", re.IGNORECASE
+)
+"""`loss of epoch3-batch-50:0.2`, but no file `epoch3-step50.ckpt`."""
+ROUND = re.compile(
+    r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d{1,12}\.[\de+-]{1,24}){1,40}\s*$"
+    r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
+)
+"""A boosting round that may be evaluated only: `[9]\tvalidation_0-auc:0.71`. A count with its share of the run and a
+time: `490 (1.63%)    61.377 ms`."""
 UNNAMED = re.compile(
     r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
     r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
@@ -66,11 +77,20 @@ LISTED = re.compile(
 """VITS's list: perhaps losses, then the step and the learning rate."""
 BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
 """Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
+IN_A_NOTEBOOK = re.compile(
+    r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
+    r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
+)
+"""The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
+KEYED = re.compile(r'"key": "(\w{1,60})", "value": ')
+"""MLPerf's log, whose names are values: `"key": "train_loss", "value": 6.91`."""
 MEASURED = re.compile(
     r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
     r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
 )
 """A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
+ESTIMATED = "Saving dict for global step"
+"""What TensorFlow's Estimator writes after an evaluation."""
 OF_AN_EVALUATION = names.NOT_TRAINING | names.vocabulary(
     "step epoch loop set phase on split mode result results dataloader loss"
 )
@@ -109,10 +129,10 @@ class Line(NamedTuple):
 
 def read(text: str) -> Line | None:
     """Read one line, or several that were joined. None where it says nothing of training."""
-    if (counted := BEFORE_ITS_NAME.match(text)) is not None:
-        return Line(
-            step=int(counted["step"]), counter="iter", is_named=True, epoch=int(counted["epoch"]), is_timed=True
-        )
+    if (counted := BEFORE_ITS_NAME.match(text) or IN_A_NOTEBOOK.match(text)) is not None:
+        of, run = (whole(counted.groupdict().get(name)) for name in ("target", "epoch"))
+        return Line(step=int(counted["step"]), target=of, counter="step", is_named=True, epoch=run, is_timed=True)
+    text = KEYED.sub(r'"\1": ', text)
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
@@ -125,8 +145,10 @@ def read(text: str) -> Line | None:
     losses = _losses(text, found, is_counted=bool(counters))
     counter = min(counters, key=lambda one: names.counter(one.name) or 0, default=None)
     loss = min(losses, key=lambda one: names.loss(one.name) or 0, default=None)
+    if loss is None and (boosted := ROUND.match(text)) is not None:
+        return Line(step=int(boosted["step"] or boosted["count"]), counter="unnamed", is_timed=True)
     first = min((one.start for one in (counter, loss) if one is not None), default=len(text))
-    if _is_of_an_evaluation(text[max(0, first - 80) : first]):
+    if _is_of_an_evaluation(text[max(0, first - 80) : first]) or text.startswith(ESTIMATED):
         return None
     epoch = next((one for one in found if names.is_epoch(one.name) and one.text.rstrip(".").isdecimal()), None)
     line = Line(
@@ -170,16 +192,19 @@ def _paired(found: list[Number]) -> list[Number]:
 
 
 def _turned(found: list[Number]) -> list[Number]:
-    """`training loss at step 100: 0.5`: the second number is the loss, the first one counts."""
+    """`training loss at step 100: 0.5`, `Loss step 100: 0.5`: the second number is the loss, the first one counts."""
     for at, one in enumerate(found[:-1]):
-        between = next((n for n, word in enumerate(one.name) if word in PREPOSITIONS), 0)
+        places = [n for n, word in enumerate(one.name) if word in PREPOSITIONS]
+        if not places and one.as_count is not None and names.counter(one.name[-1:]) is not None:
+            places = [len(one.name) - 1]
+        between = min(places, default=0)
         if (
             between
             and found[at + 1].name in ((), ("is",), ("was",), ("training",), ("train",))
             and (one.name[:between] == ("score",) or names.loss(one.name[:between]) is not None)
         ):
             found[at : at + 2] = (
-                one._replace(name=one.name[between + 1 :]),
+                one._replace(name=one.name[places[-1] + 1 :] or one.name[-1:]),
                 found[at + 1]._replace(name=("loss",) if one.name[0] == "score" else one.name[:between]),
             )
     return found
@@ -229,7 +254,7 @@ def _with_batch(line: Line, text: str, counter: Number | None) -> Line:
     rank = 99 if counter is None else names.counter(counter.name) or 0
     if rank <= names.UPDATES:
         return line
-    pair = PAIR.search(text) or ESPNET.search(text) or BRACKETS.match(text)
+    pair = PAIR.search(text) or ESPNET.search(text) or GLUED.search(text) or BRACKETS.match(text)
     if pair is None:
         is_of_epoch = (
             rank >= names.ITERATIONS and line.epoch is not None and line.target and (line.step or 0) <= line.target
@@ -261,7 +286,8 @@ def _with_bar(line: Line, bar: re.Match[str], description: str) -> Line:
         round(float(text.rstrip("k").replace(",", "")) * (1000 if "k" in text else 1)) if text else None
         for text in (bar["done"], bar["of"])
     )
-    if line.epoch not in (None, done):  # a bar of epochs has the epoch itself
+    is_of_the_run = description.lower().rstrip().endswith("steps")  # Epoch 44/65, Steps:  68%|██▌ | 6750/10000
+    if line.epoch not in (None, done) and not is_of_the_run:  # a bar of epochs has the epoch itself
         return line._replace(batch=done, batches=of, counter="batch of epoch", is_named=True)
     if line.loss is None and (bar.re is not BAR or not OF_TRAINING.search(description)):
         return line

@@ -22,9 +22,9 @@ NOT_TRAINING = vocabulary(
 COUNTERS = {
     "global step": 0, "global steps": 0, "globalstep": 0, "num updates": 0, "n updates": 0, "nupdates": 0,
     "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
-    "iter": 3, "iters": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
-    "batch": 5, "batches": 5, "minibatch": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
-    "timesteps": 6, "timestep": 6, "#": 6, "s": 7, "训练次数": 2, "步数": 2, "迭代次数": 3,
+    "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
+    "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
+    "timesteps": 6, "timestep": 6, "env interacts": 6, "#": 6, "s": 7, "训练次数": 2, "步数": 2, "迭代次数": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3
@@ -34,7 +34,7 @@ BESIDE_A_COUNTER = vocabulary(
     "train training trainer trained global current currently cur completed complete finished done opt optim optimizer "
     "optimization the at in on info debug this learner learning ppo policy model main iter total progress num n "
     "pretrain pretraining finetune finetuning sft rl log print time rollout no number count idx index env overall "
-    "timer rank performed after for local gradient grad i result results metrics misc runtime"
+    "timer rank epoch performed after for local gradient grad i result results metrics misc runtime"
 )
 """Words that may stand before a counter's name. Any other makes it prose: `loaded the checkpoint of step 5000`."""
 BEHIND_A_COUNTER = vocabulary("train training num number no idx index i #")
@@ -52,7 +52,7 @@ TOTALS = vocabulary("total overall")
 AVERAGES = vocabulary("mean avg avr average running smoothed smooth epoch")
 NOT_A_LOSS = vocabulary(
     "scale scales scaler weight coef coefficient scaling ratio lr time grad norm improved decreased spike count diff "
-    "delta min max previous prev"
+    "delta min max previous prev approxkl clipfrac"
 )
 OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
 """Names of losses that do not contain the word."""
@@ -103,7 +103,9 @@ def loss(name: Name) -> int | None:
         return None  # the loss after epoch 3
     word = next((word for word in name if "loss" in word and word != "lossless"), None)
     if word is None:
-        is_other = name[-1:] and (name[-1] in OTHER_LOSSES or name[-2:] == ("cross", "entropy"))
+        is_other = name[-1:] and (
+            name[-1] in OTHER_LOSSES or name[-2:] in (("cross", "entropy"), ("objective", "function"))
+        )
         is_error = not ERRORS.isdisjoint(name) and not {"train", "training", "trn"}.isdisjoint(name)
         is_basicsr = len(name) in (2, 3) and name[0] == "l" and name[1] != "r"  # l_pix, l_g_gan
         is_of_a_gan = len(name) == 2 and name[0] in ("g", "d") and name[1] in OF_A_GAN

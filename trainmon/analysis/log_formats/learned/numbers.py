@@ -27,7 +27,7 @@ TOKEN = re.compile(
     rf"(?P<number>{NUMBER})(?P<scale>[KMBGTk](?![A-Za-z]))?"
 )
 AFTER = re.compile(
-    r"(?:\s?-\s{0,8}(?P<last>\d{1,12})(?=[\],]))?"  # Minibatch[   1- 500, 64.02%]
+    r"(?:\s?-\s{0,8}(?P<last>\d{1,12})(?=[\],]| is ))?"  # Minibatch[   1- 500, 64.02%]
     r"(?:\s{0,4}(?:/|\bof\b|\bout of\b)\s{0,10}"
     r"(?P<total>(?:\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\.\d{1,3})?)(?!\w|\.\d))?"
     r"(?:\s{0,2}\((?:[-+\d.eE,\s/%]|nan|inf|z){1,40}\))?"  # an average or a share in brackets: 0.61 (0.92)
@@ -94,7 +94,7 @@ def whole(text: str | None) -> int | None:
 @lru_cache(4096)
 def words(label: str) -> Name:
     """The words of a name, without what stands before its last divider; at most six."""
-    label = WRAPPED.sub("", ASIDE.sub("", label)).rstrip(" :：=\t'\"[(<>~")
+    label = WRAPPED.sub("", ASIDE.sub("", label)).rstrip(" :：=\t'\"[(<>~|")
     return tuple(WORD.findall(CAMEL.sub(" ", DIVIDER.split(label)[-1]).lower()))[-6:]
 
 
@@ -113,7 +113,8 @@ def numbers(line: str) -> list[Number]:
         name_from = after.end()
         value = (after["last"] or token["number"], token["scale"] or "", after["total"], (after["unit"] or "").lower())
         name = words(BEHIND.get(after["behind"], after["behind"]) or label)
-        found.append(Number(name, *value, token.start(), after.end()))
+        start = after.start("last") if after["last"] else token.start()
+        found.append(Number(name, *value, start, after.end()))
         if len(found) == MOST_NUMBERS:
             break
     return found

@@ -24,7 +24,7 @@ COUNTER = r"(?i:\w{0,20}(?:epoch|step|iter|it|batch|update|loss|ep|lr):)"
 OF_TRAINING = r"(?i:\w{0,20}(?:epoch|step|iter|it|batch|update|train|loss|val|eval|ep|fold|lr))"
 """How a function or a host is not called, but a number is."""
 KINDS = (
-    rf"\[ {{0,4}}{TAGGED}(?:[ |][^\]\[=]{{0,120}})?\][:>]?",
+    rf"\[ {{0,4}}(?!\d+/\d+ [\d:]+(?: <|, Epoch)){TAGGED}(?:[ |][^\]\[=]{{0,120}})?\][:>]?",
     r"\[\d{1,6},\d{1,6}\]<std\w{3}>:|<std\w{3}>:",  # mpirun
     rf"{TIME}(?=[\s|\]:-])[:|]?|\d{{10}}(?:\.\d{{1,9}})?(?=\s)",
     r"[IWEF]\d{4,8} \d\d:\d\d:\d\d(?:\.\d{1,9})?\s{1,8}\d{1,20} (?:\w{1,40} )?[\w.-]{1,80}\.\w{1,4}:\d{1,6}\]",  # glog

@@ -19,6 +19,8 @@ BOX_ROW = re.compile(
 )
 CELL = re.compile(r"#|[A-Za-z_][\w .@/()%-]{0,40}")
 VALUE = re.compile(r"(?<![A-Za-z@])\d|\b(?:nan|inf)\b")
+YOLO = ("box", "GIoU", "total")
+"""Losses of YOLOv3 and YOLOv5, where the next column is the memory of the GPU."""
 WHOLE = re.compile(r"\.0{3,9}$")
 """A table of floats only prints epoch 3 as 3.000000."""
 
@@ -29,8 +31,7 @@ def heading(line: str) -> tuple[str, ...]:
     if len(line) > LONGEST_HEADING or not any(word in lowered for word in ("loss", "rmse", "gpu_mem")):
         return ()
     for split in _splits(line.removeprefix("# ")):
-        # YOLOv5's box, obj and cls are losses
-        cells = ["box loss" if cell == "box" and "gpu_mem" in lowered else cell for cell in split]
+        cells = [f"{cell} loss" if cell in YOLO and "gpu_mem" in lowered else cell for cell in split]
         if len(cells) < 2 or any(CELL.fullmatch(cell) is None or VALUE.search(cell) for cell in cells):
             continue
         if len(cells) == 2 and not GAP.search(line.strip()) and not BORDER.search(line):

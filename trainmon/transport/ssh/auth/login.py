@@ -154,7 +154,7 @@ class Login:
         except ConnectionLost:
             raise self._connection_lost() from None
         except NoReply:
-            message = f"{self._host} did not answer the login in {self._timeout:g} s"
+            message = f"{self._host} did not answer the login in {self._timeout:g}s"
             raise HostUnreachable(self._host, message, hint=f"try: ssh {self._host}") from None
 
     def _is_allowed(self, method: str) -> bool:

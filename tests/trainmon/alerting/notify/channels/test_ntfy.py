@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import CUT, DIE, HANG, status
@@ -81,6 +82,14 @@ def test_a_long_text_is_cut_at_a_line_and_follows_whole_as_a_file(server: NtfySe
     assert "n0 ä" in first.message
     assert "and 25 more alerts" in first.message
     assert (file.filename, file.attachment.decode()) == ("message.txt", long.body)
+
+
+def test_near_the_daily_limit_a_long_text_is_cut_and_no_file_uses_up_another_message(server: NtfyServer) -> None:
+    long = message(notice(*[alert(id=f"a{i}", subject=f"node:n{i}", summary=f"n{i} {'x' * 80}") for i in range(40)]))
+    assert ntfy(server).send(replace(long, is_brief=True), 10).messages == 1
+    (only,) = server.of(TOPIC)
+    assert len(only.message.encode()) <= 4_096
+    assert only.message.endswith("… `trainmon-tui status` lists all alerts: this channel has few messages left today")
 
 
 def with_files(*files: Attachment) -> Any:
@@ -172,7 +181,7 @@ def test_what_a_person_must_mend_is_broken_at_once(server: NtfyServer, answer: A
 
 def test_a_server_that_hangs_is_left_in_time(server: NtfyServer) -> None:
     server.always(HANG)
-    with pytest.raises(Retry, match=r"no answer within 0 s|no answer within 1 s"):
+    with pytest.raises(Retry, match=r"no answer within 0s|no answer within 1s"):
         ntfy(server).send(message(), 0.6)
 
 

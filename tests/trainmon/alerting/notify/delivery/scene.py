@@ -27,7 +27,7 @@ def until(fact: Callable[[], object], what: str = "it") -> None:
     deadline = time.monotonic() + PATIENT
     pause = threading.Event()
     while not fact():
-        assert time.monotonic() < deadline, f"{what} did not come true in {PATIENT:g} s"
+        assert time.monotonic() < deadline, f"{what} did not come true in {PATIENT:g}s"
         pause.wait(0.01)
 
 

@@ -156,3 +156,54 @@ def test_a_channel_without_a_budget_sends_everything() -> None:
     queue = after(10_000, per_day=0)
     queue.add(made("a"), NOW)
     assert sent(queue, NOW) == ["fire-a"]
+
+
+def added(
+    queue: SendQueue, at: float, key: str, *subjects: str, severity: Severity = "warning", kind: str = "fire"
+) -> int:
+    """Queue a notification of new episodes of these subjects; how many others it removes."""
+    alerts = [alert(id=f"{key}-{name}", subject=f"run:{name}", severity=severity) for name in subjects]
+    queue.add(notification(notice(*alerts, key=key, kind=kind, severity=severity)), at)
+    return len(queue.supersede(key, at))
+
+
+def waiting(queue: SendQueue, at: float) -> list[list[str]]:
+    found = batch(queue, at, is_last=True).notifications
+    return [[one.id for one in sent.notice.alerts] for sent in found]
+
+
+def test_near_the_limit_what_waits_is_kept_per_subject_and_not_per_episode() -> None:
+    queue = after(185)
+    for episode in range(500):
+        added(queue, NOW + episode, f"fire-{episode}", "a", "b" if episode % 2 else "c")
+        added(queue, NOW + episode, f"end-{episode}", "a", "b" if episode % 2 else "c", kind="resolve")
+    assert len(queue) == 4
+    assert waiting(queue, NOW + DAY) == [
+        ["fire-498-c"], ["end-498-c"], ["fire-499-a", "fire-499-b"], ["end-499-a", "end-499-b"],
+    ]  # fmt: skip
+
+
+def test_a_warning_does_not_replace_a_critical_alert_and_far_from_the_limit_nothing_is_replaced() -> None:
+    queue = after(185)
+    queue.budget.spend((), 1, NOW)
+    assert added(queue, NOW, "worse", "a", severity="critical") == 0
+    assert added(queue, NOW, "better", "a") == 0
+    assert added(queue, NOW, "again", "a", severity="critical") == 1
+    assert len(queue) == 2
+    queue = after(100)
+    assert [added(queue, NOW, f"fire-{number}", "a") for number in range(3)] == [0, 0, 0]
+
+
+def test_the_next_episode_does_not_keep_a_critical_alert_from_the_fallback() -> None:
+    queue = after(200)
+    queue.budget.spend((), 1, NOW)
+    for second in range(0, 50, 10):
+        added(queue, NOW + second, f"fire-{second}", "a", severity="critical")
+    assert [one.notice.key for one in queue.overdue(NOW + CRITICAL_OVERDUE)] == ["fire-40"]
+
+
+def test_a_notification_that_was_tried_is_not_replaced_as_it_may_have_arrived() -> None:
+    queue = after(140)
+    added(queue, NOW, "first", "a", severity="critical")
+    queue.failed(batch(queue, NOW), NOW, None)
+    assert added(queue, NOW + 1, "second", "a", severity="critical") == 0

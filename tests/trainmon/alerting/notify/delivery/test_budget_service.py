@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, fire, opened, until
+from tests.trainmon.alerting.notify.samples import alert, notice
 from trainmon.alerting.notify.base import Attachment
 from trainmon.ledger.reader import alerts_now
 from trainmon.model import Channel, ChannelsChanged
@@ -32,6 +33,21 @@ def test_a_restart_does_not_give_a_channel_a_new_budget(tmp_path: Path) -> None:
         assert (health(scene).sent_in_day, second.keys) == (7, [])
         scene.enqueue(fire("new"))
         until(lambda: sorted(second.keys) == ["later-fire", "new-fire"], "the critical one, and what waits with it")
+
+
+def test_near_the_limit_the_next_episode_of_an_alert_takes_the_place_of_the_one_that_waits(tmp_path: Path) -> None:
+    channel = phone(10)
+    with opened(tmp_path, channel) as scene:
+        for name in "abcdefg":
+            scene.enqueue(fire(name, severity="warning"))
+            until(lambda name=name: f"{name}-fire" in channel.keys, name)
+        for number in range(20):
+            one = alert(id=f"h{number}", subject="run:h", severity="warning")
+            scene.enqueue(notice(one, key=f"h{number}-fire", channels=("phone",), severity="warning"))
+        query = "SELECT key, words FROM outbox WHERE state = 'waiting' OR state = 'stopped' ORDER BY id"
+        stopped = [(f"h{number}-fire", "a later notification reports the same alerts") for number in range(19)]
+        until(lambda: scene.rows(query) == [*stopped, ("h19-fire", None)], "one that waits")
+        until(lambda: scene.of(ChannelsChanged) and health(scene).waiting == 1, "its count")
 
 
 def health(scene: Scene) -> Channel:

@@ -70,7 +70,7 @@ def test_a_ledger_that_hangs_stops_nothing_and_nothing_is_sent_twice(tmp_path: P
         until(lambda: len(phone.keys) == 5, "the notice about the ledger, from another turn of the service")
         (found,) = [found for message in phone.taken for found in message.notices if found.kind == "direct"]
         assert (found.title, found.reason) == ("Ledger stuck: alerts are sent directly", "ledger stuck")
-        assert found.lines[0].endswith("did not answer in 1 s")
+        assert found.lines[0].endswith("did not answer in 1s")
         (one,) = [found for message in phone.taken for found in message.notices if found.key == "a1-fire"]
         assert one.reason == "fired; sent directly: ledger stuck"
         scene.enqueue(fire("later"))

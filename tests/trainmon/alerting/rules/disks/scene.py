@@ -103,7 +103,7 @@ class Scene:
         )
         return self.say(QuotaRead(quota), SourceChanged(source))
 
-    def lost(self, name: str, error: str = "no answer in 10 s") -> Scene:
+    def lost(self, name: str, error: str = "no answer in 10s") -> Scene:
         """A source no longer answers."""
         source = self.state.sources[name]
         return self.say(SourceChanged(replace(source, phase="retrying", error=error)))

@@ -128,7 +128,7 @@ def test_the_root_of_a_node_does_not_hold_checkpoints_of_another_mount() -> None
 def test_a_disk_that_cannot_be_seen_is_not_well() -> None:
     finding = nearly_full().only(FULL)
     assert nearly_full().lost("node:login1").why_unknown(FULL, finding) == (
-        "login1:/fsx was last sampled 0s ago: no answer in 10 s"
+        "login1:/fsx was last sampled 0s ago: no answer in 10s"
     )
     assert nearly_full().after(600.0).why_unknown(FULL, finding) == "login1:/fsx was last sampled 10m ago"
     hung = nearly_full().tell("login1", sample(state="hung", free_bytes=None, total_bytes=None))
@@ -188,7 +188,7 @@ def hung(scene: Scene, *hosts: str, **changes: Any) -> Scene:
         ("mount", "filesystem", "read_only", "total_bytes", "free_bytes", "total_inodes", "free_inodes")
     )
     for host in hosts:
-        scene.tell(host, sample(**{**blank, "state": "hung", "error": "no answer for 12 s", **changes}))
+        scene.tell(host, sample(**{**blank, "state": "hung", "error": "no answer for 12s", **changes}))
     return scene
 
 
@@ -196,7 +196,7 @@ def test_a_mount_that_hangs_is_critical_where_a_run_writes() -> None:
     finding = hung(Scene().saves(saved()), "login1").only(HUNG)
     assert (finding.subject, finding.severity, finding.run) == ("disk:login1:/fsx", "critical", "llm")
     assert finding.summary == "login1:/fsx does not answer; last tried 0s ago"
-    assert finding.evidence == ("login1: no answer for 12 s",)
+    assert finding.evidence == ("login1: no answer for 12s",)
     assert hung(Scene(), "login1").only(HUNG).severity == "warning"
 
 
@@ -243,7 +243,7 @@ def test_a_shared_one_that_hangs_on_many_hosts_is_one_finding() -> None:
     finding = hung(scene, "n1", "n2").only(HUNG)
     assert (finding.subject, finding.node) == ("disk:prod:/fsx", None)
     assert finding.summary == "/fsx does not answer on 2 of 3 hosts; last tried 0s ago"
-    assert finding.evidence == ("n1, n2: no answer for 12 s",)
+    assert finding.evidence == ("n1, n2: no answer for 12s",)
     assert hung(scene, "login1").only(HUNG).subject == "disk:prod:/fsx"
 
 
@@ -251,7 +251,7 @@ def test_one_that_answers_again_is_well_and_one_that_is_not_seen_is_not() -> Non
     finding = hung(Scene(), "n1").only(HUNG)
     assert Scene().why_unknown(HUNG, finding) is None
     assert hung(Scene(), "n1").lost("node:n1").why_unknown(HUNG, finding) == (
-        "n1:/fsx was last sampled 0s ago: no answer in 10 s"
+        "n1:/fsx was last sampled 0s ago: no answer in 10s"
     )
 
 

@@ -44,7 +44,7 @@ def only(scene: Scene) -> Finding:
          "its PCI bus shows 4, and there is neither NVML nor nvidia-smi: is the driver installed?"),
         (greeted("nvidia-smi", on_the_bus=4).say("n1", Trouble(1, NOW, "gpu", "No devices were found")), None,
          "its PCI bus shows 4, nvidia-smi lists none: No devices were found"),
-        (greeted("nvml", "NVML: no answer for 31 s"), None, "NVML: no answer for 31 s"),
+        (greeted("nvml", "NVML: no answer for 31s"), None, "NVML: no answer for 31s"),
     ],
 )  # fmt: skip
 def test_a_gpu_node_that_was_never_seen_with_gpus_is_critical(

@@ -31,7 +31,7 @@ def test_a_node_that_does_not_answer_is_critical_under_a_run() -> None:
     scene = Scene().runs().silent(90.0).lost()
     finding = only(scene.found(AWAY))
     assert (finding.severity, finding.run, finding.since, finding.fires_at_once) == ("critical", "llm", NOW, True)
-    assert finding.summary == "n1 does not answer: no answer in 10 s; last answer 1m ago"
+    assert finding.summary == "n1 does not answer: no answer in 10s; last answer 1m ago"
     assert "ssh n1" in finding.advice
     assert finding.evidence == ("Slurm: ALLOCATED",)
 
@@ -177,10 +177,9 @@ def skewed(*names: str, by: float, of: tuple[str, ...] = ("n1", "n2", "n3", "n4"
 def test_a_clock_that_is_off_is_reported() -> None:
     finding = only(skewed("n1", by=-7.5).found(SKEW))
     assert finding.severity == "warning"
-    assert finding.summary == "the clock of n1 is 7.5 s behind the clock of this machine"
+    assert finding.summary == "the clock of n1 is 7.5s behind the clock of this machine"
     assert (
-        only(skewed("n1", by=30.0).found(SKEW)).summary
-        == "the clock of n1 is 30.0 s ahead of the clock of this machine"
+        only(skewed("n1", by=30.0).found(SKEW)).summary == "the clock of n1 is 30.0s ahead of the clock of this machine"
     )
 
 
@@ -191,7 +190,7 @@ def test_a_clock_within_two_seconds_is_well() -> None:
 def test_when_most_clocks_are_off_alike_it_is_ours() -> None:
     scene = skewed("n1", "n2", "n3", by=20.0)
     finding = only(scene.found(SKEW), "self")
-    assert finding.summary == "the clock of this machine is 20.0 s behind: 3 of 4 nodes agree on it"
+    assert finding.summary == "the clock of this machine is 20.0s behind: 3 of 4 nodes agree on it"
     scene.silent(60.0)
     assert scene.why_unknown(SKEW, finding) is None
     for name in scene.nodes:

@@ -150,7 +150,7 @@ def blind(rule: Rule, before: State, after: State, now: float = NOW) -> str | No
 
 def without(seen: State, name: str) -> State:
     """The same, and one of its sources does not answer."""
-    return replace(seen, sources={**seen.sources, name: source(name, health="down", error="no answer in 10 s")})
+    return replace(seen, sources={**seen.sources, name: source(name, health="down", error="no answer in 10s")})
 
 
 def changed(seen: State, **changes: Any) -> State:

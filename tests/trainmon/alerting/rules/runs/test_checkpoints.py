@@ -140,5 +140,5 @@ def test_what_is_so_at_every_beginning_is_no_trouble(problem: str | None) -> Non
 
 def test_a_pointer_is_not_mended_because_nobody_can_look() -> None:
     dark = without(changed(LOST, checkpoints=checkpoints()), READER)
-    assert blind(CheckpointPointer(), LOST, dark) == f"{READER}: no answer in 10 s"
+    assert blind(CheckpointPointer(), LOST, dark) == f"{READER}: no answer in 10s"
     assert blind(CheckpointPointer(), LOST, changed(LOST, checkpoints=checkpoints(checkpoint(12_500, 900)))) is None

@@ -139,7 +139,7 @@ def test_a_job_of_mine_that_never_trained_is_no_code_red() -> None:
 
 def test_a_dead_run_stays_dead_while_its_witnesses_are_silent() -> None:
     lost = without(changed(DEAD, verdict="unknown", why="Slurm does not answer"), SLURM)
-    assert blind(RunDead(), DEAD, lost) == f"{SLURM}: no answer in 10 s"
+    assert blind(RunDead(), DEAD, lost) == f"{SLURM}: no answer in 10s"
     unknown = changed(DEAD, verdict="unknown", why="its log is not read")
     assert blind(RunDead(), DEAD, unknown) == "llm is unknown: its log is not read"
     gone = replace(DEAD, runs={})
@@ -170,7 +170,7 @@ def test_what_a_person_ended_is_an_information_that_names_who(seen: State) -> No
 def test_a_run_that_was_stopped_is_not_resolved_by_silence_and_is_by_training() -> None:
     stopped = state(ended("CANCELLED"), verdict="stopped", why="cancelled by ana")
     unknown = without(changed(stopped, verdict="unknown"), SLURM)
-    assert blind(RunStopped(), stopped, unknown) == f"{SLURM}: no answer in 10 s"
+    assert blind(RunStopped(), stopped, unknown) == f"{SLURM}: no answer in 10s"
     assert blind(RunStopped(), stopped, changed(stopped, verdict="healthy")) is None
     assert found(RunStopped(), DEAD) is None
 
@@ -194,7 +194,7 @@ def test_w_and_b_that_says_finished_short_of_the_target_is_the_same() -> None:
 
 def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> None:
     lost = without(changed(COMPLETED, verdict="unknown"), SLURM)
-    assert blind(EndedEarly(), COMPLETED, lost) == f"{SLURM}: no answer in 10 s"
+    assert blind(EndedEarly(), COMPLETED, lost) == f"{SLURM}: no answer in 10s"
     assert found(EndedEarly(), state(job())) is None
 
 
@@ -207,7 +207,7 @@ def test_a_run_that_has_reached_its_target_is_reported_once_with_its_loss() -> N
     assert finding.summary == "llm has finished: reached step 20,000 of 20,000, loss 1.87; its last step was 2m ago"
     assert found(Finished(), done, NOW + 46_800) is None, "it is no news any more"
     assert found(Finished(), state()) is None
-    assert Finished().why_unknown(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10 s"
+    assert Finished().why_unknown(without(done, READER), alert(finding), NOW) == f"{READER}: no answer in 10s"
 
 
 def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> None:
@@ -220,7 +220,7 @@ def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> No
         "the last known progress was step 12,880"
     )
     assert found(Restarted(), state(*queue), NOW + 900) is None
-    assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10 s"
+    assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10s"
 
 
 def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:

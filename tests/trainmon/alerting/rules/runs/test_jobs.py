@@ -65,7 +65,7 @@ def test_a_scheduler_that_does_not_answer_is_no_empty_queue() -> None:
     assert found(NotScheduled(), without(GONE, SLURM)) is None
     late = replace(GONE, sources={**GONE.sources, SLURM: source(SLURM, health="late")})
     assert found(NotScheduled(), late) is None
-    assert blind(NotScheduled(), GONE, without(GONE, SLURM)) == f"{SLURM}: no answer in 10 s"
+    assert blind(NotScheduled(), GONE, without(GONE, SLURM)) == f"{SLURM}: no answer in 10s"
 
 
 LEFT = 6 * 3_600.0
@@ -98,9 +98,7 @@ def test_a_job_that_nobody_has_named_here_needs_none_behind_it_unless_it_is_one_
 
 
 def test_a_queue_that_is_not_known_resolves_nothing() -> None:
-    assert (
-        blind(NoJobQueued(), LAST, changed(without(LAST, SLURM), queued_behind=None)) == f"{SLURM}: no answer in 10 s"
-    )
+    assert blind(NoJobQueued(), LAST, changed(without(LAST, SLURM), queued_behind=None)) == f"{SLURM}: no answer in 10s"
 
 
 SOON = state(
@@ -147,7 +145,7 @@ def test_without_a_known_save_five_minutes_are_near() -> None:
 
 
 def test_a_time_limit_is_not_over_because_slurm_is_silent() -> None:
-    assert blind(TimeLimitNear(), SOON, without(SOON, SLURM)) == f"{SLURM}: no answer in 10 s"
+    assert blind(TimeLimitNear(), SOON, without(SOON, SLURM)) == f"{SLURM}: no answer in 10s"
     finding = found(TimeLimitNear(), SOON)
     assert finding is not None
     over = state(ended("TIMEOUT"), verdict="dead", why="it reached its time limit")

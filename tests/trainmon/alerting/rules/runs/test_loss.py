@@ -79,7 +79,7 @@ def test_a_nan_that_only_w_and_b_shows_is_found_there() -> None:
     assert summary(LossNan(), seen) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
     borrowed = changed(seen, progress=replace(PROGRESS, borrowed=("loss",)))
     quiet = without(changed(borrowed, wandb=wandb()), WANDB)
-    assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10 s"
+    assert blind(LossNan(), borrowed, quiet) == f"{WANDB}: no answer in 10s"
 
 
 def test_a_nan_of_w_and_bs_that_the_log_denies_is_no_code_red() -> None:
@@ -204,7 +204,7 @@ def test_a_nan_is_over_by_a_number_and_not_by_silence() -> None:
     hung = changed(seen, verdict="hung", why="no step for 60m")
     assert blind(LossNan(), seen, hung, at) == "llm is hung: no step for 60m"
     dark = changed(without(seen, READER), verdict="unknown")
-    assert blind(LossNan(), seen, dark, at) == f"{READER}: no answer in 10 s"
+    assert blind(LossNan(), seen, dark, at) == f"{READER}: no answer in 10s"
     better, later = stepped(seen, 83, line(83))
     finding = found(LossNan(), seen, at)
     assert finding is not None
@@ -289,7 +289,7 @@ def test_a_log_that_says_that_the_scale_cannot_sink_is_believed() -> None:
 def test_a_floor_is_not_over_because_its_log_is_not_read() -> None:
     seen, at = stepped(usual(), 80, line(80, scale=1.0))
     dark = changed(without(seen, READER), verdict="unknown")
-    assert blind(LossScaleFloor(), seen, dark, at) == f"{READER}: no answer in 10 s"
+    assert blind(LossScaleFloor(), seen, dark, at) == f"{READER}: no answer in 10s"
 
 
 def test_steps_that_deepspeed_skips_beside_a_bar_are_counted() -> None:

@@ -155,7 +155,7 @@ def test_a_job_that_somebody_has_suspended_is_a_warning_that_says_what_lets_it_g
 
 
 def test_a_silence_is_not_over_when_its_gpus_or_its_log_are_not_seen_any_more() -> None:
-    assert blind(RunHung(), HUNG, without(changed(HUNG, verdict="unknown"), READER)) == f"{READER}: no answer in 10 s"
+    assert blind(RunHung(), HUNG, without(changed(HUNG, verdict="unknown"), READER)) == f"{READER}: no answer in 10s"
     assert blind(RunHung(), HUNG, STALLED) == "llm is stalled: no step for 60m"
     assert blind(DataStall(), WAITING, HUNG) is not None
     assert blind(RunStalled(), STALLED, changed(STALLED, verdict="idle", why="its log is empty")) is not None

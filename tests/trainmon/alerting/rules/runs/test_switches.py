@@ -77,7 +77,7 @@ def test_a_kill_switch_that_was_just_armed_and_one_that_is_gone_are_fine() -> No
 def test_a_switch_that_cannot_be_seen_is_not_gone() -> None:
     unseen = changed(LEFT, kill=Switch(path="/fsx/kill", exists=None, error="permission denied"))
     assert blind(KillSwitchLeft(), LEFT, unseen) == "/fsx/kill cannot be seen: permission denied"
-    assert blind(KillSwitchLeft(), LEFT, changed(without(LEFT, READER), kill=None)) == f"{READER}: no answer in 10 s"
+    assert blind(KillSwitchLeft(), LEFT, changed(without(LEFT, READER), kill=None)) == f"{READER}: no answer in 10s"
     assert blind(KillSwitchLeft(), LEFT, changed(LEFT, kill=replace(ARMED, exists=False))) is None
 
 
@@ -130,6 +130,6 @@ def test_a_switch_that_a_person_took_back_led_to_nothing_on_purpose() -> None:
 
 def test_a_save_that_cannot_be_seen_is_not_done() -> None:
     seen = state(job(), save=SAVE)
-    assert blind(SaveSwitchIgnored(), seen, without(changed(seen, save=None), READER)) == f"{READER}: no answer in 10 s"
+    assert blind(SaveSwitchIgnored(), seen, without(changed(seen, save=None), READER)) == f"{READER}: no answer in 10s"
     assert blind(SaveSwitchIgnored(), seen, changed(seen, verdict="unknown")) == "llm is unknown: it steps"
     assert blind(SaveSwitchIgnored(), seen, changed(seen, save=TAKEN)) is None

@@ -77,7 +77,7 @@ def test_a_slow_run_that_is_not_measured_any_more_is_not_over() -> None:
     old = changed(slow, memory=RunMemory(throughput=replace(SLOW, closed_at=NOW - 3_600)))
     assert blind(SlowThroughput(), slow, old) == "its throughput was not measured lately"
     dark = changed(without(slow, READER), verdict="unknown")
-    assert blind(SlowThroughput(), slow, dark) == f"{READER}: no answer in 10 s"
+    assert blind(SlowThroughput(), slow, dark) == f"{READER}: no answer in 10s"
     assert blind(SlowThroughput(), slow, paced(USUAL)) is None
 
 
@@ -201,7 +201,7 @@ def test_gpus_that_are_not_at_work_have_no_stragglers() -> None:
 def test_a_straggler_that_cannot_be_compared_is_not_over() -> None:
     seen = beside(node("n1"), node("n2", THROTTLED))
     dark = replace(without(seen, "node:n2"), nodes={"n1": node("n1")})
-    assert blind(Straggler(), seen, dark) == "node:n2: no answer in 10 s"
+    assert blind(Straggler(), seen, dark) == "node:n2: no answer in 10s"
     old = replace(seen, nodes={**seen.nodes, "n2": replace(node("n2", THROTTLED), gpus_at=NOW - 300)})
     assert blind(Straggler(), seen, old) == "the GPUs of n2 are not busy"
     hung = changed(seen, verdict="hung", why="no step")

@@ -107,7 +107,7 @@ class Apprise:
         try:
             ended = self._children.run(self._argv, msgspec.json.encode(request), timeout + START, self._environ)
         except DeadlineExceeded:
-            raise Retry(f"no answer within {timeout:.0f} s") from None
+            raise Retry(f"no answer within {timeout:.0f}s") from None
         except OSError as error:
             raise Retry(f"apprise's child cannot be started: {(error.strerror or 'failed').lower()}") from error
         try:

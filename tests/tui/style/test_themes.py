@@ -1,0 +1,66 @@
+"""Each theme of ours is readable: WCAG asks for a contrast of 4.5 between a text and its background."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from textual.color import Color
+from textual.theme import Theme
+
+from tests.tui.dashboard import showing
+from tests.tui.screen_text import settled
+from tests.tui.states.states import troubled
+from tui.style.themes import CLEAR, DARK, LIGHT
+
+TEXTS = ("ok", "warn", "crit", "accent")
+
+
+def luminance(color: Color) -> float:
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: Color, other: Color) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT, CLEAR], ids=lambda theme: theme.name)
+async def test_every_status_is_readable_on_every_background_and_under_the_cursor(theme: Theme) -> None:
+    async with showing(troubled(), (80, 24)) as (app, pilot, _):
+        app.theme = theme.name
+        await settled(pilot)
+        lines = app.main.runs.lines
+        texts = {name: lines.get_component_styles(f"lines--{name}").color for name in TEXTS}
+        colors = app.theme_variables
+        behind = {name: Color.parse(colors[name]) for name in ("background", "surface", "panel")}
+        behind["cursor"] = behind["background"] + lines.get_component_styles("lines--cursor").background
+
+        found = {(text, at): contrast(texts[text], behind[at]) for text in texts for at in behind}
+        assert {pair: round(ratio, 1) for pair, ratio in found.items() if ratio < 4.5} == {}
+
+
+BACKGROUND = """
+import asyncio
+from tests.tui.dashboard import showing
+from tests.tui.states.states import calm
+
+async def show():
+    async with showing(calm()) as (app, _, _backend):
+        print(app.screen.styles.background.hex)
+
+asyncio.run(show())
+"""
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+def test_the_environment_chooses_the_theme(theme: Theme) -> None:
+    """Textual reads the variable when it is imported, before our themes are registered."""
+    environ = {**os.environ, "TEXTUAL_THEME": theme.name}
+    done = subprocess.run(
+        [sys.executable, "-c", BACKGROUND], env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip().lower() == theme.background
