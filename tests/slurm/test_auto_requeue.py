@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 
 from tests.alerts.daemon import AlertDaemon
@@ -29,6 +30,7 @@ auto_requeue = "on"
 [[run]]
 name = "flaky"
 log = "{folder}/flaky.log"
+script = "{folder}/train.slurm"
 kill_switch = "{folder}/kill-flaky"
 [[run]]
 name = "killed"
@@ -62,3 +64,10 @@ def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_
         assert "its budget is spent" in alert["summary"]
     assert (slurm.job(flaky)["Restarts"], slurm.job(killed)["Restarts"]) == ("1", "0")
     assert daemon.lines(event="auto-requeue", run="killed") == []
+    plan = daemon.run("queue", "flaky", "--dry-run", f"--config={daemon.config}").stdout
+    assert "retry budget       1 of 1 retries spent after python-exception" in plan
+    assert "last causes        python-exception (2 times)" in plan
+    listed = daemon.run("actions", "--json").stdout
+    assert [(one["verb"], one["who"], one["status"]) for one in json.loads(listed)] == [
+        ("requeue", "auto_requeue", "done"),
+    ]  # fmt: skip

@@ -37,6 +37,7 @@ from trainmon.ledger.reader import (
     attempt_records,
     attempt_rows,
     recent_actions,
+    recent_attempts,
     submit_request,
 )
 from trainmon.ledger.schema import NewerLedger
@@ -56,6 +57,7 @@ __all__ = [
     "attempt_records",
     "attempt_rows",
     "recent_actions",
+    "recent_attempts",
     "submit_request",
 ]  # fmt: skip
 

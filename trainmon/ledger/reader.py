@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
-from trainmon.ledger.attempts import AttemptName, read_around, read_names, read_rows
+from trainmon.ledger.attempts import AttemptName, read_around, read_names, read_recent, read_rows
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
@@ -60,6 +60,15 @@ def attempt_rows(directory: Path, since: Instant, run: str | None, limit: int) -
     Raises: LedgerStuck.
     """
     work = partial(read_rows, since=since, run=run, limit=limit)
+    return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
+
+
+def recent_attempts(directory: Path, since: Instant, limit: int) -> list[Attempt]:
+    """The open attempts, and those that ended since then.
+
+    Raises: LedgerStuck.
+    """
+    work = partial(read_recent, since=since, limit=limit)
     return query_ledger(directory, work, [], since_version=SINCE_ATTEMPTS)
 
 

@@ -11,9 +11,9 @@ from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import Rule
 from trainmon.config import Settings, routes_of, routing_of, rules_of
-from trainmon.ledger.ledger import LedgerStuck, alerts_now
+from trainmon.ledger.ledger import ATTEMPTS_AT_MOST, ATTEMPTS_OF, LedgerStuck, alerts_now, recent_attempts
 from trainmon.lib import Clock, Instant
-from trainmon.model import AlertsRestored, ChannelsChanged, Event, LedgerTrouble
+from trainmon.model import AlertsRestored, AttemptsRestored, ChannelsChanged, Event, LedgerTrouble
 
 
 def enabled_rules(settings: Settings) -> tuple[Rule, ...]:
@@ -31,13 +31,16 @@ def evaluator(settings: Settings, clock: Clock) -> AlertManager:
 
 
 def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: Instant) -> None:
-    """Submit the alerts and channels that the ledger holds."""
+    """Submit the alerts, channels and recent attempts that the ledger holds."""
     try:
         found = alerts_now(directory, now)
+        attempts = recent_attempts(directory, now - ATTEMPTS_OF, ATTEMPTS_AT_MOST)
     except LedgerStuck as error:
         submit(LedgerTrouble(error.message))
         return
     submit(AlertsRestored(found.stored))
+    if attempts:
+        submit(AttemptsRestored(tuple(attempts)))
     if found.channels:
         submit(ChannelsChanged(found.channels))
 
