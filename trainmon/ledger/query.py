@@ -128,7 +128,7 @@ def _read(connection: sqlite3.Connection, query: str) -> Table:
 def _sentence(error: sqlite3.Error, limit: Seconds) -> str:
     name = str(getattr(error, "sqlite_errorname", ""))
     if name == "SQLITE_INTERRUPT":
-        return f"the query was stopped after {limit:g} s"
+        return f"the query was stopped after {limit:g}s"
     if name.startswith("SQLITE_AUTH") or "not authorized" in str(error) or "prohibited" in str(error):
         return f"only SELECT is permitted: {error}"
     if "one statement at a time" in str(error):

@@ -135,7 +135,7 @@ def test_an_endless_query_is_stopped(directory: Path) -> None:
     began = time.monotonic()
     with pytest.raises(QueryRefused) as error:
         select(directory, ENDLESS.format("max(i)"), limit=0.5)
-    assert error.value.message == "the query was stopped after 0.5 s"
+    assert error.value.message == "the query was stopped after 0.5s"
     assert time.monotonic() - began < 5
 
 

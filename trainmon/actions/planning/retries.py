@@ -76,7 +76,7 @@ def requeue_ended(context: PlanContext, job: Job) -> RowPlan:
         f"Requeue job {job.id}{context.of_run}, which has ended",
         job=job,
         facts=(("how it ended", end_reason(job)), *retry_facts(context)),
-        consequences=("The job waits again under the same id: 2 min for its begin time, then for its nodes.",),
+        consequences=("The job waits again under the same id: 2m for its begin time, then for its nodes.",),
         warnings=context.other_owner_warning(job),
         expected=msgspec.structs.replace(context.expected(job, unarmed=True), chain=chain),
     )

@@ -21,7 +21,7 @@ GRACE = 2.0
 def command(query: str, as_json: bool) -> int:
     """Run one SELECT on the ledger. The table `training_attempts` has the attempts.
 
-    A query can only read. It may take 10 s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
+    A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
     """
