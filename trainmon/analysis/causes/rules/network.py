@@ -97,7 +97,7 @@ NETWORK = (
             r"failed with error.{0,40}(?:Connection timed out|Connection refused)", r"NCCL (?:error|failure)\b",
             r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",
             r"peer (?:closed|reset|disconnected)", r"Last error:$",
-            r"(?:MPI|PMIX|PRTE|ORTE).{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
+            r"\b(?:MPI|PMIX|PRTE|ORTE)\w*\b.{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
             r"unhandled cuda error", r"NCCL WARN .{0,120}(?:fail|error|timed? ?out|abort)",
         ),
         hints=(
@@ -137,7 +137,7 @@ NETWORK = (
         signs=(
             r"wandb\.(?:sdk\.)?(?:\w+\.)*errors?\.\w*(?:CommError|AuthenticationError|Error)",
             r"\b(?:CommError|AuthenticationError)\b", r"api_key not configured",
-            r"Run initialization (?:has )?timed out", r"Max retries exceeded with url",
+            r"Run initialization (?:has )?timed out", r"Max retries exceeded with url", r"while calling W&B API",
             r"\bConnection error, and we cannot find", r"Failed to establish a new connection",
             r"(?:Temporary failure in|could not|failed to resolve|unable to resolve).{0,10}(?:name resolution"
             r"|resolve|host)",

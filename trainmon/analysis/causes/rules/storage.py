@@ -77,6 +77,7 @@ STORAGE = (
             r"Layer count mismatch when loading weights", r"load a weight file containing \d+ layers",
             r"(?:Dict key|tree structure|pytree|PyTree|treedef).{0,40}mismatch",
             r"shapes? .{0,60}(?:in|from|of) (?:the )?checkpoint.{0,60}(?:shape|model|expected)",
+            r"\bincompatible\b.{0,40}\bcheckpoint",
             r"was saved with .{0,60}(?:world size|ranks|GPUs|partitions|data parallel|tensor parallel)",
             r"incompatible (?:with the )?(?:checkpoint|state.?dict)",
             r"(?:checkpoint|state.?dict).{0,40}incompatible",
@@ -121,8 +122,8 @@ STORAGE = (
             r"unable to lock file", r"\.nfs[0-9a-f]{6,}", r"Structure needs cleaning",
             r"\b(?:EXT4-fs|XFS|BTRFS|Lustre(?:Error)?|LNet(?:Error)?|nfs|beegfs|ceph)\b.{0,80}\b(?:error"
             r"|not responding|timed out|shutdown|corrupt|evict|lost)",
-            r"I/O error(?: on|,|:| while)", r"blk_update_request", r"\bnvme\d{0,2}\b.{0,40}(?:timeout|reset|abort)",
-            r"\bMedium Error\b", r"database is locked",
+            r"I/O error(?: on|,|:| while)", r"\b(?:Lustre|LNet)Error\b", r"blk_update_request",
+            r"\bnvme\d{0,2}\b.{0,40}(?:timeout|reset|abort)", r"\bMedium Error\b", r"database is locked",
             r"failed to (?:write|read|flush|sync|open).{0,60}(?:I/O|timed out|stale)",
             r"(?:S3|GCS|object store|bucket|blob).{0,80}(?:SlowDown|503|timed out|InternalError|connection reset"
             r"|failed to (?:read|write|upload|download))",
