@@ -82,6 +82,15 @@ def is_settled(end: AttemptEnd, run: Run, state: State) -> bool:
     return (is_read and has_code) or state.at - max(end.at, state.started_at) >= PATIENCE
 
 
+def confirmed(known: AttemptEnd | None, found: AttemptEnd) -> AttemptEnd | None:
+    """The found end with the cause that is known, if both say the same: what showed that cause, such as a lost GPU, may
+    be gone. None if they differ."""
+    if known is None or known.cause is None:
+        return None
+    reports = [(one.exit_code, one.signal, one.scheduler_state) for one in (known, found)]
+    return replace(found, cause=known.cause, log_tail=known.log_tail) if reports[0] == reports[1] else None
+
+
 def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
     """The lines of the log of the newest attempt, or of the one before it, whose log was another file."""
     if log is None:
@@ -115,8 +124,9 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
 
 
 def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
-    """What happened on a node while the attempt ran."""
+    """What happened on a node while the attempt ran. What is only known of the present belongs to an end just now."""
     began, ended = attempt.started_at or 0.0, (attempt.ended_at or state.at) + LATER
+    is_recent = state.at <= ended
     history, scheduler, node = state.node_histories.get(name), state.scheduler_nodes.get(name), state.nodes.get(name)
     faults = () if history is None else history.faults
     counter = None if history is None else history.counters.get("oom_kills")
@@ -126,10 +136,10 @@ def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
         name=name,
         xids=tuple(one.code for one in faults if not one.is_switch and began <= one.last_at and one.first_at <= ended),
         oom_kills=sum(one.by for one in counter.grown if began <= one.last <= ended) if counter is not None else 0,
-        lost_gpus=0 if node is None else sum(gpu.state == "lost" for gpu in node.gpus),
-        full_disks=tuple(one.mount or one.path for one in full),
+        lost_gpus=sum(gpu.state == "lost" for gpu in node.gpus) if node is not None and is_recent else 0,
+        full_disks=tuple(one.mount or one.path for one in full) if is_recent else (),
         rebooted=rebooted_at is not None and began <= rebooted_at <= ended,
-        drained=scheduler is not None and (scheduler.is_drained or scheduler.state == "DOWN"),
+        drained=is_recent and scheduler is not None and (scheduler.is_drained or scheduler.state == "DOWN"),
     )
 
 

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.ending import (
     ACCOUNTING_LAGS,
+    confirmed,
     end_of,
     is_over,
     is_settled,
@@ -39,8 +40,11 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
             if not is_closed and not is_settled(seen.end, run, state):
                 continue
             whole = seen if before is None else merged(replace(before, end=None), seen)
-            lines = lines_of(run.log, is_newest=not _has_newer(seen, found.values()))
-            seen = with_cause(whole, lines, state)
+            if before is not None and (end := confirmed(before.end, seen.end)) is not None:
+                seen = replace(seen, end=end)
+            else:
+                lines = lines_of(run.log, is_newest=not _has_newer(seen, found.values()))
+                seen = with_cause(whole, lines, state)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
     return found if any(found[name] is not known.get(name) for name in found) else known
 
@@ -69,6 +73,8 @@ def with_accounted(known: Mapping[str, Attempt], jobs: Iterable[Job], state: Sta
                 seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
             if before is None:
                 seen = with_cause(replace(seen, target_step=run.spec.target_step), (), state)
+            elif (same := confirmed(before.end, replace(end, source="accounting"))) is not None:
+                seen = merged(before, replace(seen, end=same))
             else:
                 tail = None if before.end is None else before.end.log_tail
                 whole = merged(replace(before, end=None), seen)

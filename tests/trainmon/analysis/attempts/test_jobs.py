@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import missing
-from trainmon.model import AttemptsRestored, JobsAccounted, WandbRun
+from trainmon.model import AttemptsRestored, GpuSample, GpuSamples, JobsAccounted, NodeReading, WandbRun
 
 
 def trained() -> Story:
@@ -164,3 +164,21 @@ def test_an_attempt_that_has_ended_says_whether_another_one_can_help_and_what_is
     story.queue(300, ended(again, 290, "FAILED", "1:0")).log(305, "the end")
     story.queue(310, ended(again, 290, "FAILED", "1:0"))
     assert [(one.retry_decision, one.budget_spent) for one in story.attempts] == [("now", 0), ("stop", 1)]
+
+
+def test_a_gpu_that_is_lost_after_the_end_is_not_its_cause_when_accounting_confirms_that_end() -> None:
+    failed = ended(JOB, 50, "FAILED", "1:0")
+    story = trained().queue(60, failed).log(65, "ValueError: heads must divide the width").queue(70, failed)
+    assert story.attempt.end is not None
+    before = story.attempt.end.cause
+    assert before is not None
+    story.at(360).say(NodeReading("n1", "prod", story.now, GpuSamples(1, story.now, (GpuSample(0, "lost", True),))))
+    story.say(JobsAccounted("prod", (failed,)))
+    assert story.attempt.end.source == "accounting"
+    assert story.attempt.end.cause == before
+    late = Story(watched_from=300.0).gpus(310)
+    late.say(NodeReading("n1", "prod", late.now, GpuSamples(1, late.now, (GpuSample(0, "lost", True),))))
+    late.say(JobsAccounted("prod", (failed,)))
+    assert late.attempt.end is not None
+    assert late.attempt.end.cause is not None
+    assert late.attempt.end.cause.cause != "gpu-hardware"
