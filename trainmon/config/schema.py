@@ -183,7 +183,8 @@ class LedgerSettings(Table, frozen=True, kw_only=True):
     """The ledger: actions, alerts and their results."""
 
     copy_to: Secret | None = None
-    """A database to copy attempts, actions and evaluations to. Never shown. Not used yet."""
+    """A PostgreSQL server to copy attempts and actions to: `postgresql://user:password@host/database`. Never shown. It
+    needs `trainmon-tui[postgresql]`."""
     keep: Duration = 90 * 86_400.0
     """How long entries are kept."""
 

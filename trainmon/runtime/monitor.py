@@ -31,7 +31,7 @@ from trainmon.model import (
 )
 from trainmon.runtime.auto_requeue import AutoRequeue
 from trainmon.runtime.backend import DashboardBackend
-from trainmon.runtime.evaluation import connection_settings, evaluator, submit_stored_alerts
+from trainmon.runtime.evaluation import connection_settings, evaluator, ledger_copy, submit_stored_alerts
 from trainmon.runtime.login_prompts import Prompts
 from trainmon.transport.shell import AskUser, Shell
 
@@ -76,6 +76,8 @@ class Monitor(DashboardBackend):
         self._prompts = Prompts(self._forward)
         ask = self._prompts.ask if prompts else None
         ledger = ledger_of(settings, self._forward) if keeps else None
+        copies = program is not None and ledger is not None and records
+        self._copy = ledger_copy(settings, ledger.file.parent, clock) if copies and ledger is not None else None
         self.alert_service: AlertService | None = None
         self._standby: Standby | None = None
         if program is not None and ledger is not None and records:
@@ -140,6 +142,8 @@ class Monitor(DashboardBackend):
             submit_stored_alerts(find_state_directory(os.environ).path, self._forward, self.engine.clock.now())
         self._supervisor.start()
         self._wandb.start()
+        if self._copy is not None:
+            self._copy.start()
 
     def stop(self) -> None:
         """Stop everything within seconds, whatever hangs."""
@@ -156,6 +160,8 @@ class Monitor(DashboardBackend):
                 time.sleep(PAUSE)
         if self.alert_service is not None and why is not None:
             self.alert_service.announce_stop(why)
+        if self._copy is not None:
+            self._copy.stop()
         self._wandb.stop()
         self._supervisor.stop()
         self.engine.stop()

@@ -57,5 +57,5 @@ def _value(value: Any) -> Any:
 
 
 def _give_up() -> None:
-    os.write(2, b"trainmon-tui: the query was stopped after 10 s\n")
+    os.write(2, b"trainmon-tui: the query was stopped after 10s\n")
     os._exit(3)

@@ -45,12 +45,13 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         if error.hint:
             print_fix(error.hint)
         return 2
-    print_rows([*config_rows(settings, file), *permission_rows(settings, file)])
+    own = [*config_rows(settings, file), *permission_rows(settings, file)]
+    print_rows(own)
     if headless and os.environ.pop("SSH_AUTH_SOCK", ""):
         text = "the SSH agent of this login session was not used, because the daemon will not have it"
         fix = "give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config"
         print_rows([Row("note", "agent", "", text, fix)])
-    bad = 0
+    bad = sum(row.mark == "bad" for row in own)
     is_person_there = not headless and sys.stdin.isatty()
     for rows in check_hosts(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)

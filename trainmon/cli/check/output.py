@@ -13,9 +13,24 @@ import click
 from trainmon.cli.check.rows import Row
 from trainmon.cli.terminal import plain
 from trainmon.config import Settings
-from trainmon.lib import clean, counted, find_state_directory, shorten
+from trainmon.lib import ConfigError, clean, counted, find_state_directory, shorten
 from trainmon.transport.ssh.config import FALLBACK_NOTE
 from tui.style import DEAD, DONE, WARN
+
+
+def copy_rows(settings: Settings) -> list[Row]:
+    """Whether the ledger can be copied to PostgreSQL."""
+    from trainmon.ledger.postgresql import connection_error
+    from trainmon.runtime.evaluation import copy_address
+
+    try:
+        url = copy_address(settings)
+    except ConfigError as error:
+        return [Row("bad", "ledger", "copy_to", error.problems[0], error.hint)]
+    if url is None:
+        return []
+    problem = connection_error(url)
+    return [Row("ok" if problem is None else "bad", "ledger", "copy_to", problem or "PostgreSQL answers")]
 
 
 def config_rows(settings: Settings, file: Path | None) -> list[Row]:
@@ -23,13 +38,10 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
     rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
     unused = [f"[{table}]" for name, table in NOT_USED_YET.items() if getattr(settings, name)]
-    families = [f"[[run]] #{number} model_family" for number, run in enumerate(settings.runs, 1) if run.model_family]
     rows += [Row("note", "config", where, "read, but not used by this version") for where in unused]
-    if settings.ledger is not None and settings.ledger.copy_to is not None:
-        rows.append(Row("note", "config", "[ledger]", "copy_to is read, but not used by this version"))
-    rows += [Row("note", "config", where, "read, but not used by this version") for where in families]
     kept = find_state_directory(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
+    rows += copy_rows(settings)
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows

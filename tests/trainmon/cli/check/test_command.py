@@ -226,15 +226,33 @@ def test_headless_does_not_count_on_an_agent(tmp_path: Path) -> None:
     assert "    → give the daemon a key file without a passphrase: IdentityFile in ~/.ssh/config" in done.stdout
 
 
-def test_tables_and_settings_that_are_not_used_yet_are_reported(tmp_path: Path) -> None:
+def test_only_tables_that_are_not_used_yet_are_reported(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(
         '[[notify]]\ntype = "ntfy"\ntopic = "hunter2"\n[[disk]]\npath = "/"\nlag = "30m"\n'
-        '[[run]]\nname = "r"\nmodel_family = "reasoning"\n'
+        '[[run]]\nname = "r"\nmodel_family = "reasoning"\n[[eval]]\nrun = "r"\nresults = "/fsx/evals/*.jsonl"\n'
     )
     done = trainmon("check", "--config", "c.toml", cwd=tmp_path, HOME=str(tmp_path), LC_ALL="C.UTF-8")
-    assert "◆ config       [[run]] #1 model_family read, but not used by this version" in done.stdout
+    assert "◆ config       [eval]       read, but not used by this version" in done.stdout
     assert done.stdout.count("not used by this version") == 1
     assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_a_server_that_cannot_get_the_ledger_is_reported_without_its_password(
+    tmp_path: Path,
+) -> None:
+    def checked(url: str) -> str:
+        (tmp_path / "c.toml").write_text('[ledger]\ncopy_to = "env:COPY"\n')
+        environ = {"HOME": str(tmp_path), "LC_ALL": "C.UTF-8", "COPY": url}
+        done = trainmon("check", "--config", "c.toml", cwd=tmp_path, **environ)
+        assert done.returncode == 3
+        assert "hunter2" not in done.stdout + done.stderr
+        return done.stdout
+
+    row = '✗ ledger       copy_to      [ledger]: "copy_to"'
+    assert f"{row} names the environment variable COPY, which is empty" in checked("")
+    address = "must be an address such as postgresql://user:password@host/database"
+    assert f"{row} {address}" in checked("mysql://me:hunter2@host")
+    assert "✗ ledger       copy_to      OperationalError: " in checked("postgresql://me:hunter2@127.0.0.1:1/x")
 
 
 def test_a_machine_without_an_ssh_command_is_reported(tmp_path: Path) -> None:
