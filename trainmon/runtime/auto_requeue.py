@@ -88,7 +88,8 @@ class AutoRequeue:
 
     def _claim(self, one: Due, action: Action) -> str:
         """Write the action to the ledger and do it; return why not."""
-        what = (ACTOR, one.verb, one.attempt.attempt_id, action.subject, action.job)  # each restart is an attempt
+        # Each restart is an attempt. It is followed by one start, by whatever verb.
+        what = (ACTOR, one.attempt.attempt_id, action.job if one.verb == "exclude" else None)
         action = replace(action, id=blake2s(repr(what).encode(), digest_size=6).hexdigest(), who=ACTOR)
         record = Record(action=action, written_at=self._clock.now())
 

@@ -39,7 +39,7 @@ class Watching:
         self.ledger.start()
         self.clock = SetTime()
         self.is_leader = True
-        self.fresh: Job = FAILED
+        self.fresh: Job | None = FAILED
         self.is_armed = False
         self.acted: list[Action] = []
         self.plans = 0
@@ -47,7 +47,8 @@ class Watching:
         self._service = AutoRequeue(self.prepare, self.act, self.ledger, self.clock, lambda: self.is_leader)
 
     def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
-        seen = readback(self.fresh, switches=stat(KILL, exists=self.is_armed))
+        listed = () if self.fresh is None else (self.fresh,)
+        seen = readback(*listed, switches=stat(KILL, exists=self.is_armed))
         self.plans += 1
         reply(planning.plan(request, self.state, seen, ANA, self.clock.at))
 
@@ -87,6 +88,17 @@ def test_a_failed_job_is_requeued_once_and_the_ledger_says_by_whom_and_why(daemo
     assert len(first.see(watched())) == 1
     assert daemon().see(watched()) == []  # the daemon was restarted
     assert first.plans == 2
+
+
+def test_a_job_that_slurm_has_forgotten_is_queued_anew_unless_it_was_requeued(daemon: Callable[[], Watching]) -> None:
+    forgotten = watched(jobs=(replace(FAILED, gone_at=NOW - 10),))
+    one = daemon()
+    one.fresh = None
+    (action,) = one.see(forgotten)
+    assert (action.verb, action.title, action.who) == ("queue", "Queue 1 more of llm", "auto_requeue")
+    again = daemon()
+    assert again.see(watched()) == []
+    assert again.plans == 1
 
 
 def test_of_two_daemons_one_acts(daemon: Callable[[], Watching]) -> None:

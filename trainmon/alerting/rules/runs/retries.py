@@ -116,6 +116,8 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
     """How recently the last one must have ended."""
 
     def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
+        if len(attempts) <= self.retries or now - (attempts[-1].ended_at or now) > self.within:
+            return
         vain = in_vain(attempts)
         ends = [one.ended_at or 0.0 for one in vain]
         if len(vain) < self.retries or now - max(ends) > self.within:
