@@ -62,8 +62,8 @@ GPUS = (
             r"(?:killed|terminated|died).{0,60}(?:running |ran )?(?:low on|out of|short of) (?:host |system |node "
             r"|cpu )?memory",
             r"killed by signal: Killed", r"raylet.{0,80}memory usage threshold",
-            r"due to the node running low on memory", r"Evicted.{0,80}memory", r"low on resource: memory",
-            r"\bOutOfMemoryError: Task was killed",
+            r"due to the node running low on memory", r"ray-oom-prevention", r"Evicted.{0,80}memory",
+            r"low on resource: memory", r"\bOutOfMemoryError: Task was killed",
         ),
         signs=(
             r"(?<!OutOf)MemoryError\b", r"std::bad_alloc", r"Cannot allocate memory", r"\[Errno 12\]",
@@ -99,6 +99,7 @@ GPUS = (
             r"(?:Ran|Running) out of (?:GPU |device |CUDA )?memory (?:in memory space hbm|while trying to allocate"
             r"|trying to allocate|on (?:the )?(?:GPU|device))",
             r"MPS backend out of memory", r"\bNPU out of memory", r"No available memory for the cache blocks",
+            r"less than desired GPU memory utilization", r"larger than the available KV cache memory",
             r"CUDA memory.{0,30}(?:exhausted|insufficient)", r"CUFFT_ALLOC_FAILED",
             r"not enough (?:GPU|device|CUDA) memory", r"insufficient GPU memory", r"Exceeded hbm capacity",
             r"Used .{0,20} of .{0,20} hbm", r"RMM.{0,60}out_of_memory", r"larger than the available KV cache memory",

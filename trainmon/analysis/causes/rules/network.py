@@ -56,7 +56,7 @@ NETWORK = (
             r"Watchdog caught", r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)",
             r"Heartbeat monitor timed out",
             r"(?:(?<!ProcessGroup)NCCL|RCCL|HCCL|XCCL|collective|all_?reduce|all_?gather|broadcast"
-            r"|barrier)(?! operations have failed).{0,80}\btime(?:d)?[- ]?out\b",
+            r"|barrier)(?! operations have failed).{0,80}(?<!Connection )\btime(?:d)?[- ]?out\b",
             r"Timed out waiting \d+ms for (?:recv|send)", r"Timed out waiting for.{0,60}(?:rank|peer|collective)",
             r"\bncclTimeout", r"HorovodInternalError",
             r"One or more tensors were submitted to be reduced.{0,120}subset of ranks", r"missing ranks:",

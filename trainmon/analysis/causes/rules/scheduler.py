@@ -40,7 +40,7 @@ SCHEDULER = (
             r"was active on Job longer than specified deadline", r"job timed out because",
         ),
         signs=(
-            r"exceeded .{0,20}(?:walltime|wall ?clock|wall time|time limit|run ?time limit)",
+            r"exceeded .{0,20}\b(?:walltime|wall ?clock|wall time|time limit|run ?time limit)",
             r"(?:time|walltime|wallclock|wall clock|run) limit (?:was |has been )?(?:reached|exceeded|hit)",
             r"\bjob\b.{0,60}(?:exceeded|reached).{0,30}\btime ?limit",
             r"maximum (?:run ?time|execution time|job duration).{0,20}(?:exceeded|reached)",
@@ -79,7 +79,7 @@ SCHEDULER = (
         advice="Remove the kill switch before the next attempt.",
         source="Megatron-LM and BLOOM: a kill-switch file",
         stated=(
-            r"kill[- _]?switch (?:file )?(?:found|detected|seen|is set|triggered|activated|exists)",
+            r"kill[- _]?switch (?:(?!not? )\S+ ){0,3}(?:found|detected|seen|is set|triggered|activated|exists)",
             r"(?:found|detected|detecting) (?:a |the )?kill[- _]?switch", r"exiting .{0,60}kill[- _]?switch",
         ),
     ),
