@@ -62,8 +62,8 @@ GPUS = (
             r"(?:killed|terminated|died).{0,60}(?:running |ran )?(?:low on|out of|short of) (?:host |system |node "
             r"|cpu )?memory",
             r"killed by signal: Killed", r"raylet.{0,80}memory usage threshold",
-            r"due to the node running low on memory", r"ray-oom-prevention", r"Evicted.{0,80}memory",
-            r"low on resource: memory", r"\bOutOfMemoryError: Task was killed",
+            r"due to the node running low on memory", r"ray-oom-prevention", r"killed due to memory pressure",
+            r"Evicted.{0,80}memory", r"low on resource: memory", r"\bOutOfMemoryError: Task was killed",
         ),
         signs=(
             r"(?<!OutOf)MemoryError\b", r"std::bad_alloc", r"Cannot allocate memory", r"\[Errno 12\]",
