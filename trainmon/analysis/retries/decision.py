@@ -124,7 +124,8 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     if limit.times == 0:
         return f"{cause[0]}: the next attempt would end in the same way"
     if limit.after_change and alike and not has_changed(alike[-1], last, limit.after_change):
-        return f"{cause[0]} came again, and nothing had changed (config {last.config_hash}, {_placement(last)})"
+        config = f"config {last.config_hash}, " if last.config_hash is not None else ""
+        return f"{cause[0]} came again, and nothing had changed ({config}{_placement(last)})"
     if used >= limit.times:
         times = "once" if used == 1 else f"{used} times"
         return f"{cause[0]} came again {times} without a new step or checkpoint: its budget is spent"
