@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.log_formats import LogReport
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Plan, Run, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Attempt, Curve, Plan, Run, Series, Silence, State
 
 
 class Backend(Protocol):
@@ -49,6 +50,10 @@ class Backend(Protocol):
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         """Fetch the newest media of a run into a directory of this machine. Calls reply on another thread with a
         sentence: where they are, or what failed."""
+
+    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], None]) -> None:
+        """Read from the ledger what is known around an attempt: its run's attempts, alerts and actions of its time.
+        Calls reply on another thread, or never if the ledger does not have it."""
 
     def acknowledge(self, alert: str, why: str = "") -> None:
         """Acknowledge an alert by its id: it is no longer repeated or escalated."""

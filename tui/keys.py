@@ -172,6 +172,7 @@ CONTEXTS: dict[str, tuple[str, ...]] = {
     "run-wandb": (*_READ, "moments", "list", "format", "samples", "page", "act-any", "act"),
     "job": (*_READ, "list", "act-any", "act"),
     "disk-screen": (*_READ, "list"),
+    "attempt": (*_READ, "list"),
     "help": ("app", "back", "moves", "help"),
     "plan": ("back", "moves", "plan", "button"),
     "menu": ("back", "moves", "list", "act", "act-node"),
@@ -187,7 +188,7 @@ FOOTER_AT_MOST = 9
 OPENS = frozenset(
     {
         "runs", "gpus", "disk", "alerts", "alert", "changes", "queue", "queue-nodes", "run", "run-wandb", "job", "node",
-        "disk-screen", "menu", "log-format",
+        "attempt", "disk-screen", "menu", "log-format",
     }
 )  # fmt: skip
 """Contexts where Enter opens something."""
@@ -266,7 +267,7 @@ def clashes(keys: Iterable[Key] = KEYS) -> list[str]:
     return list(found)
 
 
-SCREENS = "a run, a job, a node, a disk, an alert"
+SCREENS = "a run, a job, a node, a disk, an alert, an attempt"
 
 
 SHOWN_AT = {

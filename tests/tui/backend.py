@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.history import Curves
 from trainmon.lib import Seconds
-from trainmon.model import Action, ActionRequest, Curve, Plan, Run, Series, Silence, State
+from trainmon.model import Action, ActionRequest, Attempt, Curve, Plan, Run, Series, Silence, State
 
 
 class FakeBackend:
@@ -21,6 +22,8 @@ class FakeBackend:
         self.acted: list[Action] = []
         self.plan: Callable[[ActionRequest], Plan] | None = None
         """When set, every Ask is answered at once with what it makes."""
+        self.stored: dict[str, tuple[Attempt, AttemptRecords]] = {}
+        """What the ledger has of attempts."""
         self.curves = Curves()
         """The engine's own."""
         self.saving: list[Callable[[str], None]] = []
@@ -72,6 +75,11 @@ class FakeBackend:
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         self.requests.append(("save samples", run, directory))
         self.saving.append(reply)
+
+    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], None]) -> None:
+        self.requests.append(("read attempt", attempt))
+        if attempt in self.stored:
+            reply(*self.stored[attempt])
 
     def acknowledge(self, alert: str, why: str = "") -> None:
         self.requests.append(("acknowledge", alert, why))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import secrets
+import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -13,8 +14,10 @@ from msgspec.structs import replace
 from collectors.connections import local_hostname
 from trainmon.actions.execution.executor import Executor
 from trainmon.actions.planning import Actor
+from trainmon.analysis.explanation import AttemptRecords
 from trainmon.analysis.log_formats import LogReport, report
 from trainmon.engine.engine import Engine
+from trainmon.ledger.attempts import read_around
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Seconds
 from trainmon.model import (
@@ -22,6 +25,7 @@ from trainmon.model import (
     ActionRequest,
     AlertRequest,
     AlertRequested,
+    Attempt,
     Curve,
     Log,
     Plan,
@@ -87,6 +91,17 @@ class DashboardBackend:
     def save_samples(self, run: str, directory: str, reply: Callable[[str], None]) -> None:
         """There is no W&B collector."""
         reply(f"{run} has no samples")
+
+    def read_attempt(self, attempt: str, reply: Callable[[Attempt, AttemptRecords], None]) -> None:
+        """Call `reply` on the ledger's thread."""
+
+        def work(connection: sqlite3.Connection) -> None:
+            found = read_around(connection, attempt)
+            if found is not None:
+                reply(*found)
+
+        if self._ledger is not None:
+            self._ledger.read(work, lambda: None)
 
     def refresh(self) -> None:
         """There are no collectors."""

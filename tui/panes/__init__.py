@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tui.panes.alerts import AlertsPane
 from tui.panes.base import Pane
-from tui.panes.details import AlertPane, ChangesPane, JobPane, OneDiskPane, RunPane
+from tui.panes.details import AlertPane, AttemptPane, ChangesPane, JobPane, OneDiskPane, RunPane
 from tui.panes.disk import DiskPane
 from tui.panes.gpus import GpusPane
 from tui.panes.header import ChangesLine, HeaderLine, Strip
@@ -17,6 +17,7 @@ from tui.panes.wandb import WandbPane
 __all__ = [
     "AlertPane",
     "AlertsPane",
+    "AttemptPane",
     "ChangesLine",
     "ChangesPane",
     "DiskPane",

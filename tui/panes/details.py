@@ -7,9 +7,11 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from trainmon.analysis.explanation import AttemptRecords, explain, short_id, with_state
 from trainmon.analysis.log_formats import summary
 from trainmon.lib import Instant, clean, shorten_start
-from trainmon.model import Run, State, WandbRun
+from trainmon.model import Attempt, Run, State, WandbRun
+from tui.backend import Backend
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes
@@ -39,6 +41,7 @@ from tui.views.disk_detail import disk_lines, spare_line, spares
 from tui.views.disks import ShownDisk, shown_disks
 from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
+from tui.views.jobs.attempts import attempt_lines, explanation_lines
 from tui.widgets import KeyedLines, Line, Link, Linked, Row, TextView, first_link, rows, sentence
 
 
@@ -124,6 +127,47 @@ class JobPane(LinkedPane):
         self.show_lines(job_details(self.about, state, width))
 
 
+class AttemptPane(LinkedPane):
+    """The explanation of one attempt. What the State does not have, the ledger has."""
+
+    NAME = "Attempt"
+
+    def __init__(self, attempt: str, backend: Backend, *, id: str) -> None:  # noqa: A002 - Textual's name for it
+        super().__init__(attempt, id=id)
+        self.backend = backend
+        self.stored: tuple[Attempt, AttemptRecords] | None = None
+
+    def on_mount(self) -> None:
+        super().on_mount()
+
+        def reply(attempt: Attempt, records: AttemptRecords) -> None:
+            """On another thread."""
+            self.app.call_later(self._show_stored, attempt, records)
+
+        self.backend.read_attempt(self.about, reply)
+
+    def _show_stored(self, attempt: Attempt, records: AttemptRecords) -> None:
+        self.stored = attempt, records
+        self.again()
+
+    def copy_text(self) -> str | None:
+        """Its id, as `trainmon-tui explain` takes it."""
+        return self.about
+
+    def draw(self, state: State, width: int) -> None:
+        stored, records = self.stored or (None, AttemptRecords())
+        attempt = state.attempts.get(self.about, stored)
+        if attempt is None:
+            self.caption(clean(self.about))
+            self.show_message(("This attempt is not in the ledger.", "dim"))
+            return
+        self.caption(clean(f"{short_id(attempt)} of {attempt.run_id}"))
+        run = state.runs.get(attempt.run_id)
+        policy = None if run is None else run.spec.retry
+        one = explain(attempt, with_state(records, attempt, state), policy)
+        self.show_lines(explanation_lines(one, width))
+
+
 class OneDiskPane(LinkedPane):
     """One disk by the key of its row."""
 
@@ -192,6 +236,8 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     yield ()
     for section in (tuple(alerts_of(run.name, state, width)), tuple(job_lines(run, state, width))):
         yield from (*section, ()) if section else ()
+    if not few and (attempts := tuple(attempt_lines(run, state, width))):
+        yield from (*attempts, ())
     yield from numbers(run, now, width)
     yield ()
     yield from checkpoint_lines(run, state, width)

@@ -18,6 +18,7 @@ from tui.keys import bindings
 from tui.modals import TextPrompt
 from tui.panes import (
     AlertPane,
+    AttemptPane,
     ChangesPane,
     FactsPane,
     GpuTable,
@@ -117,6 +118,15 @@ class JobScreen(LinkedScreen):
 
     def on_mount(self) -> None:
         self.dashboard.backend.poll_job(self.about.name)
+
+
+class AttemptScreen(LinkedScreen):
+    """Why an attempt ended, and what belongs to it; Esc goes back."""
+
+    CONTEXT = "attempt"
+
+    def __init__(self, attempt: str, backend: Backend) -> None:
+        super().__init__(Link("attempt", attempt), AttemptPane(attempt, backend, id="attempt-full"))
 
 
 class DiskScreen(LinkedScreen):
@@ -241,9 +251,12 @@ class ChangesScreen(LinkedScreen):
 SCREENS = {
     "run": RunScreen, "job": JobScreen, "node": NodeScreen, "log": LogScreen, "alert": AlertScreen, "disk": DiskScreen,
 }  # fmt: skip
-"""By kind of link. W&B charts need the backend as well."""
+"""By kind of link. W&B charts and attempts need the backend as well."""
 
 
 def screen_for(link: Link, backend: Backend) -> StateScreen:
     """A new screen for a link."""
-    return WandbScreen(link.name, backend) if link.kind == "wandb" else SCREENS[link.kind](link.name)
+    with_backend = {"wandb": WandbScreen, "attempt": AttemptScreen}
+    if link.kind in with_backend:
+        return with_backend[link.kind](link.name, backend)
+    return SCREENS[link.kind](link.name)

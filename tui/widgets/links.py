@@ -1,4 +1,4 @@
-"""Lines with links: Enter on one opens the run, job, node, disk, log, charts or alert that it names."""
+"""Lines with links: Enter on one opens the run, job, node, disk, log, charts, alert or attempt that it names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 from tui.style import Span
 from tui.widgets.row import Row
 
-Kind = Literal["run", "job", "node", "log", "wandb", "alert", "disk", "changes"]
+Kind = Literal["run", "job", "node", "log", "wandb", "alert", "disk", "attempt", "changes"]
 
 Line = tuple[Span, ...]
 
@@ -18,8 +18,8 @@ _SIGN = ">"
 
 
 class Link(NamedTuple):
-    """The target of a link: a run or node by name, a job by key, a run's log or W&B charts, an alert by id, a
-    disk by the key of its row."""
+    """The target of a link: a run or node by name, a job by key, a run's log or W&B charts, an alert or attempt by
+    id, a disk by the key of its row."""
 
     kind: Kind
     name: str

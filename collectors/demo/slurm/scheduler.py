@@ -132,7 +132,7 @@ class Scheduler:
             f" SubmitTime={iso_time(job.submitted_at)} StartTime={iso_time(start)} EndTime={iso_time(end)}"
             f" Deadline=N/A Partition=h100 AllocNode:Sid=login1:4711 ReqNodeList=(null)"
             f" ExcNodeList={fold_nodes(job.excluded) or '(null)'} NodeList={fold_nodes(job.nodes)}"
-            f" NumNodes={job.node_count} Command={job.script} WorkDir={job.workdir}"
+            f" NumNodes={job.node_count} AllocTRES={_resources(job)} Command={job.script} WorkDir={job.workdir}"
             f" StdErr={out} StdIn=/dev/null StdOut={out}\n"
         )
 
@@ -145,7 +145,7 @@ class Scheduler:
                 "ExitCode": job.exit_code, "Submit": iso_time(job.submitted_at), "Start": iso_time(job.started_at),
                 "End": iso_time(job.ends_at) if job.is_over else "Unknown", "User": job.user, "Partition": "h100",
                 "Account": "llm", "QOS": "normal", "NNodes": str(job.node_count),
-                "NodeList": fold_nodes(job.nodes), "AllocTRES": "", "JobName": job.name,
+                "NodeList": fold_nodes(job.nodes), "AllocTRES": _resources(job), "JobName": job.name,
             }  # fmt: skip
             lines.append(options["--delimiter"].join(values[name] for name in options["--format"].split(",")) + "\n")
         return "".join(lines)
@@ -192,6 +192,11 @@ class Scheduler:
         if not jobs:
             raise CommandRefused(f"{prefix}{NO_JOB}{suffix}")
         return jobs
+
+
+def _resources(job: SlurmJob) -> str:
+    """What is allocated to a job: its nodes are its own."""
+    return f"node={len(job.nodes)},gres/gpu={GPUS * len(job.nodes)}" if job.nodes else ""
 
 
 def _options(args: Sequence[str]) -> dict[str, str]:

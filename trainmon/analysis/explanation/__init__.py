@@ -11,6 +11,7 @@ from trainmon.analysis.explanation.explain import (
     explain,
     neighbours,
     short_id,
+    with_state,
 )
 from trainmon.analysis.explanation.page import PageRow, Section, page
 from trainmon.analysis.explanation.smell_test import Check
@@ -31,4 +32,5 @@ __all__ = [
     "page",
     "period",
     "short_id",
+    "with_state",
 ]

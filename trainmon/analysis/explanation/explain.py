@@ -13,7 +13,7 @@ from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of
 from trainmon.lib import Instant, counted, duration
-from trainmon.model import Alert, Attempt, Record, RetryPolicy
+from trainmon.model import Alert, Attempt, Record, RetryPolicy, State
 
 AROUND = 2
 """Lines of the log that are shown before and after a line of evidence."""
@@ -125,6 +125,20 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
         context=tuple(_context(attempt)),
         checks=smell_test(attempt, earlier, has_evals=bool(attempt.evaluators)),
+    )
+
+
+def with_state(records: AttemptRecords, attempt: Attempt, state: State) -> AttemptRecords:
+    """The records with what a State knows of the run of an attempt. The State is newer."""
+    run, nodes = attempt.run_id, set(attempt.nodes)
+    attempts = {one.attempt_id: one for one in records.attempts}
+    attempts |= {name: one for name, one in state.attempts.items() if one.run_id == run}
+    alerts = {one.id: one for one in records.alerts}
+    alerts |= {name: one for name, one in state.alerts.items() if one.run == run or one.node in nodes}
+    actions = {one.action.id: one for one in records.actions}
+    actions |= {name: one for name, one in state.actions.items() if one.action.run == run}
+    return AttemptRecords(
+        attempts=tuple(attempts.values()), alerts=tuple(alerts.values()), actions=tuple(actions.values())
     )
 
 

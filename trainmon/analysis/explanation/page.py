@@ -96,7 +96,8 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     if not one.context:
         yield PageRow("", "No line of its log is stored.", "dim")
     elif not any(line.is_evidence for line in one.context):
-        yield PageRow("", "These are the last lines. None proves the cause.", "dim")
+        proof = "The facts prove the cause." if one.facts else "None proves the cause."
+        yield PageRow("", f"These are the last lines. {proof}", "dim")
     if end.cause is not None and end.cause.advice:
         yield PageRow("advice", end.cause.advice)
 

@@ -135,7 +135,7 @@ def test_the_budget_and_the_attempts_before_it_are_shown() -> None:
     shown = rows(explained(story()), "Retries")
     assert shown[0][0] == "decision"
     assert shown[0][1].startswith("after-change: cuda-oom: a retry needs a change of the batch size")
-    assert shown[1:] == [("budget", "0 of 1 retry after cuda-oom spent"), ("before it", "no attempt is known")]
+    assert shown[1:] == [("budget", "0 of 1 retries spent after cuda-oom"), ("before it", "no attempt is known")]
     assert rows(explained(story(), 1), "Retries")[1] == ("before it", "88: cuda-oom after 50s, steps 1 to 30, 10 lost")
 
 

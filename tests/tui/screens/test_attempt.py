@@ -1,0 +1,100 @@
+"""The attempts of a run, and the page that explains one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+import pytest
+
+from tests.trainmon.analysis.retries.attempts import ended
+from tests.tui.backend import FakeBackend
+from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.states.states import NOW, queued
+from trainmon.analysis.explanation import AttemptRecords, explain
+from trainmon.lib import cell_width
+from trainmon.model import Attempt, State
+from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
+from tui.views.jobs.attempts import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
+from tui.widgets import Line, Linked
+
+RUN = "llm-70b"
+
+
+def attempts(count: int = 2) -> tuple[Attempt, ...]:
+    """So many attempts that ended, and one that runs; half an hour each."""
+    known = {"run_id": RUN, "nodes": ("gpu-001",), "first_step": 1, "last_step": 80, "has_checkpoints": True}
+    known |= {"last_committed_step": 60, "job_id": "418190"}
+    done = [ended(number, "cuda-oom", "gpu-001: Xid 79", **known) for number in range(1, count + 1)]
+    return (*done, msgspec.structs.replace(ended(count + 1, "cuda-oom", **known), end=None, seen_at=NOW))
+
+
+def state(count: int = 2) -> State:
+    return msgspec.structs.replace(queued(), attempts={one.attempt_id: one for one in attempts(count)})
+
+
+def texts(lines: Iterable[Line | Linked]) -> list[str]:
+    return ["".join(span.text for span in (line.spans if isinstance(line, Linked) else line)) for line in lines]
+
+
+def test_a_run_lists_its_attempts_the_newest_first() -> None:
+    shown = texts(attempt_lines(state().runs[RUN], state(), 70))
+    assert shown[0] == "attempts"
+    assert shown[1].startswith("11-15 01:13 → 418190.3  runs  ")
+    assert shown[2:] == [
+        "11-15 00:13 → 418190.2  cuda-oom  30m  step 80  20 lost",
+        "11-14 23:13 → 418190.1  cuda-oom  30m  step 80  20 lost",
+    ]
+
+
+def test_many_attempts_do_not_hide_the_rest_of_the_run() -> None:
+    shown = texts(attempt_lines(state(20).runs[RUN], state(20), 70))
+    assert len(shown) == ATTEMPTS_SHOWN + 2
+    assert shown[-1].strip() == "and 13 more: trainmon-tui attempts lists them"
+
+
+def test_a_run_without_attempts_has_no_empty_heading() -> None:
+    assert texts(attempt_lines(queued().runs[RUN], queued(), 70)) == []
+
+
+@pytest.mark.parametrize("width", [30, 78, 118])
+def test_no_line_of_the_page_is_wider_than_the_screen(width: int) -> None:
+    one = explain(attempts()[1], AttemptRecords(attempts=attempts()))
+    assert max(map(cell_width, texts(explanation_lines(one, width)))) <= width
+
+
+async def test_enter_on_a_run_and_on_one_of_its_attempts_explains_it() -> None:
+    backend = FakeBackend(state())
+    app = dashboard(backend)
+    async with app.run_test(size=(100, 60)) as pilot:
+        await settled(pilot)
+        for key in ("j", "enter"):
+            await pilot.press(key)
+            await settled(pilot)
+        assert isinstance(app.screen, RunScreen)
+        assert app.screen.pane.lines.move_to(f">attempt:{attempts()[1].attempt_id}")
+        await pilot.press("enter")
+        text = await settled(pilot)
+        assert isinstance(app.screen, AttemptScreen)
+        assert "Attempt 418190.2 of llm-70b ended at 2023-11-15 00:43:20 UTC, after 30m: cuda-oom, certain." in text
+        for title in ("Timeline (UTC)", "Evidence", "Placement", "Config and data", "Checkpoints", "Retries"):
+            assert title in text
+        assert app.screen.pane.lines.move_to(">node:gpu-001")
+        await pilot.press("enter")
+        await settled(pilot)
+        assert isinstance(app.screen, NodeScreen)
+
+
+async def test_an_attempt_that_only_the_ledger_has_is_shown_when_the_ledger_has_answered() -> None:
+    backend = FakeBackend(queued())
+    first = attempts()[0]
+    backend.stored[first.attempt_id] = first, AttemptRecords(attempts=attempts())
+    app = dashboard(backend)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await settled(pilot)
+        app.push_screen(AttemptScreen(first.attempt_id, backend))
+        assert "Attempt 418190.1 of llm-70b ended at 2023-11-14 23:43:20 UTC" in await settled(pilot)
+        app.push_screen(AttemptScreen("prod/1@2", backend))
+        assert "This attempt is not in the ledger." in await settled(pilot)
+        assert ("read attempt", "prod/1@2") in backend.requests
+        assert text_of(app)
