@@ -17,7 +17,9 @@ from trainmon.cli.options import complete_runs, ledger_config_option, read_durat
 MAX_ATTEMPTS = 10_000
 
 HEAD = ("STARTED", "RUN", "JOB", "CAUSE", "FOR", "GPU-H", "STEP", "LOST", "CKPT")
-NARROWEST = {1: 8, 3: 12, 2: 6}
+FIRST_NUMBER = 4
+"""From this column on, the columns are aligned to the right."""
+NARROWEST = {1: 8, 3: 13, 2: 8}
 """The columns that are cut if the table is too wide, and the cells that they keep."""
 
 GROUPS = ("reason", "node", "week", "run")
@@ -69,18 +71,24 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
 
 
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
-    """A table for people, at most as wide as the terminal."""
-    from trainmon.cli.terminal import table
+    """A table for people, at most as wide as the terminal: its columns move closer, then names are cut."""
     from trainmon.lib import cell_width, clean, shorten
 
-    cells = [[clean(cell) for cell in _cells(row)] for row in rows]
-    widths = [max(map(cell_width, column)) for column in zip(HEAD, *cells, strict=True)]
-    over = sum(widths) + 2 * (len(widths) - 1) - max(80, width)
+    cells = [HEAD, *([clean(cell) for cell in _cells(row)] for row in rows)]
+    widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
+    gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= max(80, width) else 1
+    over = sum(widths) + gap * (len(widths) - 1) - max(80, width)
     for column, least in NARROWEST.items():
         cut = max(0, min(over, widths[column] - least))
         widths[column] -= cut
         over -= cut
-    yield from table(HEAD, [[shorten(cell, most) for cell, most in zip(row, widths, strict=True)] for row in cells])
+    for row in cells:
+        padded = []
+        for column, (cell, most) in enumerate(zip(row, widths, strict=True)):
+            shown = shorten(cell, most)
+            space = " " * (most - cell_width(shown))
+            padded.append(shown + space if column < FIRST_NUMBER else space + shown)
+        yield (" " * gap).join(padded).rstrip()
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -178,10 +186,11 @@ def hours(seconds: float | None) -> str:
 
 
 def steps(count: int | None) -> str:
-    """`950`, `12.3k`, `1.2M`."""
+    """`950`, `12.3k`, `211k`, `1.2M`."""
     if count is None:
         return ""
     for size, letter in ((1_000_000, "M"), (10_000, "k")):
         if count >= size:
-            return f"{count / (size if letter == 'M' else 1000):.1f}{letter}"
+            value = count / (size if letter == "M" else 1000)
+            return f"{value:.1f}{letter}" if value < 100 else f"{value:.0f}{letter}"
     return str(count)
