@@ -126,10 +126,10 @@ def big() -> tuple[float, float]:
 
 
 def _timed(name: str) -> float:
-    started = time.perf_counter()
+    started = time.process_time()
     result = CliRunner().invoke(command, [name])
     assert "cuda-oom" in result.output, result.output
-    return (time.perf_counter() - started) * 1e3
+    return (time.process_time() - started) * 1e3
 
 
 def main() -> None:
@@ -151,7 +151,7 @@ def main() -> None:
     ]
     print(f"tests/captured/failures, which the rules were mended with: {macro(scores(again, [*map(ours, again)])):.2f}")
     print(f"{seconds / len(rows) * 1e3:.1f} ms a log")
-    print(f"a file of 1 GB: {first:.0f} ms, and {second:.0f} ms where the patterns are compiled")
+    print(f"a file of 1 GB: {first:.0f} ms of CPU time, and {second:.0f} ms where the patterns are compiled")
     if macro(our) < GOAL:
         raise SystemExit(1)
 

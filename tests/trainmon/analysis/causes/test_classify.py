@@ -88,6 +88,26 @@ def test_the_root_cause_beats_what_follows_from_it(log: str, cause: CauseName) -
     assert of(log).cause == cause
 
 
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("requests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104))", "network-or-auth"),
+        ("ibvwrap.cc:262 NCCL WARN Call to ibv_modify_qp failed with error Connection timed out", "nccl-network"),
+        ("HorovodInternalError: One or more rank exceeded stall_shutdown_time limit.", "nccl-timeout"),
+        ("tarfile.ReadError: unexpected end of data", "data-error"),
+        ("OSError: [Errno 110] Connection timed out: '/mnt/nfs/rank3.pt'", "storage-io"),
+        ("W: RESOURCE_EXHAUSTED: out/ckpt; No space left on device", "disk-full"),
+        ("NVRM: API mismatch: the client has the version 535.1", "driver-mismatch"),
+        ("1 Workers killed due to memory pressure (OOM)", "host-oom"),
+        ("kill switch file /out/KILL found, exiting", "kill-switch"),
+        ("no kill switch file /out/KILL found", "unknown"),
+        ("kill switch file /out/KILL not found", "unknown"),
+    ],
+)
+def test_a_line_means_what_it_says_and_not_what_it_resembles(line: str, cause: CauseName) -> None:
+    assert of(STEPS + line + "\n").cause == cause
+
+
 def test_a_line_that_only_says_killed_proves_nothing() -> None:
     found = of(STEPS + "Killed\n")
     assert (found.cause, found.confidence) == ("host-oom", "low")

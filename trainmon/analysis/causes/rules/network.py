@@ -137,6 +137,8 @@ NETWORK = (
         signs=(
             r"wandb\.(?:sdk\.)?(?:\w+\.)*errors?\.\w*(?:CommError|AuthenticationError|Error)",
             r"\b(?:CommError|AuthenticationError)\b", r"api_key not configured",
+            r"\b(?:neptune|comet_ml|mlflow|clearml)\.(?:\w+\.)*\w+Exception",
+            r"\b(?:API|access) (?:token|key) (?:is |was )?(?:invalid|expired|revoked|rejected)",
             r"Run initialization (?:has )?timed out", r"Max retries exceeded with url", r"while calling W&B API",
             r"\bConnection error, and we cannot find", r"Failed to establish a new connection",
             r"(?:Temporary failure in|could not|failed to resolve|unable to resolve).{0,10}(?:name resolution"

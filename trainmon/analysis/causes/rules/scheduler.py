@@ -79,7 +79,8 @@ SCHEDULER = (
         advice="Remove the kill switch before the next attempt.",
         source="Megatron-LM and BLOOM: a kill-switch file",
         stated=(
-            r"kill[- _]?switch (?:(?!not? )\S+ ){0,3}(?:found|detected|seen|is set|triggered|activated|exists)",
+            r"(?<!\bno )\bkill[- _]?switch (?:(?!not? )\S+ ){0,3}(?:found|detected|seen|is set|triggered|activated"
+            r"|exists)",
             r"(?:found|detected|detecting) (?:a |the )?kill[- _]?switch", r"exiting .{0,60}kill[- _]?switch",
         ),
     ),

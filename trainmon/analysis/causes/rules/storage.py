@@ -75,7 +75,7 @@ STORAGE = (
             r"checkpoint.{0,40}(?:shape|size|architecture|version|layout|structure|world.?size) mismatch",
             r"mismatch.{0,40}\bcheckpoint", r"Assign requires shapes of both tensors to match",
             r"Layer count mismatch when loading weights", r"load a weight file containing \d+ layers",
-            r"(?:Dict key|tree structure|pytree|PyTree|treedef).{0,40}mismatch",
+            r"(?:Dict key|tree structure|pytree|PyTree|treedef)s?\b.{0,40}(?:mismatch|\bnot match)",
             r"shapes? .{0,60}(?:in|from|of) (?:the )?checkpoint.{0,60}(?:shape|model|expected)",
             r"\bincompatible\b.{0,40}\bcheckpoint",
             r"was saved with .{0,60}(?:world size|ranks|GPUs|partitions|data parallel|tensor parallel)",
@@ -117,7 +117,7 @@ STORAGE = (
         source="Linux: EIO, ESTALE, EROFS, ENOLCK, ETIMEDOUT on files; HDF5 locks; Lustre, NFS and FUSE",
         signs=(
             r"Stale (?:NFS )?file handle", r"Input/output error", r"\[Errno (?:5|30|37|107|108|116|121)\]",
-            r"Remote I/O error", r"Transport endpoint is not connected",
+            r"\[Errno 1(?:10|12)\] [^:]{0,40}: b?['\"]/", r"Remote I/O error", r"Transport endpoint is not connected",
             r"Cannot send after transport endpoint shutdown", r"No locks available", r"Read-only file system",
             r"unable to lock file", r"\.nfs[0-9a-f]{6,}", r"Structure needs cleaning",
             r"\b(?:EXT4-fs|XFS|BTRFS|Lustre(?:Error)?|LNet(?:Error)?|nfs|beegfs|ceph)\b.{0,80}\b(?:error"
