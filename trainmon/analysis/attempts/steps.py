@@ -27,12 +27,15 @@ WORDS = 300
 
 RESUMED = re.compile(
     r"\b(?:resum|restor|re-?start|continu|load)\w*\b.{0,200}?"
-    r"(?:(?:\b|_)(?:global[ _]?)?(?:step|iter(?:ation)?)s?|check-?point|ckpt)[ =:_@-]{0,3}0*(\d{1,12})(?!\d)",
+    r"(?:(?:\b|_)(?:global[ _]?)?(?:step|iter(?:ation)?)s?|check-?point|ckpt)[ =:_@-]{0,8}0*(\d{1,12})(?!\d)",
     re.IGNORECASE,
 )
 """`loading checkpoint from /ckpt at iteration 100` (Megatron), `Continuing training from global step 500` (Hugging
 Face), `found latest checkpoint at ckpt/step_500` after `Auto-resume` (KempnerForge), `Resuming from
 …/checkpoint-500`."""
+
+HINTS = ("resum", "restor", "restart", "re-start", "continu", "load")
+"""A line without any of these does not say where a trainer resumes."""
 
 SAVING = re.compile(r"\bsav(?:e|ing)\b", re.IGNORECASE)
 """A line about a save names a step as well."""
@@ -40,6 +43,12 @@ SAVING = re.compile(r"\bsav(?:e|ing)\b", re.IGNORECASE)
 
 def with_line(spans: tuple[StepSpan, ...], line: str, at: Instant) -> tuple[StepSpan, ...]:
     """The spans after a line of the log: one that says where the trainer resumes begins a new span."""
+    lower = line.lower()
+    for hint in HINTS:  # a plain loop: this is done with every line of every log
+        if hint in lower:
+            break
+    else:
+        return spans
     found = RESUMED.search(line)
     if found is None or SAVING.search(line):
         return spans

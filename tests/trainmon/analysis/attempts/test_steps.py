@@ -1,0 +1,60 @@
+"""Where the steps of a log begin, and what it says of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmon.analysis.attempts.steps import PAUSE, with_line, with_start, with_step
+from trainmon.model import SPANS, StepSpan
+
+
+@pytest.mark.parametrize(
+    ("line", "step"),
+    [
+        ("loading checkpoint from /ckpt at iteration 20", 20),
+        ("  successfully loaded checkpoint from /ckpt [ t 0, p 0 ] at iteration    1500", 1500),
+        ("  successfully loaded checkpoint from /ckpt [ t 0, p 0 ] at iteration 1500", 1500),
+        ("Auto-resume: found latest checkpoint at ckpt/step_500", 500),
+        ("  Continuing training from global step 500", 500),
+        ("Loading checkpoint from /x/global_step1500/mp_rank_00", 1500),
+        ("Resuming training from /out/checkpoint-0500", 500),
+        ("Restoring states from the checkpoint path at /x/epoch=3-step=400.ckpt", 400),
+        ("Loading the checkpoint at step 100.", 100),
+        ("Loading checkpoint shards:  33%|███ | 1/3", None),
+        ("continuing after saving checkpoint at step 100", None),
+        ("loading 8 workers step by step", None),
+        ("Will resume from epoch 3", None),
+        ("iteration 20/ 100 | lm loss: 2.0", None),
+    ],
+)
+def test_what_a_log_says_of_a_resume(line: str, step: int | None) -> None:
+    spans = with_line((), line, 5.0)
+    assert [span.resumed_from for span in spans] == ([] if step is None else [step])
+    if step is not None:
+        assert (spans[0].resumed_words, spans[0].is_start) == (line, True)
+
+
+def test_a_secret_in_the_line_is_masked() -> None:
+    (span,) = with_line((), "Resuming from https://me:hunter22@host/checkpoint-500", 5.0)
+    assert span.resumed_words == "Resuming from https://me:***@host/checkpoint-500"
+
+
+def test_steps_are_one_span_until_a_pause_a_step_back_or_a_start() -> None:
+    spans: tuple[StepSpan, ...] = ()
+    for step, at in ((1, 0.0), (2, 1.0), (3, 1.0 + PAUSE)):
+        spans = with_step(spans, step, at, None)
+    assert [(span.first, span.last) for span in spans] == [(1, 3)]
+    spans = with_step(spans, 4, 20.0 + 2 * PAUSE, None)
+    spans = with_step(spans, 2, 21.0 + 2 * PAUSE, None)
+    spans = with_step(with_start(spans, 99.0), 3, 100.0, None)
+    assert [(span.first, span.is_start) for span in spans] == [(1, False), (4, False), (2, True), (3, True)]
+    slow = with_step(with_step((), 1, 0.0, 40.0), 2, 100.0, 40.0)
+    assert [(span.first, span.last) for span in slow] == [(1, 2)]
+
+
+def test_only_the_newest_spans_are_kept() -> None:
+    spans: tuple[StepSpan, ...] = ()
+    for number in range(3 * SPANS):
+        spans = with_step(spans, number, number * 100.0, None)
+    assert len(spans) == SPANS
+    assert spans[-1].last == 3 * SPANS - 1
