@@ -51,7 +51,7 @@ CODE = (
         signs=(
             r"\berror: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option"
             r"|no such option|one of the arguments)",
-            r"specified arguments are not used",
+            r"specified arguments are not used", r"could not open image \S+\.s(?:if|qsh|img)\b",
             r"KeyError: '(?:WORLD_SIZE|RANK|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|SLURM_\w+)'",
             r"No such option|Missing option|Got unexpected extra argument",
             r"(?:unknown|unrecognized|invalid|unexpected|unsupported) (?:argument(?!:)|option|flag|config\w*|setting"

@@ -58,9 +58,10 @@ DATA = (
             r"|labels|data)(?: (?:were |was )?(?:found|left|available|loaded))",
             r"(?:corrupt|invalid|malformed|broken|bad|damaged) (?:sample|record|image|data|jpeg|png|tar|tfrecord|row"
             r"|line|parquet|annotation|label|token|document|shard|utf)",
-            r"(?:couldn't|could not|cannot|can't|failed to|unable to|error) (?:read|load|decode|parse|open|reading"
-            r"|loading|decoding|parsing)\w* .{0,40}(?:image|sample|record|dataset|data file|audio|video|shard"
-            r"|tfrecord|parquet|\.jpe?g|\.png|\.wav|\.mp4|\.npy|\.tar|\.csv|\.jsonl?)",
+            r"(?:couldn't|could not|cannot|can't|failed to|unable to|error) (?!open image \S+\.s(?:if|qsh"
+            r"|img)\b)(?:read|load|decode|parse|open|reading|loading|decoding|parsing)\w* .{0,40}(?:image|sample"
+            r"|record|dataset|data file|audio|video|shard|tfrecord|parquet|\.jpe?g|\.png|\.wav|\.mp4|\.npy|\.tar"
+            r"|\.csv|\.jsonl?)",
             r"corrupted record at", r"error:.{0,40}\(-215:Assertion failed\)",
             r"Error (?:opening|decoding) .{0,80}(?:Format not recogni[sz]ed|unknown format)",
             r"LibsndfileError|SoundFileError|\bDecordError|av\.error\.",

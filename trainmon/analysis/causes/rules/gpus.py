@@ -99,11 +99,11 @@ GPUS = (
             r"(?:Ran|Running) out of (?:GPU |device |CUDA )?memory (?:in memory space hbm|while trying to allocate"
             r"|trying to allocate|on (?:the )?(?:GPU|device))",
             r"MPS backend out of memory", r"\bNPU out of memory", r"No available memory for the cache blocks",
-            r"less than desired GPU memory utilization", r"larger than the available KV cache memory",
-            r"CUDA memory.{0,30}(?:exhausted|insufficient)", r"CUFFT_ALLOC_FAILED",
-            r"not enough (?:GPU|device|CUDA) memory", r"insufficient GPU memory", r"Exceeded hbm capacity",
-            r"Used .{0,20} of .{0,20} hbm", r"RMM.{0,60}out_of_memory", r"larger than the available KV cache memory",
-            r"\bcudaMalloc\b.{0,40}fail",
+            r"less than desired GPU memory utilization", r"memory isn't enough and alloc failed",
+            r"larger than the available KV cache memory", r"CUDA memory.{0,30}(?:exhausted|insufficient)",
+            r"CUFFT_ALLOC_FAILED", r"not enough (?:GPU|device|CUDA) memory", r"insufficient GPU memory",
+            r"Exceeded hbm capacity", r"Used .{0,20} of .{0,20} hbm", r"RMM.{0,60}out_of_memory",
+            r"larger than the available KV cache memory", r"\bcudaMalloc\b.{0,40}fail",
         ),
         hints=(
             r"\bout of memory\b",

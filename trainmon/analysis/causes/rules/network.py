@@ -115,7 +115,7 @@ NETWORK = (
         signs=(
             r"\bblocked for more than \d+ seconds", r"soft lockup",
             r"(?:hang|hung|deadlock|stall)(?:ed)? (?:was )?detected",
-            r"no (?:progress|heartbeat|output|activity|step)s? (?:was |has been |were |made |for "
+            r"no (?:progress|heartbeat|output|activity|step)s? (?:was |has been |were |made |for |since "
             r"|in ).{0,40}(?:\d+ ?(?:s|sec|min|h)|seconds|minutes|hours)",
             r"(?:training|process|job|worker|rank|step|trainer) .{0,30}(?:hangs\b|is hung"
             r"|appears? (?:to be )?(?:hung|stuck)|is stuck|seems? (?:to be )?stuck|has stalled|deadlocked)",

@@ -15,7 +15,7 @@ SCHEDULER = (
             r"(?-i:\bPREEMPTED\b)",
             r"\b(?:job|task|run|instance|node|worker|vm|pod|machine|process|node(?:'s)?)\b.{0,40}\b(?:was|is|being"
             r"|been) (?:pre-?empted|reclaimed)",
-            r"\bpre-?emption (?:notice|signal|event|detected|received)",
+            r"\bPre-?empted by\b", r"\bpre-?emption (?:notice|signal|event|detected|received)",
             r"\bspot (?:instance )?(?:interruption|termination|reclaim)", r"\breason:? ?Pre-?empted",
             r"Pre-?empting the (?:current )?(?:job|step|run)", r"instance is being reclaimed",
             r"(?:interrupted|terminated|stopped) (?:due to|by|because of) (?:spot|pre-?emption)",
@@ -25,6 +25,7 @@ SCHEDULER = (
             r"\bsignal:? ?15\b(?! ?\(SIGTERM\) received by PID)", r"^(?:.*: line \d+: *\d+ )?Terminated(?! at)\b",
             r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"\bReceived 15 death signal",
             r"killed by signal: Terminated", r"Main process received SIGTERM",
+            r"Termination signal.? is detected by the operating",
             r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)", r"\brequeu(?:e|ing) (?:the )?job",
             r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
         ),
@@ -66,7 +67,7 @@ SCHEDULER = (
             r"worker died.{0,60}node (?:has )?died", r"raylet.{0,60}node.{0,30}(?:has )?died",
         ),
         signs=(
-            r"host .{0,60}(?:rebooted|crashed|went down)",
+            r"host .{0,60}(?:rebooted|crashed|went down)", r"\bprolog (?:failed|error)",
         ),
         hints=(
             r"stopped sending heartbeats", r"heartbeat timeout", r"Communication connection failure",
