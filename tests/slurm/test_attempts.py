@@ -200,3 +200,19 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
     assert (closed["last_committed_step"], closed["steps_lost"]) == (28, 2)
     assert (closed["termination_reason"], closed["gpus"]) == ("gpu-hardware", 2)
     assert "uncorrectable ECC error" in closed["log_tail"]
+
+
+def test_a_dashboard_writes_without_a_daemon_and_with_one_there_is_still_one_row(
+    slurm: Slurm, training: Callable[..., Training], product: SlurmProduct
+) -> None:
+    run = training("--step-s=0.3", layout="megatron")
+    product.watch(run.config())
+    job_id = run.start("--nodes=1", "--gres=gpu:1")
+    product.dashboard()
+    until(lambda: [row["job_id"] for row in rows_of(product)] == [job_id], "the dashboard has written the attempt")
+    with daemon(product, slurm, product.config(run.config(), "daemon.toml")):
+        until(lambda: printed(product, "status")["duty"]["holder"] != "nobody", "one of them leads")
+        slurm.ask("scancel", job_id)
+        until(lambda: all(row["ended_at"] for row in rows_of(product)), "the attempt is closed")
+    (row,) = rows_of(product)
+    assert (row["termination_reason"], row["job_id"]) == ("cancelled-by-user", job_id)
