@@ -186,7 +186,7 @@ class LedgerSettings(Table, frozen=True, kw_only=True):
     """A PostgreSQL server to copy attempts and actions to: `postgresql://user:password@host/database`. Never shown. It
     needs `trainmon-tui[postgresql]`."""
     keep: Duration = 90 * 86_400.0
-    """How long entries are kept."""
+    """How long entries are kept. The last hour of the GPUs of each attempt is part of them; `check` shows the size."""
 
 
 class Settings(Table, frozen=True, kw_only=True):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
 
+from trainmon.analysis.explanation import GpuHour, Read, gpu_hour
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, State
 
@@ -11,8 +13,15 @@ WRITE_EVERY: Seconds = 30.0
 """Between two writes of an attempt that goes on. A program that is killed has lost at most this much."""
 
 
+GPU_HOURS_AT_ONCE = 2
+"""Nodes whose last hour is read in one step of the engine: of 8 GPUs, each takes about 10 ms."""
+
+
 class AttemptJournal(Protocol):
     """The part of the ledger that keeps attempts."""
+
+    def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
+        """Queue the last hour of the GPUs of one node for writing. Never blocks."""
 
     def keep(self, record: Attempt) -> None:
         """Queue an attempt for writing. Never blocks."""
@@ -22,8 +31,11 @@ class AttemptRecorder:
     """Gives new, ended and grown attempts to the ledger. Of several programs with one ledger, the leader does; a
     program that nobody leads does as well."""
 
-    def __init__(self, journal: AttemptJournal) -> None:
+    def __init__(self, journal: AttemptJournal, read: Read) -> None:
         self._journal = journal
+        self._read = read
+        self._nodes: deque[tuple[Attempt, str]] = deque()
+        """The nodes of attempts that have ended, whose last hour is to be kept."""
         self._written: dict[str, tuple[Attempt, Instant]] = {}
 
     def record(self, state: State, now: Instant) -> None:
@@ -35,8 +47,19 @@ class AttemptRecorder:
             if attempt is before:
                 continue
             is_news = before is None or attempt.end != before.end or attempt.first_step != before.first_step
+            if before is not None and before.is_open and attempt.end is not None and attempt.end.was_watched:
+                self._nodes += ((attempt, node) for node in attempt.nodes)
             if is_news or not 0.0 <= now - at < WRITE_EVERY:
                 self._written[name] = (attempt, now)
                 self._journal.keep(attempt)
+        for _ in range(min(len(self._nodes), GPU_HOURS_AT_ONCE)):
+            self._keep_gpu_hour(*self._nodes.popleft(), state, now)
         if len(self._written) > 2 * len(state.attempts) + 100:
             self._written = {name: one for name, one in self._written.items() if name in state.attempts}
+
+    def _keep_gpu_hour(self, attempt: Attempt, node: str, state: State, now: Instant) -> None:
+        found = state.nodes.get(node)
+        if found is not None and attempt.end is not None:
+            hour = gpu_hour(node, [gpu.index for gpu in found.gpus], attempt.end.at, now, self._read)
+            if not hour.is_empty:
+                self._journal.keep_gpu_hour(attempt.attempt_id, hour)

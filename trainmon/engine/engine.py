@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from trainmon.alerting.manager import AlertManager
 from trainmon.analysis.disks import RATE_SPAN, with_trend
 from trainmon.analysis.log_formats import Format
-from trainmon.engine.attempts import AttemptRecorder
+from trainmon.engine.attempts import AttemptJournal, AttemptRecorder
 from trainmon.engine.history import WEEK, Curves, History
 from trainmon.engine.reducers import reduce
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
@@ -54,7 +54,7 @@ TREND_EVERY, RATE_EVERY = 60.0, 15.0
 two rates."""
 
 
-class Journal(Protocol):
+class Journal(AttemptJournal, Protocol):
     """The part of the ledger that the engine uses."""
 
     def keep(self, record: Record | Attempt) -> None:
@@ -81,7 +81,7 @@ class Engine:
         self.curves = Curves()
         self.formats = formats
         self._ledger = ledger
-        self._attempts = None if ledger is None else AttemptRecorder(ledger)
+        self._attempts = None if ledger is None else AttemptRecorder(ledger, self.history)
         self._alerting = alerting
         self._failed_at: Instant = 0.0
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()

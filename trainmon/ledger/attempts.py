@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import merged, missing
-from trainmon.analysis.explanation import AttemptRecords, neighbours, period
-from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
+from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
+from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, read_texts, storable
 from trainmon.ledger.alerts import read_alerts_of
 from trainmon.lib import Instant
 from trainmon.model import Attempt
@@ -46,6 +46,10 @@ RECENT = "coalesce(ended_at, seen_at) >= ?"
 
 OF_A_RUN = 200
 """The most attempts, and actions, of a run that are read to explain one attempt."""
+
+
+GPU_HOUR = "gpu-hour"
+"""The kind of a row of action_texts: the last hour of the GPUs of one node of an attempt, as JSON."""
 
 
 class AttemptName(NamedTuple):
@@ -154,7 +158,9 @@ def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attemp
     attempts = (*others, attempt)
     began, until = period(attempt, neighbours(attempt, attempts)[1])
     job = None if attempt.job_id is None else f"{attempt.cluster}/{attempt.job_id}"
+    texts = ((text.host, text.text) for text in read_texts(connection, attempt_id) if text.kind == GPU_HOUR)
     return attempt, AttemptRecords(
+        gpu_hours=tuple(decode_rows(texts, GpuHour, "GPU hour")),
         attempts=attempts,
         alerts=tuple(read_alerts_of(connection, attempt.run_id, attempt.nodes, began, until)),
         actions=tuple(read_actions_on(connection, attempt.run_id, job, began, until, OF_A_RUN)),

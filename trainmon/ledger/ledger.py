@@ -11,9 +11,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from trainmon.ledger.actions import ActionText, masked_end, prune_actions, read_open, write_all
+from trainmon.analysis.explanation import GpuHour
+from trainmon.ledger.actions import ActionText, as_json, masked_end, prune_actions, read_open, write_all
 from trainmon.ledger.alerts import prune_alerts
-from trainmon.ledger.attempts import prune_attempts, read_recent, write_attempts
+from trainmon.ledger.attempts import GPU_HOUR, prune_attempts, read_recent, write_attempts
 from trainmon.ledger.database import (
     NAME,
     LedgerStuck,
@@ -139,6 +140,12 @@ class Ledger:
     def keep(self, record: Record | Attempt) -> None:
         """Write a record or an attempt soon; never blocks."""
         self._queue.put(record)
+
+    def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
+        """Write the last hour of the GPUs of an attempt's node soon; never blocks."""
+        text = as_json(hour)
+        at = self._clock.now()
+        self._queue.put(ActionText(action_id=attempt_id, kind=GPU_HOUR, host=hour.node, path="", at=at, text=text))
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
         """Commit the end of a text, with its secrets masked, before returning.

@@ -72,7 +72,8 @@ class WriteQueue:
             records = self._work.records
             match item:
                 case ActionText():
-                    self._work.texts.append(item)
+                    if urgent or len(self._work.texts) < TEXTS_AT_MOST:  # never in place of what somebody waits for
+                        self._work.texts.append(item)
                 case Attempt():
                     self._work.attempts[item.attempt_id] = item
                 case Record():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
+from tui.charts.gpu_hour import gpu_hour_lines
 from tui.charts.grid import ChartGrid, chart_cells, layout
 from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, picture, side_by_side, stretches
 from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, state_spans, trouble, why_nothing
@@ -22,6 +23,7 @@ __all__ = [
     "Limits",
     "View",
     "chart_cells",
+    "gpu_hour_lines",
     "head",
     "heartbeat",
     "layout",

@@ -85,7 +85,15 @@ def plot(
 
 
 def picture(
-    axis: Axis, value: str, series: Series, now: Instant, width: int, height: int, *, plain: bool = False
+    axis: Axis,
+    value: str,
+    series: Series,
+    now: Instant,
+    width: int,
+    height: int,
+    *,
+    plain: bool = False,
+    end: str = "now",
 ) -> list[tuple[Span, ...]]:
     """A title line with the current value, then the plot: `height` lines of `width` cells."""
     lines = stretches(series, now, max(12, 2 * (width - 8)))
@@ -96,7 +104,7 @@ def picture(
         rest = [(Span(note if y == (height - 1) // 2 else " " * width, "dim"),) for y in range(height - 1)]
         return [head, *rest]
     marker = "*" if plain else "braille"
-    x, x_ticks = Limits(-HOUR / 60, 0.0), ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, "now"))
+    x, x_ticks = Limits(-HOUR / 60, 0.0), ((-60.0, "-60m"), (-30.0, "-30m"), (0.0, end))
     texts = plot(lines, x, Limits(0.0, axis.top), x_ticks, axis.ticks, width, height - 1, marker=marker)
     return [head, *(coloured(text[:width].ljust(width)) for text in texts)]
 

@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from trainmon.analysis.explanation import AttemptRecords, explain, short_id, with_state
+from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
 from trainmon.analysis.log_formats import summary
 from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Attempt, Run, State, WandbRun
 from tui.backend import Backend
+from tui.charts import gpu_hour_lines
 from tui.keys import bindings
 from tui.panes.base import FollowingPane, Pane
 from tui.services.changes import Changes
@@ -43,6 +44,9 @@ from tui.views.jobs import job_lines as job_details
 from tui.views.jobs import node_links
 from tui.views.jobs.attempts import attempt_lines, explanation_lines
 from tui.widgets import KeyedLines, Line, Link, Linked, Row, TextView, first_link, rows, sentence
+
+CHARTED_NODES = 4
+"""The nodes of an attempt whose GPUs are plotted. The rest have their numbers only."""
 
 
 class LinkedPane(Pane):
@@ -136,6 +140,8 @@ class AttemptPane(LinkedPane):
         super().__init__(attempt, id=id)
         self.backend = backend
         self.stored: tuple[Attempt, AttemptRecords] | None = None
+        self._charts: tuple[tuple[GpuHour, ...], int, list[Line]] = ((), 0, [])
+        """What they show, their width, and the lines: drawing takes longer than all the rest."""
 
     def on_mount(self) -> None:
         super().on_mount()
@@ -165,7 +171,10 @@ class AttemptPane(LinkedPane):
         run = state.runs.get(attempt.run_id)
         policy = None if run is None else run.spec.retry
         one = explain(attempt, with_state(records, attempt, state), policy)
-        self.show_lines(explanation_lines(one, width))
+        if one.gpu_hours is not self._charts[0] or width != self._charts[1]:
+            drawn = (gpu_hour_lines(hour, width, plain=self.is_ascii) for hour in one.gpu_hours[:CHARTED_NODES])
+            self._charts = one.gpu_hours, width, [line for lines in drawn for line in (*lines, ())]
+        self.show_lines(explanation_lines(one, width, self._charts[2]))
 
 
 class OneDiskPane(LinkedPane):

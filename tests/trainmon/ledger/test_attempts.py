@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, opened, plain, until
+from trainmon.analysis.explanation import GpuHour
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
 from trainmon.ledger.attempts import COLUMNS
 from trainmon.ledger.database import NAME
-from trainmon.ledger.ledger import attempt_rows
-from trainmon.model import Attempt, Leadership, Record, State
+from trainmon.ledger.ledger import attempt_records, attempt_rows
+from trainmon.model import Attempt, Gpu, Leadership, Node, Record, Series, State
 
 
 def having(*attempts: Attempt, holder: str = "us") -> State:
@@ -26,10 +27,14 @@ class Kept:
 
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
+        self.hours: list[tuple[str, GpuHour]] = []
 
     def keep(self, record: Record | Attempt) -> None:
         assert isinstance(record, Attempt)
         self.attempts.append(record)
+
+    def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
+        self.hours.append((attempt_id, hour))
 
 
 def test_an_attempt_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -67,7 +72,7 @@ def test_old_attempts_go_and_open_ones_stay(tmp_path: Path) -> None:
 
 def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:
     kept = Kept()
-    recorder = AttemptRecorder(kept)
+    recorder = AttemptRecorder(kept, hot)
     recorder.record(having(NEXT), 0.0)
     recorder.record(having(NEXT), 100.0)
     grown = replace(NEXT, last_step=12_600)
@@ -79,9 +84,41 @@ def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:
     assert kept.attempts == [NEXT, grown, ended]
 
 
+def hot(subject: str, metric: str, span: float) -> Series:
+    """A history of two hours, at a sample per 10 s: each GPU is as hot as its index, and a degree more each minute."""
+    offsets = tuple(float(at) for at in range(-7200, 1, 10) if at >= -span)
+    values = tuple(float(subject[-1]) + at // 60 for at in offsets)
+    return Series(offsets, values) if metric == "temperature" else Series((), ())
+
+
+def test_the_last_hour_of_its_gpus_is_kept_when_a_watched_attempt_ends(tmp_path: Path) -> None:
+    kept = Kept()
+    recorder = AttemptRecorder(kept, hot)
+    node = Node(name="n1", cluster="prod", gpus=(Gpu(index=0), Gpu(index=1)))
+    runs = replace(having(replace(LONG, nodes=("n1", "n2"), end=None)), nodes={"n1": node})
+    assert LONG.end is not None
+    over = replace(LONG, nodes=("n1", "n2"), end=replace(LONG.end, was_watched=True))
+    recorder.record(runs, LONG.end.at - 5)
+    assert kept.hours == []
+    for _ in range(3):
+        recorder.record(replace(runs, attempts={over.attempt_id: over}), LONG.end.at + 60)
+    ((attempt_id, hour),) = kept.hours
+    assert (attempt_id, hour.node, hour.ended_at, list(hour.metrics)) == (
+        LONG.attempt_id, "n1", LONG.end.at, ["temperature"],
+    )  # fmt: skip
+    cool, warm = hour.metrics["temperature"]
+    assert (len(cool), cool[0], cool[-1], warm[-1]) == (60, -61.0, -2.0, -1.0)
+    with opened(tmp_path, clock=At(NOON)) as (ledger, _):
+        ledger.keep(over)
+        ledger.keep_gpu_hour(attempt_id, hour)
+    found = attempt_records(tmp_path, attempt_id)
+    assert found is not None
+    assert found[1].gpu_hours == (hour,)
+
+
 def test_a_program_that_another_one_leads_writes_nothing_until_it_leads() -> None:
     kept = Kept()
-    recorder = AttemptRecorder(kept)
+    recorder = AttemptRecorder(kept, hot)
     recorder.record(having(LONG, NEXT, holder="other"), 0.0)
     assert kept.attempts == []
     for holder in ("nobody", "daemon", "us"):

@@ -11,10 +11,12 @@ from tests.trainmon.analysis.retries.attempts import ended
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.states import NOW, queued
-from trainmon.analysis.explanation import AttemptRecords, explain
+from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
 from trainmon.lib import cell_width
 from trainmon.model import Attempt, State
+from tui.charts import gpu_hour_lines
 from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
+from tui.style import Span
 from tui.views.jobs.attempts import ATTEMPTS_SHOWN, attempt_lines, explanation_lines
 from tui.widgets import Line, Linked
 
@@ -98,3 +100,25 @@ async def test_an_attempt_that_only_the_ledger_has_is_shown_when_the_ledger_has_
         assert "This attempt is not in the ledger." in await settled(pilot)
         assert ("read attempt", "prod/1@2") in backend.requests
         assert text_of(app)
+
+
+HOUR = GpuHour(
+    node="gpu-001",
+    ended_at=NOW,
+    metrics={"temperature": ((60.0,) * 59 + (91.0,), (50.0,) * 60), "memory": ((None,) * 60, (72_000.0,) * 60)},
+)
+
+
+@pytest.mark.parametrize("width", [30, 78, 198])
+def test_the_gpus_of_its_nodes_are_plotted_for_the_hour_before_the_end(width: int) -> None:
+    shown = texts(gpu_hour_lines(HOUR, width))
+    assert shown[0] == "gpu-001, last hour"
+    assert shown[1].startswith("hottest °C 91")
+    assert "end" in shown[-1]
+    assert max(map(cell_width, shown)) <= width
+    one = explain(attempts()[1], AttemptRecords(attempts=attempts(), gpu_hours=(HOUR,)))
+    page = texts(explanation_lines(one, 78, [(Span("plot"),)]))
+    assert "  hottest  60 to 91 °C, at the end 91 °C" in page
+    assert page.index("plot") > page.index("GPUs in the last hour")
+    without = explain(attempts()[1], AttemptRecords(attempts=attempts()))
+    assert "GPUs in the last hour" not in texts(explanation_lines(without, 78)), "nothing is stored"

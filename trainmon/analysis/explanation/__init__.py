@@ -13,6 +13,7 @@ from trainmon.analysis.explanation.explain import (
     short_id,
     with_state,
 )
+from trainmon.analysis.explanation.gpu_hour import GpuHour, Read, gpu_hour, worst
 from trainmon.analysis.explanation.page import PageRow, Section, page
 from trainmon.analysis.explanation.smell_test import Check
 from trainmon.analysis.explanation.timeline import Moment, period
@@ -23,14 +24,18 @@ __all__ = [
     "Check",
     "ContextLine",
     "Explanation",
+    "GpuHour",
     "Moment",
     "PageRow",
+    "Read",
     "Resume",
     "Section",
     "explain",
+    "gpu_hour",
     "neighbours",
     "page",
     "period",
     "short_id",
     "with_state",
+    "worst",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from trainmon.analysis.causes import RULE
+from trainmon.analysis.explanation.gpu_hour import GpuHour
 from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of
@@ -34,6 +35,8 @@ class AttemptRecords(msgspec.Struct, frozen=True, kw_only=True):
     """The attempts of its run, in any order."""
     alerts: tuple[Alert, ...] = ()
     actions: tuple[Record, ...] = ()
+    gpu_hours: tuple[GpuHour, ...] = ()
+    """The last hour of the GPUs of its nodes."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +100,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[str, ...] = ()
     """Evidence that is not from the log."""
     context: tuple[ContextLine, ...] = ()
+    gpu_hours: tuple[GpuHour, ...] = ()
+    """Of each node, the last hour of its GPUs."""
     checks: tuple[Check, ...] = ()
     """The smell test."""
 
@@ -124,6 +129,7 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         earlier=tuple(earlier[-EARLIER_AT_MOST:]),
         facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
         context=tuple(_context(attempt)),
+        gpu_hours=records.gpu_hours,
         checks=smell_test(attempt, earlier, has_evals=bool(attempt.evaluators)),
     )
 
@@ -138,7 +144,10 @@ def with_state(records: AttemptRecords, attempt: Attempt, state: State) -> Attem
     actions = {one.action.id: one for one in records.actions}
     actions |= {name: one for name, one in state.actions.items() if one.action.run == run}
     return AttemptRecords(
-        attempts=tuple(attempts.values()), alerts=tuple(alerts.values()), actions=tuple(actions.values())
+        attempts=tuple(attempts.values()),
+        alerts=tuple(alerts.values()),
+        actions=tuple(actions.values()),
+        gpu_hours=records.gpu_hours,
     )
 
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
 from trainmon.analysis.explanation.explain import Change, Explanation, Resume, short_id
+from trainmon.analysis.explanation.gpu_hour import worst
 from trainmon.lib import clean, counted, duration, scrub
 from trainmon.model import Attempt
 
@@ -39,6 +40,10 @@ FIELDS = {
 """The labels of fields."""
 TRAINED_WITH = ("config_hash", "config_path", "git_commit", "container", "data_manifest", "command")
 
+MEASURED = {
+    "temperature": ("hottest", "°C"), "utilization": ("idlest", "%"), "power": ("least", "W"),
+    "memory": ("fullest", "MiB"),
+}  # fmt: skip
 NODES_AT_MOST = 16
 UNKNOWN = "not known"
 
@@ -49,6 +54,7 @@ def page(one: Explanation) -> tuple[Section, ...]:
         Section("Timeline (UTC)", tuple(_timeline(one))),
         Section("Evidence", tuple(_evidence(one))),
         Section("Placement", tuple(_placement(one.attempt))),
+        Section("GPUs in the last hour", tuple(_gpu_hours(one))),
         Section("Config and data", tuple(_config(one))),
         Section("Checkpoints", tuple(_checkpoints(one))),
         Section("Retries", tuple(_retries(one))),
@@ -58,6 +64,7 @@ def page(one: Explanation) -> tuple[Section, ...]:
     return tuple(
         Section(title, tuple(row._replace(label=_safe(row.label), text=_safe(row.text)) for row in rows))
         for title, rows in found
+        if rows
     )
 
 
@@ -113,6 +120,19 @@ def _placement(attempt: Attempt) -> Iterator[PageRow]:
         yield PageRow("" if index else "nodes", node, link=("node", node))
     if len(attempt.nodes) > NODES_AT_MOST:
         yield PageRow("", f"and {len(attempt.nodes) - NODES_AT_MOST} more", "dim")
+
+
+def _gpu_hours(one: Explanation) -> Iterator[PageRow]:
+    """A row per node and metric: its range, and its last value. No rows if nothing is stored."""
+    for hour in one.gpu_hours[:NODES_AT_MOST]:
+        yield PageRow(hour.node, "the worst GPU of the node, a mean per minute", "dim", ("node", hour.node))
+        for metric, (title, unit) in MEASURED.items():
+            values = worst(hour, metric).values
+            if values:
+                text = f"{min(values):,.0f} to {max(values):,.0f} {unit}, at the end {values[-1]:,.0f} {unit}"
+                yield PageRow(f"  {title}", text)
+    if len(one.gpu_hours) > NODES_AT_MOST:
+        yield PageRow("", f"and {len(one.gpu_hours) - NODES_AT_MOST} more nodes", "dim")
 
 
 def _config(one: Explanation) -> Iterator[PageRow]:

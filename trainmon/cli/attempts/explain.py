@@ -171,6 +171,7 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "earlier": [before.attempt_id for before in one.earlier],
         "facts": plain["facts"],
         "context": plain["context"],
+        "gpu_hours": [{**hour, "ended_at": timestamp(hour["ended_at"])} for hour in plain["gpu_hours"]],
         "smell_test": [{**check, "is_traceable": not check["to_add"]} for check in plain["checks"]],
         "traceable": one.traceable,
     }

@@ -13,7 +13,7 @@ import click
 from trainmon.cli.check.rows import Row
 from trainmon.cli.terminal import plain
 from trainmon.config import Settings
-from trainmon.lib import ConfigError, clean, counted, find_state_directory, shorten
+from trainmon.lib import ConfigError, clean, counted, duration, find_state_directory, shorten, size
 from trainmon.transport.ssh.config import FALLBACK_NOTE
 from tui.style import DEAD, DONE, WARN
 
@@ -33,6 +33,15 @@ def copy_rows(settings: Settings) -> list[Row]:
     return [Row("ok" if problem is None else "bad", "ledger", "copy_to", problem or "PostgreSQL answers")]
 
 
+def size_rows(settings: Settings, directory: Path) -> list[Row]:
+    """The size of the ledger, if there is one, and how long it keeps its entries."""
+    from trainmon.ledger.ledger import KEEP, NAME
+
+    used = sum(file.stat().st_size for file in directory.glob(f"{NAME}*"))
+    keep = KEEP if settings.ledger is None else settings.ledger.keep
+    return [Row("ok", "ledger", "size", f"{size(used)}; entries are kept for {duration(keep)}")] if used else []
+
+
 def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     """The config in short, and its settings that this version does not use yet."""
     counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
@@ -41,6 +50,7 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     rows += [Row("note", "config", where, "read, but not used by this version") for where in unused]
     kept = find_state_directory(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
+    rows += size_rows(settings, kept.path)
     rows += copy_rows(settings)
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))

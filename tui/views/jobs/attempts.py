@@ -44,7 +44,7 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
 
 
 def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ()) -> Iterator[Line | Linked]:
-    """The page of an attempt. The charts follow the evidence."""
+    """The page of an attempt. The charts follow the numbers of the GPUs."""
     yield from sentence(clean(one.sentence), width, "bold")
     yield ()
     yield _link_line(PageRow("", f"run {one.attempt.run_id}", "", ("run", one.attempt.run_id)), 0, width)
@@ -53,7 +53,7 @@ def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ())
         label = min(LABEL, 2 + max((cell_width(row.label) for row in section.rows), default=0))
         for row in section.rows:
             yield from _row_lines(row, label, width)
-        if section.title == "Evidence" and (drawn := list(charts)):
+        if section.title == "GPUs in the last hour" and (drawn := list(charts)):
             yield from ((), *drawn)
 
 

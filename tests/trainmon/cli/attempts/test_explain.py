@@ -92,7 +92,7 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     found = json.loads(explain(home, "89", "--json").stdout)
     assert list(found) == [
         "attempt", "sentence", "timeline", "previous", "next", "changes", "resumed", "resumes_at", "retry", "earlier",
-        "facts", "context", "smell_test", "traceable",
+        "facts", "context", "gpu_hours", "smell_test", "traceable",
     ]  # fmt: skip
     assert found["attempt"]["termination_reason"] == "cuda-oom"
     assert (found["previous"], found["next"], found["earlier"]) == ("prod/88@1", "prod/90@1", ["prod/88@1"])
