@@ -129,5 +129,5 @@ def postfix(text: str, at: int) -> dict[str, str]:
     """The metrics that a bar shows behind its rate, from position `at` on. Where another line cut it off, the last may
     be half a number and is left out."""
     end = text.find("]", at)
-    found = POSTFIX.findall(text[at : end + 1]) if end >= 0 else POSTFIX.findall(text[at:])[:-1]
-    return {name.strip(): value for name, value in found}
+    shown = text[at : end + 1] if end >= 0 else text[at:].rpartition(",")[0]
+    return {name.strip(): value for name, value in POSTFIX.findall(shown)}

@@ -36,7 +36,8 @@ def read_line(
         and not _lacks_its_loss(*found, line)
     ):
         return found, shape
-    if progress.format not in (None, LEARNED) and progress.step is not None and not is_quiet(progress, at):
+    is_read = progress.format not in (None, LEARNED) and progress.step is not None and progress.loss is not None
+    if is_read and not is_quiet(progress, at):
         return found, shape
     shape, learned = (learn if is_finished else learn_from_bar)(shape, plain(line))
     return (found if learned is None else (LEARNED, learned)), shape

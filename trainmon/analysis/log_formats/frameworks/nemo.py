@@ -1,4 +1,4 @@
-"""NeMo 2's ProgressPrinter. It counts from 0 (`iteration 0/99` is the first of 100): here a step is a step done, +1.
+"""NeMo 2's ProgressPrinter. It counts from 0, as the names of its checkpoints do: `iteration 0/99` is the first of 100.
 
 `iteration` starts again in each epoch and after a resume; `global_step` does not, and is what is taken.
 """
@@ -31,8 +31,8 @@ def parse(line: str) -> StepLine | None:
     done = int(head[2])
     global_step = whole(named.get("global_step"))
     return StepLine(
-        step=(done if global_step is None else global_step) + 1,
-        target_step=int(head[3]) + 1 if global_step in (None, done) else None,
+        step=done if global_step is None else global_step,
+        target_step=int(head[3]) if global_step in (None, done) else None,
         loss=number(named.get("reduced_train_loss") or named.get("loss")),
         grad_norm=number(named.get("grad_norm") or named.get("gradient_norm")),
         step_time_s=next((positive(number(named[name])) for name in STEP_TIMES if name in named), None),

@@ -255,6 +255,8 @@ def _over_the_epochs(shape: LogShape, found: Line) -> tuple[LogShape, int, int |
         epoch = shape.epoch[0]
         if found.counter != "bar":  # Keras: `Epoch 2/5`, then `100/1875`
             batch, batches = found.step, found.target
+    elif epoch is None and found.target and shape.epoch is not None:  # `Epoch 2/5`, then `step 100/938`
+        epoch = shape.epoch[0]
     if epoch is None and found.counter.endswith("batch"):
         pair, before = (found.step or 0, found.target or 0), shape.last
         shape = replace(shape, last=pair)

@@ -82,6 +82,8 @@ IN_A_NOTEBOOK = re.compile(
     r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
 )
 """The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
+JOINED = re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE)
+"""`Train step_7360: loss : 3.1`"""
 KEYED = re.compile(r'"key": "(\w{1,60})", "value": ')
 """MLPerf's log, whose names are values: `"key": "train_loss", "value": 6.91`."""
 MEASURED = re.compile(
@@ -132,7 +134,7 @@ def read(text: str) -> Line | None:
     if (counted := BEFORE_ITS_NAME.match(text) or IN_A_NOTEBOOK.match(text)) is not None:
         of, run = (whole(counted.groupdict().get(name)) for name in ("target", "epoch"))
         return Line(step=int(counted["step"]), target=of, counter="step", is_named=True, epoch=run, is_timed=True)
-    text = KEYED.sub(r'"\1": ', text)
+    text = JOINED.sub(r"\1 ", KEYED.sub(r'"\1": ', text))
     found = _turned(_paired(numbers(text)))
     bar = BAR.search(text) or ENDLESS_BAR.search(text) if "it" in text or "%" in text else None
     bar = bar or (ROUNDED_BAR.search(text) if "Progress on" in text else None)
@@ -310,7 +312,7 @@ def _with_unnamed_counter(line: Line, text: str, found: list[Number], loss: Numb
     start = share.start if share is not None else unnamed.start() if unnamed is not None else 0
     if _is_of_an_evaluation(text[max(0, start - 80) : start]):
         return line._replace(loss=None, metrics=())  # val: [125][0/6]
-    if share is not None and line.epoch is not None and not ASIDE.search(text, share.end):
+    if share is not None and line.epoch not in (None, share.as_count) and not ASIDE.search(text, share.end):
         return line._replace(batch=share.as_count, batches=share.total_count, counter="batch of epoch", is_named=True)
     if share is not None:
         return line._replace(step=share.as_count, target=share.total_count, counter="n/total", is_named=True)

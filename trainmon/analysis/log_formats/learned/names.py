@@ -24,7 +24,8 @@ COUNTERS = {
     "train updates": 0, "update": 1, "updates": 1, "up": 1, "step": 2, "steps": 2, "steps taken": 2,
     "iter": 3, "iters": 3, "ite": 3, "iteration": 3, "iterations": 3, "itr": 3, "itrs": 3, "it": 3,
     "batch": 5, "batches": 5, "minibatch": 5, "minibatches": 5, "mb": 5, "ba": 5, "micro step": 5, "microstep": 5,
-    "timesteps": 6, "timestep": 6, "env interacts": 6, "#": 6, "s": 7, "训练次数": 2, "步数": 2, "迭代次数": 3,
+    "timesteps": 6, "timestep": 6, "env interacts": 6, "instance": 6,
+    "#": 6, "s": 7, "训练次数": 2, "步数": 2, "迭代次数": 3,
 }  # fmt: skip
 """Names of counters with their ranks. The lowest rank counts: optimizer steps before batches, batches before frames."""
 UPDATES, ITERATIONS = 1, 3
@@ -56,6 +57,7 @@ NOT_A_LOSS = vocabulary(
 )
 OTHER_LOSSES = vocabulary("nll xent ce objective elbo bce mse cost objf learn")
 """Names of losses that do not contain the word."""
+OF_A_BAR = ("#", "#")
 ERRORS = vocabulary("rmse mae error err l")
 """What is a loss where the name says that it is training's; L1 and L2 are `l`."""
 OF_A_GAN = vocabulary("gan real fake a b")
@@ -65,7 +67,12 @@ OF_A_GAN = vocabulary("gan real fake a b")
 @lru_cache(4096)
 def counter(name: Name) -> int | None:
     """The rank of the counter that has this name; None for what is no counter of training."""
-    if not name or not NOT_TRAINING.isdisjoint(name) or {"total", "optimization"}.issubset(name):
+    if (
+        not name
+        or not NOT_TRAINING.isdisjoint(name)
+        or {"total", "optimization"}.issubset(name)
+        or name[:2] == OF_A_BAR
+    ):
         return None  # `Total optimization steps = 375` is the Hugging Face Trainer's target
     if len(name) > 1 and name[-1] in BEHIND_A_COUNTER:
         return counter(name[:-1])
