@@ -37,7 +37,7 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
         elif jobs or _may_have_jobs(run, state):
             continue
         elif run.wandb is not None:
-            yield from (one for each in run.wandb.runs if (one := _of_wandb(run, each, state)) is not None)
+            yield from (one for each in run.wandb.runs if (one := _of_wandb(run, each, state, known)) is not None)
         elif run.log is not None and run.log.path is not None:
             yield _of_log(run, run.log.path, state, known)
 
@@ -193,17 +193,21 @@ def _of_process(run: Run, state: State) -> Attempt:
     return _with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
 
 
-def _of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
+def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:
     began, seen_at = wandb.created_at, wandb.heartbeat_at
     if began is None or seen_at is None:
         return None
+    name = _wandb_name(run, wandb, seen_at, known)
+    if "#" in name:  # W&B does not say when it was resumed
+        before = known.get(f"{run.name}/{name}")
+        began = (None if before is None else before.started_at) or seen_at
     is_newest = run.wandb is not None and run.wandb.current == wandb
     end = None
     if wandb.state in OVER:
         watched = seen_at >= state.started_at
         end = AttemptEnd(at=seen_at, source="wandb", noticed_at=state.at, was_watched=watched)
     attempt = replace(
-        _plain(run, state, f"wandb/{wandb.path}"),
+        _plain(run, state, name),
         started_at=began,
         seen_at=min(state.at, seen_at),
         end=end,
@@ -213,6 +217,17 @@ def _of_wandb(run: Run, wandb: WandbRun, state: State) -> Attempt | None:
     if not is_newest:  # its own counter is all that is left of an earlier one
         return replace(attempt, last_step=wandb.step)
     return _with_run(attempt, run, state, began, is_newest=True)
+
+
+def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, known: Mapping[str, Attempt]) -> str:
+    """The name of its attempt. A W&B run that is resumed under its own id is another attempt: `wandb/…#2`."""
+    name = f"wandb/{wandb.path}"
+    own = [one for one in known.values() if f"{one.attempt_id}#".startswith(f"{run.name}/{name}#")]
+    if not own:
+        return name
+    last = max(own, key=lambda one: (len(one.attempt_id), one.attempt_id))
+    is_resumed = wandb.state not in OVER and last.end is not None and seen_at > last.end.at + AFTER
+    return f"{name}#{len(own) + 1}" if is_resumed else last.attempt_id.removeprefix(f"{run.name}/")
 
 
 def _of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> Attempt:

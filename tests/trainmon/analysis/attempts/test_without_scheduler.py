@@ -69,3 +69,16 @@ def test_a_process_is_an_attempt_until_it_is_gone() -> None:
     story.at(60).say(RunsChanged((replace(spec, ended_at=BEGIN + 55),))).at(120).say()
     assert story.attempt.end is not None
     assert (story.attempt.ended_at, story.attempt.end.source) == (BEGIN + 55, "process")
+
+
+def test_a_wandb_run_that_is_resumed_under_its_id_is_another_attempt() -> None:
+    story = Story(WANDB, slurm=False).gpus(-50).wandb(10, wandb_run("a", "running", 5, 9, 0)).steps(20, 1, 2)
+    story.wandb(60, wandb_run("a", "crashed", 5, 40, 2)).log(61, "Killed").at(120).say()
+    for at in (300, 400):
+        story.wandb(at, wandb_run("a", "running", 5, at - 2, 3)).steps(at + 1, at)
+    first, second = story.attempts
+    assert (first.ended_at, first.last_step) == (BEGIN + 40, 2)
+    assert (second.attempt_id, second.started_at, second.is_open) == ("llm/wandb/t/p/a#2", BEGIN + 298, True)
+    assert second.last_step == 400
+    story.wandb(500, wandb_run("a", "finished", 5, 490, 5)).log(501, "done").at(600).say()
+    assert [attempt.ended_at for attempt in story.attempts] == [BEGIN + 40, BEGIN + 490]
