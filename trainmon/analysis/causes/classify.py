@@ -36,7 +36,7 @@ WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "ncc
 HANG_AFTER = 1_800.0
 """Seconds without a step: the slowest steps and saves that we know take a few minutes."""
 LOSS = re.compile(
-    r"\b\w{0,30}loss\w{0,20}\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?(nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)\b",
+    r"\b\w{0,30}loss\w{0,20}\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?(nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:\b|(?=Epoch))",
     re.IGNORECASE,
 )
 GRADIENT = re.compile(r"grad_?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)

@@ -101,6 +101,12 @@ def test_the_root_cause_beats_what_follows_from_it(log: str, cause: CauseName) -
         ("1 Workers killed due to memory pressure (OOM)", "host-oom"),
         ("kill switch file /out/KILL found, exiting", "kill-switch"),
         ("no kill switch file /out/KILL found", "unknown"),
+        ("Some tensors: HorovodAllreduce_3 [missing ranks: 2, 3]", "hang"),
+        ("NCCL WARN NET/IB : Got completion from peer 10.0.0.7<5> with status=12 opcode=0", "nccl-network"),
+        ("Gradient overflow. Skipping step, loss scaler 0 reducing loss scale to 2.5e-320", "diverged"),
+        ("start-worker: GCP Metadata Service says termination is imminent", "preempted"),
+        ("service.APIError: The request exceeded the maximum allowed time", "network-or-auth"),
+        ("rkey.c:250 UCX ERROR Failed to unpack a key: Input/output error", "nccl-network"),
     ],
 )
 def test_a_line_means_what_it_says_and_not_what_it_resembles(line: str, cause: CauseName) -> None:

@@ -22,7 +22,8 @@ DATA = (
             r"(?:nan|inf) (?:or (?:nan|inf) )?(?:loss|found in|detected|encountered|values? in|gradient"
             r"|in (?:the )?(?:loss|grad|local|output|input tensor))",
             r"(?:found|detected|encountered|got|rejecting) (?:a )?(?:nan|inf|non-?finite)",
-            r"loss scale.{0,40}(?:already )?(?:at |reached )?(?:its )?minimum", r"minimum loss scale",
+            r"loss scale.{0,40}(?:already )?(?:at |reached )?(?:its )?minimum",
+            r"reducing loss scale to [\d.]+e-(?:[1-9]\d|\d{3})", r"minimum loss scale",
             r"FloatingPointError", r"returned nan values in its", r"probability tensor contains either",
             r"invalid values:? ?$", r"but found invalid values",
             r"satisfy the constraint .{0,60}(?:Real|Simplex|IndependentConstraint)", r"training (?:has )?diverged",

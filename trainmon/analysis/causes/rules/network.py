@@ -59,7 +59,6 @@ NETWORK = (
             r"|barrier)(?! operations have failed).{0,80}(?<!Connection )\btime(?:d)?[- ]?out\b",
             r"Timed out waiting \d+ms for (?:recv|send)", r"Timed out waiting for.{0,60}(?:rank|peer|collective)",
             r"\bncclTimeout", r"HorovodInternalError",
-            r"One or more tensors were submitted to be reduced.{0,120}subset of ranks", r"missing ranks:",
             r"Stalled (?:ranks|tensors)", r"\bcollective mismatch", r"Detected mismatch between collectives",
             r"stuck in rendezvous|rendezvous.{0,60}stuck.{0,60}(?:all-?reduce|collective|thunk)",
             r"stuck.{0,40}(?:at|in) (?:a )?(?:rendezvous|collective|all-?reduce)",
@@ -76,7 +75,8 @@ NETWORK = (
         advice="Exclude the node that the messages name, and test its InfiniBand or Ethernet port.",
         source="NCCL: ncclSystemError, ncclRemoteError, NET/IB, NET/Socket; UCX; libfabric",
         signs=(
-            r"Got completion (?:from|with).{0,60}error", r"\bibv_\w+.{0,60}(?:fail|error|returned)", r"Call to ibv_",
+            r"Got completion (?:from|with).{0,60}(?:error|status=[1-9])",
+            r"\bibv_\w+.{0,60}(?:fail|error|returned)", r"Call to ibv_",
             r"NET/(?:IB|Socket|OFI|AWS|Libfabric).{0,100}(?:error|fail|refused|closed|timed? ?out|unreachable"
             r"|not found|abort)",
             r"socket\w*Connect.{0,60}(?:fail|refused|timed out|No route|unreachable)",
@@ -121,6 +121,7 @@ NETWORK = (
             r"|appears? (?:to be )?(?:hung|stuck)|is stuck|seems? (?:to be )?stuck|has stalled|deadlocked)",
             r"not making (?:any )?progress", r"rcu_sched.{0,40}stall", r"^Thread \d+ \((?:active|idle)[^)]*\): ",
             r"suspected hang", r"possible deadlock",
+            r"One or more tensors were submitted to be reduced.{0,120}subset of ranks", r"missing ranks:",
         ),
         hints=(
             r"\bstuck\b", r"\bhang(?:s|ing)?\b", r"may be (?:hung|stuck)", r"timed out\b",
@@ -148,7 +149,7 @@ NETWORK = (
             r"\bHTTP(?:Error|Exception)?\W{0,3}(?:Error )?(?:401|403|404|429|5\d\d)\b", r"\bHTTPError\b",
             r"\b(?:Gated|Private|Disabled)RepoError|RepositoryNotFoundError|LocalEntryNotFoundError|HfHubHTTPError"
             r"|EntryNotFoundError|RevisionNotFoundError",
-            r"gated repo",
+            r"gated repo", r"request exceeded the maximum allowed time",
             r"(?:couldn't|could not|can't|cannot|unable to|failed to) (?:connect|reach|log ?in|authenticate"
             r"|load credentials|locate credentials|get credentials)(?: to)?.{0,60}(?:https?:|hugging|hub|wandb"
             r"|server|s3|aws|credential|registry|api|internet)",

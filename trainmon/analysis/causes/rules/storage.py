@@ -116,7 +116,8 @@ STORAGE = (
         advice="Retry once. If it happens again, test the mount on that node.",
         source="Linux: EIO, ESTALE, EROFS, ENOLCK, ETIMEDOUT on files; HDF5 locks; Lustre, NFS and FUSE",
         signs=(
-            r"Stale (?:NFS )?file handle", r"Input/output error", r"\[Errno (?:5|30|37|107|108|116|121)\]",
+            r"Stale (?:NFS )?file handle", r"^(?!.*\bUCX\b).*Input/output error",
+            r"\[Errno (?:5|30|37|107|108|116|121)\]",
             r"\[Errno 1(?:10|12)\] [^:]{0,40}: b?['\"]/", r"Remote I/O error", r"Transport endpoint is not connected",
             r"Cannot send after transport endpoint shutdown", r"No locks available", r"Read-only file system",
             r"unable to lock file", r"\.nfs[0-9a-f]{6,}", r"Structure needs cleaning",
