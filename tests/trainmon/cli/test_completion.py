@@ -43,6 +43,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     ("line", "words"),
     [
         ("sn", ["snapshot"]),
+        ("explain l", ["last", "llm-7b"]),
         ("un", ["unkill", "unsave", "unmute"]),
         ("gpu-", ["gpu-1", "gpu-2"]),
         ("--al", ["--alerts-only"]),

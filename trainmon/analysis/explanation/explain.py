@@ -56,6 +56,8 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     actual: int | None = None
     """The step of the checkpoint that its log names."""
     first_step: int | None = None
+    written_by: str | None = None
+    """The id of the attempt that wrote that checkpoint."""
     is_rewind: bool = False
     """Whether the attempt before it diverged: then an earlier checkpoint is the remedy."""
 
@@ -123,8 +125,8 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         previous=previous,
         following=following,
         changes=() if previous is None else tuple(_changes(previous, attempt)),
-        resumed=None if previous is None else _resume(previous, attempt),
-        resumes_at=None if following is None else _resume(attempt, following),
+        resumed=None if previous is None else _resume(earlier, attempt),
+        resumes_at=None if following is None else _resume((*earlier, attempt), following),
         retry=decide(attempt, records.attempts, policy or RetryPolicy()),
         earlier=tuple(earlier[-EARLIER_AT_MOST:]),
         facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
@@ -204,7 +206,19 @@ def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
             yield Change(field=field, before=was or None, after=now or None)
 
 
-def _resume(before: Attempt, after: Attempt) -> Resume:
+def writer_of(step: int, attempts: Sequence[Attempt]) -> Attempt | None:
+    """The attempt that wrote the checkpoint of a step: the last one that trained and committed it."""
+    for one in reversed(attempts):
+        if one.first_step is None or one.last_step is None or one.last_committed_step is None:
+            continue
+        if one.first_step <= step <= min(one.last_step, one.last_committed_step):
+            return one
+    return None
+
+
+def _resume(earlier: Sequence[Attempt], after: Attempt) -> Resume:
+    before = earlier[-1]
+    writer = None if after.resumed_from is None else writer_of(after.resumed_from, earlier)
     expected = before.last_committed_step
     if expected is None and before.has_checkpoints:
         expected = 0
@@ -214,6 +228,7 @@ def _resume(before: Attempt, after: Attempt) -> Resume:
         expected=expected,
         actual=after.resumed_from,
         first_step=after.first_step,
+        written_by=None if writer is None else writer.attempt_id,
         is_rewind=cause is not None and cause.cause == "diverged",
     )
 

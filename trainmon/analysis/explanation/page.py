@@ -171,6 +171,9 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     attempt = one.attempt
     if one.resumed is not None:
         yield _resume("resumed from", one.resumed)
+        writer = next((before for before in one.earlier if before.attempt_id == one.resumed.written_by), None)
+        if writer is not None:
+            yield PageRow("", f"written by attempt {short_id(writer)}", link=("attempt", writer.attempt_id))
     elif attempt.resumed_from is not None:
         yield PageRow("resumed from", f"step {attempt.resumed_from:,}")
     if attempt.resumed_words:
@@ -188,6 +191,7 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
     yield PageRow("trained", trained + target + lost, "warn" if lost else "")
+    yield PageRow("evaluated", "No result of an evaluator is known.", "dim")
     if one.resumes_at is not None:
         yield _resume("next attempt", one.resumes_at)
     elif attempt.end is not None and committed is not None:

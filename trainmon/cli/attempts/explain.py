@@ -6,15 +6,17 @@ import difflib
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.options import complete_runs, ledger_config_option
+from trainmon.cli.options import complete_runs, config_option
 
 if TYPE_CHECKING:
     from trainmon.analysis.explanation import Explanation
     from trainmon.ledger.attempts import AttemptName
+    from trainmon.model import RetryPolicy
 
 NAMES_AT_MOST = 10_000
 CLOSE_AT_MOST = 4
@@ -31,8 +33,8 @@ def complete_attempts(context: click.Context, param: click.Parameter, incomplete
 @click.argument("name", metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; docs/explain.md describes it.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="A post-mortem in Markdown, to share.")
-@ledger_config_option
-def command(name: str, as_json: bool, as_markdown: bool) -> int:
+@config_option
+def command(name: str, as_json: bool, as_markdown: bool, config: Path | None) -> int:
     """Explain why an attempt ended: timeline, evidence, placement, config, checkpoints, retries, and what is missing.
 
     ATTEMPT is an attempt id, a job such as 88 or 88.1 (its second start), or a W&B run. `last` is the attempt that
@@ -54,7 +56,7 @@ def command(name: str, as_json: bool, as_markdown: bool) -> int:
     found = attempt_records(directory, attempt_id)
     if found is None:
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
-    explanation = explain(*found)
+    explanation = explain(*found, policy=retry_policy(config))
     if as_json:
         import json
 
@@ -65,6 +67,25 @@ def command(name: str, as_json: bool, as_markdown: bool) -> int:
         width = min(WIDEST, max(80, shutil.get_terminal_size().columns))
         click.echo(plain("\n".join(text_lines(explanation, width))))
     return 0
+
+
+def retry_policy(config: Path | None) -> RetryPolicy:
+    """The budgets of the config. Without one that can be read, the defaults: an attempt is explained all the same.
+
+    Raises:
+        ConfigError: the given file cannot be used.
+    """
+    from trainmon.config import load_settings
+    from trainmon.config.retry import policy_of
+    from trainmon.lib import ConfigError
+    from trainmon.model import RetryPolicy
+
+    try:
+        return policy_of(load_settings(config, ())[0].retry, None)
+    except ConfigError:
+        if config is not None:
+            raise
+        return RetryPolicy()
 
 
 def named(name: str, known: Sequence[AttemptName]) -> str:

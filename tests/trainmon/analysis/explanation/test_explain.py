@@ -109,6 +109,23 @@ def test_a_resume_from_the_last_committed_checkpoint_is_as_expected() -> None:
     assert rows(explained(story(), 1), "Checkpoints")[0] == ("resumed from", "step 20, as expected")
 
 
+def test_the_lineage_of_a_checkpoint_and_its_three_facts_are_separate() -> None:
+    first, second = story()
+    shown = rows(explained((first, second), 1), "Checkpoints")
+    assert shown == [
+        ("resumed from", "step 20, as expected"),
+        ("", "written by attempt 88"),
+        ("", "loading checkpoint from /fsx/ckpt at iteration 20"),
+        ("committed", "step 20, by an earlier attempt"),
+        ("trained", "to step 22 of 5,000"),
+        ("evaluated", "No result of an evaluator is known."),
+    ]
+    inherited = replace(first, first_step=21)
+    resumed = explained((inherited, second), 1).resumed
+    assert resumed is not None
+    assert resumed.written_by is None, "it only resumed from that checkpoint"
+
+
 def test_a_resume_from_another_checkpoint_is_wrong_unless_the_loss_had_diverged() -> None:
     attempts = story(resumed_from=10)
     assert ("next attempt", "resumed from step 10: wrong, step 20 was expected") in rows(

@@ -103,6 +103,15 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     assert found["smell_test"][1]["to_add"] == ["Set data_manifest in [[run]], or log a setting data_manifest to W&B."]
 
 
+def test_the_budget_is_that_of_the_config(home: Path, tmp_path: Path) -> None:
+    config = tmp_path / "c.toml"
+    config.write_text("[retry]\ncuda-oom = 5\n")
+    retry = json.loads(explain(home, "88", "--json", "--config", str(config)).stdout)["retry"]
+    assert (retry["budget"], retry["left"]) == (5, 5)
+    config.write_text("[retry]\nbugdet = 1\n")
+    assert explain(home, "88", "--config", str(config)).returncode == 2
+
+
 def test_markdown_is_a_post_mortem_in_which_nothing_of_the_log_is_markup(home: Path) -> None:
     text = explain(home, "89", "--markdown").stdout
     assert text.startswith("# Post-mortem: attempt 89 of llm-7b\n\nAttempt 89 of llm-7b ended at ")
