@@ -124,7 +124,7 @@ def run_layout(width: int, runs: Sequence[Run], state: State) -> RunTable:
         columns = [column for column in columns if column.name != name]
     room = min(Table(width, 0, tuple(columns)).rest - wanted, TREND.width)
     if room >= TREND_LEAST and any(len(recent_losses(run)) > 1 for run in runs):
-        trend = TREND._replace(width=room, cell=partial(trend_cell, cells=room - 2))
+        trend = TREND._replace(width=room, cell=partial(trend_cell, cells=room - 1))
         columns.insert(next(at for at, column in enumerate(columns) if column.name == "LOSS ") + 1, trend)
     table = Table(width, 0, tuple(columns))
     return table._replace(name=max(1, table.rest))
@@ -284,7 +284,7 @@ TREND_STEPS = 120
 HEIGHTS = "▁▂▃▄▅▆▇█"
 TREND = Column[Run, State]("TREND ", 14, trend_cell)
 """Shown where all other columns have room, with fewer cells where there is less."""
-TREND_LEAST = 7
+TREND_LEAST = 5
 CHECKPOINT = Column[Run, State]("CK ", 6, checkpoint_cell)
 LEFT = Column[Run, State]("LEFT", 11, left_cell)
 

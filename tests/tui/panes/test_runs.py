@@ -353,7 +353,7 @@ def test_where_there_is_room_a_row_shows_the_trend_of_the_loss() -> None:
     one = replace(calm().runs["llm-70b"], memory=RunMemory(losses=(2.0,) * 110 + (5.5,) * 10))
     assert "▁▁▁▁▁▁▁▁▁▁▁█" in alone(one, calm(), 118)
     assert "TREND" in run_head(run_layout(118, [one], calm()))
-    assert f" {'▁' * 8}█ " in alone(one, calm(), 70), "fewer cells"
+    assert f" {'▁' * 9}█ " in alone(one, calm(), 70), "fewer cells"
     assert "█" not in alone(one, calm(), 50)
     assert "TREND" not in run_head(run_layout(118, calm().runs.values(), calm())), "no losses are known"
     assert "▁" * 12 in alone(replace(one, memory=RunMemory(losses=(2.0,) * 20)), calm(), 118)
