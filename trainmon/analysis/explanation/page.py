@@ -73,7 +73,7 @@ def _safe(text: str) -> str:
 
 
 def _timeline(one: Explanation) -> Iterator[PageRow]:
-    day, styles = "", {"ended": "", "alert": "warn", "next-attempt": "dim", "resolved": "dim"}
+    day, styles = "", {"ended": "", "alert": "warn", "next-attempt": "dim", "resolved": "dim", "left-out": "dim"}
     for moment in one.timeline:
         at = datetime.fromtimestamp(moment.at, UTC)
         if (date := at.strftime("%Y-%m-%d")) != day:
