@@ -148,7 +148,7 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     if one.previous is None:
         yield PageRow("changed", "No earlier attempt is known.", "dim")
     elif not one.changes:
-        text = f"nothing since attempt {short_id(one.previous)}"
+        text = f"nothing that is recorded, since attempt {short_id(one.previous)}"
         yield PageRow("changed", text, link=("attempt", one.previous.attempt_id))
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"

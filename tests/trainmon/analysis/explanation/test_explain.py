@@ -118,7 +118,8 @@ def test_what_changed_since_the_previous_attempt_is_named() -> None:
     ]  # fmt: skip
     assert rows(one, "Config")[:2] == [("config", "bbb"), ("", "changed; before: aaa")]
     assert rows(one, "Config")[-1] == ("changed", "since attempt 88: config, git commit, nodes")
-    assert rows(explained(story(nodes=("n1",)), 1), "Config")[-1] == ("changed", "nothing since attempt 88")
+    unchanged = rows(explained(story(nodes=("n1",)), 1), "Config")
+    assert unchanged[-1] == ("changed", "nothing that is recorded, since attempt 88")
     assert rows(explained(story()), "Config")[-1] == ("changed", "No earlier attempt is known.")
 
 
