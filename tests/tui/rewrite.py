@@ -37,6 +37,7 @@ SCREENS: tuple[Kept, ...] = (
     Kept("slurm-down", (120, 40), "slurm-down", ("7",)),
     Kept("job", (80, 24), "queued", ("7", "j", "enter")),
     Kept("run-job", (120, 40), "queued", ("j", "enter")),
+    *(Kept("attempt", size, "attempted", ("j", "enter", *"jjjjjjjj", "enter")) for size in SIZES[:2]),
     Kept("empty", (80, 24), "empty"),
     Kept("silent", (80, 24), "silent"),
     Kept("nasty", (120, 40), "nasty"),

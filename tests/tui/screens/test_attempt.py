@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
 import pytest
 
-from tests.trainmon.analysis.retries.attempts import ended
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
 from trainmon.lib import cell_width
-from trainmon.model import Attempt, State
+from trainmon.model import Attempt
 from tui.charts import gpu_hour_lines
 from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
 from tui.style import Span
@@ -24,15 +23,7 @@ RUN = "llm-70b"
 
 
 def attempts(count: int = 2) -> tuple[Attempt, ...]:
-    """So many attempts that ended, and one that runs; half an hour each."""
-    known = {"run_id": RUN, "nodes": ("gpu-001",), "first_step": 1, "last_step": 80, "has_checkpoints": True}
-    known |= {"last_committed_step": 60, "job_id": "418190"}
-    done = [ended(number, "cuda-oom", "gpu-001: Xid 79", **known) for number in range(1, count + 1)]
-    return (*done, msgspec.structs.replace(ended(count + 1, "cuda-oom", **known), end=None, seen_at=NOW))
-
-
-def state(count: int = 2) -> State:
-    return msgspec.structs.replace(queued(), attempts={one.attempt_id: one for one in attempts(count)})
+    return tuple(attempted(count).attempts.values())
 
 
 def texts(lines: Iterable[Line | Linked]) -> list[str]:
@@ -40,7 +31,7 @@ def texts(lines: Iterable[Line | Linked]) -> list[str]:
 
 
 def test_a_run_lists_its_attempts_the_newest_first() -> None:
-    shown = texts(attempt_lines(state().runs[RUN], state(), 70))
+    shown = texts(attempt_lines(attempted().runs[RUN], attempted(), 70))
     assert shown[0] == "attempts"
     assert shown[1].startswith("11-15 01:13 → 418190.3  runs  ")
     assert shown[2:] == [
@@ -50,7 +41,7 @@ def test_a_run_lists_its_attempts_the_newest_first() -> None:
 
 
 def test_many_attempts_do_not_hide_the_rest_of_the_run() -> None:
-    shown = texts(attempt_lines(state(20).runs[RUN], state(20), 70))
+    shown = texts(attempt_lines(attempted(20).runs[RUN], attempted(20), 70))
     assert len(shown) == ATTEMPTS_SHOWN + 2
     assert shown[-1].strip() == "and 13 more: trainmon-tui attempts lists them"
 
@@ -66,7 +57,7 @@ def test_no_line_of_the_page_is_wider_than_the_screen(width: int) -> None:
 
 
 async def test_enter_on_a_run_and_on_one_of_its_attempts_explains_it() -> None:
-    backend = FakeBackend(state())
+    backend = FakeBackend(attempted())
     app = dashboard(backend)
     async with app.run_test(size=(100, 60)) as pilot:
         await settled(pilot)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from tests.trainmon.analysis.retries.attempts import ended
 from tests.tui.backend import FakeBackend
 from tests.tui.states import alerts as alert_states
 from tests.tui.states import states
@@ -80,7 +83,19 @@ def planned(state: State) -> Callable[[ActionRequest], Plan]:
     return lambda ask: actions.plan(ask, state, readback, Actor("me", "laptop"), NOW)
 
 
-STATES = {**states.STATES, **wandb_states.STATES, **alert_states.STATES, "acting": acting}
+def attempted(count: int = 2) -> State:
+    """llm-70b has ended so many times, each attempt after half an hour, and runs again."""
+    known: dict[str, Any] = {"run_id": "llm-70b", "job_id": "418190", "nodes": ("gpu-001",), "has_checkpoints": True}
+    known |= {"first_step": 1, "last_step": 80, "last_committed_step": 60}
+    done = [ended(number, "cuda-oom", "gpu-001: Xid 79", **known) for number in range(1, count + 1)]
+    last = ended(count + 1, "cuda-oom", **known)
+    runs = replace(last, end=None, seen_at=(last.started_at or 0.0) + 600.0)
+    return replace(queued(), attempts={one.attempt_id: one for one in (*done, runs)})
+
+
+STATES = {
+    **states.STATES, **wandb_states.STATES, **alert_states.STATES, "acting": acting, "attempted": attempted,
+}  # fmt: skip
 
 
 def planning(state: State) -> FakeBackend:

@@ -73,7 +73,7 @@ def _safe(text: str) -> str:
 
 
 def _timeline(one: Explanation) -> Iterator[PageRow]:
-    day, styles = "", {"ended": "", "alert": "warn", "next-attempt": "dim", "resolved": "dim"}
+    day, styles = "", {"ended": "", "alert": "warn", "next-attempt": "dim", "resolved": "dim", "left-out": "dim"}
     for moment in one.timeline:
         at = datetime.fromtimestamp(moment.at, UTC)
         if (date := at.strftime("%Y-%m-%d")) != day:
@@ -148,7 +148,7 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     if one.previous is None:
         yield PageRow("changed", "No earlier attempt is known.", "dim")
     elif not one.changes:
-        text = f"nothing since attempt {short_id(one.previous)}"
+        text = f"nothing that is recorded, since attempt {short_id(one.previous)}"
         yield PageRow("changed", text, link=("attempt", one.previous.attempt_id))
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"

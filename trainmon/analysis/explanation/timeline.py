@@ -7,17 +7,18 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Alert, Attempt, Record
 
 AFTERMATH: Seconds = 3_600.0
 """How long after its end an alert or an action still belongs to an attempt, if no other attempt begins."""
 
-MOMENTS_AT_MOST = 60
+MOMENTS_AT_MOST = 50
+"""Alerts and actions of one timeline."""
 
 What = Literal[
     "queued", "started", "first-step", "checkpoint", "alert", "acknowledged", "resolved", "action", "ended",
-    "next-attempt",
+    "next-attempt", "left-out",
 ]  # fmt: skip
 
 
@@ -42,13 +43,15 @@ def period(attempt: Attempt, following: Attempt | None) -> tuple[Instant, Instan
 def timeline(
     attempt: Attempt, following: Attempt | None, alerts: Iterable[Alert], actions: Iterable[Record]
 ) -> tuple[Moment, ...]:
-    """The events in their order. If there are many, the middle ones of the alerts are left out."""
+    """The events in their order. Of many alerts and actions, those in the middle are only counted."""
     began, until = period(attempt, following)
     own = list(_own(attempt, following))
     around = [one for one in (*_alerts(alerts), *_actions(actions)) if began <= one.at <= until]
     around.sort(key=lambda one: one.at)
-    half = (MOMENTS_AT_MOST - len(own)) // 2
-    kept = around if len(around) <= 2 * half else [*around[:half], *around[-half:]]
+    half, kept = MOMENTS_AT_MOST // 2, around
+    if len(around) > MOMENTS_AT_MOST:
+        text = f"{len(around) - 2 * half} more alerts and actions are left out"
+        kept = [*around[:half], Moment(at=around[half].at, what="left-out", text=text), *around[-half:]]
     return tuple(sorted((*own, *kept), key=lambda one: one.at))
 
 
@@ -94,7 +97,8 @@ def _alerts(alerts: Iterable[Alert]) -> Iterator[Moment]:
     for one in alerts:
         if one.fired_at is None:
             continue
-        yield Moment(at=one.fired_at, what="alert", text=f"{one.severity} {one.rule}: {one.summary}")
+        text = scrub(clean(f"{one.severity} {one.rule}: {one.summary}"))
+        yield Moment(at=one.fired_at, what="alert", text=text)
         if one.acknowledged_at is not None:
             text, by = f"alert {one.rule} {one.subject} acknowledged", one.acknowledged_by
             yield Moment(at=one.acknowledged_at, what="acknowledged", text=text, by=by)
@@ -106,7 +110,7 @@ def _actions(records: Iterable[Record]) -> Iterator[Moment]:
     for one in records:
         action = one.action
         outcome = f" ({one.outcome})" if one.outcome and one.status != "done" else ""
-        why = f"; reason: {action.why}" if action.why else ""
+        why = f", “{action.why}”" if action.why else ""
         by = f"{action.who}@{action.from_host}" if action.who else None
-        text = f"{action.title}: {one.status}{outcome}{why}"
+        text = scrub(clean(f"{action.title}: {one.status}{outcome}{why}"))
         yield Moment(at=one.written_at or action.requested_at, what="action", text=text, by=by)

@@ -78,9 +78,27 @@ def test_everything_that_happened_is_on_one_clock() -> None:
         ("22:14:10", "ended: FAILED, exit code 1, last step 30"),
         ("22:14:15", "critical run-dead: llm has died"),
         ("22:14:18", "alert run-dead llm acknowledged by ana"),
-        ("22:14:20", "Requeue job 88 of video-2b: done; reason: its node is slow by ana@laptop"),
+        ("22:14:20", "Requeue job 88 of video-2b: done, “its node is slow” by ana@laptop"),
         ("22:14:30", "the next attempt started"),
     ]
+
+
+def test_of_a_flood_of_alerts_the_middle_is_counted_and_the_attempt_itself_is_whole() -> None:
+    one = Alert(
+        id="a",
+        rule="gpu-hot",
+        subject="n1/0",
+        severity="warning",
+        summary="hot",
+        since=BEGIN,
+        found_at=BEGIN,
+        node="n1",
+    )
+    flood = tuple(replace(one, id=f"a{number}", fired_at=BEGIN + 40 + number / 10) for number in range(80))
+    shown = rows(explained(story(), alerts=flood), "Timeline")
+    assert [text for _, text in shown].count("warning gpu-hot: hot") == 50
+    assert "30 more alerts and actions are left out" in [text for _, text in shown]
+    assert {"queued", "started on n1", "the next attempt started"} <= {text for _, text in shown}
 
 
 def test_evidence_is_shown_with_the_lines_around_it_and_their_numbers() -> None:
@@ -100,7 +118,8 @@ def test_what_changed_since_the_previous_attempt_is_named() -> None:
     ]  # fmt: skip
     assert rows(one, "Config")[:2] == [("config", "bbb"), ("", "changed; before: aaa")]
     assert rows(one, "Config")[-1] == ("changed", "since attempt 88: config, git commit, nodes")
-    assert rows(explained(story(nodes=("n1",)), 1), "Config")[-1] == ("changed", "nothing since attempt 88")
+    unchanged = rows(explained(story(nodes=("n1",)), 1), "Config")
+    assert unchanged[-1] == ("changed", "nothing that is recorded, since attempt 88")
     assert rows(explained(story()), "Config")[-1] == ("changed", "No earlier attempt is known.")
 
 
@@ -178,7 +197,10 @@ def test_attempts_that_the_ledger_lacks_are_missing_from_the_retry_history() -> 
 
 
 def test_secrets_and_control_characters_never_reach_a_page() -> None:
-    one = replace(story()[0], command="train --token=hf_abcdefghijklmnopqrstuvwxyz012345\x1b[31m")
-    text = str(page(explained((one,))))
+    secret = "train --token=hf_abcdefghijklmnopqrstuvwxyz012345\x1b[31m"
+    one = replace(story()[0], command=secret)
+    acted = Record(action=action("r1", requested_at=BEGIN + 20, run="llm", why=secret), status="done")
+    found = explained((one,), actions=(acted,))
+    text = str(page(found)) + str(found.timeline)
     assert "hf_abcdefghijklmnopqrstuvwxyz012345" not in text
     assert "\\x1b" not in text

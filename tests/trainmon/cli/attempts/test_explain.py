@@ -84,7 +84,7 @@ def test_the_text_fits_a_terminal_of_80_columns_and_begins_with_the_answer(home:
         "Smell test: 2 of 6",
     ]  # fmt: skip
     text = "\n".join(lines)
-    assert "Requeue job 88 of video-2b: done; reason: its node is slow by ana@laptop" in " ".join(text.split())
+    assert "Requeue job 88 of video-2b: done, “its node is slow” by ana@laptop" in " ".join(text.split())
     assert "  >-2     CUDA out of memory; see *logs*\n" in text
 
 

@@ -1,0 +1,36 @@
+"""The dashboard's requests that need the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
+from tests.trainmon.ledger.opened import At, opened, until
+from trainmon.analysis.explanation import AttemptRecords
+from trainmon.engine.engine import Engine
+from trainmon.ledger.ledger import attempt_rows
+from trainmon.model import Attempt
+from trainmon.runtime.backend import DashboardBackend
+
+
+def test_an_attempt_is_read_from_the_ledger_and_a_missing_one_is_not_answered(tmp_path: Path) -> None:
+    found: list[tuple[Attempt, AttemptRecords]] = []
+
+    def reply(attempt: Attempt, records: AttemptRecords) -> None:
+        found.append((attempt, records))
+
+    with opened(tmp_path, clock=At(NOON + 90_000)) as (ledger, _):
+        ledger.keep(LONG)
+        ledger.keep(NEXT)
+        backend = DashboardBackend(Engine(), ledger)
+        until(lambda: len(attempt_rows(tmp_path, 0.0, None, 9)) == 2)
+        backend.read_attempt("nowhere/1@2", reply)
+        backend.read_attempt(LONG.attempt_id, reply)
+        until(lambda: bool(found))
+    attempt, records = found[0]
+    assert attempt == LONG
+    assert {one.attempt_id for one in records.attempts if one.run_id == LONG.run_id} >= {LONG.attempt_id}
+
+
+def test_without_a_ledger_nothing_is_answered() -> None:
+    DashboardBackend(Engine()).read_attempt("prod/88@1", lambda *_: 1 / 0)
