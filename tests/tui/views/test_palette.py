@@ -71,7 +71,7 @@ async def test_every_pane_and_screen_is_found_by_its_name_from_everywhere(app: D
 
     for name, number in (*PANE_OF.items(), *((title, number) for number, title in NAMES.items())):
         assert (first(name, offered).kind, first(name, offered).cap) == ("pane", number), name
-    for title in set(TITLES.values()) - {"Help", "Queue, nodes", "Changes", "Moment"}:
+    for title in set(TITLES.values()) - {"Help", "Queue, nodes", "Changes", "Moment", "Attempt"}:
         assert first(title, offered).kind == "pane", title
 
 

@@ -19,7 +19,7 @@ from trainmon.lib import Instant, Seconds, SystemClock
 from trainmon.model import AlertChanges, Channel, Delivered, Event, LeadershipChanged, Notice, Severity
 
 NO_ROUTE = "no route to host"
-PATIENT = 40.0
+PATIENT = 120.0
 """How long a test waits for what must come; a hang, if it does not."""
 
 
