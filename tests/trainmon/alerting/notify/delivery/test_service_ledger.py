@@ -146,7 +146,7 @@ def test_a_damaged_ledger_is_reported_kept_and_stops_nothing(tmp_path: Path) -> 
         until(lambda: fires(phone) == ["a-fire"])
         assert file.read_bytes() == damaged
         file.rename(tmp_path / "kept")
-        until(lambda: file.exists() and plain(file, "PRAGMA user_version") == [(2,)])
+        until(lambda: file.exists() and plain(file, "PRAGMA user_version") == [(3,)])
         until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
     assert (tmp_path / "kept").read_bytes() == damaged
     assert fires(phone) == ["a-fire"]
