@@ -62,7 +62,7 @@ def parse(line: str) -> StepLine | None:
 
 
 def _loss(named: dict[str, str]) -> float | None:
-    others = (name for name in named if "loss" in name and not name.startswith(ELSEWHERE))
+    others = (name for name in named if "loss" in name.lower() and not name.lower().startswith(ELSEWHERE))
     return number(next((named[name] for name in (*LOSSES, *others) if name in named), None))
 
 

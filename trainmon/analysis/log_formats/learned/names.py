@@ -128,7 +128,7 @@ def loss(name: Name) -> int | None:
 
 LEARNING_RATE = re.compile(r"\blrs?\b|\blrate\b|\blearning ?rate|^l r$")
 NOT_LEARNING_RATE = vocabulary("scheduler mult multiplier time decay lrm")
-GRAD_NORM = re.compile(r"\bgrad(?:ient)?s? norm|\bg ?(?:rad)?norm\b|^norm$|\bgradnorm|^grdn$")
+GRAD_NORM = re.compile(r"\bgrad(?:ient)?s? norm|\bg ?(?:rad)?norm\b|^norm$|\bgradnorm|^grdn$|^grad$")
 
 
 @lru_cache(4096)
