@@ -1,6 +1,5 @@
-"""Starts and stops all collectors: one NodeCollector for every host of the settings and of the runs' jobs.
-
-One thread ticks them and assigns the shared files to hosts. The pollers of queues and quotas have their own threads."""
+"""Starts and stops all collectors: one NodeCollector for every host of the settings and of the runs' jobs. One thread
+ticks them and assigns the shared files to hosts. The pollers of queues and quotas have their own threads."""
 
 from __future__ import annotations
 

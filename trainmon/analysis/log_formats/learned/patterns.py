@@ -1,0 +1,89 @@
+"""What bars, pairs of an epoch and a batch, and counters without a name look like. Pure."""
+
+from __future__ import annotations
+
+import re
+
+BAR = re.compile(
+    r"(?P<percent>\d{1,3})%\s?(?:\|[^|\r]{0,300}\|)?\s{0,40}(?P<done>[\d,]{1,12})/(?P<of>[\d,]{1,12})\s?\[[\d:]{2,12}<"
+)
+"""tqdm, also where the blocks were lost."""
+ENDLESS_BAR = re.compile(r"(?P<done>\d{1,12})(?P<of>)(?:/\?|it)\s\[[\d:]{4,12}(?:<[\d:?]{1,12})?,")
+"""tqdm without a total."""
+ROUNDED_BAR = re.compile(r"Progress on:\s?\w{0,40}\s(?P<done>[\d.]{1,9}k?)it/(?P<of>[\d.]{1,9}k?)it\b")
+"""jax's tqdm in Levanter and openpi, which rounds thousands: it is no step without a loss."""
+ASIDE = re.compile(r"\(epoch[ :=]*[\d.]+\)", re.IGNORECASE)
+"""The epoch behind a count of all its steps: `173/446 (epoch 0), train_loss = 2.283`."""
+DESCRIPTION = 100
+"""Characters before a bar that say what it is of."""
+OF_TRAINING = re.compile(
+    r"\b(?:train\w*|steps?|progress|iters?|iterations?|epochs?|global.?step|fine-?tun\w*|pre-?train\w*|optimi[sz]\w*"
+    r"|updates?)\b",
+    re.IGNORECASE,
+)
+OF_SOMETHING_ELSE = re.compile(
+    r"\b(?:val\w*|eval\w*|test\w*|dev|predict\w*|infer\w*|sanity|map|filter|tokeni[sz]\w*|download\w*|load\w*"
+    r"|generat\w*|extract\w*|process\w*|preprocess\w*|fetch\w*|request\w*|shards?|sampl\w*|comput\w*|cach\w*|split"
+    r"|packing|saving|convert\w*|upload\w*|read\w*|build\w*|collect\w*|running|scor\w*|decod\w*|encod\w*|index\w*"
+    r"|import\w*|warm\w*|captur\w*|compil\w*|merg\w*|writ\w*|prepar\w*|pars\w*|files?|examples?|dataset|quanti[sz]\w*"
+    r"|calibrat\w*|rollouts?)\b|\.(?:safetensors|bin|parquet|jsonl?|pt|arrow)\b",
+    re.IGNORECASE,
+)
+PAIR = re.compile(
+    r"\b(?:epochs?|train|training|ep)\b(?:\s?\(train\))?[\s:=\[(#]{0,12}(?P<epoch>\d{1,6})"
+    r"(?:\s{0,2}(?:/|of)\s{0,2}(?P<epochs>\d{1,6}))?(?:\s?\(\s{0,2}\d{1,3}%\))?"
+    r"[\s:,;|\-\])(]{1,12}(?:\d{1,3}%\s?\|[^|\r]{0,200}\||[━╸╺─]{3,200})?\s{0,4}"
+    r"(?:(?:mini-?batch|batch|step|iter|iters|iteration|it)\b[\s:=#]{0,6})?[\[(]?\s{0,8}"
+    r"(?P<batch>\d{1,9})\s{0,3}(?:/|of)\s{0,8}(?P<batches>\d{1,9})(?![\d.]*[a-zA-Z])",
+    re.IGNORECASE,
+)
+"""`Epoch: [0][21/5005]`, `Train: 3 [ 400/1251 (32%)]`, `epoch 3 | batch 120/391`, `Epoch 3/9 ━━━ 120/391`."""
+BRACKETS = re.compile(
+    r"^\W{0,8}\[(?P<epoch>\d{1,6})/(?P<epochs>\d{1,6})(?:\]\s?\[|-)\s{0,6}(?P<batch>\d{1,9})"
+    r"(?:/\s{0,6}(?P<batches>\d{1,9}))?\]"
+)
+"""DCGAN's `[0/25][100/469]`; `[0/25][100]`."""
+ESPNET = re.compile(r"\b(?P<epoch>\d{1,6})epoch:train:\d{1,9}-(?P<batch>\d{1,9})batch")
+GLUED = re.compile(
+    r"\bepoch[_-]?(?P<epoch>\d{1,6})[_-](?:batch|step|iter)[_-]?(?P<batch>\d{1,9})(?=\s|:)", re.IGNORECASE
+)
+"""`loss of epoch3-batch-50:0.2`, but no file `epoch3-step50.ckpt`."""
+ROUND = re.compile(
+    r"\s{0,4}(?:\[(?P<step>\d{1,9})\](?:\t[^\t:]{1,60}:\s?-?\d{1,12}\.[\de+-]{1,24}){1,40}\s*$"
+    r"|(?P<count>\d{1,9}) \(\d{1,4}\.\d{1,3}%\)\s{2,40}\d{1,9}(?:\.\d{1,9})? (?:ms|s)\b)"
+)
+"""A boosting round that may be evaluated only: `[9]\tvalidation_0-auc:0.71`. A count with its share of the run and a
+time: `490 (1.63%)    61.377 ms`."""
+UNNAMED = re.compile(
+    r"(?<!\w)\[\s{0,6}(?:\d{1,6},\s{1,6})?(?P<step>\d{1,12})(?:\s{0,2}/\s{0,2}(?P<target>\d{1,12}))?(?:\s\|\s[\d.]{1,12})?"
+    r"\s?\][\s:|,-]{1,9}(?=[a-zA-Z])"
+    r"|^\s{0,8}(?:(?i:step|iter|iteration|batch|epoch)-)?(?P<first>\d{1,12})\s{0,4}(?:[|:,\t\[]\s{0,8}(?=[a-zA-Z])|:\s{1,4}(?=-?\d))"
+    r"|^\s{0,8}(?P<bare>\d{1,9})\s{1,4}(?=-?\d)"
+)
+"""A counter without a name: `[100] loss=5.1`, `[1,  2000] loss: 2.2`, `10 | loss 9.2`, `10 4.2 s, 9.2 loss`,
+`step-10, loss=9.2`."""
+NUMBER = r"-?\d{1,9}(?:\.\d{1,24})?(?:e-?\d\d)?"
+LISTED = re.compile(
+    rf"\s{{0,8}}\[(?P<loss>{NUMBER}, )?(?:{NUMBER}, ){{0,12}}(?P<step>\d{{1,9}}), "
+    r"(?P<rate>0\.0\d{1,24}|\d\.\d{1,24}e-\d\d)\]"
+    r"(?=\s*(?:$|\|))"
+)
+"""VITS's list: perhaps losses, then the step and the learning rate."""
+BEFORE_ITS_NAME = re.compile(r"\s{0,16}(?P<step>\d{1,12}) iter, (?P<epoch>\d{1,6}) epoch / \d{1,12} (?:epoch|iter)")
+"""Chainer's progress bar: `91300 iter, 7 epoch / 20 epochs`."""
+IN_A_NOTEBOOK = re.compile(
+    r"\s{0,16}\[ {0,6}(?P<step>\d{1,9})/(?P<target>\d{1,9}) [\d:]{4,12}"
+    r"(?: < [\d:]{4,12}, [\d.]{1,9} (?:it/s|s/it))?, Epoch [\d.]{1,12}/\d{1,6}\]"
+)
+"""The Hugging Face Trainer's bar in a notebook: `[ 22/290 02:50 < 38:04, 0.12 it/s, Epoch 0.36/5]`."""
+JOINED = re.compile(r"(?<![\w/.-])(step|iter|iteration|epoch|batch)_(?=\d{1,9}[\s:,|])", re.IGNORECASE)
+"""`Train step_7360: loss : 3.1`"""
+KEYED = re.compile(r'"key": "(\w{1,60})", "value": ')
+"""MLPerf's log, whose names are values: `"key": "train_loss", "value": 6.91`."""
+MEASURED = re.compile(
+    r"\b(?:[a-zA-Z][\w./]{0,30} ){0,3}\w[\w./-]{0,60}\s?[:=]\s{0,4}"
+    r"(?:[-+]?\d{1,12}\.\d{0,20}(?:e[-+]?\d{1,3})?|nan|inf)\b(?!\s?/)"
+)
+"""A pair whose value is no count: `val_loss=2.81` beside the training's numbers does not make them an evaluation's."""
+ESTIMATED = "Saving dict for global step"
+"""What TensorFlow's Estimator writes after an evaluation."""
