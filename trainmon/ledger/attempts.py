@@ -60,6 +60,7 @@ class AttemptName(NamedTuple):
     job_id: str | None
     restart: int | None
     wandb_id: str | None
+    pid: int | None
     is_open: bool
 
 
@@ -126,7 +127,7 @@ def read_rows(connection: sqlite3.Connection, since: Instant, run: str | None, l
     of_run = "" if run is None else " AND run_id = ?"
     rows = connection.execute(
         f"SELECT {', '.join(COLUMNS)} FROM training_attempts WHERE (ended_at IS NULL OR {RECENT}){of_run} "
-        "ORDER BY coalesce(started_at, seen_at) DESC, attempt_id DESC LIMIT ?",
+        "ORDER BY coalesce(started_at, first_step_at, seen_at) DESC, attempt_id DESC LIMIT ?",
         (timestamp(since), *(() if run is None else (run,)), limit),
     )
     return [_decoded(dict(zip(COLUMNS, row, strict=True))) for row in rows][::-1]
@@ -140,7 +141,7 @@ def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
 def read_names(connection: sqlite3.Connection, limit: int) -> list[AttemptName]:
     """The names of all attempts, the newest first."""
     rows = connection.execute(
-        "SELECT attempt_id, run_id, job_id, restart, wandb_id, ended_at IS NULL FROM training_attempts "
+        "SELECT attempt_id, run_id, job_id, restart, wandb_id, pid, ended_at IS NULL FROM training_attempts "
         "ORDER BY coalesce(ended_at, seen_at) DESC, attempt_id DESC LIMIT ?",
         (limit,),
     )

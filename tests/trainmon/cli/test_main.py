@@ -74,6 +74,12 @@ def test_the_help_names_every_command_under_its_purpose() -> None:
     assert {name for names in GROUPS.values() for name in names} == set(SUBCOMMANDS)
 
 
+def test_the_help_cuts_no_sentence_about_a_command() -> None:
+    commands = trainmon("--help", COLUMNS="80").stdout.partition("Set up:\n")[2]
+    assert "  explain " in commands
+    assert "..." not in commands
+
+
 @pytest.mark.parametrize("name", SUBCOMMANDS)
 def test_every_command_answers_h_and_takes_a_config(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([name, "-h"]) == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainmon.cli.attempts.history import job_of
 from trainmon.cli.options import complete_runs, config_option
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 NAMES_AT_MOST = 10_000
 CLOSE_AT_MOST = 4
+SAME_AT_MOST = 10
 WIDEST = 110
 """Longer lines are hard to read."""
 LAST = "last"
@@ -30,15 +32,18 @@ def complete_attempts(context: click.Context, param: click.Parameter, incomplete
 
 
 @click.command("explain")
-@click.argument("name", metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts)
+@click.argument("words", nargs=-1, required=True, metavar="ATTEMPT|last|RUN", shell_complete=complete_attempts)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; docs/explain.md describes it.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="A post-mortem in Markdown, to share.")
 @config_option
-def command(name: str, as_json: bool, as_markdown: bool, config: Path | None) -> int:
-    """Explain why an attempt ended: timeline, evidence, placement, config, checkpoints, retries, and what is missing.
+def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Path | None) -> int:
+    """Explain on one page why an attempt ended.
 
-    ATTEMPT is an attempt id, a job such as 88 or 88.1 (its second start), or a W&B run. `last` is the attempt that
-    ended last. RUN stands for the last attempt of that run that ended.
+    The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
+
+    ATTEMPT is an attempt id or what `attempts` lists under JOB: a job such as 88 or 88.1 (its second start), a W&B
+    run, or without either `pid 123` or `log`. `last` is the attempt that ended last. RUN stands for the last attempt
+    of that run that ended.
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """
@@ -52,7 +57,7 @@ def command(name: str, as_json: bool, as_markdown: bool, config: Path | None) ->
         raise click.UsageError("--json and --markdown exclude each other")
     log_to_file()
     directory = find_state_directory(os.environ).path
-    attempt_id = named(name, attempt_names(directory, NAMES_AT_MOST))
+    attempt_id = named(" ".join(words), attempt_names(directory, NAMES_AT_MOST))
     found = attempt_records(directory, attempt_id)
     if found is None:
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
@@ -93,7 +98,7 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
 
     Raises:
         TrainmonError: the ledger has no attempts.
-        UsageError: names the attempts that are like it.
+        UsageError: names the attempts that are like it, or the several that have this name.
     """
     from trainmon.lib import TrainmonError
 
@@ -101,7 +106,14 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         raise TrainmonError("the ledger has no attempts yet: the dashboard and the daemon record them")
     meant = [one for one in known if name == LAST or name in _names(one)]
     if not meant:
-        words = dict.fromkeys(word for one in known for word in _names(one))
+        meant = [one for one in known if job_of(one._asdict()) == name]
+        if len(meant) > 1:
+            ids = "\n".join(f"  {one.attempt_id}" for one in meant[:SAME_AT_MOST])
+            raise click.UsageError(
+                f"{len(meant)} attempts are called {name}; name one by its id, the newest first:\n{ids}"
+            )
+    if not meant:
+        words = dict.fromkeys(word for one in known for word in (*_names(one), job_of(one._asdict())))
         close = difflib.get_close_matches(name, words, n=CLOSE_AT_MOST, cutoff=0.5)
         like = f"; did you mean {' or '.join(close)}?" if close else ""
         raise click.UsageError(f"no attempt and no run is called {name}{like} (trainmon-tui attempts lists them)")

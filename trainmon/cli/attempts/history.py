@@ -95,9 +95,10 @@ def _cells(row: Row) -> tuple[str, ...]:
     from trainmon.lib import duration
 
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
+    shown = began or instant(row["first_step_at"])
     cause = row["termination_reason"] or ("unknown" if row["ended_at"] else "running")
     return (
-        began.strftime("%m-%d %H:%M") if began is not None else "",
+        shown.strftime("%m-%d %H:%M") if shown is not None else "",
         row["run_id"],
         job_of(row),
         cause + ("*" if row["is_reconstructed"] and row["ended_at"] else ""),
@@ -146,7 +147,7 @@ def _keys(row: Row, group: str) -> list[str | None]:
         case "node":
             return list(row["nodes"]) or [None]
         case "week":
-            began = instant(row["started_at"] or row["seen_at"])
+            began = instant(row["started_at"] or row["first_step_at"] or row["seen_at"])
             assert began is not None
             return [f"{began - timedelta(days=began.weekday()):%Y-%m-%d}"]
         case "run":

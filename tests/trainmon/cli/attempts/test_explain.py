@@ -120,6 +120,31 @@ def test_markdown_is_a_post_mortem_in_which_nothing_of_the_log_is_markup(home: P
     assert "- **advice** Use a smaller batch." in text
 
 
+def bare(run: str, pid: int | None, ago: float) -> Attempt:
+    """An attempt without a scheduler and without W&B."""
+    name = f"{run}/log/n1:/x.log" if pid is None else f"{run}/pid/n1/{pid}"
+    return replace(dead("", ago, run), attempt_id=name, job_id=None, restart=None, pid=pid)
+
+
+def test_what_attempts_prints_without_a_scheduler_names_an_attempt(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "state" / "trainmon-tui", print)
+    ledger.start()
+    for one in (bare("a", 123, 50), bare("b", 77, 60), bare("c", 77, 70), bare("d", None, 80)):
+        ledger.keep(one)
+    ledger.stop()
+    listed = trainmon("attempts", cwd=tmp_path, HOME=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state")).stdout
+    assert "  pid 123  " in listed
+    assert "  log  " in listed
+    for words, run in ((("pid 123",), "a"), (("pid", "123"), "a"), (("log",), "d")):
+        assert json.loads(explain(tmp_path, *words, "--json").stdout)["attempt"]["run_id"] == run
+    several = explain(tmp_path, "pid 77")
+    assert (several.returncode, several.stdout) == (2, "")
+    assert several.stderr.endswith(
+        "Error: 2 attempts are called pid 77; name one by its id, the newest first:\n  b/pid/n1/77\n  c/pid/n1/77\n"
+    )
+    assert "did you mean pid 123 or" in explain(tmp_path, "pid 12").stderr
+
+
 def test_an_unknown_name_is_a_usage_error_with_the_names_that_are_like_it(home: Path) -> None:
     done = explain(home, "llm-7")
     assert (done.returncode, done.stdout) == (2, "")

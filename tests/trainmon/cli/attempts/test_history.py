@@ -73,6 +73,18 @@ def test_the_table_has_cause_duration_cost_and_progress_in_80_columns(tmp_path: 
     assert called(tmp_path, "attempts", since, "nobody").stderr == "no attempts of nobody in this period\n"
 
 
+def test_an_attempt_whose_start_is_not_known_has_the_time_of_its_first_step(tmp_path: Path) -> None:
+    since = written(tmp_path)
+    ledger = Ledger(tmp_path / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)
+    ledger.start()
+    ledger.keep(
+        replace(LONG, attempt_id="x/log/n1:/x", run_id="x", job_id=None, started_at=None, first_step_at=NOON + 60)
+    )
+    ledger.stop()
+    lines = called(tmp_path, "attempts", since).stdout.splitlines()
+    assert lines[2].split() == ["11-03", "12:01", "x", "log", "cuda-oom", "12.3k", "345", "12.0k"]
+
+
 def test_json_is_a_list_of_rows_with_the_columns_of_the_table(tmp_path: Path) -> None:
     rows = json.loads(called(tmp_path, "attempts", written(tmp_path), "--json").stdout)
     assert [row["attempt_id"] for row in rows] == [one.attempt_id for one in (LONG, NEXT, OTHER)]
