@@ -138,3 +138,13 @@ def test_durations_have_one_form() -> None:
     files = [path for folder in (*PACKAGES, "docs") for path in (ROOT / folder).rglob("*.[pms][ydh]")]
     files = [path for path in (*files, *ROOT.glob("*.md")) if path.name != MEASURED]
     assert [f"{path}: {text}" for path in files for text in strings(path) if SPACED.search(text)] == []
+
+
+FIRST_USE = re.compile(r"msgspec\.json\.decode\([^\n]*type=")
+ALONE = ("child.py", "errors.py")
+"""What runs in a process with one thread."""
+
+
+def test_threads_share_decoders() -> None:
+    files = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py") if path.name not in ALONE]
+    assert [str(path) for path in files if FIRST_USE.search(path.read_text())] == []

@@ -149,9 +149,14 @@ def command(name: str) -> click.Command:
     if name in VERBS:
         from trainmon.cli.act import command as act
 
-        return act.command(name)
+        return _answering_h(act.command(name))
     module = import_module(f"trainmon.cli.{MODULES[name]}")
-    found: click.Command = getattr(module, name) if MODULES[name] == "alerts.requests" else module.command
+    return _answering_h(getattr(module, name) if MODULES[name] == "alerts.requests" else module.command)
+
+
+def _answering_h(found: click.Command) -> click.Command:
+    """The command with -h; click remembers the names of its help option from the first use on."""
+    found.context_settings["help_option_names"] = ["-h", "--help"]
     return found
 
 
@@ -159,7 +164,7 @@ def _invoke(name: str, argv: list[str]) -> int:
     """Run a command. The exit status of an error is 2 for a mistake in the config, else 3."""
     shown = "trainmon-tui" if name == DASHBOARD else f"trainmon-tui {name}"
     try:
-        with command(name).make_context(shown, argv, help_option_names=["-h", "--help"]) as context:
+        with command(name).make_context(shown, argv) as context:
             return context.command.invoke(context) or 0
     except click.exceptions.Exit as done:
         return done.exit_code

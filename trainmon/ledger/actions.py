@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from trainmon.lib import Instant, clean, scrub
+from trainmon.lib.decoding import decoder
 from trainmon.model import CreateFile, Execute, Operation, Record
 
 log = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ def decode_rows(rows: Iterable[tuple[object, str]], kind: type[Decoded], what: s
     found = []
     for name, text in rows:
         try:
-            found.append(msgspec.json.decode(text, type=kind))
+            found.append(decoder(kind).decode(text))
         except msgspec.DecodeError as error:
             log.warning("the ledger's %s %s is of another version: %s", what, name, error)
     return found

@@ -32,6 +32,7 @@ from msgspec.structs import replace
 from trainmon.ledger.actions import as_json, decode_rows
 from trainmon.ledger.alerts import replace_statement
 from trainmon.lib import Instant, Seconds
+from trainmon.lib.decoding import decoder
 from trainmon.model import Channel
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class LeaseLock:
             self._descriptor = os.open(self._file, flags, 0o600)
         descriptor, signed = self._descriptor, None
         with contextlib.suppress(OSError, msgspec.DecodeError):
-            signed = msgspec.json.decode(os.pread(descriptor, 4_096, 0), type=Holder)
+            signed = decoder(Holder).decode(os.pread(descriptor, 4_096, 0))
         try:
             leads = self.is_ours or (self.reach() is None and self.take_over(0))
         except OSError:  # a file system without such locks

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
 from trainmon.lib import Instant, Seconds
+from trainmon.lib.decoding import converted, decoder
 from trainmon.model import Notice, Notification
 
 log = logging.getLogger(__name__)
@@ -180,7 +181,7 @@ def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
     for row in rows:
         *plain, delivered_by, because, text, key, severity, at, reason = row
         try:
-            notice = msgspec.json.decode(str(text), type=Notice)
+            notice = decoder(Notice).decode(str(text))
         except msgspec.DecodeError as error:
             log.warning("the outbox's row %s is of another version: %s", plain[0], error)
             notice = Notice(
@@ -200,7 +201,7 @@ def _notifications(rows: Iterable[tuple[object, ...]]) -> list[Notification]:
         values = dict(zip(NAMES, plain, strict=True))
         values["notice"] = notice if because is None else with_reason(notice, str(because))
         values["delivered_by"] = str(delivered_by).split("\n") if delivered_by is not None else ()
-        found.append(msgspec.convert(values, Notification))
+        found.append(converted(values, Notification))
     return found
 
 

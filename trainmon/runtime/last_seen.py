@@ -14,6 +14,7 @@ import msgspec
 from collectors.polling_thread import PollingThread
 from trainmon.analysis.last_seen import is_settled, seen
 from trainmon.lib import Seconds, SystemClock
+from trainmon.lib.decoding import decoder
 from trainmon.model import LastSeen, State
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ class LastSeenFile(PollingThread):
 
     def _read(self) -> LastSeen | None:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=LastSeen)
+            return decoder(LastSeen).decode(self._file.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError) as error:

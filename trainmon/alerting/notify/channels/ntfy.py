@@ -13,6 +13,7 @@ from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Se
 from trainmon.alerting.notify.channels.http import Http, Reply, host_of, judge, text_of
 from trainmon.alerting.notify.message import fit, fitted, is_good_news
 from trainmon.lib import Clock, Seconds, SystemClock, clean
+from trainmon.lib.decoding import decoder
 from trainmon.model import Channel, Severity
 
 MESSAGE_BYTES = 4_096
@@ -204,7 +205,7 @@ class _Answer(msgspec.Struct):
 
 def _read(reply: Reply) -> _Answer:
     try:
-        return msgspec.json.decode(reply.body, type=_Answer)
+        return decoder(_Answer).decode(reply.body)
     except msgspec.MsgspecError:
         return _Answer(error=text_of(reply.body))
 

@@ -18,6 +18,7 @@ import urllib3
 from trainmon.alerting.notify.channels.http import AGENT, pool_for
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.lib import Clock, Seconds, SystemClock
+from trainmon.lib.decoding import decoder
 from trainmon.model import AlertRequest, AlertRequested, Event
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Memory:
 
     def _read(self) -> _Contents | None:
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=_Contents) if self._file is not None else None
+            return decoder(_Contents).decode(self._file.read_bytes()) if self._file is not None else None
         except (OSError, msgspec.MsgspecError):
             return None  # the first start, or a damaged file
 
@@ -196,7 +197,7 @@ class Replies:
 
     def _handle(self, line: bytes) -> None:
         try:
-            reply = msgspec.json.decode(line, type=_Reply)
+            reply = decoder(_Reply).decode(line)
         except msgspec.MsgspecError:
             return  # not a line of ntfy
         if reply.event != "message" or not reply.id:

@@ -20,6 +20,7 @@ from trainmon.alerting.notify.channels.webhook import fingerprint
 from trainmon.alerting.notify.message import is_good_news, printable
 from trainmon.lib import ScratchDirectory, Seconds, clean, scrub
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
+from trainmon.lib.decoding import decoder
 from trainmon.model import Channel, Severity
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,7 @@ class Apprise:
         except OSError as error:
             raise Retry(f"apprise's child cannot be started: {(error.strerror or 'failed').lower()}") from error
         try:
-            return msgspec.json.decode(ended.output, type=Answer)
+            return decoder(Answer).decode(ended.output)
         except msgspec.MsgspecError:
             last = ended.errors.decode(errors="replace").strip().split("\n")[-1]
             last = clean(scrub(last.replace(self._url, "***")), 120)
