@@ -10,15 +10,15 @@ BASE = Path(sys.base_prefix) / "bin" / f"python3.{sys.version_info.minor}"
 TIMEOUT = 300.0
 
 
-def run(*argv: str | Path) -> None:
+def run(*argv: str | Path, timeout: float = TIMEOUT) -> None:
     """A command that must succeed; what it said is in the error."""
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=TIMEOUT, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(map(str, argv))}\n{done.stdout}{done.stderr}")
 
 
-def pip(*argv: str | Path) -> None:
-    run(BASE, "-m", "pip", "-q", *argv)
+def pip(*argv: str | Path, timeout: float = TIMEOUT) -> None:
+    run(BASE, "-m", "pip", "-q", *argv, timeout=timeout)
 
 
 def environment(folder: Path) -> Path:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.end_to_end.product import PROGRAM, environment, until
 from tests.lab.slurm import Slurm
+from tests.lab.torchrun import TRAINER, torch_python
 from tests.slurm.conftest import open_directory
 from tests.slurm.polling import Polling
 from tests.slurm.product import SlurmProduct
@@ -127,6 +128,33 @@ def test_a_time_limit_ends_an_attempt(slurm: Slurm, watching: Callable[..., Poll
     assert one.end is not None
     assert one.end.cause is not None
     assert one.end.cause.cause == "time-limit"
+
+
+@pytest.mark.slow  # PyTorch is a download of many hundred megabytes
+def test_the_failing_rank_of_torchrun_is_the_cause_and_its_error_file_is_named(
+    slurm: Slurm, product: SlurmProduct
+) -> None:
+    script = slurm.directory / "torch_train.py"
+    script.write_text(TRAINER)
+    log = slurm.directory / "torch.log"
+    launch = f"{torch_python()} -m torch.distributed.run --standalone --nproc-per-node=2 {script}"
+    config = product.config(
+        '[[cluster]]\nname = "lab"\nevery = "1s"\nslurm_every = "15s"\n'
+        f'[[run]]\nname = "torch"\ncluster = "lab"\njob = "torch"\nlog = "{log}"\n'
+    )
+    with daemon(product, slurm, config):
+        job = slurm.submit(f"#!/bin/bash\n{launch}", "-J", "torch", "--gres=gpu:1", "-o", str(log), "-e", str(log))
+        until(lambda: [row["job_id"] for row in rows_of(product)] == [job], "the attempt has a row", seconds=120)
+        until(lambda: rows_of(product)[0]["ended_at"] is not None, "the attempt is closed", seconds=180)
+        (row,) = rows_of(product)
+    lines = log.read_text().splitlines()
+    assert "ChildFailedError" in log.read_text()
+    assert (row["termination_reason"], row["scheduler_state"], row["exit_code"]) == ("python-exception", "FAILED", 1)
+    error = next(one for one in row["evidence"] if one["text"] == "ValueError: batch 4711 has the shape (7, 3)")
+    assert error["rank"] == "1"
+    assert lines[error["line"]].endswith(error["text"])
+    file = next(one for one in row["evidence"] if "error_file" in one["text"])
+    assert Path(file["text"].split()[-1]).name == "error.json"
 
 
 def test_what_ended_while_nobody_watched_is_found_in_accounting(slurm: Slurm, watching: Callable[..., Polling]) -> None:

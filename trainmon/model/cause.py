@@ -85,6 +85,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Without escape sequences and secrets."""
     line: int | None = None
     """As LogExcerpt counts lines; null for a fact that is not from the log."""
+    rank: str | None = None
+    """The rank that wrote it, as the log writes it."""
 
 
 class Classification(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
-from trainmon.analysis.causes.signs import FINAL_LINES, Found, Signs, read_signs
+from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, Found, Signs, read_signs
 from trainmon.lib import clean, duration, scrub
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, NodeFacts
 
@@ -45,6 +45,23 @@ LAST_LOSSES = 3
 SHOWN = 300
 """Characters of a line of evidence."""
 CONSEQUENCES = 2
+
+FIRST_FAILURE = "Root Cause (first observed failure)"
+NO_OTHERS = "<NO_OTHER_FAILURES>"
+SUMMARY_LINES = 10
+"""torchrun's summary of one failed rank: time, host, rank, exit code, error file, traceback."""
+SUMMARY_FIELD = re.compile(r"\s*(rank|error_file)\s*: (?!<N/A>)(\S+)")
+
+
+class FirstFailure(NamedTuple):
+    """What torchrun's summary says of the rank that failed first."""
+
+    title: int
+    """The index of its title in the log; the traceback of that rank may follow."""
+    is_only: bool
+    rank: str | None = None
+    error_file: int | None = None
+    """The index of the line that names it."""
 
 
 class Fact(NamedTuple):
@@ -162,11 +179,27 @@ def _diverged(signs: Signs) -> Found | None:
     return None
 
 
-def _evidence(signs: Signs, index: int, text: str) -> Evidence:
-    """A line; of a long one, the part that was found."""
+def _first_failure(signs: Signs) -> FirstFailure | None:
+    """torchrun's last summary."""
+    lines = signs.lines
+    last = range(len(lines) - 1, max(-1, len(lines) - RESULT_LINES), -1)
+    title = next((index for index in last if lines[index].text.startswith(FIRST_FAILURE)), None)
+    if title is None:
+        return None
+    above = (line.text for line in lines[max(0, title - SUMMARY_LINES) : title])
+    found = FirstFailure(title, any(NO_OTHERS in text for text in above))
+    for index, line in enumerate(lines[title : title + SUMMARY_LINES], title):
+        if (field := SUMMARY_FIELD.match(line.text)) is not None:
+            is_rank = field[1] == "rank"
+            found = found._replace(rank=field[2]) if is_rank else found._replace(error_file=index)
+    return found
+
+
+def _evidence(signs: Signs, index: int, text: str, rank: str | None = None) -> Evidence:
+    """A line; of a long one, the part that was found. `rank`: of a line without one."""
     line = signs.lines[index]
     start = max(0, line.text.find(text) - SHOWN // 4) if len(line.text) > SHOWN else 0
-    return Evidence(text=scrub(clean(line.text[start:], SHOWN)), line=line.number)
+    return Evidence(text=scrub(clean(line.text[start:], SHOWN)), line=line.number, rank=line.rank or rank)
 
 
 def _answer(
@@ -175,10 +208,17 @@ def _answer(
     rule = RULE[cause]
     raised = found.raised if found is not None else None
     evidence = [Evidence(text=fact.text)] if fact is not None and fact.text else []
+    rank = None
     if found is not None:
+        first = _first_failure(signs) if raised is not None else None
+        if first is not None and (first.is_only or found.index > first.title):
+            rank = first.rank
         place = [] if raised is None or raised.place is None else [(raised.place, "")]
         later = [(one.index, one.text) for one in signs.found if one.strength >= 2 and one.index > found.index]
-        shown = (_evidence(signs, *one) for one in (*place, (found.index, found.text), *later[:CONSEQUENCES]))
+        shown = [_evidence(signs, *one, rank) for one in (*place, (found.index, found.text))]
+        shown += [_evidence(signs, *one) for one in later[:CONSEQUENCES]]
+        if first is not None and first.error_file is not None:
+            shown.append(_evidence(signs, first.error_file, "", first.rank))
         known: dict[str, Evidence] = {}
         evidence += [known.setdefault(one.text, one) for one in shown if one.text not in known]
     hosts = (node.name for node in facts.nodes)
@@ -191,5 +231,5 @@ def _answer(
         evidence=tuple(evidence),
         advice=rule.advice,
         exception=(raised.type or None) if raised else None,
-        rank=signs.lines[found.index].rank if found else None,
+        rank=(signs.lines[found.index].rank or rank) if found else None,
     )

@@ -208,4 +208,21 @@ def test_a_fingerprint_tells_failures_apart_but_not_their_numbers(one: str, othe
 
 def test_the_error_file_of_torchrun_shows_what_childfailederror_hides() -> None:
     found = of(TORCHRUN)
-    assert (found.cause, found.exception, found.confidence) == ("python-exception", "ValueError", "high")
+    assert (found.cause, found.exception, found.confidence, found.rank) == (
+        "python-exception",
+        "ValueError",
+        "high",
+        "3",
+    )
+    error, file = [one for one in found.evidence if "Value" in one.text or "error_file" in one.text]
+    assert (error.text, error.rank, file.rank) == ("  ValueError: bad shape", "3", "3")
+    assert file.text == "  error_file: /tmp/torchelastic_x/none_y/attempt_0/3/error.json"
+
+
+def test_the_rank_of_an_exception_without_one_is_that_of_the_only_failure_in_the_summary_of_torchrun() -> None:
+    table = "Failures:\n{}\n---\nRoot Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n"
+    log = uncaught("ValueError: bad shape") + CHILD_FAILED + table + "  error_file: <N/A>\n"
+    found = of(log.format("  <NO_OTHER_FAILURES>"))
+    assert (found.exception, found.rank) == ("ValueError", "1")
+    assert not any("error_file" in one.text for one in found.evidence)
+    assert of(log.format("[1]:\n  rank      : 0 (local_rank: 0)")).rank is None, "which of them raised it is not known"

@@ -94,7 +94,7 @@ def test_json_is_a_list_of_rows_with_the_columns_of_the_table(tmp_path: Path) ->
     assert (first["termination_reason"], first["cause_family"], first["fingerprint"]) == (
         "cuda-oom", "resources", "cuda-oom:1",
     )  # fmt: skip
-    assert first["evidence"] == [{"text": "CUDA out of memory", "line": -1}]
+    assert first["evidence"] == [{"text": "CUDA out of memory", "line": -1, "rank": None}]
     assert first["log_tail"] == "step 12345\nCUDA out of memory"
     assert (rows[1]["ended_at"], rows[1]["termination_reason"], rows[1]["steps_lost"]) == (None, None, None)
     assert (first["is_reconstructed"], rows[2]["is_reconstructed"]) == (False, True)

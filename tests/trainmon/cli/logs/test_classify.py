@@ -46,7 +46,7 @@ def test_each_file_has_one_object_in_order(tmp_path: Path, capsys: pytest.Captur
     assert set(found[0]) == {
         "file", "cause", "family", "retry", "confidence", "evidence", "advice", "fingerprint", "exception", "rank",
     }  # fmt: skip
-    assert found[0]["evidence"] == [{"line": 1, "text": OOM.strip()}]
+    assert found[0]["evidence"] == [{"line": 1, "text": OOM.strip(), "rank": None}]
 
 
 def test_the_exit_code_and_the_schedulers_state_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,10 @@ def test_the_exit_code_and_the_schedulers_state_count(tmp_path: Path, capsys: py
     _, found, _ = answers(capsys, tmp_path / "log", "--exit-code", -11)
     assert found[0]["cause"] == "segfault"
     _, found, _ = answers(capsys, tmp_path / "log", "--scheduler-state", "PREEMPTED")
-    assert (found[0]["cause"], found[0]["evidence"]) == ("preempted", [{"line": None, "text": "Slurm: PREEMPTED"}])
+    assert (found[0]["cause"], found[0]["evidence"]) == (
+        "preempted",
+        [{"line": None, "text": "Slurm: PREEMPTED", "rank": None}],
+    )
 
 
 def test_a_file_that_cannot_be_read_does_not_hide_the_others(
@@ -76,10 +79,10 @@ def test_the_last_lines_of_a_long_log_are_counted(
     log = tmp_path / "log"
     log.write_text(STEP * lines + OOM + "bye\n")
     _, found, _ = answers(capsys, log)
-    assert found[0]["evidence"] == [{"line": lines + 1, "text": OOM.strip()}]
+    assert found[0]["evidence"] == [{"line": lines + 1, "text": OOM.strip(), "rank": None}]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(log.read_bytes())))
     _, found, _ = answers(capsys, "-")
-    assert (found[0]["file"], found[0]["evidence"]) == ("-", [{"line": lines + 1, "text": OOM.strip()}])
+    assert (found[0]["file"], found[0]["evidence"]) == ("-", [{"line": lines + 1, "text": OOM.strip(), "rank": None}])
 
 
 def test_the_last_lines_of_a_huge_log_are_numbered_from_its_end(
@@ -91,7 +94,7 @@ def test_the_last_lines_of_a_huge_log_are_numbered_from_its_end(
         file.seek(0, 2)
         file.write(b"\n" + STEP.encode() + OOM.encode() + b"bye\n")
     _, found, _ = answers(capsys, log)
-    assert found[0]["evidence"] == [{"line": -2, "text": OOM.strip()}]
+    assert found[0]["evidence"] == [{"line": -2, "text": OOM.strip(), "rank": None}]
 
 
 @pytest.mark.parametrize(
