@@ -133,7 +133,7 @@ def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *
         attempt = replace(attempt, last_step=progress.step)
     wandb = provenance.wandb_during(run, began, until) if is_newest else None
     if wandb is not None:
-        attempt = replace(attempt, **_unless_unknown(provenance.from_wandb(wandb)))
+        attempt = replace(attempt, **_known_to_wandb(run, wandb))
     known = run.checkpoints
     if known is None or known.error is not None:
         return attempt
@@ -144,7 +144,10 @@ def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *
     return replace(attempt, has_checkpoints=True, last_committed_step=newest.step, last_committed_at=newest.at)
 
 
-def _unless_unknown(fields: dict[str, object]) -> dict[str, object]:
+def _known_to_wandb(run: Run, wandb: WandbRun) -> dict[str, object]:
+    """The fields that its W&B run knows. What the config says comes first."""
+    fields = provenance.from_wandb(wandb)
+    fields["data_manifest"] = run.spec.data_manifest or fields["data_manifest"]
     return {name: value for name, value in fields.items() if value not in (None, {})}
 
 
@@ -212,7 +215,7 @@ def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attem
         seen_at=min(state.at, seen_at),
         end=end,
         start_was_watched=began >= state.started_at,
-        **_unless_unknown(provenance.from_wandb(wandb)),
+        **_known_to_wandb(run, wandb),
     )
     if not is_newest:  # its own counter is all that is left of an earlier one
         return replace(attempt, last_step=wandb.step)

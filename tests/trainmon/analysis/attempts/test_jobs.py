@@ -147,6 +147,8 @@ def test_wandb_tells_what_the_attempt_trained_with() -> None:
     )  # fmt: skip
     assert one.config_hash is not None
     assert len(one.config_hash) == 12
+    named = Story(replace(spec, data_manifest="a3")).queue(10, JOB).wandb(25, wandb).queue(30, JOB).attempt
+    assert named.data_manifest == "a3", "the config comes first"
 
 
 def test_secrets_of_a_command_line_are_masked() -> None:
