@@ -7,7 +7,7 @@ import shlex
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import FileStat, PlanContext, RowPlan, SwitchKind
 from trainmon.lib import clean, duration
-from trainmon.model import CreateFile, Expected, RemoveFile, Run
+from trainmon.model import CreateFile, Expected, Job, RemoveFile, Run, Switch
 
 HANG = 3.0
 """A run that hangs reads no switch. It hangs if no step came for this many times its usual interval."""
@@ -119,7 +119,11 @@ def undo(context: PlanContext) -> RowPlan:
         raise context.refused("no switch is armed")
     if len(found) > 1:
         return RowPlan(choices=tuple((switch.path, context.armed(kind)) for kind, switch in found.items()))
-    kind, switch = next(iter(found.items()))
+    return _removal(context, job, *next(iter(found.items())))
+
+
+def _removal(context: PlanContext, job: Job | None, kind: SwitchKind, switch: Switch) -> RowPlan:
+    """Remove this switch; of a file that somebody else wrote, the content is shown and the path must be typed."""
     stat = context.readback.switches.get(f"{context.host}:{switch.path}")
     armed_at, mark = (switch.armed_at, "") if stat is None else (stat.armed_at, stat.mark)
     is_ours = (switch.why or "").startswith(OURS)

@@ -76,11 +76,7 @@ def read(
     everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
     unclear = [one for one in everything if one.is_unclear]
     clear = [one for one in everything if not one.is_unclear]
-    cut = _cut(clear, folder)
-    lacks = {**_small(clear, folder), **_short(clear), **cut}
-    compared = [
-        one if one.lacks else replace(one, lacks=lacks.get(one.name, ""), is_cut_short=one.name in cut) for one in clear
-    ]
+    compared = _compared(clear, folder)
     ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
     statistics = _statistics([one for one in ordered if not one.lacks])
     last = max(ordered, key=lambda one: one.newest, default=None)
@@ -106,6 +102,15 @@ def read(
         problem=None if wrong is None else clean(wrong),
         **statistics,
     )
+
+
+def _compared(clear: list[FoundCheckpoint], folder: Folder) -> list[FoundCheckpoint]:
+    """The checkpoints with what each lacks beside the others."""
+    cut = _cut(clear, folder)
+    lacks = {**_small(clear, folder), **_short(clear), **cut}
+    return [
+        one if one.lacks else replace(one, lacks=lacks.get(one.name, ""), is_cut_short=one.name in cut) for one in clear
+    ]
 
 
 def _without_listing(path: str, host: str, at: Instant, error: str, before: Checkpoints | None) -> Checkpoints:
