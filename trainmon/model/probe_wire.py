@@ -6,6 +6,7 @@ a driver or kernel refuses is null, never 0. Samples that come every period are 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -75,6 +76,8 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     command: str | None = None
     caught: int | None = None
     """The signals that it catches: SigCgt of /proc/PID/status, where bit n - 1 is signal n."""
+    environment: Mapping[str, str] = {}
+    """The few variables that name its data, container and job; see collectors/probe/gpu/processes.py."""
 
 
 class GpuFacts(msgspec.Struct, frozen=True, gc=False):

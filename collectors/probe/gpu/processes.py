@@ -15,6 +15,13 @@ LONGEST_OWN_COMMAND = 1000
 MOST_PROCESSES = 64
 MIB = 1 << 20
 
+ENVIRONMENT = (
+    "TRAINMON_DATA_MANIFEST", "TRAINMON_CONTAINER", "SLURM_JOB_ID", "SLURM_CONTAINER",
+    "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER",
+)  # fmt: skip
+"""All that is ever read of the environment of a process: it may hold secrets."""
+LONGEST_VALUE = 500
+
 
 def linked(path: str) -> "str | None":
     """What a link of /proc names, if it is a path of a file or a directory. The file itself is not touched."""
@@ -33,6 +40,7 @@ class Processes:
         self.memory = {}  # type: dict[int, dict[int, int | None]]
         self.names = {}  # type: dict[int, tuple[str | None, str | None]]
         self.caught = {}  # type: dict[int, int | None]
+        self.environments = {}  # type: dict[int, dict[str, str]]
         self.own = {}  # type: dict[int, tuple[str, dict[str, Any]]]
         """By pid: our own processes, each with the time of its start. They stay until they end."""
 
@@ -52,6 +60,8 @@ class Processes:
         pids = {pid for card in cards for pid in self.memory.get(card.index, ())}
         self.names = {pid: self.names.get(pid) or self.name(pid) for pid in pids}
         self.caught = {pid: self.caught_signals(pid) for pid in pids}
+        known = self.environments
+        self.environments = {pid: known[pid] if pid in known else self.environment(pid) for pid in pids}
         described = {pid: self.described(pid) for pid in sorted(pids | set(self.own))[:MOST_PROCESSES] if own}
         self.own = {
             pid: found
@@ -84,6 +94,16 @@ class Processes:
         masks = [line[7:].strip() for line in lines if line.startswith(b"SigCgt:")]
         return int(masks[0], 16) if masks else None
 
+    def environment(self, pid: int) -> "dict[str, str]":
+        """The permitted variables of its environment, if we may read it."""
+        try:
+            with open(os.path.join(self.root, "proc", str(pid), "environ"), "rb") as file:
+                pairs = file.read(MIB).decode("utf-8", "replace").split("\0")
+        except OSError:
+            return {}
+        parts = (pair.partition("=") for pair in pairs)
+        return {name: value[:LONGEST_VALUE] for name, _, value in parts if name in ENVIRONMENT and value}
+
     def name(self, pid: int) -> "tuple[str | None, str | None]":
         folder = os.path.join(self.root, "proc", str(pid))
         try:
@@ -99,7 +119,6 @@ class Processes:
         rows = []  # type: list[dict[str, Any]]
         for pid, mib in self.memory.get(card.index, {}).items():
             user, command = self.names.get(pid, (None, None))
-            rows.append(
-                {"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": self.caught.get(pid)}
-            )
+            row = {"pid": pid, "user": user, "memory_mib": mib, "command": command, "caught": self.caught.get(pid)}
+            rows.append(dict(row, environment=self.environments[pid]) if self.environments.get(pid) else row)
         return sorted(rows, key=lambda row: -(row["memory_mib"] or 0))[:MOST_PROCESSES]

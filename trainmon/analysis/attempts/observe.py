@@ -103,12 +103,14 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
     source = state.sources.get(f"slurm:{job.cluster}")
     seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
     attempt = job_attempt(job, run)
+    nodes = [state.nodes.get(name) for name in job.nodes]
+    attempt = _with_environment(attempt, provenance.from_environment(nodes, job=job.number))
     attempt = replace(
         attempt,
         end=end,
         seen_at=seen_at if end is None else end.at,
         start_was_watched=(job.started_at or 0.0) >= state.started_at,
-        gpu_uuids=provenance.gpu_uuids(map(state.nodes.get, job.nodes), attempt.gpus),
+        gpu_uuids=provenance.gpu_uuids(nodes, attempt.gpus),
     )
     host = state.nodes.get(run.log.host) if run.log is not None else None
     ours = by_our_clock(job, (host.clock_skew_s or 0.0) if host is not None else 0.0)
@@ -142,6 +144,11 @@ def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *
     if newest is None:
         return replace(attempt, has_checkpoints=True, last_committed_step=None)
     return replace(attempt, has_checkpoints=True, last_committed_step=newest.step, last_committed_at=newest.at)
+
+
+def _with_environment(attempt: Attempt, found: dict[str, str]) -> Attempt:
+    """The attempt with what its environment names and the config does not."""
+    return replace(attempt, **{name: value for name, value in found.items() if getattr(attempt, name) is None})
 
 
 def _known_to_wandb(run: Run, wandb: WandbRun) -> dict[str, object]:
@@ -193,6 +200,7 @@ def _of_process(run: Run, state: State) -> Attempt:
         end=None if ended_at is None else AttemptEnd(at=ended_at, source="process", noticed_at=ended_at),
         seen_at=state.at if ended_at is None else ended_at,
     )
+    attempt = _with_environment(attempt, provenance.from_environment([node], pid=process.pid))
     return _with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
 
 

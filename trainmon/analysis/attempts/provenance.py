@@ -53,6 +53,24 @@ def from_wandb(wandb: WandbRun) -> dict[str, Any]:
     }
 
 
+CONTAINERS = ("TRAINMON_CONTAINER", "SLURM_CONTAINER", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
+"""Variables that name the container of a process."""
+
+
+def from_environment(nodes: Iterable[Node | None], *, job: int | None = None, pid: int | None = None) -> dict[str, Any]:
+    """The fields that the environment names: of a process on these GPUs of this job, or with this pid."""
+    processes = (process for node in nodes if node is not None for gpu in node.gpus for process in gpu.processes)
+    for process in processes:
+        found = process.environment
+        if found.get("SLURM_JOB_ID") == str(job) if job is not None else process.pid == pid:
+            values = {
+                "container": next((found[name] for name in CONTAINERS if name in found), None),
+                "data_manifest": found.get("TRAINMON_DATA_MANIFEST"),
+            }
+            return {name: clean(scrub(value), VALUE) for name, value in values.items() if value}
+    return {}
+
+
 def _named(config: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
     """The value of the first setting with such a name."""
     found = (config[name] for name in sorted(config) if pattern.search(name) and config[name])

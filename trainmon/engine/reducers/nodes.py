@@ -128,7 +128,10 @@ def _facts(node: Node, facts: tuple[GpuFacts, ...]) -> tuple[Gpu, ...]:
 def _with_facts(gpu: Gpu, fact: GpuFacts) -> Gpu:
     processes = tuple(
         replace(
-            process, user=process.user and clean(process.user), command=process.command and cleaned(process.command)
+            process,
+            user=process.user and clean(process.user),
+            command=process.command and cleaned(process.command),
+            environment={name: cleaned(value) for name, value in process.environment.items()},
         )
         for process in fact.processes
     )

@@ -47,6 +47,19 @@ def test_a_status_without_the_line_reports_nothing(tmp_path: Path):
     assert Processes(str(tmp_path)).caught_signals(7) == 0xFFFFFFFE7FFBFEFF
 
 
+def test_only_the_variables_that_name_data_and_container_are_read_of_an_environment(tmp_path: Path):
+    given = {"SLURM_JOB_ID": "88", "TRAINMON_DATA_MANIFEST": "/fsx/m.json", "SINGULARITY_CONTAINER": ""}
+    secret = {"WANDB_API_KEY": "not-to-be-read", "TRAINMON_TOKEN": "not-to-be-read"}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env={**given, **secret}) as trainer:
+        nvml = Nvml(tmp_path).process(0, trainer.pid, 100)
+        with RunningProbe(nvml.environment(), python=sys.executable) as probe:
+            facts = probe.wait(GpuFactsAll, lambda line: any(one.environment for one in line.g[0].processes))
+        trainer.communicate(b"\n")
+    (process,) = facts.g[0].processes
+    assert process.environment == {"SLURM_JOB_ID": "88", "TRAINMON_DATA_MANIFEST": "/fsx/m.json"}
+    assert Processes(str(tmp_path)).environment(7) == {}, "of a process of somebody else"
+
+
 def test_the_mask_crosses_the_wire(tmp_path: Path):
     with subprocess.Popen([sys.executable, "-c", CATCHES], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as trainer:
         assert trainer.stdin is not None

@@ -6,7 +6,19 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import missing
-from trainmon.model import AttemptsRestored, GpuSample, GpuSamples, JobsAccounted, NodeReading, WandbRun
+from trainmon.model import (
+    Attempt,
+    AttemptsRestored,
+    Gpu,
+    GpuSample,
+    GpuSamples,
+    JobsAccounted,
+    Node,
+    NodeReading,
+    Process,
+    RunSpec,
+    WandbRun,
+)
 
 
 def trained() -> Story:
@@ -149,6 +161,22 @@ def test_wandb_tells_what_the_attempt_trained_with() -> None:
     assert len(one.config_hash) == 12
     named = Story(replace(spec, data_manifest="a3")).queue(10, JOB).wandb(25, wandb).queue(30, JOB).attempt
     assert named.data_manifest == "a3", "the config comes first"
+
+
+def test_the_environment_of_the_processes_of_the_job_names_data_and_container() -> None:
+    named = {"TRAINMON_DATA_MANIFEST": "s3://d/m.json?token=abcdef0123456", "APPTAINER_CONTAINER": "/fsx/train.sif"}
+    other = Process(pid=6, environment={"SLURM_JOB_ID": "7", "TRAINMON_DATA_MANIFEST": "other"})
+    own = Process(pid=7, environment={"SLURM_JOB_ID": str(JOB.number), **named})
+
+    def attempt(spec: RunSpec) -> Attempt:
+        story = Story(spec)
+        gpu = Gpu(index=0, processes=(other, own))
+        story.state = replace(story.state, nodes={JOB.nodes[0]: Node(name=JOB.nodes[0], cluster="prod", gpus=(gpu,))})
+        return story.queue(10, JOB).queue(30, JOB).attempt
+
+    found = attempt(SPEC)
+    assert (found.data_manifest, found.container) == ("s3://d/m.json?token=***", "/fsx/train.sif")
+    assert attempt(replace(SPEC, data_manifest="a3")).data_manifest == "a3", "the config comes first"
 
 
 def test_secrets_of_a_command_line_are_masked() -> None:
