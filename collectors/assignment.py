@@ -12,6 +12,7 @@ from posixpath import dirname
 import msgspec
 from msgspec.structs import replace
 
+from trainmon.analysis.checkpoints import eval_logs
 from trainmon.analysis.log_mentions import MENTIONS
 from trainmon.lib import Seconds
 from trainmon.model import (
@@ -145,8 +146,9 @@ def _shared(plan: WatchPlan) -> Spec:
     return Spec(
         period=plan.period,
         disks=tuple(dict.fromkeys((*plan.shared_disks, *plan.implied_disks))),
-        logs=tuple(
-            LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")
+        logs=(
+            *(LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")),
+            *(LogSpec(id=name, pattern=path) for run in runs for name, path in eval_logs(run).items()),
         ),
         switches=_unique(path for run in runs for path in (run.kill_switch, run.save_switch)),
         checkpoints=_unique((*(run.checkpoints for run in runs), *plan.candidates)),

@@ -22,7 +22,6 @@ from trainmon.lib import description, field_descriptions
 from trainmon.model import CAUSES
 
 FOLDER = Path(__file__).parent.parent / "docs"
-UNUSED = "Not used yet."
 ELSEWHERE = {
     "rule": "See [alerts and rules](alerts-and-rules.md#rules) for the settings of each rule.",
     "notify": "See [alerts and rules](alerts-and-rules.md#channel-settings) for the settings of each channel type.",
@@ -178,27 +177,20 @@ def _json_type(wanted: Any) -> str:
 
 
 def config() -> str:
-    """Every table of the config. Tables that are not used yet come last, without their settings."""
+    """Every table of the config."""
     used: list[str] = []
-    idle: list[str] = []
     top: list[str] = []
     for field in msgspec.structs.fields(Settings):
         table, many = table_of(field.type)
         title = f"`[[{field.encode_name}]]`" if many else f"`[{field.encode_name}]`"
         if table is None:
             top += _rows(Settings, field, "")
-        elif UNUSED in description(table):
-            names = ", ".join(f"`{name}`" for name in _names(table))
-            idle.append(f"- {title} {description(table).replace(UNUSED, '').strip()} Settings: {names}.")
         elif field.encode_name in ELSEWHERE:
             used.append(f"### {title}\n\n{description(table)} {ELSEWHERE[field.encode_name]}")
         else:
             rows = _all_rows(table, "") if table is not RetrySettings else _retry_rows()
             used.append(f"### {title}\n\n{description(table)}\n\n{grid(rows)}")
-    later = "### Not used yet\n\nThis version reads and checks these tables, but does not use them:\n\n" + "\n".join(
-        idle
-    )
-    return "\n\n".join([f"### Top level\n\n{grid(top)}", *used, later])
+    return "\n\n".join([f"### Top level\n\n{grid(top)}", *used])
 
 
 def _all_rows(table: type[Table], prefix: str) -> Iterator[str]:
@@ -230,10 +222,6 @@ def _retry_rows() -> Iterator[str]:
         )
     for rest, names in by_default.items():
         yield f"| {', '.join(names)} | {rest} |"
-
-
-def _names(table: type[Table]) -> list[str]:
-    return [field.encode_name for field in msgspec.structs.fields(table)]
 
 
 @click.command()

@@ -97,6 +97,7 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             script=run.script,
             log=None if run.log == "wandb" else run.log,
             checkpoints=run.checkpoints,
+            evals=tuple(dict.fromkeys(one.results for one in settings.evals if one.run == run.name)),
             kill_switch=run.kill_switch,
             save_switch=run.save_switch,
             target_step=run.target_step,

@@ -171,12 +171,13 @@ class DiskSettings(Table, frozen=True, kw_only=True):
 
 
 class EvalSettings(Table, frozen=True, kw_only=True):
-    """Where the evaluation results of a run are. Not used yet."""
+    """Where the evaluation results of a run are. See docs/evals.md for the format of the file."""
 
     run: str
     """The name of the run."""
     results: RemotePath
-    """Its result files; may be a glob."""
+    """Its file of results, with one JSON object per line; may be a glob. Of several files, the newest is followed. For
+    more files, write more tables."""
 
 
 class LedgerSettings(Table, frozen=True, kw_only=True):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 from trainmon.analysis.explanation import GpuHour, Read, gpu_hour
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, State
+from trainmon.model import Attempt, EvalResult, State
 
 WRITE_EVERY: Seconds = 30.0
 """Between two writes of an attempt that goes on. A program that is killed has lost at most this much."""
@@ -23,6 +24,9 @@ class AttemptJournal(Protocol):
     def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
         """Queue the last hour of the GPUs of one node for writing. Never blocks."""
 
+    def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
+        """Queue results of the evaluators of a run for writing. Never blocks."""
+
     def keep(self, record: Attempt) -> None:
         """Queue an attempt for writing. Never blocks."""
 
@@ -37,6 +41,7 @@ class AttemptRecorder:
         self._nodes: deque[tuple[Attempt, str]] = deque()
         """The nodes of attempts that have ended, whose last hour is to be kept."""
         self._written: dict[str, tuple[Attempt, Instant]] = {}
+        self._evals: dict[str, tuple[EvalResult, ...]] = {}
 
     def record(self, state: State, now: Instant) -> None:
         """Queue what has changed."""
@@ -52,6 +57,12 @@ class AttemptRecorder:
             if is_news or not 0.0 <= now - at < WRITE_EVERY:
                 self._written[name] = (attempt, now)
                 self._journal.keep(attempt)
+        for name, run in state.runs.items():
+            results, kept = run.evals.results, self._evals.get(name, ())
+            if results is not kept:
+                self._evals[name] = results
+                if new := [one for one in results if one not in kept]:
+                    self._journal.keep_evals(name, new)
         for _ in range(min(len(self._nodes), GPU_HOURS_AT_ONCE)):
             self._keep_gpu_hour(*self._nodes.popleft(), state, now)
         if len(self._written) > 2 * len(state.attempts) + 100:

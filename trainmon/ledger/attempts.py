@@ -11,11 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import merged, missing
+from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
 from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, read_texts, storable
 from trainmon.ledger.alerts import read_alerts_of
 from trainmon.lib import Instant
-from trainmon.model import Attempt
+from trainmon.model import Attempt, EvalResult
 
 PLAIN = (
     "attempt_id", "run_id", "cluster", "model_family", "job_id", "array_id", "restart", "wandb_id", "pid", "gpus",
@@ -50,6 +51,10 @@ OF_A_RUN = 200
 
 GPU_HOUR = "gpu-hour"
 """The kind of a row of action_texts: the last hour of the GPUs of one node of an attempt, as JSON."""
+
+
+EVALS = "evals"
+"""The kind of a row of action_texts: some results of the evaluators of a run, as a JSON list."""
 
 
 class AttemptName(NamedTuple):
@@ -160,7 +165,9 @@ def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attemp
     began, until = period(attempt, neighbours(attempt, attempts)[1])
     job = None if attempt.job_id is None else f"{attempt.cluster}/{attempt.job_id}"
     texts = ((text.host, text.text) for text in read_texts(connection, attempt_id) if text.kind == GPU_HOUR)
+    results = ((text.path, text.text) for text in read_texts(connection, f"{EVALS}/{attempt.run_id}"))
     return attempt, AttemptRecords(
+        evals=together(*decode_rows(results, tuple[EvalResult, ...], "list of results")),
         gpu_hours=tuple(decode_rows(texts, GpuHour, "GPU hour")),
         attempts=attempts,
         alerts=tuple(read_alerts_of(connection, attempt.run_id, attempt.nodes, began, until)),

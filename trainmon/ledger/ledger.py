@@ -5,16 +5,17 @@ A hung disk never blocks a caller: the newest record of each action waits in mem
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainmon.analysis.explanation import GpuHour
 from trainmon.ledger.actions import ActionText, as_json, masked_end, prune_actions, read_open, write_all
 from trainmon.ledger.alerts import prune_alerts
-from trainmon.ledger.attempts import GPU_HOUR, prune_attempts, read_recent, write_attempts
+from trainmon.ledger.attempts import EVALS, GPU_HOUR, prune_attempts, read_recent, write_attempts
 from trainmon.ledger.database import (
     NAME,
     LedgerStuck,
@@ -43,7 +44,7 @@ from trainmon.ledger.reader import (
 )
 from trainmon.ledger.schema import NewerLedger
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
-from trainmon.model import Attempt, Record
+from trainmon.model import Attempt, EvalResult, Record
 
 __all__ = [
     "NAME",
@@ -146,6 +147,12 @@ class Ledger:
         text = as_json(hour)
         at = self._clock.now()
         self._queue.put(ActionText(action_id=attempt_id, kind=GPU_HOUR, host=hour.node, path="", at=at, text=text))
+
+    def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
+        """Write results of the evaluators of a run soon; never blocks. The same results are written once."""
+        text, at = as_json(list(results)), self._clock.now()
+        name = hashlib.sha256(text.encode()).hexdigest()
+        self._queue.put(ActionText(action_id=f"{EVALS}/{run}", kind=EVALS, host="", path=name, at=at, text=text))
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
         """Commit the end of a text, with its secrets masked, before returning.

@@ -157,7 +157,18 @@ from trainmon.model.state import (
     State,
     WandbPolled,
 )
-from trainmon.model.storage import Allowance, Basis, Checkpoint, Checkpoints, CheckpointState, Disk, Forecast, Quota
+from trainmon.model.storage import (
+    Allowance,
+    Basis,
+    Checkpoint,
+    Checkpoints,
+    CheckpointState,
+    Disk,
+    EvalResult,
+    Evals,
+    Forecast,
+    Quota,
+)
 from trainmon.model.wandb import (
     RECENT_LOSSES,
     RUNS_AT_MOST,
@@ -241,6 +252,8 @@ __all__ = [
     "DiskSamples",
     "DisksChanged",
     "EndSource",
+    "EvalResult",
+    "Evals",
     "Event",
     "Evidence",
     "Execute",

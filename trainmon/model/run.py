@@ -10,7 +10,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.attempt import RetryPolicy
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
-from trainmon.model.storage import Checkpoints
+from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
 
 Verdict = Literal[
@@ -201,6 +201,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The batch script that submits it."""
     log: str | None = None
     checkpoints: str | None = None
+    evals: tuple[str, ...] = ()
+    """The files of the results of its evaluators; may be globs."""
     kill_switch: str | None = None
     save_switch: str | None = None
     target_step: int | None = None
@@ -309,11 +311,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 SPANS = 16
-
 RECENT_MINUTES = 10
-
 MINUTES = 1_440
-
 SLOW_AT_MOST = 720
 """Half a day: a throughput that lasts this long is the new usual one."""
 
@@ -336,6 +335,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Checkpoints | None = None
     listing: CheckpointListing | None = None
     """The last listing of its checkpoint directory."""
+    evals: Evals = Evals()
     wandb: Wandb | None = None
     memory: RunMemory = RunMemory()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -217,3 +218,52 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
         if committed is None:
             return step
         return None if committed.step is None else max(0, step - committed.step)
+
+
+class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an evaluator wrote about one checkpoint: one line of a file of results. Null or empty is not recorded."""
+
+    step: int | None = None
+    """The step of the checkpoint."""
+    checkpoint: str | None = None
+    """Its path."""
+    evaluator: str | None = None
+    image_digest: str | None = None
+    """The digest of the image of the evaluator."""
+    task_set: str | None = None
+    task_set_version: str | None = None
+    decoding: Mapping[str, str | int | float | bool | None] | None = None
+    """The decoding parameters, such as `temperature`."""
+    judge: str | None = None
+    """The model that judged, with its version; `none` without one."""
+    rubric_version: str | None = None
+    results: Mapping[str, str | int | float | bool | None] | None = None
+    """The scores, by name."""
+    raw_outputs: str | None = None
+    """Where the raw outputs are: a path or a URL."""
+    evaluated_at: str | None = None
+    """When, as the evaluator writes it."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The fields that a reader needs and that are not recorded. Without a judge, no rubric is needed."""
+        needed = EVAL_FIELDS if self.judge != "none" else tuple(one for one in EVAL_FIELDS if one != "rubric_version")
+        return tuple(name for name in needed if not getattr(self, name) and getattr(self, name) != {})
+
+
+EVAL_FIELDS = (
+    "evaluator", "image_digest", "task_set", "task_set_version", "decoding", "judge", "rubric_version", "results",
+    "raw_outputs",
+)  # fmt: skip
+"""What belongs to a result."""
+
+
+class Evals(msgspec.Struct, frozen=True, kw_only=True):
+    """The results of the evaluators of a run, as its files of results show them."""
+
+    results: tuple[EvalResult, ...] = ()
+    """In the order in which they were read, the newest last."""
+    errors: Mapping[str, str] = {}
+    """Why a file of results cannot be read, by its pattern in the config."""
+    invalid_lines: int = 0
+    """Lines that are no result, since the start."""

@@ -106,7 +106,30 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
     if found.bytes is not None:
         yield fact("size", f"{size(found.bytes)} each", width)
     yield from optional_fact("left out", found.note, width, "dim")
+    yield from eval_lines(run, width)
     yield fact("checked", f"{calm_age(now - found.listed_at)} ago on {clean(found.host)}", width, "dim")
+
+
+def eval_lines(run: Run, width: int) -> Iterator[Line]:
+    """The newest evaluated checkpoint with its scores, and why a file of results cannot be read."""
+    if not run.spec.evals:
+        return
+    results, committed = run.evals.results, None if run.checkpoints is None else run.checkpoints.committed
+    last = max((one.step or 0 for one in results), default=None)
+    if last is None:
+        yield fact("evaluated", "no result of an evaluator is known", width, "dim" if not committed else "warn")
+    else:
+        scores = ", ".join(
+            f"{name} {value}" for one in results if one.step == last for name, value in (one.results or {}).items()
+        )
+        behind = committed is not None and committed.step is not None and committed.step > last
+        text = f"step {count(last)}" + (f": {scores}" if scores else ", no scores")
+        yield from wrapped_fact("evaluated", safe(text), width, "warn" if behind or not scores else "")
+    invalid = run.evals.invalid_lines
+    problems = [f"{path}: {error}" for path, error in run.evals.errors.items()]
+    problems += [f"{counted(invalid, 'line')} of its results cannot be read"] if invalid else []
+    for text in problems:
+        yield from wrapped_fact("evals", safe(text), width, "warn")
 
 
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:

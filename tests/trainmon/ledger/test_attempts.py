@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
 from trainmon.ledger.attempts import COLUMNS
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import attempt_records, attempt_rows
-from trainmon.model import Attempt, Gpu, Leadership, Node, Record, Series, State
+from trainmon.model import Attempt, EvalResult, Evals, Gpu, Leadership, Node, Record, Run, RunSpec, Series, State
 
 
 def having(*attempts: Attempt, holder: str = "us") -> State:
@@ -28,6 +29,7 @@ class Kept:
     def __init__(self) -> None:
         self.attempts: list[Attempt] = []
         self.hours: list[tuple[str, GpuHour]] = []
+        self.evals: list[tuple[str, int | None]] = []
 
     def keep(self, record: Record | Attempt) -> None:
         assert isinstance(record, Attempt)
@@ -35,6 +37,9 @@ class Kept:
 
     def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
         self.hours.append((attempt_id, hour))
+
+    def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
+        self.evals += [(run, one.step) for one in results]
 
 
 def test_an_attempt_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -130,3 +135,20 @@ def test_the_documentation_has_every_column() -> None:
     page = (Path(__file__).parents[3] / "docs" / "attempts.md").read_text().partition("## Columns")[2]
     documented = set(re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in page.splitlines() if "|" in line)))
     assert documented == {*COLUMNS, "attempt"}
+
+
+def test_results_of_evaluators_are_kept_once_and_come_back_with_the_attempts_of_their_run(tmp_path: Path) -> None:
+    results = tuple(EvalResult(step=step, decoding={"temperature": 0.5}, results={"acc": 0.7}) for step in (10, 20, 30))
+    kept = Kept()
+    recorder = AttemptRecorder(kept, hot)
+    for seen in (results[:2], results, results):
+        run = Run(spec=RunSpec(name=LONG.run_id, cluster="prod"), evals=Evals(results=seen))
+        recorder.record(State(runs={run.name: run}), NOON)
+    assert kept.evals == [(LONG.run_id, 10), (LONG.run_id, 20), (LONG.run_id, 30)]
+    with opened(tmp_path, clock=At(NOON)) as (ledger, _):
+        ledger.keep(LONG)
+        ledger.keep_evals(LONG.run_id, results[:2])
+        ledger.keep_evals(LONG.run_id, results)
+    found = attempt_records(tmp_path, LONG.attempt_id)
+    assert found is not None
+    assert found[1].evals == results

@@ -1,7 +1,8 @@
-"""Checkpoints: layouts, states, and what a trainer resumes from. Pure."""
+"""Checkpoints: layouts, states, what a trainer resumes from, and what evaluators wrote about them. Pure."""
 
 from __future__ import annotations
 
+from trainmon.analysis.checkpoints.evals import describe, eval_logs, is_eval_log, read_results, together
 from trainmon.analysis.checkpoints.resume import NONE_FOUND
 
-__all__ = ["NONE_FOUND"]
+__all__ = ["NONE_FOUND", "describe", "eval_logs", "is_eval_log", "read_results", "together"]

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from trainmon.analysis.causes import RULE
+from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.gpu_hour import GpuHour
 from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of
 from trainmon.lib import Instant, counted, duration
-from trainmon.model import Alert, Attempt, Record, RetryPolicy, State
+from trainmon.model import Alert, Attempt, EvalResult, Record, RetryPolicy, State
 
 AROUND = 2
 """Lines of the log that are shown before and after a line of evidence."""
@@ -37,6 +38,8 @@ class AttemptRecords(msgspec.Struct, frozen=True, kw_only=True):
     actions: tuple[Record, ...] = ()
     gpu_hours: tuple[GpuHour, ...] = ()
     """The last hour of the GPUs of its nodes."""
+    evals: tuple[EvalResult, ...] = ()
+    """What evaluators wrote about the checkpoints of its run."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +107,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     context: tuple[ContextLine, ...] = ()
     gpu_hours: tuple[GpuHour, ...] = ()
     """Of each node, the last hour of its GPUs."""
+    evals: tuple[EvalResult, ...] = ()
+    """What evaluators wrote about the checkpoints that this attempt committed, or started from."""
     checks: tuple[Check, ...] = ()
     """The smell test."""
 
@@ -118,6 +123,7 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
     earlier, following = neighbours(attempt, records.attempts)
     previous = earlier[-1] if earlier else None
     cause = None if attempt.end is None else attempt.end.cause
+    evals = evals_of(attempt, following, records.evals)
     return Explanation(
         attempt=attempt,
         sentence=" ".join(_sentences(attempt)),
@@ -132,7 +138,8 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
         context=tuple(_context(attempt)),
         gpu_hours=records.gpu_hours,
-        checks=smell_test(attempt, earlier, has_evals=bool(attempt.evaluators)),
+        evals=evals,
+        checks=smell_test(attempt, earlier, evals),
     )
 
 
@@ -150,7 +157,20 @@ def with_state(records: AttemptRecords, attempt: Attempt, state: State) -> Attem
         alerts=tuple(alerts.values()),
         actions=tuple(actions.values()),
         gpu_hours=records.gpu_hours,
+        evals=together(records.evals, () if run not in state.runs else state.runs[run].evals.results),
     )
+
+
+def evals_of(attempt: Attempt, following: Attempt | None, results: Sequence[EvalResult]) -> tuple[EvalResult, ...]:
+    """The results for the checkpoints of an attempt, by step: those that it committed, and its newest one, which an
+    earlier attempt may have written. Where none is known, the steps that no later attempt has trained again count."""
+    last = attempt.last_committed_step
+    if last is None and (following is None or not attempt.has_checkpoints):
+        last = attempt.last_step
+    if last is None:
+        return ()
+    first = last if attempt.first_step is None else min(attempt.first_step, last)
+    return tuple(sorted((one for one in results if first <= (one.step or 0) <= last), key=lambda one: one.step or 0))
 
 
 def neighbours(attempt: Attempt, attempts: Collection[Attempt]) -> tuple[Sequence[Attempt], Attempt | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.explain import Change, Explanation, Resume, short_id
 from trainmon.analysis.explanation.gpu_hour import worst
 from trainmon.lib import clean, counted, duration, scrub
@@ -45,6 +46,7 @@ MEASURED = {
     "memory": ("fullest", "MiB"),
 }  # fmt: skip
 NODES_AT_MOST = 16
+EVALS_AT_MOST = 20
 UNKNOWN = "not known"
 
 
@@ -58,7 +60,7 @@ def page(one: Explanation) -> tuple[Section, ...]:
         Section("Config and data", tuple(_config(one))),
         Section("Checkpoints", tuple(_checkpoints(one))),
         Section("Retries", tuple(_retries(one))),
-        Section("Evals", tuple(_evals(one.attempt))),
+        Section("Evals", tuple(_evals(one))),
         Section(f"Smell test: {one.traceable} of {len(one.checks)}", tuple(_checks(one))),
     )
     return tuple(
@@ -191,7 +193,7 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
     yield PageRow("trained", trained + target + lost, "warn" if lost else "")
-    yield PageRow("evaluated", "No result of an evaluator is known.", "dim")
+    yield _evaluated(one)
     if one.resumes_at is not None:
         yield _resume("next attempt", one.resumes_at)
     elif attempt.end is not None and committed is not None:
@@ -245,10 +247,29 @@ def attempt_line(attempt: Attempt) -> str:
     return f"{short_id(attempt)}: {what}{ran}, {steps}{lost}"
 
 
-def _evals(attempt: Attempt) -> Iterator[PageRow]:
-    for name, version in attempt.evaluators.items():
+def _evaluated(one: Explanation) -> PageRow:
+    """Which checkpoint was evaluated last. That is another fact than what was trained, and what was committed."""
+    last = one.attempt.last_committed_step
+    if not one.evals:
+        return PageRow("evaluated", "No result of an evaluator is known.", "dim")
+    text = f"step {one.evals[-1].step:,}"
+    if last is None or one.evals[-1].step == last:
+        return PageRow("evaluated", text)
+    return PageRow("evaluated", f"{text}; of step {last:,}, no result is known", "warn")
+
+
+def _evals(one: Explanation) -> Iterator[PageRow]:
+    if len(one.evals) > EVALS_AT_MOST:
+        yield PageRow("", f"{len(one.evals) - EVALS_AT_MOST} earlier results are left out", "dim")
+    for result in one.evals[-EVALS_AT_MOST:]:
+        scores = ", ".join(f"{name} {value}" for name, value in (result.results or {}).items())
+        yield PageRow(f"step {result.step:,}", scores or "no scores", "" if scores else "warn")
+        yield PageRow("", describe(result), "dim")
+        if result.missing:
+            yield PageRow("", f"not recorded: {', '.join(result.missing)}", "warn")
+    for name, version in one.attempt.evaluators.items():
         yield PageRow(name, f"version {version}")
-    if not attempt.evaluators:
+    if not one.evals and not one.attempt.evaluators:
         yield PageRow("", "No evaluator is known.", "dim")
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from trainmon.model import Attempt
+from trainmon.model import Attempt, EvalResult
 
 Topic = Literal["config", "data", "placement", "checkpoint", "retry history", "eval state"]
 
@@ -27,7 +27,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return not self.to_add
 
 
-def smell_test(attempt: Attempt, earlier: Sequence[Attempt], *, has_evals: bool) -> tuple[Check, ...]:
+def smell_test(attempt: Attempt, earlier: Sequence[Attempt], evals: Sequence[EvalResult]) -> tuple[Check, ...]:
     """The six checks, in their order."""
     return (
         Check(topic="config", to_add=tuple(_config(attempt))),
@@ -35,12 +35,12 @@ def smell_test(attempt: Attempt, earlier: Sequence[Attempt], *, has_evals: bool)
         Check(topic="placement", to_add=tuple(_placement(attempt))),
         Check(topic="checkpoint", to_add=tuple(_checkpoint(attempt, earlier))),
         Check(topic="retry history", to_add=tuple(_retries(attempt, earlier))),
-        Check(topic="eval state", to_add=() if has_evals else (EVALS,)),
+        Check(topic="eval state", to_add=tuple(_evals(attempt, evals))),
     )
 
 
 DATA = "Set data_manifest in [[run]], or log a setting data_manifest to W&B."
-EVALS = "Log a setting such as mmlu_version to W&B: no evaluator is known."
+EVALS = "Name the file of results in [[eval]], or log a setting such as mmlu_version to W&B: no evaluator is known."
 
 
 def _config(attempt: Attempt) -> Iterator[str]:
@@ -73,3 +73,14 @@ def _retries(attempt: Attempt, earlier: Sequence[Attempt]) -> Iterator[str]:
         yield f"Set log in [[run]], or keep the logs: {one} not known."
     elif attempt.restart and len(earlier) < attempt.restart:
         yield f"Keep trainmon-tui running: {attempt.restart - len(earlier)} earlier attempts are not in the ledger."
+
+
+def _evals(attempt: Attempt, evals: Sequence[EvalResult]) -> Iterator[str]:
+    if not evals and not attempt.evaluators:
+        yield EVALS
+    missing = dict.fromkeys(name for one in evals for name in one.missing)
+    if missing:
+        yield f"Let the evaluator write {', '.join(missing)} with its results."
+    last = attempt.last_committed_step
+    if evals and last is not None and all(one.step != last for one in evals):
+        yield f"Evaluate the last committed checkpoint, step {last:,}: no result of it is known."

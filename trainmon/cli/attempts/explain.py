@@ -205,6 +205,7 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "facts": plain["facts"],
         "context": plain["context"],
         "gpu_hours": [{**hour, "ended_at": timestamp(hour["ended_at"])} for hour in plain["gpu_hours"]],
+        "evals": [{**msgspec.to_builtins(result), "missing": list(result.missing)} for result in one.evals],
         "smell_test": [{**check, "is_traceable": not check["to_add"]} for check in plain["checks"]],
         "traceable": one.traceable,
     }

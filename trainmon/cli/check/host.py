@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.probe import bundle
 from collectors.quota.command import QuotaQuery, run_query
+from trainmon.analysis.checkpoints import is_eval_log, read_results
 from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.probe import ProbeOutput, run_probe
 from trainmon.cli.check.rows import FileTest, Row, check_files, reported
@@ -25,6 +26,7 @@ from trainmon.lib import (
     Seconds,
     SystemClock,
     TrainmonError,
+    counted,
     size,
 )
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
@@ -204,7 +206,16 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
         chunk = output.logs.get(log.id)
         if chunk is None or chunk.path is None or chunk.error:
             why = (chunk.error if chunk else None) or "no such file"
-            yield Row("bad", host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config")
+            if is_eval_log(log.id):
+                fix = "the first evaluation creates it; else fix `results` of [[eval]]"
+                yield Row("note", host, log.pattern, why, fix)
+            else:
+                yield Row("bad", host, log.pattern, why, f"start the run {log.id}, or fix its `log` in the config")
+        elif is_eval_log(log.id):
+            results, invalid = read_results(chunk.lines)
+            text = f"{counted(len(results), 'result')} in its last {counted(len(chunk.lines), 'line')}"
+            fix = "docs/evals.md has the format of its lines" if invalid else ""
+            yield Row("bad" if invalid else "ok", host, log.pattern, text, fix)
         else:
             yield Row("ok", host, log.pattern, f"followed: {chunk.path}")
             yield check.logs.check(host, log.id, chunk)

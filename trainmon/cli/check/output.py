@@ -46,8 +46,6 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     """The config in short, and its settings that this version does not use yet."""
     counts = f"{counted(len(settings.clusters), 'cluster')}, {counted(len(settings.runs), 'run')}"
     rows = [Row("ok", "config", "", f"{file or 'no file'}: {counts}")]
-    unused = [f"[{table}]" for name, table in NOT_USED_YET.items() if getattr(settings, name)]
-    rows += [Row("note", "config", where, "read, but not used by this version") for where in unused]
     kept = find_state_directory(os.environ)
     rows.append(Row("note" if kept.warning else "ok", "ledger", "", kept.warning or f"in {kept.path}"))
     rows += size_rows(settings, kept.path)
@@ -55,10 +53,6 @@ def config_rows(settings: Settings, file: Path | None) -> list[Row]:
     if shutil.which("ssh") is None:
         rows.append(Row("note", "ssh", "", FALLBACK_NOTE, "install OpenSSH's client"))
     return rows
-
-
-NOT_USED_YET = {"evals": "eval"}
-"""Tables of Settings that are only read and checked, with their names in the file."""
 
 
 def print_rows(rows: Iterable[Row]) -> None:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis import log_formats
 from trainmon.analysis.attempts import steps
+from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
 from trainmon.analysis.wandb import progress as wandb_progress
@@ -52,11 +53,21 @@ def read(batch: EventBatch, event: NodeReading) -> None:
             run = batch.current("runs").get(chunk.id)
             if run is not None:
                 batch.writable("runs")[chunk.id] = _logged(run, event, chunk, batch.formats)
+            else:
+                _evaluated(batch, chunk)
         case CheckpointListing() as listing:
             _listed(batch, event, listing)
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
+
+
+def _evaluated(batch: EventBatch, chunk: LogChunk) -> None:
+    """Apply new lines of a file of results to its run."""
+    for name, run in batch.current("runs").items():
+        pattern = evals.eval_logs(run.spec).get(chunk.id)
+        if pattern is not None:
+            batch.writable("runs")[name] = evals.with_chunk(run, chunk, pattern)
 
 
 def _stand_in_reading(batch: EventBatch, event: NodeReading) -> AnyReading | None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, Story, ended
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
-from trainmon.model import Alert, Attempt, Record
+from trainmon.model import Alert, Attempt, EvalResult, Record
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory."
 DIED = ("Traceback (most recent call last):", '  File "train.py", line 5', OOM)
@@ -187,6 +187,46 @@ def test_the_smell_test_says_what_to_add() -> None:
     ]
     whole = replace(story()[0], config_hash="aaa", git_commit="c0ffee", data_manifest="v7", evaluators={"mmlu": "1.2"})
     assert explained((whole,)).traceable == 6
+
+
+RESULT = EvalResult(
+    step=20, evaluator="lm-eval 0.4.9", image_digest="sha256:ab12", task_set="mmlu", task_set_version="2",
+    decoding={"temperature": 0.0}, judge="none", results={"acc": 0.71}, raw_outputs="/fsx/evals/20.jsonl",
+)  # fmt: skip
+
+
+def test_an_evaluated_checkpoint_is_shown_with_how_it_was_evaluated() -> None:
+    one = explained(story(), evals=(RESULT, replace(RESULT, step=999)))
+    assert ("evaluated", "step 20") in rows(one, "Checkpoints")
+    assert rows(one, "Evals") == [
+        ("step 20", "acc 0.71"),
+        (
+            "",
+            "lm-eval 0.4.9, image sha256:ab12, mmlu version 2, temperature 0.0, judge none, "
+            "raw outputs in /fsx/evals/20.jsonl",
+        ),
+    ]
+    assert ("eval state", "✓") in rows(one, "Smell test")
+
+
+def test_what_an_evaluator_does_not_write_and_a_checkpoint_that_is_not_evaluated_are_missing() -> None:
+    one = explained(story(), evals=(EvalResult(step=10, judge="gpt-4.1"),))
+    assert ("evaluated", "step 10; of step 20, no result is known") in rows(one, "Checkpoints")
+    fields = "evaluator, image_digest, task_set, task_set_version, decoding, rubric_version, results, raw_outputs"
+    assert rows(one, "Evals") == [("step 10", "no scores"), ("", "judge gpt-4.1"), ("", f"not recorded: {fields}")]
+    assert rows(one, "Smell test")[-2:] == [
+        ("eval state", f"✗ Let the evaluator write {fields} with its results."),
+        ("", "Evaluate the last committed checkpoint, step 20: no result of it is known."),
+    ]
+    nothing = rows(explained(story()), "Smell test")[-1]
+    assert nothing[1].startswith("✗ Name the file of results in [[eval]], or log a setting such as mmlu_version to W&B")
+
+
+def test_a_result_for_a_step_that_was_lost_belongs_to_the_attempt_that_trained_it_again() -> None:
+    result = replace(RESULT, step=25)
+    assert explained(story(), evals=(result,)).evals == ()
+    unlisted = replace(story()[0], has_checkpoints=False, last_committed_step=None)
+    assert ("evaluated", "step 25") in rows(explained((unlisted,), evals=(result,)), "Checkpoints")
 
 
 def test_attempts_that_the_ledger_lacks_are_missing_from_the_retry_history() -> None:

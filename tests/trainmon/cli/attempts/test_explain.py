@@ -14,7 +14,7 @@ from tests.trainmon.analysis.retries.attempts import ended
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action
 from trainmon.ledger.ledger import Ledger
-from trainmon.model import Attempt, AttemptEnd, Classification, Evidence, Record
+from trainmon.model import Attempt, AttemptEnd, Classification, EvalResult, Evidence, Record
 
 NOW = time.time()
 TAIL = "step 30\nCUDA out of memory; see *logs*\nbye"
@@ -46,8 +46,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ledger = Ledger(home / "state" / "trainmon-tui", print)
     ledger.start()
     runs = replace(dead("90", 0), end=None, seen_at=NOW)
-    for one in (dead("88", 9000), dead("89", 5000), runs, dead("70", 7000, "video")):
+    for one in (
+        dead("88", 9000),
+        dead("89", 5000),
+        runs,
+        replace(dead("70", 7000, "video"), first_step=1, last_step=30),
+    ):
         ledger.keep(one)
+    results = {"acc": 0.71}
+    ledger.keep_evals("video", [EvalResult(step=step, judge="none", results=results) for step in (10, 20)])
     ledger.write(Record(action=action("r1", run="llm-7b", job="prod/89", requested_at=NOW - 4900), status="done"))
     ledger.stop()
     return home
@@ -92,7 +99,7 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     found = json.loads(explain(home, "89", "--json").stdout)
     assert list(found) == [
         "attempt", "sentence", "timeline", "previous", "next", "changes", "resumed", "resumes_at", "retry", "earlier",
-        "facts", "context", "gpu_hours", "smell_test", "traceable",
+        "facts", "context", "gpu_hours", "evals", "smell_test", "traceable",
     ]  # fmt: skip
     assert found["attempt"]["termination_reason"] == "cuda-oom"
     assert (found["previous"], found["next"], found["earlier"]) == ("prod/88@1", "prod/90@1", ["prod/88@1"])
@@ -101,6 +108,14 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     assert found["context"][1] == {"line": -2, "text": "CUDA out of memory; see *logs*", "is_evidence": True}
     assert (found["retry"]["choice"], found["retry"]["left"]) == ("stop", 0)
     assert found["smell_test"][1]["to_add"] == ["Set data_manifest in [[run]], or log a setting data_manifest to W&B."]
+
+
+def test_results_of_evaluators_are_in_the_text_the_json_and_the_post_mortem(home: Path) -> None:
+    text, found = explain(home, "video").stdout, json.loads(explain(home, "video", "--json").stdout)
+    assert [(one["step"], one["results"]) for one in found["evals"]] == [(10, {"acc": 0.71}), (20, {"acc": 0.71})]
+    assert found["evals"][0]["missing"][:2] == ["evaluator", "image_digest"]
+    assert "step 20  acc 0.71\n" in text
+    assert "**step 20** acc 0.71\n" in explain(home, "video", "--markdown").stdout
 
 
 def test_the_budget_is_that_of_the_config(home: Path, tmp_path: Path) -> None:
