@@ -12,7 +12,8 @@ from typing import Any, get_args
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.model import Attempt, AttemptEnd, EndSource
+from trainmon.model import Attempt, AttemptEnd
+from trainmon.model.attempt import EndSource
 
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
 EARLIEST = frozenset({"submitted_at", "started_at"})

@@ -23,7 +23,8 @@ from trainmon.analysis.retries.budget import (
     suspects,
 )
 from trainmon.lib import counted
-from trainmon.model import Attempt, CauseName, RetryChange, RetryChoice, RetryLimit, RetryPolicy, Run
+from trainmon.model import Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy, Run
+from trainmon.model.attempt import RetryChoice
 
 CHANGES: Mapping[RetryChange, str] = {
     "batch": "the batch size",

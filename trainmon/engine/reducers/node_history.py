@@ -13,13 +13,10 @@ from trainmon.lib import Instant
 from trainmon.model import (
     FAULT_GAP,
     FAULTS,
-    FLOOR_EVERY,
     FLOORS,
     GROWTHS,
     MARGINS,
-    SAME_GROWTH,
     THROTTLE,
-    WARM,
     Counter,
     Fault,
     GpuFacts,
@@ -34,6 +31,7 @@ from trainmon.model import (
     NodeReading,
     Xid,
 )
+from trainmon.model.node import FLOOR_EVERY, SAME_GROWTH, WARM
 
 SLOW = ("hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake")
 SLOWING = {bit: name for bit, name in THROTTLE.items() if name in SLOW}
