@@ -26,7 +26,7 @@ TAIL_CHARACTERS = 48 * 1024
 """What is kept of a log: a traceback of every rank of two nodes."""
 
 SETTLE: Seconds = 2.0
-"""A log is read to its end when it was read this long after the end of its job."""
+"""A log is read to its end when it was read this long after the end of its job, and after the start of this program."""
 
 PATIENCE: Seconds = 45.0
 """How long an attempt that ended waits for the end of its log and for its exit code."""
@@ -77,9 +77,10 @@ def lost(at: Instant, state: State) -> AttemptEnd:
 def is_settled(end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether everything is there that is to be known of an end."""
     log = run.log
-    is_read = log is not None and log.checked_at is not None and log.checked_at >= end.at + SETTLE
+    since = max(end.at, state.started_at)
+    is_read = log is not None and log.checked_at is not None and log.checked_at >= since + SETTLE
     has_code = end.scheduler_state is None or end.exit_code is not None
-    return (is_read and has_code) or state.at - max(end.at, state.started_at) >= PATIENCE
+    return (is_read and has_code) or state.at - since >= PATIENCE
 
 
 def confirmed(known: AttemptEnd | None, found: AttemptEnd) -> AttemptEnd | None:
