@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import IO
 
 from trainmon.lib import Seconds
 
@@ -94,13 +95,14 @@ class EventLoop:
             self._selector.unregister(fd)
 
     def reap(self, child: subprocess.Popen[bytes]) -> None:
-        """Wait for a child that is ending, in a session of its own. The loop kills it when the loop stops first."""
+        """Wait for a child that is ending, in a session of its own, and for its pipes, which its stream closes. If the
+        loop stops first, it kills the child and closes them."""
         with self._lock:
             self._children.add(child)
         self.call_later(0.01, lambda: self._poll(child, 0.02))
 
     def _poll(self, child: subprocess.Popen[bytes], wait: Seconds) -> None:
-        if child.poll() is None:
+        if child.poll() is None or any(not pipe.closed for pipe in _pipes(child)):
             self.call_later(wait, lambda: self._poll(child, min(2 * wait, 5.0)))
         else:
             with self._lock:
@@ -128,6 +130,8 @@ class EventLoop:
                     os.killpg(child.pid, signal.SIGKILL)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(GRACE_PERIOD)
+            for pipe in _pipes(child):
+                pipe.close()
         self._selector.close()
         os.close(self._wake_read)
         os.close(self._wake_write)
@@ -155,6 +159,11 @@ class EventLoop:
         except Exception:
             # One broken stream stays one broken stream: the loop serves all the others.
             _log.exception("a callback of the event loop failed")
+
+
+def _pipes(child: subprocess.Popen[bytes]) -> list[IO[bytes]]:
+    """The pipes between a child and this program."""
+    return [pipe for pipe in (child.stdin, child.stdout, child.stderr) if pipe is not None]
 
 
 def raise_descriptor_limit() -> int:

@@ -158,6 +158,8 @@ class LocalShell:
             stream = LocalStream(self._loop, process, sink, self._streams.discard)
             self._streams.add(stream)
             stream.start()
+            if self._closed:  # meanwhile: starting it took long
+                stream.kill()
             return stream
 
     def close(self) -> None:

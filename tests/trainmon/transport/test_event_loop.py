@@ -129,6 +129,19 @@ def test_no_child_to_reap_outlives_the_loop() -> None:
     assert time.monotonic() - before < QUICK
 
 
+def test_the_pipes_of_a_child_are_closed_when_the_loop_stops_before_their_end_is_read() -> None:
+    running = EventLoop()
+    running.start()
+    pipe = subprocess.PIPE
+    # The child ends at once; its own child, in another session, holds the pipes.
+    argv = ["setsid", "-f", "sleep", "5"]
+    with subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True) as child:
+        child.wait()
+        running.reap(child)
+        running.stop()
+        assert [end.closed for end in (child.stdin, child.stdout, child.stderr) if end is not None] == [True] * 3
+
+
 def test_an_idle_loop_does_nothing(loop: EventLoop) -> None:
     rang = threading.Event()
     loop.call_later(0.3, rang.set)
