@@ -52,6 +52,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By action id, oldest first: open actions, and those of the last hour."""
     attempts: Mapping[str, Attempt] = {}
     """By attempt id: open attempts, and those that ended within a week."""
+    accounted: tuple[Job, ...] = ()
+    """Jobs that have ended, says accounting, and whose log and checkpoints are still to be read."""
     ledger: str | None = None
     """The current error of the ledger, in a sentence."""
     alerts: Mapping[str, Alert] = {}

@@ -37,6 +37,9 @@ ACCOUNTING_LAGS: Seconds = 600.0
 LATER: Seconds = 60.0
 """A fault that is reported this long after the end still belongs to the attempt."""
 
+ENDED = frozenset({"finished", "dead", "stopped"})
+"""Verdicts of a run that has ended."""
+
 MARK = "──── "
 """How the line begins that separates two logs of a run."""
 
@@ -75,12 +78,29 @@ def lost(at: Instant, state: State) -> AttemptEnd:
 
 
 def is_settled(end: AttemptEnd, run: Run, state: State) -> bool:
-    """Whether everything is there that is to be known of an end."""
-    log = run.log
+    """Whether everything is there that is to be known of an end: the end of the log, the last checkpoint, the code."""
     since = max(end.at, state.started_at)
+    if state.at - since >= PATIENCE:
+        return True
+    log, saved = run.log, run.checkpoints
     is_read = log is not None and log.checked_at is not None and log.checked_at >= since + SETTLE
+    is_listed = run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since)
     has_code = end.scheduler_state is None or end.exit_code is not None
-    return (is_read and has_code) or state.at - since >= PATIENCE
+    return is_read and is_listed and has_code
+
+
+def ending_directories(state: State) -> frozenset[str]:
+    """The checkpoint directories of attempts that are over and not closed yet. They are listed more often."""
+    runs = (state.runs.get(one.run_id) for one in state.attempts.values() if one.is_open and _is_ending(one, state))
+    return frozenset(run.spec.checkpoints for run in runs if run is not None and run.spec.checkpoints is not None)
+
+
+def _is_ending(attempt: Attempt, state: State) -> bool:
+    run, job = state.runs.get(attempt.run_id), state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
+    if job is None:
+        return run is not None and run.verdict in ENDED
+    ended_at = job.ends_at if is_over(job) else job.gone_at
+    return ended_at is not None and state.at - max(ended_at, state.started_at) < PATIENCE
 
 
 def confirmed(known: AttemptEnd | None, found: AttemptEnd) -> AttemptEnd | None:

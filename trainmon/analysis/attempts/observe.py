@@ -9,7 +9,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance
-from trainmon.analysis.attempts.ending import end_of, is_over
+from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
 from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.steps import AFTER, stepped
 from trainmon.analysis.runs import by_our_clock, has_begun, target
@@ -18,9 +18,6 @@ from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
 
 OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 """States of a W&B run that has ended."""
-
-ENDED = frozenset({"finished", "dead", "stopped"})
-"""Verdicts of a run that has ended."""
 
 
 def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
@@ -112,9 +109,13 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
         start_was_watched=(job.started_at or 0.0) >= state.started_at,
         gpu_uuids=provenance.gpu_uuids(nodes, attempt.gpus),
     )
+    return with_run(attempt, run, state, began_at(job, run, state), is_newest=is_newest)
+
+
+def began_at(job: Job, run: Run, state: State) -> Instant | None:
+    """When the job began, by our clock."""
     host = state.nodes.get(run.log.host) if run.log is not None else None
-    ours = by_our_clock(job, (host.clock_skew_s or 0.0) if host is not None else 0.0)
-    return _with_run(attempt, run, state, ours.started_at, is_newest=is_newest)
+    return by_our_clock(job, (host.clock_skew_s or 0.0) if host is not None else 0.0).started_at
 
 
 def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
@@ -123,7 +124,7 @@ def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
     return RANKS[known.source] >= RANKS[found.source] and not adds_signal
 
 
-def _with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:
+def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:
     """The attempt with what its run shows of it: steps, checkpoints, W&B, log. `began` is by our clock."""
     until = attempt.ended_at or state.at
     if is_newest and run.log is not None:
@@ -201,7 +202,7 @@ def _of_process(run: Run, state: State) -> Attempt:
         seen_at=state.at if ended_at is None else ended_at,
     )
     attempt = _with_environment(attempt, provenance.from_environment([node], pid=process.pid))
-    return _with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+    return with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
 
 
 def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:
@@ -227,7 +228,7 @@ def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attem
     )
     if not is_newest:  # its own counter is all that is left of an earlier one
         return replace(attempt, last_step=wandb.step)
-    return _with_run(attempt, run, state, began, is_newest=True)
+    return with_run(attempt, run, state, began, is_newest=True)
 
 
 def _wandb_name(run: Run, wandb: WandbRun, seen_at: Instant, known: Mapping[str, Attempt]) -> str:
@@ -263,4 +264,4 @@ def _of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> 
         seen_at=log.at or 0.0,
         end=AttemptEnd(at=log.at, source="log", noticed_at=state.at) if has_ended and log.at is not None else None,
     )
-    return _with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+    return with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)

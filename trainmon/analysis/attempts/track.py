@@ -6,21 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.ending import (
-    ACCOUNTING_LAGS,
-    confirmed,
-    end_of,
-    is_over,
-    is_settled,
-    lines_of,
-    lost,
-    with_cause,
-)
+from trainmon.analysis.attempts.ending import ACCOUNTING_LAGS, confirmed, is_settled, lines_of, lost, with_cause
 from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, observed
-from trainmon.analysis.runs import jobs_of
+from trainmon.analysis.attempts.observe import observed
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, Job, State
+from trainmon.model import Attempt, AttemptEnd, State
 
 STAY: Seconds = 7 * 86_400.0
 """How long an attempt that has ended stays in the State."""
@@ -43,60 +33,16 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
             if before is not None and (end := confirmed(before.end, seen.end)) is not None:
                 seen = replace(seen, end=end)
             else:
-                lines = lines_of(run.log, is_newest=not _has_newer(seen, found.values()))
+                lines = lines_of(run.log, is_newest=not has_newer(seen, found.values()))
                 seen = with_cause(whole, lines, state)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
     return found if any(found[name] is not known.get(name) for name in found) else known
 
 
-def _has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
+def has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
     """Whether its run has started again since."""
     began = attempt.started_at or 0.0
     return any(one.run_id == attempt.run_id and (one.started_at or 0.0) > began for one in others)
-
-
-def with_accounted(known: Mapping[str, Attempt], jobs: Iterable[Job], state: State) -> Mapping[str, Attempt]:
-    """The attempts with the ends of jobs from accounting, the earlier attempts of requeued ones included. Those that
-    this program has not watched are opened and closed at once."""
-    found, jobs = dict(known), tuple(jobs)
-    for run in state.runs.values():
-        for job in jobs_of(run.spec, jobs):
-            before = _attempt_of(job, found)
-            if not is_begun(job) or not is_over(job) or job.ends_at is None:
-                continue
-            if before is not None and before.end is not None and before.end.source == "accounting":
-                continue
-            end = end_of(job, None, state)
-            assert end is not None
-            seen = replace(job_attempt(job, run), end=replace(end, source="accounting"), seen_at=job.ends_at)
-            if before is not None:
-                seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
-            if before is None:
-                seen = with_cause(replace(seen, target_step=run.spec.target_step), (), state)
-            elif (same := confirmed(before.end, replace(end, source="accounting"))) is not None:
-                seen = merged(before, replace(seen, end=same))
-            else:
-                tail = None if before.end is None else before.end.log_tail
-                whole = merged(replace(before, end=None), seen)
-                seen = merged(before, with_cause(whole, (tail or "").splitlines(), state))
-            found[seen.attempt_id] = seen
-    return found
-
-
-def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
-    """The attempt of a job in accounting, which does not count restarts: the one that was queued and started then."""
-    return next(
-        (
-            one
-            for one in known.values()
-            if (one.cluster, one.job_id, one.submitted_at) == (job.cluster, job.id, job.submitted_at)
-            and abs((one.started_at or 0.0) - (job.started_at or 0.0)) <= SAME_START
-        ),
-        known.get(job_attempt_id(job)),
-    )
-
-
-SAME_START: Seconds = 2.0
 
 
 def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapping[str, Attempt]:

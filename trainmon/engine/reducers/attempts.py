@@ -17,8 +17,10 @@ def restored(batch: EventBatch, event: AttemptsRestored) -> None:
 
 
 def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
-    """Add the ends that accounting knows."""
-    _change(batch, with_accounted(batch.current("attempts"), event.jobs, batch.so_far(now)))
+    """Add the ends that accounting knows, now or when the rest of what is known of them has been read."""
+    state = batch.so_far(now)
+    found, batch.maps["accounted"] = with_accounted(state.attempts, (*state.accounted, *event.jobs), state)
+    _change(batch, found)
 
 
 def advance(batch: EventBatch, now: Instant) -> None:
@@ -27,6 +29,8 @@ def advance(batch: EventBatch, now: Instant) -> None:
     attempts = pruned(track(state.attempts, state), state)
     if attempts is not state.attempts:
         _change(batch, attempts)
+    if state.accounted:
+        accounted(batch, JobsAccounted("", ()), now)
 
 
 def _change(batch: EventBatch, attempts: Mapping[str, Attempt]) -> None:

@@ -88,15 +88,17 @@ class Story:
     def steps(self, seconds: float, *steps: int, **more: Any) -> Story:
         return self.log(seconds, *map(STEP.format, steps), **more)
 
-    def checkpoints(self, seconds: float, *steps: int) -> Story:
-        """Megatron has committed these."""
+    def checkpoints(self, seconds: float, *steps: int, since: float | None = None) -> Story:
+        """Megatron has committed these: at `since`, or 8 seconds ago."""
         self.at(seconds)
-        at = self.now - 8
+        at = self.now - 8 if since is None else BEGIN + since
         names = ("__#_#.distcp", ".metadata", "common.pt", "metadata.json")
         files = tuple(FileGroup(name, 1, 9, at, at) for name in names)
         entries = (
             *(CheckpointEntry(f"iter_{step:07d}", "dir", mtime=at, groups=files) for step in steps),
-            CheckpointEntry("latest_checkpointed_iteration.txt", "file", mtime=at, text=str(max(steps)), bytes=4),
+            CheckpointEntry(
+                "latest_checkpointed_iteration.txt", "file", mtime=at, text=str(max(steps, default=0)), bytes=4
+            ),
         )
         return self.say(
             NodeReading("login1", "prod", self.now, CheckpointListing(1, self.now, "/fsx/ckpt", entries=entries))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
-from trainmon.analysis.attempts import missing
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story, ended
+from trainmon.analysis.attempts import ending_directories, missing
 from trainmon.model import (
     Attempt,
     AttemptsRestored,
@@ -39,11 +39,15 @@ def test_a_running_job_is_an_open_attempt() -> None:
     assert (one.log_host, one.log_path, one.command) == ("login1", "/fsx/88.out", "/fsx/train.sh --lr 1e-4")
 
 
-def test_a_failed_job_closes_its_attempt_once_its_log_was_read_to_the_end() -> None:
+def test_a_failed_job_closes_its_attempt_once_its_log_was_read_to_the_end_and_its_checkpoints_were_listed() -> None:
     failed = ended(JOB, 50, "FAILED", "9:0")
     story = trained().queue(55, failed)
     assert story.attempt.is_open
     story.log(56, "Traceback (most recent call last):", "RuntimeError: boom")
+    assert story.attempt.is_open
+    assert ending_directories(story.state) == {"/fsx/ckpt"}
+    story.checkpoints(57, 10, 20)
+    assert ending_directories(story.state) == frozenset()
     one = story.attempt
     assert one.end is not None
     assert (one.ended_at, one.end.exit_code, one.end.signal, one.end.scheduler_state) == (BEGIN + 50, 9, None, "FAILED")
@@ -59,7 +63,7 @@ def test_an_attempt_whose_log_nobody_reads_is_closed_all_the_same() -> None:
 
 def test_a_requeue_closes_the_attempt_and_the_next_one_has_its_own_steps() -> None:
     again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
-    story = trained().queue(55, again).log(56, "slurmstepd: error: CANCELLED DUE TO JOB REQUEUE")
+    story = trained().queue(55, again).log(56, "slurmstepd: error: CANCELLED DUE TO JOB REQUEUE").checkpoints(57, 20)
     one = story.attempt
     assert one.end is not None
     assert (one.ended_at, one.end.scheduler_state, one.steps_lost) == (BEGIN + 50, "REQUEUED", 10)
@@ -106,7 +110,7 @@ def test_a_job_that_was_cancelled_while_it_waited_is_no_attempt() -> None:
 def test_accounting_knows_more_than_the_queue_and_what_happened_before() -> None:
     story = trained()
     again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
-    story.queue(55, again).log(56, "bye")
+    story.queue(55, again).log(56, "bye").checkpoints(57, 10, 20)
     earlier = replace(JOB, id="70", number=70, submitted_at=BEGIN - 5000, started_at=BEGIN - 4000)
     failed = ended(JOB, 50, "NODE_FAIL", "1:0")
     story.say(JobsAccounted("prod", (failed, ended(earlier, -3000, "TIMEOUT"))))
@@ -129,6 +133,52 @@ def test_an_attempt_that_ended_while_nobody_watched_is_closed_with_what_is_known
     assert one.end is not None
     assert (one.ended_at, one.end.source, one.end.scheduler_state) == (BEGIN + 40, "lost", None)
     assert (one.last_step, one.steps_lost, one.is_reconstructed) == (30, 10, True)
+
+
+def test_what_accounting_reports_first_waits_for_the_end_of_the_log_and_the_last_checkpoint() -> None:
+    """A daemon starts again after the end of a job, and its connection to the node needs longer than accounting."""
+    stored = trained().attempt
+    failed = ended(JOB, 90, "FAILED", "1:0")
+    story = Story(watched_from=500.0).say(AttemptsRestored((stored,))).at(511).say(JobsAccounted("prod", (failed,)))
+    assert story.attempt.is_open
+    story.log(520, STEP.format(60), "RuntimeError: boom", mtime=BEGIN + 90)
+    assert story.attempt.is_open
+    story.checkpoints(521, 10, 20, 50, since=60)
+    one = story.attempt
+    assert one.end is not None
+    assert (one.end.source, one.end.scheduler_state, one.ended_at) == ("accounting", "FAILED", BEGIN + 90)
+    assert (one.first_step, one.last_step, one.last_committed_step, one.steps_lost) == (1, 60, 50, 10)
+    assert (one.end.log_tail or "").endswith("RuntimeError: boom")
+    assert story.state.accounted == ()
+
+
+def test_an_attempt_of_which_nothing_was_seen_has_its_log_and_its_checkpoints() -> None:
+    failed = ended(JOB, 90, "FAILED", "1:0")
+    story = Story(watched_from=500.0).say(JobsAccounted("prod", (failed,)))
+    assert story.attempts == ()
+    story.log(520, STEP.format(1), STEP.format(60), "RuntimeError: boom", mtime=BEGIN + 90, size=100)
+    one = story.checkpoints(521, 10, 20, 50, since=60).attempt
+    assert (one.first_step, one.last_step, one.last_committed_step) == (1, 60, 50)
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert one.end.cause.cause == "python-exception"
+
+
+def test_what_accounting_reports_is_taken_without_a_log_when_none_can_be_read() -> None:
+    failed = ended(JOB, 90, "FAILED", "1:0")
+    story = Story(watched_from=500.0).say(JobsAccounted("prod", (failed,)))
+    assert story.at(544).say().attempts == ()
+    one = story.at(546).say().attempt
+    assert one.end is not None
+    assert (one.end.scheduler_state, one.last_step, one.end.log_tail) == ("FAILED", None, None)
+
+
+def test_a_log_that_was_written_after_the_attempt_is_not_its_own() -> None:
+    failed = ended(JOB, 90, "FAILED", "1:0")
+    story = Story(watched_from=500.0).say(JobsAccounted("prod", (failed,)))
+    one = story.log(520, STEP.format(900), "RuntimeError: later").checkpoints(521, 10, since=60).attempt
+    assert one.end is not None
+    assert (one.last_step, one.end.log_tail) == (None, None)
 
 
 def test_an_attempt_that_goes_on_while_trainmon_restarts_stays_the_same_one() -> None:
@@ -187,18 +237,17 @@ def test_secrets_of_a_command_line_are_masked() -> None:
 
 def test_an_attempt_that_has_ended_says_whether_another_one_can_help_and_what_is_left_of_its_budget() -> None:
     story = Story().queue(0, JOB).steps(20, 1, 2, 3)
-    story.queue(60, ended(JOB, 50, "FAILED", "1:0")).log(65, "the end").queue(70, ended(JOB, 50, "FAILED", "1:0"))
+    story.queue(60, ended(JOB, 50, "FAILED", "1:0")).log(65, "the end").checkpoints(70)
     assert (story.attempt.retry_decision, story.attempt.budget_spent) == ("now", 0)
     again = replace(JOB, restarts=1, submitted_at=BEGIN + 100, started_at=BEGIN + 230)
     story.queue(240, again).steps(250, 1, 2, 3)
-    story.queue(300, ended(again, 290, "FAILED", "1:0")).log(305, "the end")
-    story.queue(310, ended(again, 290, "FAILED", "1:0"))
+    story.queue(300, ended(again, 290, "FAILED", "1:0")).log(305, "the end").checkpoints(310)
     assert [(one.retry_decision, one.budget_spent) for one in story.attempts] == [("now", 0), ("stop", 1)]
 
 
 def test_a_gpu_that_is_lost_after_the_end_is_not_its_cause_when_accounting_confirms_that_end() -> None:
     failed = ended(JOB, 50, "FAILED", "1:0")
-    story = trained().queue(60, failed).log(65, "ValueError: heads must divide the width").queue(70, failed)
+    story = trained().queue(60, failed).log(65, "ValueError: heads must divide the width").checkpoints(70)
     assert story.attempt.end is not None
     before = story.attempt.end.cause
     assert before is not None
@@ -208,7 +257,7 @@ def test_a_gpu_that_is_lost_after_the_end_is_not_its_cause_when_accounting_confi
     assert story.attempt.end.cause == before
     late = Story(watched_from=300.0).gpus(310)
     late.say(NodeReading("n1", "prod", late.now, GpuSamples(1, late.now, (GpuSample(0, "lost", True),))))
-    late.say(JobsAccounted("prod", (failed,)))
+    late.say(JobsAccounted("prod", (failed,))).at(350).say()
     assert late.attempt.end is not None
     assert late.attempt.end.cause is not None
     assert late.attempt.end.cause.cause != "gpu-hardware"

@@ -1,0 +1,77 @@
+"""The attempts so far and jobs from accounting → the attempts now. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts.ending import confirmed, end_of, is_over, is_settled, lines_of, with_cause
+from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.observe import began_at, is_begun, job_attempt, job_attempt_id, with_run
+from trainmon.analysis.attempts.steps import AFTER, BEFORE
+from trainmon.analysis.attempts.track import has_newer
+from trainmon.analysis.runs import jobs_of
+from trainmon.lib import Seconds
+from trainmon.model import Attempt, AttemptEnd, Job, Run, State
+
+SAME_START: Seconds = 2.0
+
+
+def with_accounted(
+    known: Mapping[str, Attempt], jobs: Iterable[Job], state: State
+) -> tuple[Mapping[str, Attempt], tuple[Job, ...]]:
+    """The attempts with the ends of jobs from accounting, the earlier attempts of requeued ones included, and the jobs
+    whose log and checkpoints are still to be read. Attempts that this program has not watched are opened and closed at
+    once."""
+    found, jobs, waiting = dict(known), tuple(jobs), []
+    for run in state.runs.values():
+        for job in jobs_of(run.spec, jobs):
+            before = _attempt_of(job, found)
+            if not is_begun(job) or not is_over(job) or job.ends_at is None:
+                continue
+            if before is not None and before.end is not None and before.end.source == "accounting":
+                continue
+            end = end_of(job, None, state)
+            assert end is not None
+            end = replace(end, source="accounting")
+            seen = replace(job_attempt(job, run), end=end, seen_at=job.ends_at)
+            if before is not None:
+                seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
+            is_newest = not has_newer(seen, found.values())
+            if is_newest and (before is None or before.is_open) and not is_settled(end, run, state):
+                waiting.append(job)
+                continue
+            found[seen.attempt_id] = _closed(seen, end, before, job, run, state, is_newest=is_newest)
+    return found, tuple(waiting)
+
+
+def _closed(
+    seen: Attempt, end: AttemptEnd, before: Attempt | None, job: Job, run: Run, state: State, *, is_newest: bool
+) -> Attempt:
+    """The attempt with the end that accounting reports, and with what was known of it before."""
+    if before is not None and (same := confirmed(before.end, end)) is not None:
+        return merged(before, replace(seen, end=same))
+    lines: tuple[str, ...] = ()
+    began, log = began_at(job, run, state), run.log
+    written_at = None if log is None else log.at
+    if is_newest and began is not None and written_at is not None and began - BEFORE <= written_at <= end.at + AFTER:
+        seen, lines = with_run(seen, run, state, began, is_newest=True), lines_of(log, is_newest=True)
+    if before is None:
+        return with_cause(seen, lines, state)
+    tail = None if before.end is None else before.end.log_tail
+    whole = merged(replace(before, end=None), seen)
+    return merged(before, with_cause(whole, lines or (tail or "").splitlines(), state))
+
+
+def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
+    """The attempt of a job in accounting, which does not count restarts: the one that was queued and started then."""
+    return next(
+        (
+            one
+            for one in known.values()
+            if (one.cluster, one.job_id, one.submitted_at) == (job.cluster, job.id, job.submitted_at)
+            and abs((one.started_at or 0.0) - (job.started_at or 0.0)) <= SAME_START
+        ),
+        known.get(job_attempt_id(job)),
+    )
