@@ -21,6 +21,8 @@ from trainmon.model import AlertChanges, Channel, Delivered, Event, LeadershipCh
 NO_ROUTE = "no route to host"
 PATIENT = 120.0
 """How long a test waits for what must come; a hang, if it does not."""
+SLOW_LEDGER = 86_400.0
+"""How long the service waits for the ledger: longer than the tests set the clock forward while it writes."""
 
 
 def until(fact: Callable[[], object], what: str = "it") -> None:
@@ -88,7 +90,7 @@ class Scene:
         self.clock = options.pop("clock", None) or SystemClock()
         self.ledger = Ledger(directory, self.troubles.append, self.clock, **parts)
         self.service = NotificationService(
-            self.ledger, phones, self.events.append, self.clock, **{"patience": PATIENT, **options}
+            self.ledger, phones, self.events.append, self.clock, **{"patience": SLOW_LEDGER, **options}
         )
 
     def start(self) -> None:
