@@ -19,7 +19,7 @@ EXITED = "srun: error: n1: task 3: Exited with exit code 1"
 def story(resumed_from: int = 20, **second: Any) -> tuple[Attempt, ...]:
     """Job 88 dies out of memory at step 30, and starts again from `resumed_from`."""
     told = Story().gpus(-50).queue(10, JOB).steps(20, 1, 2, 3).checkpoints(25, 10, 20).steps(30, 30).queue(40, JOB)
-    told.queue(50, ended(JOB, 50, "FAILED", "1:0")).log(56, *DIED, EXITED)
+    told.queue(50, ended(JOB, 50, "FAILED", "1:0")).log(56, *DIED, EXITED).checkpoints(57, 10, 20, since=17)
     again = replace(JOB, submitted_at=BEGIN + 60, started_at=BEGIN + 70, restarts=1, **{"nodes": ("n2",), **second})
     told.queue(80, again).log(90, f"loading checkpoint from /fsx/ckpt at iteration {resumed_from}")
     return told.steps(95, resumed_from + 1, resumed_from + 2).queue(100, again).attempts
