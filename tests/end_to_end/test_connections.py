@@ -33,6 +33,7 @@ def test_a_killed_connection_comes_back_by_itself(product: Product, cluster: Sta
     screen = product.screen("n0", "n1")
     screen.until_shown("ssh 2/2")
     before = set(nodes.sessions_of(1))
+    assert before
     nodes.end_sessions(1)
     nodes.nvml[1].set(0, temperature=66)
     screen.until_line("n1 ", r"\b66\b")

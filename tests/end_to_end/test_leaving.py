@@ -95,6 +95,7 @@ def test_a_terminal_that_is_gone_ends_the_dashboard_and_its_probe(product: Produ
     screen = product.screen("n0")
     screen.until_shown("ssh 1/1")
     probes = nodes.sessions_of(0)
+    assert probes
     screen.hang_up()
     until(lambda: gone(screen.pid), "the dashboard has ended")
     until(lambda: all(gone(pid) for pid in probes), "the probe has ended with its client")
@@ -114,6 +115,7 @@ def test_a_client_that_is_killed_takes_its_probe_with_it_at_once(product: Produc
     screen = product.screen("n0")
     screen.until_shown("ssh 1/1")
     probes = nodes.sessions_of(0)
+    assert probes
     os.kill(screen.pid, signal.SIGKILL)
     assert screen.wait(PATIENCE) == -signal.SIGKILL
     until(lambda: all(gone(pid) for pid in probes), "the probe has ended with its client")

@@ -113,6 +113,11 @@ def test_every_way_to_end_is_one_closed_row(slurm: Slurm, watching: Callable[...
         assert (row["job_id"], row["model_family"], row["nodes"]) == (jobs[name], "reasoning", list(first.nodes))
         assert row["gpu_seconds"] == first.ended_at - first.started_at
         assert facts(first)[1:] == (row["scheduler_state"], row["exit_code"], row["signal"])
+    assert {name: rows[name]["termination_reason"] for name in ("ok", "gone", "down")} == {
+        "ok": "completed",
+        "gone": "cancelled-by-user",
+        "down": "node-fail",
+    }
 
 
 @pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute

@@ -8,8 +8,10 @@ import sys
 import pytest
 
 RACE = """
-import sys, threading, msgspec
-from trainmon.lib.decoding import decoder
+import os, sys, threading, msgspec
+from trainmon.lib.decoding import converted, decoder
+
+threading.excepthook = lambda _: os._exit(3)
 
 sys.setswitchinterval(1e-6)
 for n in range(40):
@@ -37,6 +39,14 @@ def race(decode: str) -> int:
 
 def test_threads_that_decode_a_type_for_the_first_time_at_once_all_get_it() -> None:
     assert race(f"decoder(outer).decode({TEXT})") == 0
+
+
+def test_threads_that_convert_to_a_type_for_the_first_time_at_once_all_get_it() -> None:
+    assert race("""converted({"a0": {"f1": 1}, "a11": {"f7": 2}}, outer)""") == 0
+
+
+def test_a_thread_that_fails_is_noticed() -> None:
+    assert race("1 / 0") == 3
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_what_a_sleep_made_old_is_not_believed_for_its_age() -> None:
 def test_a_step_that_comes_after_the_sleep_ends_the_doubt() -> None:
     with Story(rule("run-stalled")) as story:
         story.at(100).sleep(3 * HOUR).wrong("run-stalled", RUN, fires_at_once=True, by_age=True, since=90)
-        story.at(150).well().at(2_000, tick=10)
+        story.at(150).well().at(2_000, tick=10).expect_nothing_else()
 
 
 def test_sources_that_did_not_speak_since_the_wake_neither_fire_nor_resolve() -> None:

@@ -78,6 +78,17 @@ LIMIT = "slurmstepd: error: *** JOB 71 ON gpu-1 CANCELLED AT 2026-11-02T10:00:00
         ("".join(uncaught("KeyError: 'x'").splitlines(keepends=True)[:-1]), "python-exception"),
         ("".join(uncaught("KeyError: 'x'").splitlines(keepends=True)[3:]), "python-exception"),
         (TORCHRUN, "python-exception"),
+        (STEPS + "W: Received SIGTERM: 15, saving\n" + uncaught("ValueError: x"), "preempted"),
+        (uncaught("ValueError: x") + "W: Received SIGTERM: 15, saving\n", "python-exception"),
+        (uncaught("KeyError: 'x'") + "starting again\n" * 5 + uncaught(OOM), "cuda-oom"),
+        (uncaught(OOM) + "uploading\n" * 5 + uncaught("ModuleNotFoundError: No module named 'y'"), "cuda-oom"),
+        (
+            uncaught("RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly", "[rank1]: ")
+            + uncaught("KeyboardInterrupt"),
+            "cancelled-by-user",
+        ),
+        ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\nkill switch file /out/KILL found, exiting\n", "kill-switch"),
+        ("step 1 loss: nan\n", "unknown"),
         ("cannot identify image file 7.jpg\nstep 8 | loss: 2.1\n100%|###| 9/9 [00:01<00:00, 9.0it/s]\n", "completed"),
         ("FileNotFoundError: no such dataset: data/x.bin\n", "missing-file"),
         ("", "unknown"),
@@ -226,3 +237,11 @@ def test_the_rank_of_an_exception_without_one_is_that_of_the_only_failure_in_the
     assert (found.exception, found.rank) == ("ValueError", "1")
     assert not any("error_file" in one.text for one in found.evidence)
     assert of(log.format("[1]:\n  rank      : 0 (local_rank: 0)")).rank is None, "which of them raised it is not known"
+
+
+def test_a_fingerprint_does_not_depend_on_the_names_of_the_nodes() -> None:
+    def told(node: str) -> str | None:
+        return of(uncaught(f"RuntimeError: no answer from {node}"), nodes=(NodeFacts(name=node),)).fingerprint
+
+    assert told("login-a") == told("login-b")
+    assert told("login-a") is not None

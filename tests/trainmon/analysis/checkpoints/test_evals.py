@@ -56,3 +56,13 @@ def test_secrets_and_control_characters_of_a_result_are_not_kept() -> None:
     (found,), _ = read_results([text])
     assert found.decoding == {"api_key": "***", "max_tokens": 64}
     assert "\x1b" not in (found.judge or "")
+
+
+def test_the_newest_results_are_kept_and_invalid_lines_are_added_up() -> None:
+    kept = evaluated(read("{", state=read("{", *(line(step) for step in range(501))))).evals
+    assert (len(kept.results), kept.results[0].step, kept.invalid_lines) == (500, 1, 2)
+
+
+def test_the_error_of_a_file_shows_no_secret() -> None:
+    state = read(error=f"{FILE}: api_key=abcdefg12345\x1b[31m")
+    assert evaluated(state).evals.errors == {FILE: f"{FILE}: api_key=***"}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import HOUR, ended
 from trainmon.analysis.retries import DEFAULTS, RetryDecision, decide
+from trainmon.analysis.retries.decision import with_decisions
 from trainmon.model import CAUSES, Attempt, CauseName, RetryLimit, RetryPolicy
 
 
@@ -121,3 +123,32 @@ def test_every_cause_has_an_answer_and_a_sentence() -> None:
 def test_an_attempt_that_runs_or_whose_cause_is_not_known_has_no_decision() -> None:
     attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod")
     assert decide(attempt, [attempt], RetryPolicy()) is None
+
+
+def test_a_decision_that_the_ledger_has_is_not_made_again() -> None:
+    kept = replace(ended(0, "segfault"), retry_decision="stop", budget_spent=7)
+    assert with_decisions({}, {kept.attempt_id: kept}, {})[kept.attempt_id] == kept
+
+
+def test_a_new_attempt_does_not_change_what_was_decided_about_those_before_it() -> None:
+    first, second = replace(ended(0, "segfault"), retry_decision="stop", budget_spent=7), ended(1, "segfault")
+    found = with_decisions({first.attempt_id: first}, {one.attempt_id: one for one in (first, second)}, {})
+    assert (found[first.attempt_id], found[second.attempt_id].retry_decision) == (first, "stop")
+
+
+def test_another_checkpoint_or_another_position_in_the_data_has_a_budget_of_its_own() -> None:
+    first = ended(0, "checkpoint-corrupt", resumed_from=100)
+    assert after(first, ended(1, "checkpoint-corrupt", resumed_from=100)).spent == 1
+    assert after(first, ended(1, "checkpoint-corrupt", resumed_from=50)).spent == 0
+    first = ended(0, "dataloader-worker", last_step=20)
+    assert after(first, ended(1, "dataloader-worker", last_step=20)).spent == 1
+    assert after(first, ended(1, "dataloader-worker", last_step=10)).spent == 0
+
+
+def test_steps_up_to_the_resumed_checkpoint_are_no_progress() -> None:
+    assert after(ended(0, "segfault"), ended(1, "segfault", resumed_from=500, last_step=500)).spent == 1
+
+
+def test_an_unknown_config_may_have_changed() -> None:
+    limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch",))}
+    assert after(ended(0, "cuda-oom"), ended(1, "cuda-oom"), limits=limits).choice == "after-change"

@@ -139,7 +139,8 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
 
 def _line(attempt: Attempt) -> str:
     cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
-    steps = "no step" if attempt.last_step is None else f"steps {attempt.first_step or '?'} to {attempt.last_step}"
+    first = "?" if attempt.first_step is None else attempt.first_step
+    steps = "no step" if attempt.last_step is None else f"steps {first} to {attempt.last_step}"
     which = f"restart {attempt.restart}" if attempt.restart is not None else attempt.attempt_id
     return f"{which}: {steps}, {cause}"
 

@@ -207,3 +207,25 @@ def test_a_notification_that_was_tried_is_not_replaced_as_it_may_have_arrived() 
     added(queue, NOW, "first", "a", severity="critical")
     queue.failed(batch(queue, NOW), NOW, None)
     assert added(queue, NOW + 1, "second", "a", severity="critical") == 0
+
+
+def known_critical_subject() -> tuple[SendQueue, Notification]:
+    """A queue near its limit that has sent a critical alert of run:a, and another alert of that subject."""
+    queue = after(185)
+    queue.add(made("a", "critical"), NOW)
+    assert sent(queue, NOW) == ["fire-a"]
+    return queue, notification(notice(alert(id="a2", subject="run:a"), key="again"))
+
+
+def test_a_known_critical_subject_does_not_go_to_the_fallback() -> None:
+    queue, again = known_critical_subject()
+    queue.add(again, NOW + 400)
+    assert queue.overdue(NOW + 400 + CRITICAL_OVERDUE) == []
+
+
+def test_a_critical_subject_is_still_known_after_a_reload() -> None:
+    queue, again = known_critical_subject()
+    reloaded = SendQueue(budget=Budget(200))
+    reloaded.budget.take_over(queue.budget)
+    reloaded.add(again, NOW + 400)
+    assert (reloaded.budget.used(NOW), sent(reloaded, NOW + 400)) == (186, [])

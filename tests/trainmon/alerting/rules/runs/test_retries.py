@@ -126,6 +126,19 @@ def test_the_same_steps_again_and_again_are_a_storm() -> None:
     assert found(RetryStorm(), seen(before, *vain, running(last_step=70_000))) is None, "it trains on"
 
 
+def test_an_attempt_that_began_at_step_0_shows_it() -> None:
+    vain = [attempt(n, "segfault", restart=n + 3, first_step=0, last_step=10) for n in (-3, -2, -1, 0)]
+    finding = found(RetryStorm(), seen(*vain))
+    assert finding is not None
+    assert "restart 3: steps 0 to 10, segfault" in finding.evidence
+
+
+def test_a_storm_that_is_long_over_is_no_news() -> None:
+    vain = [attempt(n, "segfault", last_step=10) for n in (-53, -52, -51, -50)]
+    assert found(RetryStorm(), seen(*vain)) is None
+    assert found(RetryStorm(), seen(*vain, running(last_step=10))) is None
+
+
 def test_what_a_person_ended_again_and_again_is_no_storm() -> None:
     assert found(RetryStorm(), seen(*(attempt(n, "cancelled-by-user") for n in range(-5, 1)))) is None
 
