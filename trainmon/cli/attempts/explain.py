@@ -41,9 +41,9 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
 
     The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
 
-    ATTEMPT is an attempt id or what `attempts` lists under JOB: a job such as 88 or 88.1 (its second start), a W&B
-    run, or without either `pid 123` or `log`. `last` is the attempt that ended last. RUN stands for the last attempt
-    of that run that ended.
+    ATTEMPT is an attempt id or what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second;
+    without a scheduler `pid 123` or `log`. `last` is the attempt that ended last. RUN is a run or the id of a W&B
+    run, and stands for its last attempt that ended.
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """
@@ -94,7 +94,7 @@ def retry_policy(config: Path | None) -> RetryPolicy:
 
 
 def named(name: str, known: Sequence[AttemptName]) -> str:
-    """The id of the attempt that is meant; of several, the newest that ended.
+    """The id of the attempt that is meant: of the attempts of a run, the newest that ended.
 
     Raises:
         TrainmonError: the ledger has no attempts.
@@ -104,28 +104,33 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
 
     if not known:
         raise TrainmonError("the ledger has no attempts yet: the dashboard and the daemon record them")
-    meant = [one for one in known if name == LAST or name in _names(one)]
+    meant = [one for one in known if name in (LAST, *_of_a_run(one))]
+    if meant:
+        return next((one for one in meant if not one.is_open), meant[0]).attempt_id
+    meant = [one for one in known if name in _own(one)]
+    if len(meant) > 1:
+        ids = "\n".join(f"  {one.attempt_id}" for one in meant[:SAME_AT_MOST])
+        raise click.UsageError(f"{len(meant)} attempts are called {name}; name one by its id, the newest first:\n{ids}")
     if not meant:
-        meant = [one for one in known if job_of(one._asdict()) == name]
-        if len(meant) > 1:
-            ids = "\n".join(f"  {one.attempt_id}" for one in meant[:SAME_AT_MOST])
-            raise click.UsageError(
-                f"{len(meant)} attempts are called {name}; name one by its id, the newest first:\n{ids}"
-            )
-    if not meant:
-        words = dict.fromkeys(word for one in known for word in (*_names(one), job_of(one._asdict())))
+        words = dict.fromkeys(word for one in known for word in (*_of_a_run(one), *_own(one)))
         close = difflib.get_close_matches(name, words, n=CLOSE_AT_MOST, cutoff=0.5)
         like = f"; did you mean {' or '.join(close)}?" if close else ""
         raise click.UsageError(f"no attempt and no run is called {name}{like} (trainmon-tui attempts lists them)")
-    return next((one for one in meant if not one.is_open), meant[0]).attempt_id
+    return meant[0].attempt_id
 
 
-def _names(one: AttemptName) -> Iterator[str]:
-    yield from (one.run_id, one.attempt_id)
-    if one.job_id is not None:
-        yield from (one.job_id, f"{one.job_id}.{one.restart or 0}")
+def _of_a_run(one: AttemptName) -> Iterator[str]:
+    """The names that its run shares among its attempts."""
+    yield one.run_id
     if one.wandb_id is not None:
         yield from (one.wandb_id, one.wandb_id.rpartition("/")[2])
+
+
+def _own(one: AttemptName) -> Iterator[str]:
+    """The names of this attempt alone, unless two clusters have the same job id, or two nodes the same process id."""
+    yield from (one.attempt_id, job_of(one._asdict()))
+    if one.job_id is not None and not one.restart:
+        yield f"{one.job_id}.0"
 
 
 # ---- text and Markdown -------------------------------------------------------------------------------------------

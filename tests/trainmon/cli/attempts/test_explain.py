@@ -81,6 +81,49 @@ def test_an_attempt_has_several_names(home: Path, name: str, job: str) -> None:
     assert (done.returncode, done.stderr, json.loads(done.stdout)["attempt"]["job_id"]) == (0, "", job)
 
 
+def kept(home: Path, *attempts: Attempt) -> None:
+    ledger = Ledger(home / "state" / "trainmon-tui", print)
+    ledger.start()
+    for one in attempts:
+        ledger.keep(one)
+    ledger.stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "attempt_id"),
+    [
+        ("88", "prod/88@1"),
+        ("88.0", "prod/88@1"),
+        ("88.1", "prod/88@2"),
+        ("prod/88@3", "prod/88@3"),
+        ("last", "prod/88@3"),
+        ("llm-7b", "prod/88@3"),
+        ("abc", "prod/88@3"),
+        ("team/llm/abc", "prod/88@3"),
+    ],
+)
+def test_each_start_of_a_restarted_job_has_the_name_that_attempts_prints(
+    tmp_path: Path, name: str, attempt_id: str
+) -> None:
+    starts = [replace(dead("88", 9000 - 10 * restart), restart=restart) for restart in range(4)]
+    named = [replace(one, attempt_id=f"prod/88@{n}", wandb_id="team/llm/abc") for n, one in enumerate(starts, 1)]
+    kept(tmp_path, *named[:3], replace(named[3], end=None, seen_at=NOW))
+    done = explain(tmp_path, name, "--json")
+    assert (done.stderr, json.loads(done.stdout)["attempt"]["attempt_id"]) == ("", attempt_id)
+
+
+@pytest.mark.parametrize("name", ["88", "88.0"])
+def test_a_job_id_of_two_clusters_names_no_attempt(tmp_path: Path, name: str) -> None:
+    kept(tmp_path, dead("88", 9000), replace(dead("88", 5000), attempt_id="test/88@1", cluster="test", run_id="video"))
+    done = explain(tmp_path, name)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(
+        f"Error: 2 attempts are called {name}; name one by its id, the newest first:\n  test/88@1\n  prod/88@1\n"
+    )
+    found = json.loads(explain(tmp_path, "prod/88@1", "--json").stdout)
+    assert found["attempt"]["run_id"] == "llm-7b"
+
+
 def test_the_text_fits_a_terminal_of_80_columns_and_begins_with_the_answer(home: Path) -> None:
     lines = explain(home, "last").stdout.splitlines()
     assert lines[0].startswith("Attempt 89 of llm-7b ended at ")
@@ -142,11 +185,7 @@ def bare(run: str, pid: int | None, ago: float) -> Attempt:
 
 
 def test_what_attempts_prints_without_a_scheduler_names_an_attempt(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "state" / "trainmon-tui", print)
-    ledger.start()
-    for one in (bare("a", 123, 50), bare("b", 77, 60), bare("c", 77, 70), bare("d", None, 80)):
-        ledger.keep(one)
-    ledger.stop()
+    kept(tmp_path, bare("a", 123, 50), bare("b", 77, 60), bare("c", 77, 70), bare("d", None, 80))
     listed = trainmon("attempts", cwd=tmp_path, HOME=str(tmp_path), XDG_STATE_HOME=str(tmp_path / "state")).stdout
     assert "  pid 123  " in listed
     assert "  log  " in listed
