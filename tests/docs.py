@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -87,10 +88,15 @@ def commands() -> str:
 def _section(command: click.Command, name: str) -> str:
     usage = _usage("" if name == cli.DASHBOARD else name, command.params)
     title = "trainmon-tui" if name == cli.DASHBOARD else f"trainmon-tui {name}"
-    text = "\n\n".join(map(_flat, (command.help or "").split("\n\n")))
+    text = "\n\n".join(map(_paragraph, inspect.cleandoc(command.help or "").split("\n\n")))
     options = [*_options(command.params)]
     table = "\n".join(["| option | meaning |", "|---|---|", *options])
     return f"### `{title}`\n\n```\n{usage}\n```\n\n{text}" + (f"\n\n{table}" if options else "")
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph after click's \\b keeps its lines."""
+    return f"```\n{text.removeprefix(chr(8)).strip()}\n```" if text.startswith("\b") else _flat(text)
 
 
 def _flat(text: str) -> str:

@@ -47,6 +47,16 @@ def test_a_page_says_what_the_code_says(page: str) -> None:
     assert docs.renewed(page, text) == text, f"docs/{page} differs; try: python -m tests.docs --write"
 
 
+def test_the_usage_of_a_command_names_each_of_its_arguments() -> None:
+    for command in map(cli.command, cli.COMMANDS):
+        assert all(docs._parameter(one) for one in command.params), f"{command.name} has an argument without a name"
+
+
+@pytest.mark.parametrize("file", WRITTEN, ids=name)
+def test_a_page_has_no_control_characters(file: Path) -> None:
+    assert [line for line in file.read_text().split("\n") if not line.replace("\t", "").isprintable()] == []
+
+
 def test_every_setting_has_its_meaning() -> None:
     texts = [make() for page in docs.parts().values() for make in page.values()]
     rows = [line.split(" | ") for text in texts for line in text.splitlines() if line.startswith("| `")]

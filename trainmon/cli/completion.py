@@ -7,14 +7,14 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 
 from trainmon.cli.main import COMPLETE, DASHBOARD, SUBCOMMANDS
 from trainmon.cli.main import command as load
-from trainmon.cli.options import ledger_config_option
+from trainmon.cli.options import unused_config_option
 
 PROGRAM = "trainmon-tui"
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="bash|zsh|fish")
-@ledger_config_option
+@unused_config_option
 def command(shell: str) -> int:
     """Print a script that lets SHELL complete commands, options, hosts, runs and rules.
 

@@ -22,6 +22,13 @@ ledger_config_option = click.option(
     expose_value=False,
     help="As for every command. The result does not depend on it: all configs share one ledger.",
 )
+unused_config_option = click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    expose_value=False,
+    help="As for every command. The result does not depend on it.",
+)
 ssh_config_option = click.option(
     "--ssh-config",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),

@@ -39,7 +39,11 @@ Row = dict[str, Any]
     help="List the attempts that ran in this last period.",
 )
 @click.option(
-    "--by", "group", type=click.Choice(GROUPS), help="Count attempts and GPU hours by cause, node, week or run."
+    "--by",
+    "group",
+    type=click.Choice(GROUPS),
+    metavar="|".join(GROUPS),
+    help="Count attempts and GPU hours by cause, node, week or run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per attempt, or per group.")
 @ledger_config_option

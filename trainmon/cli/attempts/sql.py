@@ -15,7 +15,7 @@ GRACE = 2.0
 
 
 @click.command("sql")
-@click.argument("query")
+@click.argument("query", metavar="QUERY")
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per row.")
 @ledger_config_option
 def command(query: str, as_json: bool) -> int:

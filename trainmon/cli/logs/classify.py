@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from trainmon.cli.options import unused_config_option
+
 if TYPE_CHECKING:
     from trainmon.model import Classification, LogExcerpt
 
@@ -37,10 +39,7 @@ RETRIES = {
 @click.option("--exit-code", type=int, metavar="N", help="The exit code of the attempt; -9 and 137 both mean signal 9.")
 @click.option("--scheduler-state", metavar="STATE", help="How the scheduler says that it ended, such as PREEMPTED.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each file, in order.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", expose_value=False,
-    help="As for every command. The result does not depend on it.",
-)  # fmt: skip
+@unused_config_option
 def command(files: tuple[str, ...], exit_code: int | None, scheduler_state: str | None, as_json: bool) -> int:
     """Show why training runs ended, from their logs.
 
