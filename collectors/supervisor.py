@@ -17,8 +17,8 @@ from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
 from collectors.polling_thread import PollingThread
 from collectors.quota.collector import quota_pollers
+from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import Poller, Watched
-from collectors.slurm.history import HistorySince
 from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
 from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
@@ -58,7 +58,7 @@ JOB_ENDED = "its job ended"
 class Supervisor(PollingThread):
     """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there. `login`
     returns the credentials for W&B; `followed`, the checkpoint directories in which an action awaits a checkpoint;
-    `history_since`, since when attempts are unknown."""
+    `unwatched_since`, since when attempts may have been missed."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Supervisor(PollingThread):
         make_queue: MakePoller = Poller,
         login: Callable[[], Credentials | None] = lambda: None,
         followed: Callable[[], Collection[str]] = frozenset,
-        history_since: HistorySince = lambda: None,
+        unwatched_since: UnwatchedSince = lambda: None,
     ) -> None:
         super().__init__("supervisor", TICK, submit, clock or SystemClock())
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
         self._followed = followed
-        self._history_since = history_since
+        self._unwatched_since = unwatched_since
         self._settings = settings
         self._discovery = RunDiscovery(settings, login)
         self._plans: tuple[WatchPlan, ...] = ()
@@ -109,7 +109,7 @@ class Supervisor(PollingThread):
     def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
         submit = self._submit if watched.required else HideAbsent(self._submit)
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
-        return make(watched, client, submit, self._clock, polled, self._history_since)
+        return make(watched, client, submit, self._clock, polled, self._unwatched_since)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""

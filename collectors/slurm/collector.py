@@ -12,7 +12,7 @@ from functools import partial
 from typing import Literal
 
 from collectors.polling_thread import MIN_REFRESH, PollingThread
-from collectors.slurm.history import HistorySince
+from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.poll import OnPoll, PolledQueue, Watched
 from collectors.slurm.rate_limit import MIN_INTERVAL, RateLimit
 from trainmon.lib import Clock, HostUnreachable, Seconds, TrainmonError
@@ -38,14 +38,14 @@ class Poller(PollingThread):
         submit: Callable[[Event], None],
         clock: Clock,
         on_poll: OnPoll = lambda jobs, me: None,
-        history_since: HistorySince = lambda: None,
+        unwatched_since: UnwatchedSince = lambda: None,
     ) -> None:
         """`on_poll` is called on the poller's thread with the listed jobs and our user name there. Accounting is asked
-        for the jobs that ended after `history_since`."""
+        for the jobs that ended after `unwatched_since`."""
         super().__init__(f"slurm {watched.cluster}", watched.every, submit, clock)
         self.watched = watched
         self._client_of = client_of
-        self._queue = PolledQueue(watched, submit, clock, on_poll, history_since)
+        self._queue = PolledQueue(watched, submit, clock, on_poll, unwatched_since)
         self._rate_limit = RateLimit(watched.every)
         self._client: Client | None = None
         self._requests: deque[Callable[[], None]] = deque(maxlen=64)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from collectors.slurm.history import HistorySince, JobHistory
+from collectors.slurm.accounting import JobAccounting, UnwatchedSince
 from trainmon.lib import Clock, Instant, Seconds, TrainmonError
 from trainmon.model import Cluster, ClustersChanged, Event, Job, JobChanged, JobsListed, SchedulerNodesListed
 from trainmon.slurm import commands, errors, parse_jobs
@@ -55,14 +55,14 @@ class PolledQueue:
         submit: Callable[[Event], None],
         clock: Clock,
         on_poll: OnPoll,
-        history_since: HistorySince,
+        unwatched_since: UnwatchedSince,
     ) -> None:
         self._watched = watched
         self._submit = submit
         self._clock = clock
         self._on_poll = on_poll
         self.cluster = Cluster(name=watched.cluster, login=watched.login, spares=watched.spares, users=watched.users)
-        self._history = JobHistory(submit, clock, history_since)
+        self._accounting = JobAccounting(submit, clock, unwatched_since)
         self._has_polled = False
         self._is_configured = False
         """Whether the cluster's configuration was read."""
@@ -102,7 +102,7 @@ class PolledQueue:
         for request in (
             lambda client: self._poll_details(client, took),
             self._poll_accounting,
-            self._poll_history,
+            self._poll_attempts,
             self._poll_configuration,
             lambda client: self._poll_nodes(client, refresh=refresh_nodes),
         ):
@@ -133,7 +133,7 @@ class PolledQueue:
             old = before.get(key)
             is_requeued = old is not None and (old.submitted_at, old.started_at) != (job.submitted_at, job.started_at)
             if old is not None and old.stage == "running" and (is_requeued or job.state == "CANCELLED"):
-                self._history.await_end(old)  # the queue does not show how it ended, or who cancelled it
+                self._accounting.await_end(old)  # the queue does not show how it ended, or who cancelled it
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
                 detailed = parse_jobs.detailed(job, old)
                 now[key] = replace(detailed, detail_at=old.detail_at, cancelled_by=old.cancelled_by)
@@ -218,10 +218,10 @@ class PolledQueue:
             if has_ended or tries + 1 >= MAX_ACCOUNTING_TRIES:
                 self._vanished.pop(key, None)
 
-    def _poll_history(self, client: Client) -> None:
+    def _poll_attempts(self, client: Client) -> None:
         """Request the attempts that the queue no longer shows."""
         if self.cluster.accounting:
-            self._history.poll(client, self.cluster)
+            self._accounting.poll(client, self.cluster)
 
     # ---- nodes and configuration ------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Callable, Iterator
 
 from collectors.connections import local_hostname
+from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import Poller, Watched
-from collectors.slurm.history import HistorySince
 from collectors.slurm.poll import OnPoll
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock
@@ -15,7 +15,7 @@ from trainmon.model import Event, JobsListed, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 
 Submit = Callable[[Event], None]
-MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll, HistorySince], Poller]
+MakePoller = Callable[[Watched, Callable[[], Client], Submit, Clock, OnPoll, UnwatchedSince], Poller]
 
 
 class HideAbsent:

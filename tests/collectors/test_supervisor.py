@@ -44,7 +44,7 @@ class FakeQueue:
         submit: Callable[[Event], None],
         clock: Clock,
         seen: Callable[[tuple[Job, ...], str], None],
-        history_since: Callable[[], float | None],
+        unwatched_since: Callable[[], float | None],
     ) -> None:
         self.watched, self.client_of, self.submit, self.seen = watched, client_of, submit, seen
         self.requests: list[str] = []

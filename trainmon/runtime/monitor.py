@@ -92,7 +92,7 @@ class Monitor(DashboardBackend):
             ssh_config=ssh_config,
             login=lambda: self._wandb.credentials,
             followed=lambda: followed_directories(engine.state) | ending_directories(engine.state),
-            history_since=lambda: unwatched_since(engine.state) if keeps else None,
+            unwatched_since=lambda: unwatched_since(engine.state) if keeps else None,
         )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)

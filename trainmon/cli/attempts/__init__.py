@@ -1,1 +1,1 @@
-"""trainmon-tui attempts, sql: what each attempt of a run was, why it ended and what it cost."""
+"""trainmon-tui attempts (history.py), explain, sql: what each attempt of a run was, why it ended, what it cost."""

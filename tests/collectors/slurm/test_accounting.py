@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from collectors.slurm.history import LONGEST, MAX_TRIES, RANGE, RANGES_AT_ONCE, JobHistory
+from collectors.slurm.accounting import LONGEST, MAX_TRIES, RANGE, RANGES_AT_ONCE, JobAccounting
 from trainmon.model import Cluster, Event, Job, JobsAccounted
 from trainmon.slurm.client import SlurmFailed
 
@@ -53,11 +53,11 @@ class Scene:
     def __init__(self, since: float | None) -> None:
         self.accounts = Accounts()
         self.events: list[Event] = []
-        self.history = JobHistory(self.events.append, Clock(), lambda: since)
+        self.accounting = JobAccounting(self.events.append, Clock(), lambda: since)
 
     def poll(self, times: int = 1) -> Scene:
         for _ in range(times):
-            self.history.poll(self.accounts, CLUSTER)  # type: ignore[arg-type]
+            self.accounting.poll(self.accounts, CLUSTER)  # type: ignore[arg-type]
         return self
 
     @property
@@ -107,12 +107,12 @@ def test_the_jobs_of_a_period_are_reported_with_all_their_attempts() -> None:
 def test_the_end_of_a_requeued_attempt_is_awaited_and_has_the_name_that_the_queue_showed() -> None:
     scene = Scene(None)
     running = Job(cluster="prod", id="88", number=88, name="llm", state="RUNNING", submitted_at=1_699_956_000.0)
-    scene.history.await_end(running)
+    scene.accounting.await_end(running)
     scene.poll(2)
     assert (len(scene.accounts.of("--jobs")), scene.jobs) == (2, [])
     scene.accounts.rows = [ROW]
     scene.poll(3)
     assert [(job.name, job.state, job.submitted_at) for job in scene.jobs] == [("llm", "NODE_FAIL", 1_699_956_000.0)]
     assert len(scene.accounts.of("--jobs")) == 3
-    scene.history.await_end(Job(cluster="prod", id="99", number=99, name="x", state="RUNNING"))
+    scene.accounting.await_end(Job(cluster="prod", id="99", number=99, name="x", state="RUNNING"))
     assert len(scene.poll(50).accounts.of("--jobs")) == 3 + MAX_TRIES

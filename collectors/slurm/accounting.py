@@ -25,14 +25,14 @@ JOBS_AT_ONCE = 50
 MAX_TRIES = 10
 """Accounting lags by seconds to minutes."""
 
-HistorySince = Callable[[], Instant | None]
-"""Since when attempts are unknown; None while that is not known itself."""
+UnwatchedSince = Callable[[], Instant | None]
+"""Since when attempts may have been missed; None while that is not known itself."""
 
 
-class JobHistory:
+class JobAccounting:
     """What accounting must still report about one cluster."""
 
-    def __init__(self, submit: Callable[[Event], None], clock: Clock, since: HistorySince) -> None:
+    def __init__(self, submit: Callable[[Event], None], clock: Clock, since: UnwatchedSince) -> None:
         self._submit = submit
         self._clock = clock
         self._since = since
