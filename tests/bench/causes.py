@@ -28,6 +28,8 @@ from trainmon.model import CauseFacts, LogExcerpt
 
 FILE = Path(__file__).parents[3] / "shared" / "data" / "failures_dev.jsonl"
 GOAL = 0.90
+GOAL_MS = 100.0
+"""CPU time of the first answer about a log of 1 GB."""
 PARENTS = {
     "device-assert": "cuda-illegal-access", "cuda-error": "cuda-illegal-access", "kill-switch": "cancelled-by-user",
     "quota": "disk-full", "inodes-full": "disk-full", "config-error": "import-error", "dataloader-worker": "data-error",
@@ -150,8 +152,10 @@ def main() -> None:
     ]
     print(f"tests/captured/failures, which the rules were mended with: {macro(scores(again, [*map(ours, again)])):.2f}")
     print(f"{seconds / len(rows) * 1e3:.1f} ms a log")
-    print(f"a file of 1 GB: {first:.0f} ms of CPU time, and {second:.0f} ms where the patterns are compiled")
-    if macro(our) < GOAL:
+    print(
+        f"a file of 1 GB: {first:.0f} ms of CPU time (goal: {GOAL_MS:.0f}), and {second:.0f} ms with compiled patterns"
+    )
+    if macro(our) < GOAL or first > GOAL_MS:
         raise SystemExit(1)
 
 

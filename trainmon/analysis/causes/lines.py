@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from trainmon.lib import without_sequences
+from trainmon.lib.log_prefix import LEVEL, without_prefix
 from trainmon.model import LogExcerpt
 
 LONGEST = 2_000
@@ -17,14 +18,19 @@ PREFIX = re.compile(
     r"|\[(?P<mpi>\d{1,5},\d{1,5})\]<std(?:err|out)>: ?"  # mpirun --tag-output
     r"|\((?:[\w.:<>-]{1,60} )?pid=(?P<pid>\d+)(?:, ip=[\w.:]+)?\) ?"  # Ray
     r"|(?:rank[ _]?)?(?P<task>\d{1,5}): (?!\d)"  # srun --label
-    r"|(?P<host>[\w.-]{1,60}) +\| "  # docker compose, kubectl
+    rf"|(?!{LEVEL})(?P<host>[\w.-]{{1,60}}) +\| "  # docker compose, kubectl
     r"|(?P<node>(?![\w.]*(?:Error|Exception|Warning|Interrupt|error)\b)[\w.-]{2,40}): "
     r"(?=Traceback \(| +File \"|[\w.]*Error\b)"  # pdsh
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?:? (?=\S|  )"
     r"|(?:stderr|stdout)(?: F)?:? "
 )
-"""What launchers put before each line. No branch repeats a group: linear time."""
+"""What launchers put before each line, with the rank. No branch repeats a group: linear time."""
 PREFIXES = 3
+
+
+ZEROS = str.maketrans("123456789", "0" * 9)
+RAISED = re.compile(r"[\w.]*(?:Error|Exception|Warning|Interrupt)\b")
+"""An exception, whose module looks like the name of a logger."""
 
 
 class Line(NamedTuple):
@@ -33,28 +39,54 @@ class Line(NamedTuple):
     number: int
     rank: str | None
     text: str
+    head: str
+    """What launchers and loggers put in front: the level of the line may stand here."""
+    shape: str
+    """The whole line with all digits 0: lines that differ only in their digits are read once."""
+
+
+class Head(NamedTuple):
+    """Where the prefixes of lines of one shape end, and where the rank stands in them."""
+
+    end: int
+    rank: slice | None
 
 
 def read_lines(excerpts: Iterable[LogExcerpt]) -> Iterator[Line]:
     """The lines in order. A line that carriage returns rewrite becomes several lines with the same number."""
+    heads: dict[str, Head] = {}
     for excerpt in excerpts:
-        for number, raw in enumerate(excerpt.text.split("\n"), excerpt.first_line):
-            for state in raw.split("\r") if "\r" in raw else (raw,):
-                line = _line(number, state)
+        pairs = zip(excerpt.text.split("\n"), excerpt.text.translate(ZEROS).split("\n"), strict=True)
+        for number, (raw, shape) in enumerate(pairs, excerpt.first_line):
+            for state in zip(raw.split("\r"), shape.split("\r"), strict=True) if "\r" in raw else ((raw, shape),):
+                line = _line(number, *state, heads)
                 if line.text:
                     yield line
 
 
-def _line(number: int, text: str) -> Line:
+def _line(number: int, text: str, shape: str, heads: dict[str, Head]) -> Line:
     if len(text) > 2 * LONGEST:
-        text = f"{text[:LONGEST]} … {text[-LONGEST:]}"
+        text, shape = (f"{whole[:LONGEST]} … {whole[-LONGEST:]}" for whole in (text, shape))
     if "\x1b" in text or "\x9b" in text:
         text = without_sequences(text)
-    rank, text = None, text.rstrip()
+        shape = text.translate(ZEROS)
+    text, shape = text.rstrip(), shape.rstrip()
+    head = heads.get(shape)
+    if head is None:
+        head = heads[shape] = _head(text)
+    rank = None if head.rank is None else text[head.rank]
+    return Line(number, rank, text[head.end :], text[: head.end], shape)
+
+
+def _head(text: str) -> Head:
+    end, rank = 0, None
     for _ in range(PREFIXES):
-        found = PREFIX.match(text)
+        found = PREFIX.match(text, end)
         if found is None or found.end() == len(text):
             break
-        rank = next(filter(None, found.groups()), rank)
-        text = text[found.end() :]
-    return Line(number, rank, text)
+        if found.lastgroup is not None:
+            rank = slice(*found.span(found.lastgroup))
+        end = found.end()
+    if RAISED.match(text, end) is None:
+        end = len(text) - len(without_prefix(text[end:]) or text[end:])
+    return Head(end, rank)

@@ -74,7 +74,6 @@ FINAL_LINES = 3
 """At the very end, a line with numbers may be the result, not a step."""
 SURVIVED = 5
 """So many steps after an error show that it ended nothing."""
-ZEROS = str.maketrans("123456789", "0" * 9)
 EXACT = re.compile(r"xid|exit|errno|signal|code|status", re.IGNORECASE)
 """In these lines, the number matters."""
 
@@ -143,10 +142,10 @@ def read_signs(lines: Sequence[Line]) -> Signs:
         if index in skipped:
             continue
         left = len(lines) - index
-        key = line.text.translate(ZEROS), left <= RESULT_LINES, left <= FINAL_LINES
+        key = line.shape, left <= RESULT_LINES, left <= FINAL_LINES
         shape = seen.get(key)
         if shape is None or shape.is_exact:
-            shape = seen[key] = _shape(line.text, *key[1:])
+            shape = seen[key] = _shape(line, *key[1:])
         signs.progress += [index] * shape.steps
         if shape.is_start:
             signs.starts.append(index)
@@ -157,27 +156,32 @@ def read_signs(lines: Sequence[Line]) -> Signs:
     return signs
 
 
-def _shape(text: str, is_late: bool, is_final: bool) -> Shape:
+def _shape(line: Line, is_late: bool, is_final: bool) -> Shape:
+    text = line.text
     is_exact = EXACT.search(text) is not None
     steps = [*BAR.finditer(text)]
     if not steps and (PROGRESS.search(text) is None or NO_STEP.search(text) is not None):
-        return Shape(0, START.search(text) is not None, is_exact, _sign(0, text, is_late))
+        return Shape(0, START.search(text) is not None, is_exact, _sign(text, line.head, is_late))
     if steps:  # what stands behind a progress bar was printed after it
         text = text[steps[-1].end() :]
-    return Shape(max(1, len(steps)), False, is_exact, _sign(0, text, is_final))
+    return Shape(max(1, len(steps)), False, is_exact, _sign(text, line.head, is_final))
 
 
-def _sign(index: int, text: str, is_late: bool) -> Found | None:
+def _sign(text: str, head: str, is_late: bool) -> Found | None:
     if GUESS in text:
-        return Found(index, RULE["host-oom"], GUESS, 0)
-    is_quiet = (QUIET.search(text) is not None and LOUD.search(text) is None) or SHELL_NOISE.search(text) is not None
+        return Found(0, RULE["host-oom"], GUESS, 0)
+    is_quiet = _is_quiet(head + text) or SHELL_NOISE.search(text) is not None
     for rule, strength, found in sieve().matches(text):
         if rule.role == "result" and not is_late and "runtime" not in found:
             continue
         if strength == 0 and is_quiet and rule.role != "result":
             continue
-        return Found(index, rule, found, 1 if is_quiet and strength == 2 and rule.role != "result" else strength)
+        return Found(0, rule, found, 1 if is_quiet and strength == 2 and rule.role != "result" else strength)
     return None
+
+
+def _is_quiet(text: str) -> bool:
+    return QUIET.search(text) is not None and LOUD.search(text) is None
 
 
 def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Found]:
@@ -193,7 +197,10 @@ def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Fou
             last[one.rank] = [one]
             chains.append(last[one.rank])
     for chain in chains:
-        yield _meaning([_exception(one, lines[one.end].text) for one in chain])
+        found = _meaning([_exception(one, lines[one.end].text) for one in chain])
+        last_one = chain[-1]
+        is_caught = not last_one.is_uncaught and _is_quiet(lines[last_one.end].head)
+        yield msgspec.structs.replace(found, strength=min(found.strength, 1)) if is_caught else found
 
 
 def _exception(raised: Raised, text: str) -> Found:

@@ -67,7 +67,8 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
     current: dict[str | None, Raised] = {}
     ignored: dict[str | None, int] = {}
     chained: dict[str | None, int] = {}
-    for index, (_, rank, text) in enumerate(lines):
+    for index, line in enumerate(lines):
+        rank, text = line.rank, line.text
         if IGNORED.search(text):
             ignored[rank] = index
         elif CHAINED.match(text):

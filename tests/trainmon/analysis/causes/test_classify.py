@@ -124,6 +124,39 @@ def test_a_line_means_what_it_says_and_not_what_it_resembles(line: str, cause: C
     assert of(STEPS + line + "\n").cause == cause
 
 
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[rank3]: ", "[default3]:", "3: ", "(RayTrainWorker pid=77, ip=10.0.0.3) ", "[1,3]<stderr>:", "worker-3 | ",
+        "[2026-11-22 10:00:00] ", "2026-11-22 10:00:00,123 - root - ERROR - ", "E1122 10:00:00.123456 71 train.py:88] ",
+        "11/22 10:00:00 ", "Nov 22 10:00:00 gpu-1 python[71]: ", "[INFO] ", "ERROR:root:",
+        "2026-11-22 10:00:00.123 | ERROR    | __main__:main:12 - ", "2026-11-22T10:00:00Z ",
+    ],
+)  # fmt: skip
+def test_an_exception_is_found_behind_what_launchers_and_loggers_put_in_front(prefix: str) -> None:
+    found = of("".join(f"{prefix}{line}\n" for line in uncaught("KeyError: 'x'").splitlines()), exit_code=1)
+    assert (found.cause, found.exception, found.confidence) == ("python-exception", "KeyError", "high")
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        ("WARNING:root:could not read image 7.jpg", "completed"),
+        ("[INFO] could not read image 7.jpg", "completed"),
+        ("2026-11-22 10:00:00 - data - ERROR - could not read image 7.jpg", "data-error"),
+    ],
+)
+def test_the_level_in_front_of_a_line_says_whether_it_is_about_an_end(line: str, cause: CauseName) -> None:
+    assert of(f"{STEPS}{line}\n", exit_code=0 if cause == "completed" else 1).cause == cause
+
+
+def test_a_traceback_that_a_library_logs_as_a_warning_ended_nothing() -> None:
+    caught = uncaught("FileNotFoundError: [Errno 2] No such file or directory: 'ldconfig'").replace("<module>", "run")
+    warned = "".join(f"[2026-11-22 10:00:00,940] torch._dynamo: [WARNING] {line}\n" for line in caught.splitlines())
+    assert of(warned + "TERM_RUNLIMIT: job killed after reaching LSF run time limit.\n").cause == "time-limit"
+    assert of(warned.replace("WARNING", "ERROR")).cause == "missing-file"
+
+
 def test_a_line_that_only_says_killed_proves_nothing() -> None:
     found = of(STEPS + "Killed\n")
     assert (found.cause, found.confidence) == ("host-oom", "low")

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from trainmon.analysis.log_formats.learned import names, tables
 from trainmon.analysis.log_formats.learned.line import Line, read
 from trainmon.analysis.log_formats.learned.numbers import LONGEST, numbers, words
-from trainmon.analysis.log_formats.learned.prefix import without_prefix
 from trainmon.analysis.log_formats.line import StepLine
+from trainmon.lib.log_prefix import without_prefix
 from trainmon.model import LogShape
 
 LONGEST_BLOCK = 80
