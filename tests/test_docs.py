@@ -198,6 +198,13 @@ def test_every_path_that_a_page_names_is_there(file: Path) -> None:
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
+@pytest.mark.parametrize("package", ["trainmon/analysis", "trainmon/model"])
+def test_the_table_of_packages_names_all_that_is_in_these(package: str) -> None:
+    (row,) = re.findall(rf"^\| `{package}/` \|.*", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    there = {path.name for path in (ROOT / package).iterdir() if not path.name.startswith("__")}
+    assert there == {name.strip("/") for name in re.findall(r"`([a-z_]+(?:\.py|/))`", row)}
+
+
 def test_every_page_is_reached_from_the_readme() -> None:
     text = (ROOT / "README.md").read_text()
     assert [file.name for file in docs.FOLDER.glob("*.md") if f"docs/{file.name}" not in text] == []

@@ -124,7 +124,7 @@ class DaemonCollector(PollingThread):
         self._wake.set()
 
     def refresh(self) -> None:
-        """Poll now: a person requested it. A key that was refused may be mended."""
+        """Poll now: a person requested it. A key that was refused may be fixed."""
         self._is_held = self._is_held and self._source.can_log_in
         self._next = self._clock.monotonic()
         self._wake.set()

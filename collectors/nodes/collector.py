@@ -161,7 +161,7 @@ class NodeCollector:
                 self._report(bad_lines=stream.bad_lines, stderr=stream.stderr)
 
     def refresh(self) -> None:
-        """Dial now if it waits for a retry, was off without a job, or has refused our key: either may be mended."""
+        """Dial now if it waits for a retry, was off without a job, or has refused our key: either may be fixed."""
         self._retry_at = 0.0
         if self.backoff.needs_job:
             self.resume()
@@ -261,7 +261,7 @@ class NodeCollector:
         self._report(phase="retrying", error=message, hint=hint, retry_at=self._clock.now() + pause)
 
     def _hold(self, error: TrainmonError, *, can_log_in: bool) -> None:
-        """Do not dial again before a person logs in, or has mended what the server refuses."""
+        """Do not dial again before a person logs in, or has fixed what the server refuses."""
         hint = error.hint or "press L to log in again"
         if not can_log_in:
             hint = "; then ".join(filter(None, (error.hint, "r here connects again")))

@@ -150,7 +150,7 @@ def main() -> None:
         {"cause": log.cause, "also_right": log.also_right, "log": log.log, "exit_code": log.exit_code}
         for log in captured()
     ]
-    print(f"tests/captured/failures, which the rules were mended with: {macro(scores(again, [*map(ours, again)])):.2f}")
+    print(f"tests/captured/failures, which the rules were fixed with: {macro(scores(again, [*map(ours, again)])):.2f}")
     print(f"{seconds / len(rows) * 1e3:.1f} ms a log")
     print(
         f"a file of 1 GB: {first:.0f} ms of CPU time (goal: {GOAL_MS:.0f}), and {second:.0f} ms with compiled patterns"

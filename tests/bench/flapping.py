@@ -335,13 +335,14 @@ def main() -> int:
         if number in (1, 2, 3, 6, 12, 18, HOURS)
     ]
     show(f"{HOURS} simulated hours of {NODES} flapping nodes", titles, rows)
+    print("1 unit of CPU: a fixed piece of work, measured in the same window of five minutes")
     second, last = hours[1], hours[-1]
     cpu, rss = last.work / second.work, last.rss_mib / second.rss_mib
-    print(f"the last hour against the second: CPU {cpu:.1%}, RSS {rss:.1%} (reach: 105 %)")
+    print(f"the last hour against the second: CPU {cpu:.1%}, RSS {rss:.1%} (goal: 105 %)")
     sent = {name: sum(hour.sent[name] for hour in hours) for name in PER_DAY}
     for name, messages in sent.items():
         resolved = sum(title.lower().startswith("resolved") for title in simulated.sent[name])
-        print(f"{name}: {messages} messages (reach: {PER_DAY[name] + BEYOND}), {resolved} only of resolved alerts")
+        print(f"{name}: {messages} messages (goal: {PER_DAY[name] + BEYOND}), {resolved} only of resolved alerts")
     is_flat = cpu <= REACH and rss <= REACH
     return 0 if is_flat and all(sent[name] <= PER_DAY[name] + BEYOND for name in sent) else 1
 

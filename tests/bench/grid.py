@@ -62,7 +62,7 @@ async def measure(width: int, height: int) -> tuple[list[float], list[float]]:
 
 def main() -> int:
     print(f"{NODES} × {GPUS}, {CHANGING:.0%} of the cells change, {ROUNDS} rounds; ms of CPU a State")
-    print(f"{'screen':>10} {'show median':>12} {'show worst':>11} {'with paint':>11} {'reach':>6}")
+    print(f"{'screen':>10} {'show median':>12} {'show worst':>11} {'with paint':>11} {'goal':>6}")
     missed = False
     for width, height in ((80, 24), (120, 40), (200, 60)):
         shows, paints = asyncio.run(measure(width, height))

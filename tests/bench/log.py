@@ -88,7 +88,7 @@ def main() -> None:
     repaints = sum(begun <= at <= ended for at, _ in facts["writes"])
     show(
         f"A log at {LINES:,} lines/s for {seconds:.0f} s, 120 columns",
-        ("what", "measured", "reach"),
+        ("what", "measured", "goal"),
         [
             ["slowest turn of the event loop, ms", f"{1000 * slowest:.1f}", "<= 50"],
             ["writes to the terminal, a second", f"{repaints / (ended - begun):.2f}", "<= 1"],

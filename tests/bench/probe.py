@@ -164,7 +164,7 @@ def main(seconds: float, python: str, peer: bool) -> None:
     )
     for label, cpu, rss, pss, processes, rate in rows:
         click.echo(f"{label:34} {cpu:11.3f} {rss:8.1f} {pss:8.1f} {processes:9d} {rate:8.0f}")
-    click.echo(f"{'to reach (probe)':34} {'<= 0.1':>11} {'<= 20':>8}")
+    click.echo(f"{'goal (probe)':34} {'<= 0.1':>11} {'<= 20':>8}")
 
 
 if __name__ == "__main__":

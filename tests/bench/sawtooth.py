@@ -152,7 +152,7 @@ def main(hours: float) -> int:
     title = f"{hours:g} simulated hours each, from no history, a look every {PERIOD:g} s"
     show(title, ("disk", "full after", "false", "recall", "first alert", "told", "by", "took"), rows)
     print(*wrong, sep="\n")
-    print(f"false alerts: {len(wrong)} (reach: 0)")
+    print(f"false alerts: {len(wrong)} (goal: 0)")
     return 1 if wrong else 0
 
 

@@ -37,7 +37,7 @@ def main() -> int:
         [name, f"{statistics.median(times):.2f} s", f"{max(times):.2f} s", f"≤ {REACH:g} s"]
         for name, times in taken.items()
     ]
-    show(f"`snapshot` of this machine, {ROUNDS} times", ["GPUs", "median", "slowest", "reach"], rows)
+    show(f"`snapshot` of this machine, {ROUNDS} times", ["GPUs", "median", "slowest", "goal"], rows)
     return int(max(map(statistics.median, taken.values())) > REACH)
 
 

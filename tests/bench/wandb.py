@@ -33,7 +33,7 @@ HISTORY = 2_000
 ROWS = 15
 """Rows that each logs in a period: a step in four seconds."""
 REQUESTS, CPU, GROWTH = 23.0, 1.0, 1.10
-"""To reach: a minute, % of a core, and the memory of the last poll beside that of the tenth part."""
+"""The goal: a minute, % of a core, and the memory of the last poll beside that of the tenth part."""
 MARKS = (0.01, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -146,7 +146,7 @@ def steady(bench: Bench, minutes: float) -> bool:
     ]
     show(
         f"{RUNS} runs, {len(KEYS)} metrics each, every {EVERY:.0f} s, {took:.0f} s",
-        ["what", "measured", "to reach"],
+        ["what", "measured", "goal"],
         rows,
     )
     return a_minute <= REQUESTS and cpu <= CPU

@@ -8,7 +8,7 @@ CODE = (
     Rule(
         cause="import-error", family="config", retry="after-change", role="root",
         meaning="A module, a library or a command is missing or has the wrong version.",
-        advice="Mend the environment: install the package, or pin the version that the code expects.",
+        advice="Fix the environment: install the package, or pin the version that the code expects.",
         source="Python: ImportError; the dynamic linker; the shell: 127",
         signs=(
             r"\b(?:ModuleNotFoundError|ImportError)\b", r"No module named", r"cannot import name",
@@ -123,7 +123,7 @@ CODE = (
     Rule(
         cause="python-exception", family="code", retry="after-change", role="generic",
         meaning="An exception that nothing caught, without a more exact cause.",
-        advice="Mend the code at the place that the traceback names.",
+        advice="Fix the code at the place that the traceback names.",
         source="Python: traceback",
         hints=(
             r"\bExited with exit code [1-9]", r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)\b",

@@ -42,7 +42,7 @@ DATA = (
     Rule(
         cause="data-error", family="data", retry="never", role="root",
         meaning="A sample or a data file is missing, damaged, or not of the expected form.",
-        advice="Find the sample that the message names, mend or skip it. A retry reads the same data.",
+        advice="Find the sample that the message names, then correct or skip it. A retry reads the same data.",
         source="PyTorch: DataLoader; Pillow; Arrow and Hugging Face Datasets; TensorFlow: DataLossError; pandas",
         signs=(
             r"\bArrow(?:Invalid|TypeError|NotImplementedError|IOError|KeyError|CapacityError)",
