@@ -184,8 +184,8 @@ class LedgerSettings(Table, frozen=True, kw_only=True):
     """The ledger: actions, alerts and their results."""
 
     copy_to: Secret | None = None
-    """A PostgreSQL server to copy attempts and actions to: `postgresql://user:password@host/database`. Never shown. It
-    needs `trainmon-tui[postgresql]`."""
+    """A PostgreSQL server to copy attempts, actions and evals to: `postgresql://user:password@host/database`. Never
+    shown. It needs `trainmon-tui[postgresql]`."""
     keep: Duration = 90 * 86_400.0
     """How long entries are kept. The last hour of the GPUs of each attempt is part of them; `check` shows the size."""
 

@@ -1,4 +1,4 @@
-"""Writes attempts to the ledger's table training_attempts, and reads them."""
+"""Writes attempts, the results of evaluators and GPU hours to the ledger's tables, and reads them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import merged, missing
-from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
-from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, read_texts, storable
+from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
 from trainmon.ledger.alerts import read_alerts_of
+from trainmon.ledger.schema import version_of
 from trainmon.lib import Instant
 from trainmon.model import Attempt, EvalResult
 
@@ -48,13 +48,39 @@ RECENT = "coalesce(ended_at, seen_at) >= ?"
 OF_A_RUN = 200
 """The most attempts, and actions, of a run that are read to explain one attempt."""
 
+EVAL_FACTS = (
+    "step", "checkpoint", "evaluator", "image_digest", "task_set", "task_set_version", "decoding", "judge",
+    "rubric_version", "results", "raw_outputs", "evaluated_at",
+)  # fmt: skip
+"""Columns of the table evals that have the name of a field of EvalResult."""
+EVAL_LISTED = ("decoding", "results")
+"""Columns of the table evals that hold JSON."""
+EVAL_COLUMNS = ("run_id", "digest", *EVAL_FACTS, "written_at")
+"""All columns of the table evals but the last one, `eval`, which is the whole value as JSON."""
+WRITE_EVAL = f"""
+    INSERT INTO evals ({", ".join(EVAL_COLUMNS)}, eval) VALUES ({", ".join("?" * (len(EVAL_COLUMNS) + 1))})
+    ON CONFLICT DO NOTHING
+"""
+WRITE_HOUR = """
+    INSERT OR REPLACE INTO gpu_hours (attempt_id, node, ended_at, written_at, gpu_hour) VALUES (?, ?, ?, ?, ?)
+"""
+SINCE_EVALS = 4
+"""The version of the ledger that first had the tables evals and gpu_hours."""
 
-GPU_HOUR = "gpu-hour"
-"""The kind of a row of action_texts: the last hour of the GPUs of one node of an attempt, as JSON."""
+
+class RunEval(NamedTuple):
+    """One result of the evaluators of a run. The digest tells the results of a run apart."""
+
+    run: str
+    digest: str
+    result: EvalResult
 
 
-EVALS = "evals"
-"""The kind of a row of action_texts: some results of the evaluators of a run, as a JSON list."""
+class AttemptHour(NamedTuple):
+    """The last hour of the GPUs of one node of an attempt."""
+
+    attempt_id: str
+    hour: GpuHour
 
 
 class AttemptName(NamedTuple):
@@ -107,6 +133,34 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
         values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
         whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
         connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
+
+
+def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: Instant) -> None:
+    """Write results of evaluators, each once, however often it is read."""
+    for run, digest, result in evals:
+        facts = {name: getattr(result, name) for name in EVAL_FACTS}
+        facts |= {name: as_json(facts[name]) for name in EVAL_LISTED if facts[name] is not None}
+        values = (run, digest, *facts.values(), timestamp(now), as_json(result))
+        connection.execute(WRITE_EVAL, [storable(one) if isinstance(one, str) else one for one in values])
+
+
+def write_hours(connection: sqlite3.Connection, hours: Iterable[AttemptHour], now: Instant) -> None:
+    """Write the last hours of the GPUs of attempts: one row per attempt and node."""
+    for attempt_id, hour in hours:
+        values = (attempt_id, hour.node, timestamp(hour.ended_at), timestamp(now), as_json(hour))
+        connection.execute(WRITE_HOUR, values)
+
+
+def read_evals(connection: sqlite3.Connection, run: str) -> list[EvalResult]:
+    """The results of the evaluators of a run, the newest last."""
+    rows = connection.execute("SELECT digest, eval FROM evals WHERE run_id = ? ORDER BY rowid", (run,))
+    return decode_rows(rows, EvalResult, "result")
+
+
+def read_hours(connection: sqlite3.Connection, attempt_id: str) -> list[GpuHour]:
+    """The last hour of the GPUs of each node of an attempt."""
+    rows = connection.execute("SELECT node, gpu_hour FROM gpu_hours WHERE attempt_id = ? ORDER BY rowid", (attempt_id,))
+    return decode_rows(rows, GpuHour, "GPU hour")
 
 
 def read_recent(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Attempt]:
@@ -164,11 +218,10 @@ def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attemp
     attempts = (*others, attempt)
     began, until = period(attempt, neighbours(attempt, attempts)[1])
     job = None if attempt.job_id is None else f"{attempt.cluster}/{attempt.job_id}"
-    texts = ((text.host, text.text) for text in read_texts(connection, attempt_id) if text.kind == GPU_HOUR)
-    results = ((text.path, text.text) for text in read_texts(connection, f"{EVALS}/{attempt.run_id}"))
+    has_evals = version_of(connection) >= SINCE_EVALS
     return attempt, AttemptRecords(
-        evals=together(*decode_rows(results, tuple[EvalResult, ...], "list of results")),
-        gpu_hours=tuple(decode_rows(texts, GpuHour, "GPU hour")),
+        evals=tuple(read_evals(connection, attempt.run_id)) if has_evals else (),
+        gpu_hours=tuple(read_hours(connection, attempt_id)) if has_evals else (),
         attempts=attempts,
         alerts=tuple(read_alerts_of(connection, attempt.run_id, attempt.nodes, began, until)),
         actions=tuple(read_actions_on(connection, attempt.run_id, job, began, until, OF_A_RUN)),
@@ -176,5 +229,7 @@ def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attemp
 
 
 def prune_attempts(connection: sqlite3.Connection, before: Instant) -> None:
-    """Delete what ended, or was last seen, before that."""
+    """Delete the attempts that ended, or were last seen, before that, and the results and GPU hours of that time."""
     connection.execute(f"DELETE FROM training_attempts WHERE NOT {RECENT}", (timestamp(before),))
+    connection.execute("DELETE FROM evals WHERE written_at < ?", (timestamp(before),))
+    connection.execute("DELETE FROM gpu_hours WHERE written_at < ?", (timestamp(before),))

@@ -5,7 +5,6 @@ A hung disk never blocks a caller: the newest record of each action waits in mem
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import sqlite3
 import threading
@@ -15,7 +14,15 @@ from pathlib import Path
 from trainmon.analysis.explanation import GpuHour
 from trainmon.ledger.actions import ActionText, as_json, masked_end, prune_actions, read_open, write_all
 from trainmon.ledger.alerts import prune_alerts
-from trainmon.ledger.attempts import EVALS, GPU_HOUR, prune_attempts, read_recent, write_attempts
+from trainmon.ledger.attempts import (
+    AttemptHour,
+    RunEval,
+    prune_attempts,
+    read_recent,
+    write_attempts,
+    write_evals,
+    write_hours,
+)
 from trainmon.ledger.database import (
     NAME,
     LedgerStuck,
@@ -42,7 +49,7 @@ from trainmon.ledger.reader import (
     recent_attempts,
     submit_request,
 )
-from trainmon.ledger.schema import NewerLedger
+from trainmon.ledger.schema import NewerLedger, digest_of
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import Attempt, EvalResult, Record
 
@@ -144,15 +151,12 @@ class Ledger:
 
     def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
         """Write the last hour of the GPUs of an attempt's node soon; never blocks."""
-        text = as_json(hour)
-        at = self._clock.now()
-        self._queue.put(ActionText(action_id=attempt_id, kind=GPU_HOUR, host=hour.node, path="", at=at, text=text))
+        self._queue.put(AttemptHour(attempt_id, hour))
 
     def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
-        """Write results of the evaluators of a run soon; never blocks. The same results are written once."""
-        text, at = as_json(list(results)), self._clock.now()
-        name = hashlib.sha256(text.encode()).hexdigest()
-        self._queue.put(ActionText(action_id=f"{EVALS}/{run}", kind=EVALS, host="", path=name, at=at, text=text))
+        """Write results of the evaluators of a run soon; never blocks. The same result is written once."""
+        for one in results:
+            self._queue.put(RunEval(run, digest_of(as_json(one)), one))
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
         """Commit the end of a text, with its secrets masked, before returning.
@@ -252,10 +256,13 @@ class Ledger:
             self._report(None)
 
     def _write(self, connection: sqlite3.Connection, work: Work) -> None:
-        if work.records or work.attempts or work.texts:
+        if work.has_rows:
+            now = self._clock.now()
             connection.execute("BEGIN IMMEDIATE")
             write_all(connection, work.records.values(), work.texts)
-            write_attempts(connection, work.attempts.values(), self._clock.now())
+            write_attempts(connection, work.attempts.values(), now)
+            write_evals(connection, work.evals.values(), now)
+            write_hours(connection, work.hours.values(), now)
             connection.execute("COMMIT")
         for answer in work.of("written"):
             answer.give()

@@ -1,10 +1,12 @@
-"""Copies attempts and actions from the ledger to a team's PostgreSQL, on a thread of its own. Nothing waits for it."""
+"""Copies attempts, actions and evals from the ledger to a team's PostgreSQL, on a thread of its own. Nothing waits for
+it."""
 
 from __future__ import annotations
 
 import logging
 import sqlite3
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 from trainmon.ledger import actions, attempts
 from trainmon.ledger.attempts import timestamp
 from trainmon.ledger.database import NAME, open_to_read
+from trainmon.ledger.schema import VERSION, version_of
 from trainmon.lib import MASK, Clock, Instant, Seconds, clean, scrub
 
 log = logging.getLogger(__name__)
@@ -25,11 +28,11 @@ STATEMENT_TIMEOUT = "30s"
 OVERLAP: Seconds = 60.0
 """Rows that were written this long before the last copy are copied again: another program may commit late."""
 
-NUMBERS = {
-    "array_id", "restart", "pid", "gpus", "first_step", "last_step", "target_step", "resumed_from",
-    "last_committed_step", "steps_lost", "exit_code", "signal", "budget_spent", "is_reconstructed",
-}  # fmt: skip
-REALS = {"gpu_seconds", "asked_at", "done_at", "settled_at"}
+TYPES = {"INTEGER": "bigint", "REAL": "double precision"}
+"""The types of the ledger's columns, as PostgreSQL calls them."""
+TIMESTAMPS = (*attempts.TIMES, "written_at")
+JSON = (*attempts.LISTED, *attempts.EVAL_LISTED)
+"""Columns that are text in the ledger, and more than that in PostgreSQL."""
 
 
 class Copied(NamedTuple):
@@ -37,7 +40,7 @@ class Copied(NamedTuple):
     rows with one key stays."""
 
     name: str
-    key: str
+    key: tuple[str, ...]
     columns: tuple[str, ...]
     changed: str
     replaces: str
@@ -45,14 +48,15 @@ class Copied(NamedTuple):
 
 TABLES = (
     Copied(
-        "training_attempts", "attempt_id", attempts.COLUMNS, "written_at >= ?",
+        "training_attempts", ("attempt_id",), attempts.COLUMNS, "written_at >= ?",
         "excluded.ended_at IS NOT NULL OR training_attempts.ended_at IS NULL",
     ),
     Copied(
-        "actions", "id", tuple(name for name in actions.COLUMNS if name != "record"),
+        "actions", ("id",), tuple(name for name in actions.COLUMNS if name != "record"),
         "settled_at IS NULL OR strftime('%Y-%m-%d %H:%M:%f', settled_at, 'unixepoch') >= ?",
         "excluded.settled_at IS NOT NULL OR actions.settled_at IS NULL",
     ),
+    Copied("evals", ("run_id", "digest"), attempts.EVAL_COLUMNS, "written_at >= ?", "true"),
 )  # fmt: skip
 """The key of an attempt has its cluster, job, restart and submit time. A row that has ended is not replaced by one of
 another ledger that has not."""
@@ -130,6 +134,9 @@ class PostgresCopy:
             return
         since = timestamp(0.0 if self._copied_until is None else self._copied_until - OVERLAP)
         with closing(local):
+            if version_of(local) < VERSION:
+                return  # the ledger's own thread is about to migrate it
+            types = {table: _types(local, table) for table in TABLES}
             changed = {table: _rows(local, table, since or "") for table in TABLES}
         if not any(changed.values()) and self._copied_until is not None:
             self._copied_until = now
@@ -138,21 +145,22 @@ class PostgresCopy:
         with psycopg.connect(self._url, connect_timeout=CONNECT_TIMEOUT, options=options) as remote:
             for table, rows in changed.items():
                 if self._copied_until is None:
-                    for statement in definition(table):
+                    for statement in definition(table, types[table]):
                         remote.execute(statement.encode())
                 if rows:
                     remote.cursor().executemany(upsert(table).encode(), rows)
         self._copied_until = now
 
 
-def definition(table: Copied) -> list[str]:
+def definition(table: Copied, types: Mapping[str, str]) -> list[str]:
     """The statements that create the table, or add the columns that an earlier version lacked."""
+    keys = ", ".join(f'"{name}" {types[name]}' for name in table.key)
     return [
-        f"CREATE TABLE IF NOT EXISTS {table.name} ({table.key} text PRIMARY KEY)",
+        f"CREATE TABLE IF NOT EXISTS {table.name} ({keys}, PRIMARY KEY ({', '.join(table.key)}))",
         *(
-            f'ALTER TABLE {table.name} ADD COLUMN IF NOT EXISTS "{name}" {_type(table, name)}'
+            f'ALTER TABLE {table.name} ADD COLUMN IF NOT EXISTS "{name}" {types[name]}'
             for name in table.columns
-            if name != table.key
+            if name not in table.key
         ),
     ]
 
@@ -160,21 +168,20 @@ def definition(table: Copied) -> list[str]:
 def upsert(table: Copied) -> str:
     """The statement that writes a row, or replaces the one with its key."""
     names = [f'"{name}"' for name in table.columns]
-    values = ", ".join(f'"{name}" = excluded."{name}"' for name in table.columns if name != table.key)
+    values = ", ".join(f'"{name}" = excluded."{name}"' for name in table.columns if name not in table.key)
     return (
         f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(['%s'] * len(names))}) "
-        f"ON CONFLICT ({table.key}) DO UPDATE SET {values} WHERE {table.replaces}"
+        f"ON CONFLICT ({', '.join(table.key)}) DO UPDATE SET {values} WHERE {table.replaces}"
     )
 
 
-def _type(table: Copied, name: str) -> str:
-    if name in NUMBERS:
-        return "bigint"
-    if name in REALS:
-        return "double precision"
-    if table.name == "training_attempts" and name in (*attempts.TIMES, "written_at"):
-        return "timestamptz"
-    return "jsonb" if name in attempts.LISTED else "text"
+def _types(connection: sqlite3.Connection, table: Copied) -> dict[str, str]:
+    """PostgreSQL's types of the columns of a table of the ledger."""
+    found = {
+        name: TYPES.get(kind, "text") for _, name, kind, *_ in connection.execute(f"PRAGMA table_info({table.name})")
+    }
+    found |= {name: "timestamptz" for name in TIMESTAMPS if name in found}
+    return found | {name: "jsonb" for name in JSON if name in found}
 
 
 def _rows(connection: sqlite3.Connection, table: Copied, since: str) -> list[tuple[Any, ...]]:

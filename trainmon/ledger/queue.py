@@ -1,5 +1,5 @@
-"""The queue of the ledger's thread: records, attempts, texts, reads, transactions and tasks. Of each record and attempt
-only the newest value waits."""
+"""The queue of the ledger's thread: what is to be written, reads, transactions and tasks. Of each record, attempt,
+result and GPU hour only the newest value waits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainmon.ledger.actions import ActionText
+from trainmon.ledger.attempts import AttemptHour, RunEval
 from trainmon.lib import Seconds
 from trainmon.model import Attempt, Record
 
 RECORDS_AT_MOST = 1_000
+EVALS_AT_MOST = 10_000
+"""Of 20 runs, all that stay in memory."""
 TEXTS_AT_MOST = 32
 """Of texts of 256 KiB: 8 MiB while a disk is away."""
 
 Kind = Literal["written", "read", "transaction", "task"]
-"""What is waited for: records, attempts and texts are written; a query; a transaction; work on the ledger's disk
+"""What is waited for: what `put` takes is written; a query; a transaction; work on the ledger's disk
 beside its file."""
 
 
@@ -44,6 +47,8 @@ class Work:
 
     records: dict[str, Record] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
+    evals: dict[tuple[str, str], RunEval] = field(default_factory=dict)
+    hours: dict[tuple[str, str], AttemptHour] = field(default_factory=dict)
     texts: deque[ActionText] = field(default_factory=lambda: deque(maxlen=TEXTS_AT_MOST))
     answers: list[tuple[Kind, Answer]] = field(default_factory=list)
 
@@ -52,8 +57,24 @@ class Work:
         return [answer for kind, answer in self.answers if kind in kinds]
 
     @property
+    def has_rows(self) -> bool:
+        return bool(self.records or self.attempts or self.evals or self.hours or self.texts)
+
+    @property
     def writes(self) -> bool:
-        return bool(self.records or self.attempts or self.texts or self.of("transaction"))
+        return self.has_rows or bool(self.of("transaction"))
+
+    def drop_oldest(self) -> None:
+        """Drop what is too much to wait."""
+        waiting: tuple[tuple[dict[Any, Any], int], ...] = (
+            (self.records, RECORDS_AT_MOST),
+            (self.attempts, RECORDS_AT_MOST),
+            (self.hours, RECORDS_AT_MOST),
+            (self.evals, EVALS_AT_MOST),
+        )
+        for values, at_most in waiting:
+            while len(values) > at_most:
+                del values[next(iter(values))]
 
 
 class WriteQueue:
@@ -64,25 +85,27 @@ class WriteQueue:
         self._work = Work()
         self.is_stopping = False
 
-    def put(self, item: Record | Attempt | ActionText, *, urgent: bool = False) -> Answer:
-        """Write a record, an attempt or a text: now if it is urgent, else as soon as the ledger works. The oldest is
-        dropped if the queue is full."""
+    def put(self, item: Record | Attempt | ActionText | RunEval | AttemptHour, *, urgent: bool = False) -> Answer:
+        """Write it: now if it is urgent, else as soon as the ledger works. If the queue is full, the oldest is dropped;
+        of texts, a new one that is not urgent."""
         answer = Answer(lambda: None, lambda: None)
         with self._changed:
-            records = self._work.records
+            work = self._work
             match item:
                 case ActionText():
-                    if urgent or len(self._work.texts) < TEXTS_AT_MOST:  # never in place of what somebody waits for
-                        self._work.texts.append(item)
+                    if urgent or len(work.texts) < TEXTS_AT_MOST:  # never in place of what somebody waits for
+                        work.texts.append(item)
                 case Attempt():
-                    self._work.attempts[item.attempt_id] = item
+                    work.attempts[item.attempt_id] = item
+                case RunEval():
+                    work.evals[item.run, item.digest] = item
+                case AttemptHour():
+                    work.hours[item.attempt_id, item.hour.node] = item
                 case Record():
-                    records[item.action.id] = item
-            for waiting in (records, self._work.attempts):
-                if len(waiting) > RECORDS_AT_MOST:
-                    del waiting[next(iter(waiting))]
+                    work.records[item.action.id] = item
+            work.drop_oldest()
             if urgent:
-                self._work.answers.append(("written", answer))
+                work.answers.append(("written", answer))
             self._changed.notify()
         return answer
 
@@ -111,6 +134,10 @@ class WriteQueue:
     def put_back(self, work: Work) -> None:
         """Queue again what could not be written, unless newer work has replaced it."""
         with self._changed:
-            self._work.records = {**work.records, **self._work.records}
-            self._work.attempts = {**work.attempts, **self._work.attempts}
-            self._work.texts = deque((*work.texts, *self._work.texts), maxlen=TEXTS_AT_MOST)
+            now = self._work
+            now.records = {**work.records, **now.records}
+            now.attempts = {**work.attempts, **now.attempts}
+            now.evals = {**work.evals, **now.evals}
+            now.hours = {**work.hours, **now.hours}
+            now.texts = deque((*work.texts, *now.texts), maxlen=TEXTS_AT_MOST)
+            now.drop_oldest()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 
 from trainmon.lib import TrainmonError
+
+TIMESTAMP = "strftime('%Y-%m-%d %H:%M:%f000+00:00', {}, 'unixepoch')"
+"""Seconds since 1970 as the text that the ledger stores for times, in SQLite's words."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -212,6 +217,61 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX training_attempts_by_end ON training_attempts (coalesce(ended_at, seen_at))",
         "CREATE INDEX training_attempts_open ON training_attempts (seen_at) WHERE ended_at IS NULL",
     ),
+    (
+        """
+        CREATE TABLE evals (
+            run_id TEXT NOT NULL,
+            digest TEXT NOT NULL,
+            step INTEGER,
+            checkpoint TEXT,
+            evaluator TEXT,
+            image_digest TEXT,
+            task_set TEXT,
+            task_set_version TEXT,
+            decoding TEXT,
+            judge TEXT,
+            rubric_version TEXT,
+            results TEXT,
+            raw_outputs TEXT,
+            evaluated_at TEXT,
+            written_at TEXT NOT NULL,
+            eval TEXT NOT NULL,
+            PRIMARY KEY (run_id, digest)
+        )
+        """,
+        "CREATE INDEX evals_by_time ON evals (written_at)",
+        f"""
+        INSERT OR IGNORE INTO evals
+        SELECT substr(action_id, 7), digest_of(one.value),
+            json_extract(one.value, '$.step'), json_extract(one.value, '$.checkpoint'),
+            json_extract(one.value, '$.evaluator'), json_extract(one.value, '$.image_digest'),
+            json_extract(one.value, '$.task_set'), json_extract(one.value, '$.task_set_version'),
+            json_extract(one.value, '$.decoding'), json_extract(one.value, '$.judge'),
+            json_extract(one.value, '$.rubric_version'), json_extract(one.value, '$.results'),
+            json_extract(one.value, '$.raw_outputs'), json_extract(one.value, '$.evaluated_at'),
+            {TIMESTAMP.format("at")}, one.value
+        FROM action_texts, json_each(CASE WHEN json_valid(text) THEN text ELSE '[]' END) AS one
+        WHERE kind = 'evals' AND one.type = 'object' ORDER BY at, action_texts.rowid, one.key
+        """,
+        """
+        CREATE TABLE gpu_hours (
+            attempt_id TEXT NOT NULL,
+            node TEXT NOT NULL,
+            ended_at TEXT NOT NULL,
+            written_at TEXT NOT NULL,
+            gpu_hour TEXT NOT NULL,
+            PRIMARY KEY (attempt_id, node)
+        )
+        """,
+        "CREATE INDEX gpu_hours_by_time ON gpu_hours (written_at)",
+        f"""
+        INSERT OR IGNORE INTO gpu_hours
+        SELECT action_id, host, {TIMESTAMP.format("json_extract(text, '$.ended_at')")}, {TIMESTAMP.format("at")}, text
+        FROM action_texts WHERE kind = 'gpu-hour' AND json_valid(text) AND json_type(text, '$.ended_at') IS NOT NULL
+        """,
+        "DELETE FROM action_texts WHERE kind = 'evals' AND json_valid(text)",
+        "DELETE FROM action_texts WHERE kind = 'gpu-hour' AND action_id IN (SELECT attempt_id FROM gpu_hours)",
+    ),
 )
 """Most columns are for people with SQL; the last column of a row is the whole value as JSON. Entries are added, never
 changed. An outbox row is one notice for one channel; `because` is why a channel stands in for another."""
@@ -228,6 +288,7 @@ def migrate(connection: sqlite3.Connection, file: str) -> None:
 
     Raises: NewerLedger: when the file has a later version.
     """
+    connection.create_function("digest_of", 1, digest_of, deterministic=True)
     while (version := version_of(connection)) != VERSION:
         if version > VERSION:
             raise NewerLedger(
@@ -246,6 +307,12 @@ def migrate(connection: sqlite3.Connection, file: str) -> None:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def digest_of(text: str) -> str:
+    """The digest of a JSON object. The order of its fields does not count, nor do those that are null."""
+    facts = {name: value for name, value in json.loads(text).items() if value is not None}
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def version_of(connection: sqlite3.Connection) -> int:

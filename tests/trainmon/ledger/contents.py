@@ -12,6 +12,7 @@ import msgspec
 
 from trainmon.ledger.actions import read_open
 from trainmon.ledger.alerts import read_requests
+from trainmon.ledger.attempts import read_evals, read_hours
 from trainmon.ledger.database import NAME
 from trainmon.ledger.ledger import action_texts, alert_history, alerts_now, attempt_rows, recent_actions
 from trainmon.ledger.outbox import read_waiting
@@ -36,10 +37,15 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         orders = read_requests(connection, 0)
         waiting = read_waiting(connection)
         watched = read_open(connection, MANY)
+        evals = {run: read_evals(connection, run) for (run,) in connection.execute("SELECT DISTINCT run_id FROM evals")}
+        names = connection.execute("SELECT DISTINCT attempt_id FROM gpu_hours").fetchall()
+        hours = {name: read_hours(connection, name) for (name,) in names}
     attempts = attempt_rows(directory, 0.0, None, MANY)
     found = {
         "actions": actions,
         "attempts": attempts,
+        "evals": evals,
+        "gpu hours": hours,
         "actions that are watched": [one.action.id for one in watched],
         "texts": [text for one in actions for text in action_texts(directory, one.action.id)],
         "alerts": now.stored.alerts,

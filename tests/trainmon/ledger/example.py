@@ -36,7 +36,18 @@ from trainmon.ledger.ledger import NAME, Ledger, submit_request
 from trainmon.ledger.outbox import prune_outbox
 from trainmon.ledger.schema import VERSION
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Action, ActionRequest, Alert, AlertRequest, Event, LedgerTrouble, Plan, Route, Silence
+from trainmon.model import (
+    Action,
+    ActionRequest,
+    Alert,
+    AlertRequest,
+    EvalResult,
+    Event,
+    LedgerTrouble,
+    Plan,
+    Route,
+    Silence,
+)
 from trainmon.runtime.backend import DashboardBackend
 
 BEGIN: Instant = 1_750_000_000.0
@@ -110,6 +121,7 @@ class Cluster(DashboardBackend):
         beats = HeartbeatSpec(every=230.0, test_every=800.0, host="login1")
         rules = tuple(rule() for rule in RULES)
         alerting = AlertManager(rules, routing, self.service, heartbeat=beats, clock=clock)
+        self.ledger = ledger
         super().__init__(Engine(clock, demo=True, ledger=ledger, alerting=alerting), ledger)
         self._demo = Demo(self.engine.submit, clock=clock, directory=directory / "demo")
         self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
@@ -175,6 +187,7 @@ def live(cluster: Cluster) -> None:
         silence=replace(made, id="77aa00b2", rule=first.rule, subject=first.subject, run=first.run, node=first.node),
     )
     cluster.ask("requeue", "video-2b")
+    cluster.ledger.keep_evals("llm-7b", [EvalResult(step=step, decoding={}, results={"acc": 0.7}) for step in (10, 20)])
     cluster.until(400)
     cluster.command("unack", alert=first.id)
     cluster.command("unmute", alert="5f0c2a11")
@@ -196,6 +209,7 @@ def dump(directory: Path) -> str:
         source.backup(copy)
         prune_alerts(copy, 0.0, resolved=8, lines=80)
         prune_outbox(copy, 0.0, limit=28)
+        copy.execute("DELETE FROM gpu_hours WHERE rowid > 3")
         copy.commit()
         text = "\n".join((*copy.iterdump(), f"PRAGMA user_version = {VERSION};", ""))
     text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", BOOT_ID, text)

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
-from tests.trainmon.ledger.opened import At, opened, plain, until
+from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from trainmon.analysis.explanation import GpuHour
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
 from trainmon.ledger.attempts import COLUMNS
@@ -145,10 +145,41 @@ def test_results_of_evaluators_are_kept_once_and_come_back_with_the_attempts_of_
         run = Run(spec=RunSpec(name=LONG.run_id, cluster="prod"), evals=Evals(results=seen))
         recorder.record(State(runs={run.name: run}), NOON)
     assert kept.evals == [(LONG.run_id, 10), (LONG.run_id, 20), (LONG.run_id, 30)]
-    with opened(tmp_path, clock=At(NOON)) as (ledger, _):
-        ledger.keep(LONG)
-        ledger.keep_evals(LONG.run_id, results[:2])
-        ledger.keep_evals(LONG.run_id, results)
+    for seen in (results[:2], results, results):  # three programs, one after the other
+        with opened(tmp_path, clock=At(NOON)) as (ledger, _):
+            ledger.keep(LONG)
+            ledger.keep_evals(LONG.run_id, seen)
     found = attempt_records(tmp_path, LONG.attempt_id)
     assert found is not None
     assert found[1].evals == results
+    rows = plain(tmp_path / NAME, "SELECT run_id, step, decoding, json_extract(results, '$.acc') FROM evals")
+    assert rows == [(LONG.run_id, step, '{"temperature":0.5}', 0.7) for step in (10, 20, 30)]
+    with opened(tmp_path, clock=At(NOON + 91 * 86_400)) as (ledger, _):
+        ledger.keep(NEXT)
+    assert plain(tmp_path / NAME, "SELECT * FROM evals") == []
+
+
+def test_a_restart_with_many_results_keeps_all_of_them(tmp_path: Path) -> None:
+    many = [EvalResult(step=step) for step in range(500)]
+    with opened(tmp_path, factory=Stuck) as (ledger, _):
+        ledger.keep(LONG)
+        until(lambda: (tmp_path / NAME).exists())
+        Stuck.go.clear()
+        Stuck.hung.set()
+        ledger.keep(NEXT)  # a disk that hangs
+        for run in ("a", "b", "c", "d"):
+            ledger.keep_evals(run, many)
+        Stuck.hung.clear()
+        Stuck.go.set()
+        until(lambda: plain(tmp_path / NAME, "SELECT run_id, count(*) FROM evals GROUP BY 1")[-1:] == [("d", 500)])
+    assert plain(tmp_path / NAME, "SELECT count(*) FROM evals") == [(2000,)]
+
+
+def test_the_documentation_has_every_column_of_evals_and_gpu_hours(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON)) as (ledger, _):
+        ledger.keep(LONG)
+    docs = Path(__file__).parents[3] / "docs"
+    for page, table in (("evals.md", "evals"), ("explain.md", "gpu_hours")):
+        text = (docs / page).read_text().partition(f"## Columns of `{table}`\n")[2].partition("\n## ")[0]
+        documented = re.findall(r"`(\w+)`", "".join(line.split("|")[1] for line in text.splitlines() if "|" in line))
+        assert documented == [row[1] for row in plain(tmp_path / NAME, f"PRAGMA table_info({table})")]

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, action, actions, open_records, record, texts
+from trainmon.analysis.explanation import GpuHour
 from trainmon.ledger.actions import TEXT_AT_MOST
+from trainmon.ledger.attempts import AttemptHour
 from trainmon.ledger.ledger import ActionText, LedgerStuck
-from trainmon.ledger.queue import WriteQueue
+from trainmon.ledger.queue import RECORDS_AT_MOST, WriteQueue
 from trainmon.model import CreateFile, Record
 
 
@@ -149,3 +151,15 @@ def test_a_text_that_comes_while_another_fails_takes_no_place_of_it() -> None:
     mail.put(many[32])
     mail.put_back(failed)
     assert list(mail.take(None).texts) == many[1:33], "the oldest go where there is no room"
+
+
+def test_what_waits_for_a_disk_that_stays_away_has_a_limit() -> None:
+    queue = WriteQueue()
+    for begin in range(0, 3 * RECORDS_AT_MOST, RECORDS_AT_MOST // 2):
+        failed = queue.take(0.0)
+        for number in range(begin, begin + RECORDS_AT_MOST // 2):
+            queue.put(AttemptHour("prod/88", GpuHour(node=f"n{number}", ended_at=0.0)))
+        queue.put_back(failed)
+    hours = queue.take(None).hours
+    assert next(iter(hours)) == ("prod/88", f"n{2 * RECORDS_AT_MOST}")
+    assert len(hours) == RECORDS_AT_MOST

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from tests.lab.postgresql import PASSWORD, Postgresql
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON, OTHER
-from tests.trainmon.ledger.opened import At, opened, until
+from tests.trainmon.ledger.opened import At, opened, plain, until
 from tests.trainmon.ledger.records import record
 from tests.trainmon.ledger.test_query import QUERY
-from trainmon.ledger.postgresql import PostgresCopy, connection_error
+from trainmon.ledger.database import NAME
+from trainmon.ledger.postgresql import TABLES, PostgresCopy, connection_error
 from trainmon.lib import SystemClock
+from trainmon.model import EvalResult
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +33,7 @@ def one_server() -> Iterator[Postgresql]:
 def server(one_server: Postgresql) -> Iterator[Postgresql]:
     yield one_server
     with psycopg.connect(one_server.url) as connection:
-        connection.execute("DROP TABLE IF EXISTS training_attempts, actions")
+        connection.execute("DROP TABLE IF EXISTS training_attempts, actions, evals")
 
 
 def rows(server: Postgresql, query: str) -> list[tuple[Any, ...]]:
@@ -62,6 +64,40 @@ def test_attempts_and_actions_are_copied_once_and_renewed(tmp_path: Path, server
     assert len(rows(server, ALL)) == 2
 
 
+def test_results_of_evaluators_are_copied_once_with_their_scores(tmp_path: Path, server: Postgresql) -> None:
+    first = EvalResult(step=10, decoding={}, results={"acc": 0.25, "note": "a\x00b"}, evaluated_at="on Sunday")
+    copy = PostgresCopy(tmp_path, server.url, SystemClock())
+    with opened(tmp_path, clock=At(time.time())) as (ledger, _):
+        ledger.keep_evals("llm", [first])
+    copy.copy()
+    with opened(tmp_path, clock=At(time.time())) as (ledger, _):
+        ledger.keep_evals("llm", [first, replace(first, step=20, results={"acc": 0.7})])
+    copy.copy()
+    PostgresCopy(tmp_path, server.url, SystemClock()).copy()  # another program, which begins with everything
+    scores = "select run_id, step, (results ->> 'acc')::float, decoding, evaluated_at from evals order by step"
+    assert rows(server, scores) == [("llm", 10, 0.25, {}, "on Sunday"), ("llm", 20, 0.7, {}, "on Sunday")]
+    assert rows(server, "select count(*) from evals where written_at > now() - interval '1 day'") == [(2,)]
+
+
+def test_a_column_has_the_type_there_that_it_has_here(tmp_path: Path, server: Postgresql) -> None:
+    with opened(tmp_path, clock=At(time.time())) as (ledger, _):
+        ledger.keep(LONG)
+    PostgresCopy(tmp_path, server.url, SystemClock()).copy()
+    found = {
+        (table, name): kind
+        for table, name, kind in rows(
+            server, "select table_name, column_name, data_type from information_schema.columns"
+        )
+    }
+    numbers = {"bigint": "INTEGER", "double precision": "REAL"}
+    for table in TABLES:
+        for _, name, kind, *_ in plain(tmp_path / NAME, f"PRAGMA table_info({table.name})"):
+            if name in table.columns:
+                assert numbers.get(found[table.name, name], "TEXT") == kind, (table.name, name)
+    assert found["training_attempts", "ended_at"] == found["evals", "written_at"] == "timestamp with time zone"
+    assert found["training_attempts", "labels"] == found["evals", "results"] == "jsonb"
+
+
 def test_a_row_that_has_ended_is_not_opened_by_another_ledger(tmp_path: Path, server: Postgresql) -> None:
     for name, attempt in (("one", LONG), ("two", replace(LONG, end=None, last_step=3))):
         with opened(tmp_path / name, clock=At(time.time())) as (ledger, _):
@@ -87,7 +123,7 @@ def test_a_server_that_stops_and_starts_gets_everything_and_nothing_shows_its_pa
     with opened(tmp_path, clock=At(time.time())) as (ledger, troubles):
         ledger.keep(LONG)
         copy.start()
-        until(lambda: ("training_attempts",) in rows(server, TABLES) and len(rows(server, ALL)) == 1)
+        until(lambda: ("training_attempts",) in rows(server, TABLE_NAMES) and len(rows(server, ALL)) == 1)
         server.stop()
         ledger.keep(OTHER)
         until(lambda: any("is not copied to PostgreSQL" in line for line in caplog.messages))
@@ -108,4 +144,4 @@ def test_a_server_that_stops_and_starts_gets_everything_and_nothing_shows_its_pa
     assert "another-secret" not in (wrong or "")
 
 
-TABLES = "select tablename from pg_tables"
+TABLE_NAMES = "select tablename from pg_tables"

@@ -14,6 +14,9 @@ from trainmon.model import EvalResult, LogChunk, Run, RunSpec
 
 RESULT = msgspec.json.Decoder(EvalResult)
 
+STEP_AT_MOST = 10**18
+"""What a database stores as a whole number."""
+
 RESULTS_AT_MOST = 500
 """Results of a run that stay in memory, the newest: 20 tasks of 25 checkpoints."""
 
@@ -55,7 +58,7 @@ def read_results(lines: Iterable[str]) -> tuple[tuple[EvalResult, ...], int]:
         if result.step is None and result.checkpoint is not None:
             numbers = re.findall(r"\d+", result.checkpoint.rstrip("/").rpartition("/")[2])
             result = replace(result, step=int(numbers[-1][:18]) if numbers else None)
-        if result.step is None:
+        if result.step is None or abs(result.step) > STEP_AT_MOST:
             invalid += 1
         else:
             found.append(result)

@@ -19,7 +19,8 @@ GRACE = 2.0
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per row.")
 @ledger_config_option
 def command(query: str, as_json: bool) -> int:
-    """Run one SELECT on the ledger. The table `training_attempts` has the attempts.
+    """Run one SELECT on the ledger. The table `training_attempts` has the attempts, `evals` the results of
+    evaluators, `gpu_hours` the last hour of the GPUs of each attempt.
 
     A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
