@@ -16,6 +16,7 @@ from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.opened import Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, actions, record
 from trainmon.ledger.ledger import LedgerStuck
+from trainmon.ledger.schema import VERSION
 
 
 def test_a_disk_that_hangs_stops_nobody_and_is_caught_up(tmp_path: Path) -> None:
@@ -56,7 +57,7 @@ def test_stopping_waits_for_no_disk(tmp_path: Path) -> None:
 class Full(sqlite3.Connection):
     """A disk with room for the tables only, until a test makes some."""
 
-    pages = 36
+    pages = 42
 
     def __init__(self, *values: Any, **options: Any) -> None:
         super().__init__(*values, **options)
@@ -74,7 +75,7 @@ def test_a_full_disk_is_reported_and_what_waited_is_written_when_there_is_room(t
         Full.pages = 10_000
         assert troubles.get(timeout=120) is None
         assert actions(ledger, 0.0) == [record(), large]
-    Full.pages = 36
+    Full.pages = 42
 
 
 def test_a_directory_that_cannot_be_made_is_reported_once_and_tried_again(tmp_path: Path) -> None:
@@ -151,8 +152,8 @@ def test_a_newer_file_is_read_and_never_written(tmp_path: Path) -> None:
     with opened(tmp_path) as (ledger, troubles):
         words = troubles.get(timeout=120)
         assert words == (
-            f"a newer trainmon-tui made {ledger.file} (version 7; this program knows 3): nothing is written to it "
-            "(use the newer program here, too, or set another XDG_STATE_HOME)"
+            f"a newer trainmon-tui made {ledger.file} (version 7; this program knows {VERSION}): nothing is written to "
+            "it (use the newer program here, too, or set another XDG_STATE_HOME)"
         )
         assert actions(ledger, 0.0) == [record()]
         with pytest.raises(LedgerStuck, match="newer trainmon-tui"):

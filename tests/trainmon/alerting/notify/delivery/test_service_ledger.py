@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from tests.trainmon.alerting.notify.delivery.running import program
 from tests.trainmon.alerting.notify.delivery.scene import Phone, Scene, Shifted, fire, opened, plain, until
 from trainmon.alerting.notify.base import Broken
+from trainmon.ledger.schema import VERSION
 from trainmon.model import Channel, ChannelsChanged, LeadershipChanged
 
 PATIENCE = 1.0
@@ -146,7 +147,7 @@ def test_a_damaged_ledger_is_reported_kept_and_stops_nothing(tmp_path: Path) -> 
         until(lambda: fires(phone) == ["a-fire"])
         assert file.read_bytes() == damaged
         file.rename(tmp_path / "kept")
-        until(lambda: file.exists() and plain(file, "PRAGMA user_version") == [(3,)])
+        until(lambda: file.exists() and plain(file, "PRAGMA user_version") == [(VERSION,)])
         until(lambda: scene.rows("SELECT state FROM outbox WHERE key = 'a-fire'") == [("sent",)])
     assert (tmp_path / "kept").read_bytes() == damaged
     assert fires(phone) == ["a-fire"]
