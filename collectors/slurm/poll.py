@@ -132,7 +132,8 @@ class PolledQueue:
             self._vanished.pop(key, None)
             old = before.get(key)
             is_requeued = old is not None and (old.submitted_at, old.started_at) != (job.submitted_at, job.started_at)
-            if old is not None and old.stage == "running" and (is_requeued or job.state == "CANCELLED"):
+            is_cancelled = old is not None and old.stage == "running" and job.state == "CANCELLED"
+            if old is not None and (is_cancelled or (is_requeued and old.stage != "waiting")):
                 self._accounting.await_end(old)  # the queue does not show how it ended, or who cancelled it
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
                 detailed = parse_jobs.detailed(job, old)

@@ -13,6 +13,8 @@ from trainmon.model import Attempt, EvalResult, State
 WRITE_EVERY: Seconds = 30.0
 """Between two writes of an attempt that goes on. A program that is killed has lost at most this much."""
 
+NEWS = ("end", "reported_end", "first_step", "retry_decision", "budget_spent")
+"""What is written at once when it changes."""
 
 GPU_HOURS_AT_ONCE = 2
 """Nodes whose last hour is read in one step of the engine: of 8 GPUs, each takes about 10 ms."""
@@ -51,7 +53,7 @@ class AttemptRecorder:
             before, at = self._written.get(name, (None, 0.0))
             if attempt is before:
                 continue
-            is_news = before is None or attempt.end != before.end or attempt.first_step != before.first_step
+            is_news = before is None or any(getattr(attempt, one) != getattr(before, one) for one in NEWS)
             if before is not None and before.is_open and attempt.end is not None and attempt.end.was_watched:
                 self._nodes += ((attempt, node) for node in attempt.nodes)
             if is_news or not 0.0 <= now - at < WRITE_EVERY:

@@ -123,10 +123,15 @@ def columns_of(attempt: Attempt, now: Instant) -> dict[str, Any]:
 
 
 def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], now: Instant) -> None:
-    """Write attempts. What another program has written of the same one is kept: both together count."""
+    """Write attempts. What another program has written of the same one is kept: both together count. A decision follows
+    from all attempts of a run, so the newest one counts."""
     for attempt in attempts:
         known = _read(connection, "attempt_id = ?", (attempt.attempt_id,), 1)
-        attempt = merged(known[0], attempt) if known else attempt
+        if known:
+            decided = known[0] if attempt.retry_decision is None else attempt
+            attempt = replace(
+                merged(known[0], attempt), retry_decision=decided.retry_decision, budget_spent=decided.budget_spent
+            )
         row = columns_of(attempt, now)
         if known and known[0] == attempt:
             continue

@@ -57,6 +57,9 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Why it ended; null while that is not known."""
     log_tail: str | None = None
     """The last lines of its log, without secrets."""
+    awaits_log: bool = False
+    """Whether the end of its log, or its last checkpoint, was still to be read when this was known. Both are added when
+    they come."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +123,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str | None = None
 
     end: AttemptEnd | None = None
+    reported_end: AttemptEnd | None = None
+    """What was reported of its end before it is closed. Its cause is determined then."""
     retry_decision: str | None = None
     """What was decided about the next attempt: a RetryChoice."""
     budget_spent: int | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.collectors.slurm.fake_slurm import Polled
 from trainmon.lib import CommandFailed
 from trainmon.model import ClustersChanged, SourceChanged
@@ -145,6 +147,19 @@ def test_accounting_is_queried_only_for_what_vanished() -> None:
     assert job.ends_at is not None
     polled.look()
     assert polled.slurm.count("sacct") == 0
+
+
+@pytest.mark.parametrize("state", ["FAILED", "RUNNING", "COMPLETING"])
+def test_accounting_is_asked_how_a_requeued_attempt_ended_whatever_the_queue_showed_last(state: str) -> None:
+    polled = Polled()
+    own = polled.slurm.submit()
+    polled.first()
+    polled.slurm.jobs[own] |= {"T": state}
+    polled.look()
+    assert polled.slurm.count("sacct") == 0
+    polled.slurm.jobs[own] |= {"T": "PENDING", "V": "2026-03-02T09:00:00", "restarts": "1"}
+    polled.look()
+    assert polled.slurm.count("sacct") == 1
 
 
 def test_accounting_that_lags_is_queried_again_but_not_for_ever() -> None:

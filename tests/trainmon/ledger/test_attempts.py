@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
@@ -66,6 +67,26 @@ def test_two_programs_that_write_one_attempt_make_one_row_that_has_what_both_kno
     assert (row["termination_reason"], row["is_reconstructed"]) == ("cuda-oom", False)
 
 
+DECISIONS = (("now", 1), ("after-change", 0))
+
+
+@pytest.mark.parametrize(("earlier", "newer"), [DECISIONS, DECISIONS[::-1]], ids=str)
+def test_a_decision_that_was_made_again_replaces_the_earlier_one_whole(
+    tmp_path: Path, earlier: tuple[str, int], newer: tuple[str, int]
+) -> None:
+    assert LONG.end is not None
+    confirmed = replace(LONG.end, source="accounting", scheduler_state="OUT_OF_MEMORY")
+    with opened(tmp_path, clock=At(NOON + 7300)) as (ledger, _):
+        ledger.keep(replace(LONG, retry_decision=earlier[0], budget_spent=earlier[1]))
+        until(lambda: (tmp_path / NAME).exists() and len(attempt_rows(tmp_path, 0.0, None, 9)) == 1)
+        ledger.keep(replace(LONG, end=confirmed, retry_decision=newer[0], budget_spent=newer[1]))
+        until(lambda: attempt_rows(tmp_path, 0.0, None, 9)[0]["scheduler_state"] == "OUT_OF_MEMORY")
+        ledger.keep(replace(LONG, last_step=12_346))  # by a program that has not decided yet
+    (row,) = attempt_rows(tmp_path, 0.0, None, 9)
+    assert row["last_step"] == 12_346
+    assert (row["scheduler_state"], row["retry_decision"], row["budget_spent"]) == ("OUT_OF_MEMORY", *newer)
+
+
 def test_old_attempts_go_and_open_ones_stay(tmp_path: Path) -> None:
     with opened(tmp_path, clock=At(NOON), keep=86_400.0) as (ledger, _):
         ledger.keep(LONG)
@@ -84,9 +105,12 @@ def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:
     recorder.record(having(grown), 1.0)
     assert kept.attempts == [NEXT]
     recorder.record(having(grown), WRITE_EVERY)
+    failed = replace(grown, reported_end=LONG.end)
+    recorder.record(having(failed), WRITE_EVERY + 1)
+    assert kept.attempts == [NEXT, grown, failed], "a program that is killed now must not forget that it failed"
     ended = replace(grown, end=LONG.end)
-    recorder.record(having(ended), WRITE_EVERY + 1)
-    assert kept.attempts == [NEXT, grown, ended]
+    recorder.record(having(ended), WRITE_EVERY + 2)
+    assert kept.attempts == [NEXT, grown, failed, ended]
 
 
 def hot(subject: str, metric: str, span: float) -> Series:

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.ending import confirmed, end_of, is_over, is_settled, lines_of, with_cause
-from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.observe import began_at, is_begun, job_attempt, job_attempt_id, with_run
-from trainmon.analysis.attempts.steps import AFTER, BEFORE
+from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_read, is_settled
+from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
 from trainmon.analysis.attempts.track import has_newer
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import Seconds
-from trainmon.model import Attempt, AttemptEnd, Job, Run, State
+from trainmon.model import Attempt, Job, State
 
 SAME_START: Seconds = 2.0
 
@@ -42,26 +40,10 @@ def with_accounted(
             if is_newest and (before is None or before.is_open) and not is_settled(end, run, state):
                 waiting.append(job)
                 continue
-            found[seen.attempt_id] = _closed(seen, end, before, job, run, state, is_newest=is_newest)
+            seen = replace(seen, end=replace(end, awaits_log=is_newest and not is_read(end, run, state)))
+            seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
+            found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)
-
-
-def _closed(
-    seen: Attempt, end: AttemptEnd, before: Attempt | None, job: Job, run: Run, state: State, *, is_newest: bool
-) -> Attempt:
-    """The attempt with the end that accounting reports, and with what was known of it before."""
-    if before is not None and (same := confirmed(before.end, end)) is not None:
-        return merged(before, replace(seen, end=same))
-    lines: tuple[str, ...] = ()
-    began, log = began_at(job, run, state), run.log
-    written_at = None if log is None else log.at
-    if is_newest and began is not None and written_at is not None and began - BEFORE <= written_at <= end.at + AFTER:
-        seen, lines = with_run(seen, run, state, began, is_newest=True), lines_of(log, is_newest=True)
-    if before is None:
-        return with_cause(seen, lines, state)
-    tail = None if before.end is None else before.end.log_tail
-    whole = merged(replace(before, end=None), seen)
-    return merged(before, with_cause(whole, lines or (tail or "").splitlines(), state))
 
 
 def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.causes import classify
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
@@ -78,15 +79,16 @@ def lost(at: Instant, state: State) -> AttemptEnd:
 
 
 def is_settled(end: AttemptEnd, run: Run, state: State) -> bool:
-    """Whether everything is there that is to be known of an end: the end of the log, the last checkpoint, the code."""
-    since = max(end.at, state.started_at)
-    if state.at - since >= PATIENCE:
-        return True
-    log, saved = run.log, run.checkpoints
-    is_read = log is not None and log.checked_at is not None and log.checked_at >= since + SETTLE
-    is_listed = run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since)
+    """Whether everything is there that is to be known of an end, or is no longer waited for."""
     has_code = end.scheduler_state is None or end.exit_code is not None
-    return is_read and is_listed and has_code
+    return state.at - max(end.at, state.started_at) >= PATIENCE or (has_code and is_read(end, run, state))
+
+
+def is_read(end: AttemptEnd, run: Run, state: State) -> bool:
+    """Whether the end of the log was read, and the last checkpoint was listed."""
+    since, log, saved = max(end.at, state.started_at), run.log, run.checkpoints
+    has_log = log is not None and log.checked_at is not None and log.checked_at >= since + SETTLE
+    return has_log and (run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since))
 
 
 def ending_directories(state: State) -> frozenset[str]:
@@ -104,12 +106,14 @@ def _is_ending(attempt: Attempt, state: State) -> bool:
 
 
 def confirmed(known: AttemptEnd | None, found: AttemptEnd) -> AttemptEnd | None:
-    """The found end with the cause that is known, if both say the same: what showed that cause, such as a lost GPU, may
-    be gone. None if they differ."""
-    if known is None or known.cause is None:
+    """The found end with the cause that is known, if both say the same. None if they differ, or the log was read
+    since."""
+    if known is None or known.cause is None or (known.awaits_log and not found.awaits_log):
         return None
     reports = [(one.exit_code, one.signal, one.scheduler_state) for one in (known, found)]
-    return replace(found, cause=known.cause, log_tail=known.log_tail) if reports[0] == reports[1] else None
+    if reports[0] != reports[1]:
+        return None
+    return replace(found, cause=known.cause, log_tail=known.log_tail, awaits_log=known.awaits_log)
 
 
 def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
@@ -123,11 +127,41 @@ def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
     return log.lines[begins : marks[-1]] if marks else ()
 
 
+def tail_of(lines: Sequence[str]) -> str:
+    """The last lines, as they are stored."""
+    return "\n".join(map(clean, scrub("\n".join(lines[-TAIL_LINES:])).split("\n")))[-TAIL_CHARACTERS:]
+
+
+def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state: State) -> Attempt:
+    """The attempt with the end that is seen now, and its cause: by these lines of its log, else by those that are
+    known. What showed a known cause, such as a lost GPU, may be gone: it stays the cause."""
+    assert seen.end is not None
+    if before is None:
+        return with_cause(seen, lines, state)
+    if (same := confirmed(before.end, seen.end)) is not None:
+        return merged(before, replace(seen, end=same))
+    known = before.end or before.reported_end
+    tail = None if known is None else known.log_tail
+    end = replace(seen.end, awaits_log=seen.end.awaits_log and (before.end is None or before.end.awaits_log))
+    whole = merged(replace(before, end=None, reported_end=None), replace(seen, end=end))
+    found = with_cause(whole, lines or (tail or "").splitlines(), state)
+    if known is not None and known.cause is not None and _shows_node(known, seen) and found.end is not None:
+        is_shown = _shows_node(found.end, seen)
+        found = found if is_shown else replace(found, end=replace(found.end, cause=known.cause))
+    return merged(before, found)
+
+
+def _shows_node(end: AttemptEnd, attempt: Attempt) -> bool:
+    """Whether what happened on a node of the attempt shows its cause."""
+    facts = () if end.cause is None else (one.text for one in end.cause.evidence if one.line is None)
+    return any(text.partition(":")[0] in attempt.nodes for text in facts)
+
+
 def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
     """The ended attempt with the end of its log and its cause."""
     end = attempt.end
     assert end is not None
-    tail = "\n".join(map(clean, scrub("\n".join(lines[-TAIL_LINES:])).split("\n")))[-TAIL_CHARACTERS:] or end.log_tail
+    tail = tail_of(lines) or end.log_tail
     text = "\n".join(lines) or tail or ""
     facts = CauseFacts(
         log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),) if text else (),

@@ -19,10 +19,11 @@ RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSour
 EARLIEST = frozenset({"submitted_at", "started_at"})
 FIRST = ("first_step_at", "first_step")
 RESUMED = ("resumed_from", "resumed_words")
-TOGETHER = (*FIRST, *RESUMED)
+DECIDED = ("retry_decision", "budget_spent")
+TOGETHER = (*FIRST, *RESUMED, *DECIDED)
 """Fields that go together: each group is taken from one of the two."""
 
-OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in {*TOGETHER, "end"})
+OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in {*TOGETHER, "end", "reported_end"})
 
 
 def merged(one: Attempt, other: Attempt) -> Attempt:
@@ -30,8 +31,10 @@ def merged(one: Attempt, other: Attempt) -> Attempt:
     if one == other:
         return one
     found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
-    found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED)
-    return Attempt(**found, end=_end(one.end, other.end))
+    found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED) | _earlier(one, other, DECIDED)
+    end = _end(one.end, other.end)
+    reported = None if end is not None else _end(one.reported_end, other.reported_end)
+    return Attempt(**found, end=end, reported_end=reported)
 
 
 def _field(name: str, one: Any, other: Any) -> Any:
@@ -60,15 +63,17 @@ def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, 
 
 
 def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
-    """The more reliable one; of two alike, the one that was noticed first. The fuller end of the log counts, and the
-    greater code: sacct prints exit code 137 as 9, and no signal of a job that was cancelled."""
+    """The one whose log was read; of two alike, the more reliable one, then the one that was noticed first. The fuller
+    end of the log counts, and the greater code: sacct prints exit code 137 as 9, and no signal of a job that was
+    cancelled."""
     if one is None or other is None:
         return one or other
     found = {name: max((getattr(end, name) for end in (one, other)), key=_known) for name in SUPPLEMENTS}
-    return replace(min(one, other, key=_reliability), **found)
+    tail = max(one, other, key=lambda end: (not end.awaits_log, _known(end.log_tail))).log_tail
+    return replace(min(one, other, key=_reliability), log_tail=tail, **found)
 
 
-SUPPLEMENTS = ("exit_code", "signal", "log_tail")
+SUPPLEMENTS = ("exit_code", "signal")
 
 
 def _known(value: Any) -> Any:
@@ -79,4 +84,4 @@ def _known(value: Any) -> Any:
 
 def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
     own = replace(end, exit_code=None, signal=None, log_tail=None)
-    return -RANKS[end.source], end.noticed_at, msgspec.json.encode(own)
+    return end.awaits_log, -RANKS[end.source], end.noticed_at, msgspec.json.encode(own)

@@ -9,10 +9,10 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance
-from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
+from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lines_of
 from trainmon.analysis.attempts.merge import RANKS
-from trainmon.analysis.attempts.steps import AFTER, stepped
-from trainmon.analysis.runs import by_our_clock, has_begun, target
+from trainmon.analysis.attempts.steps import AFTER, BEFORE, stepped
+from trainmon.analysis.runs import has_begun, our_time, target
 from trainmon.lib import Instant, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
 
@@ -109,13 +109,13 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
         start_was_watched=(job.started_at or 0.0) >= state.started_at,
         gpu_uuids=provenance.gpu_uuids(nodes, attempt.gpus),
     )
-    return with_run(attempt, run, state, began_at(job, run, state), is_newest=is_newest)
+    return with_run(attempt, run, state, began_at(job.started_at, run, state), is_newest=is_newest)
 
 
-def began_at(job: Job, run: Run, state: State) -> Instant | None:
-    """When the job began, by our clock."""
+def began_at(started_at: Instant | None, run: Run, state: State) -> Instant | None:
+    """When a job began, by our clock."""
     host = state.nodes.get(run.log.host) if run.log is not None else None
-    return by_our_clock(job, (host.clock_skew_s or 0.0) if host is not None else 0.0).started_at
+    return our_time(started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0)
 
 
 def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
@@ -145,6 +145,16 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
     if newest is None:
         return replace(attempt, has_checkpoints=True, last_committed_step=None)
     return replace(attempt, has_checkpoints=True, last_committed_step=newest.step, last_committed_at=newest.at)
+
+
+def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:
+    """The newest attempt of a run, which was not watched to its end, with what its run shows of it, and the lines of
+    its log: if the log was last written while it ran."""
+    log, at = run.log, None if run.log is None else run.log.at
+    began = seen.started_at or 0.0 if seen.job_id is None else began_at(seen.started_at, run, state)
+    if at is None or began is None or not began - BEFORE <= at <= (seen.ended_at or state.at) + AFTER:
+        return seen, ()
+    return with_run(seen, run, state, began, is_newest=True), lines_of(log, is_newest=True)
 
 
 def _with_environment(attempt: Attempt, found: dict[str, str]) -> Attempt:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.ending import ACCOUNTING_LAGS, confirmed, is_settled, lines_of, lost, with_cause
-from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.observe import observed
+from trainmon.analysis.attempts.ending import (
+    ACCOUNTING_LAGS,
+    closed,
+    is_read,
+    is_settled,
+    lines_of,
+    lost,
+    tail_of,
+)
+from trainmon.analysis.attempts.merge import RANKS, merged
+from trainmon.analysis.attempts.observe import observed, with_log
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, State
+from trainmon.model import Attempt, AttemptEnd, Run, State
 
 STAY: Seconds = 7 * 86_400.0
 """How long an attempt that has ended stays in the State."""
@@ -26,17 +34,45 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     for seen in (*observed(state, known), *_left(known, state)):
         before, run = found.get(seen.attempt_id), state.runs.get(seen.run_id)
         if seen.end is not None and run is not None:
-            is_closed = before is not None and not before.is_open
-            if not is_closed and not is_settled(seen.end, run, state):
-                continue
-            whole = seen if before is None else merged(replace(before, end=None), seen)
-            if before is not None and (end := confirmed(before.end, seen.end)) is not None:
-                seen = replace(seen, end=end)
-            else:
-                lines = lines_of(run.log, is_newest=not has_newer(seen, found.values()))
-                seen = with_cause(whole, lines, state)
+            found[seen.attempt_id] = _ended(seen, before, run, state, is_newest=not has_newer(seen, found.values()))
+            continue
+        if before is not None and before.reported_end is not None:  # it runs on
+            before = replace(before, reported_end=None)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
+    for one in _read_late(known, state):
+        found[one.attempt_id] = merged(found[one.attempt_id], one)
     return found if any(found[name] is not known.get(name) for name in found) else known
+
+
+def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_newest: bool) -> Attempt:
+    """The attempt with what is reported of its end; it is closed once its log and its last checkpoint were read."""
+    assert seen.end is not None
+    reported = None if before is None else before.reported_end
+    end = replace(seen.end, awaits_log=is_newest and not is_read(seen.end, run, state))
+    if reported is not None:
+        at = min(end.at, reported.at) if end.source == reported.source else end.at
+        end = replace(end, at=at, noticed_at=reported.noticed_at, log_tail=reported.log_tail)
+    seen, lines = replace(seen, end=end), lines_of(run.log, is_newest=is_newest)
+    if (before is not None and not before.is_open) or is_settled(end, run, state):
+        return closed(seen, lines, before=before, state=state)
+    if lines and not (end.log_tail or "").endswith(tail_of(lines[-1:])):  # tail_of needs 8 ms for a long log
+        end = replace(end, log_tail=tail_of(lines))
+    whole = seen if before is None else merged(before, seen)
+    whole = replace(whole, end=None, reported_end=end)
+    return before if before is not None and before == whole else whole
+
+
+def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
+    """The attempts that were closed without the end of their log, or their last checkpoint, which were read since."""
+    for one in known.values():
+        run = state.runs.get(one.run_id)
+        if one.end is None or not one.end.awaits_log or run is None or not is_read(one.end, run, state):
+            continue
+        seen = replace(one, end=replace(one.end, awaits_log=False))
+        if has_newer(one, known.values()):
+            yield seen  # the log may be that of the newer one
+        else:
+            yield closed(*with_log(seen, run, state), before=one, state=state)
 
 
 def has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
@@ -78,28 +114,32 @@ def pruned(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     return known if len(kept) == len(known) else kept
 
 
-def _left(known: Mapping[str, Attempt], state: State) -> Iterable[Attempt]:
-    """The ends of open attempts that are over although nothing reports their end: the job was requeued, or the
-    scheduler no longer knows it; the next attempt of the run has another log, process or W&B run."""
+def _left(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
+    """The ends of open attempts that are over although nothing reports their end now: the job was requeued, or the
+    scheduler no longer knows it; the next attempt of the run has another log, process or W&B run. What was reported
+    before counts."""
     for one in known.values():
-        if not one.is_open:
-            continue
-        if one.job_id is None:
-            if (end := _followed(one, known, state)) is not None:
-                yield replace(one, end=end)
-            continue
-        job = state.jobs.get(f"{one.cluster}/{one.job_id}")
-        if job is not None and (job.submitted_at is None or one.submitted_at is None):
-            continue
-        if job is not None and (job.submitted_at, job.restarts or 0) > (one.submitted_at, one.restart or 0):
-            at = (job.submitted_at if job.submitted_at != one.submitted_at else job.started_at) or state.at
-            end = AttemptEnd(
-                at=at, source="queue", noticed_at=state.at, was_watched=at >= state.started_at, exit_code=0,
-                scheduler_state="REQUEUED",
-            )  # fmt: skip
-            yield replace(one, end=end)
-        elif job is None and _is_forgotten(one, state):
-            yield replace(one, end=lost(one.seen_at, state))
+        if one.is_open and (end := _end_of_left(one, known, state)) is not None:
+            reported = one.reported_end
+            is_better = reported is not None and RANKS[reported.source] >= RANKS[end.source]
+            yield replace(one, end=reported if is_better else end, reported_end=None)
+
+
+def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+    if one.job_id is None:
+        return _followed(one, known, state)
+    job = state.jobs.get(f"{one.cluster}/{one.job_id}")
+    if job is None:
+        return one.reported_end or (lost(one.seen_at, state) if _is_forgotten(one, state) else None)
+    if job.submitted_at is None or one.submitted_at is None:
+        return None
+    if (job.submitted_at, job.restarts or 0) <= (one.submitted_at, one.restart or 0):
+        return None
+    at = (job.submitted_at if job.submitted_at != one.submitted_at else job.started_at) or state.at
+    watched = at >= state.started_at
+    return AttemptEnd(
+        at=at, source="queue", noticed_at=state.at, was_watched=watched, exit_code=0, scheduler_state="REQUEUED"
+    )
 
 
 def _is_forgotten(attempt: Attempt, state: State) -> bool:

@@ -96,10 +96,13 @@ def does_answer(run: Run, context: RunContext) -> bool:
 
 def by_our_clock(job: Job, skew: Seconds) -> Job:
     """Its times by our clock: a step is no older than its job because the cluster's clock is ahead."""
-    if abs(skew) < SKEWED:
-        return job
-    times = {name: getattr(job, name) for name in ("started_at", "starts_at", "ends_at")}
-    return replace(job, **{name: at - skew for name, at in times.items() if at is not None})
+    times = {name: our_time(getattr(job, name), skew) for name in ("started_at", "starts_at", "ends_at")}
+    return job if abs(skew) < SKEWED else replace(job, **times)
+
+
+def our_time(at: Instant | None, skew: Seconds) -> Instant | None:
+    """A time of the cluster by our clock."""
+    return at if at is None or abs(skew) < SKEWED else at - skew
 
 
 def is_trained_elsewhere(run: Run, context: RunContext) -> bool:

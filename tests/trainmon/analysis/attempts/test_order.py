@@ -49,6 +49,7 @@ ends = st.none() | st.builds(
     scheduler_state=texts,
     cause=causes,
     log_tail=texts,
+    awaits_log=st.booleans(),
 )
 seen = st.builds(
     Attempt,
@@ -70,6 +71,9 @@ seen = st.builds(
     nodes=st.lists(st.sampled_from(["n1", "n2"])).map(tuple),
     git_commit=texts,
     end=ends,
+    reported_end=ends,
+    retry_decision=st.none() | st.sampled_from(["now", "after-change"]),
+    budget_spent=optional_int,
 )
 
 
