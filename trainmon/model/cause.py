@@ -41,6 +41,8 @@ class LogExcerpt(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     first_line: int = 1
     """The number of its first line. Negative numbers count from the end of the log: -1 is its last line."""
+    file: str | None = None
+    """Its file, if an attempt has several logs."""
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +63,7 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known of the end of one attempt. What is not known is null or empty."""
 
     log: tuple[LogExcerpt, ...] = ()
-    """Its head and its tail, in order. A short log is one excerpt."""
+    """Its head and its tail, in order. A short log is one excerpt. Of several logs, those of one after the other."""
     exit_code: int | None = None
     """As the shell or Slurm says it: 137 and -9 both mean signal 9."""
     signal: int | None = None
@@ -87,6 +89,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """As LogExcerpt counts lines; null for a fact that is not from the log."""
     rank: str | None = None
     """The rank that wrote it, as the log writes it."""
+    file: str | msgspec.UnsetType = msgspec.UNSET
+    """The file that the line stands in, if an attempt has several logs."""
 
 
 class Classification(msgspec.Struct, frozen=True, kw_only=True):

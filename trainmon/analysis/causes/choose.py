@@ -98,7 +98,7 @@ def _of_last_attempt(roots: Sequence[Found]) -> Found | None:
         if first is None or last is None or first.raised is None or one.raised is None:
             continue
         is_next = first.is_fatal_exception and one.is_fatal_exception and one.raised.start - last.index > NEXT_ATTEMPT
-        if is_next and first.raised.rank is None and one.rule.cause not in (*NOT_NEXT, first.rule.cause):
+        if is_next and first.raised.stream[1] is None and one.rule.cause not in (*NOT_NEXT, first.rule.cause):
             first = one
         last = one
     return first

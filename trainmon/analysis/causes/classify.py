@@ -6,12 +6,15 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from trainmon.analysis.causes.choose import choose, is_evaluation
 from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, Found, Signs, read_signs
+from trainmon.analysis.causes.times import in_order
 from trainmon.lib import clean, duration, scrub
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, NodeFacts
 
@@ -73,7 +76,7 @@ class Fact(NamedTuple):
 
 def classify(facts: CauseFacts) -> Classification:
     """Why the attempt ended."""
-    signs = read_signs(tuple(read_lines(facts.log)))
+    signs = read_signs(in_order(read_lines(facts.log)))
     found = choose(signs)
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
@@ -199,7 +202,8 @@ def _evidence(signs: Signs, index: int, text: str, rank: str | None = None) -> E
     """A line; of a long one, the part that was found. `rank`: of a line without one."""
     line = signs.lines[index]
     start = max(0, line.text.find(text) - SHOWN // 4) if len(line.text) > SHOWN else 0
-    return Evidence(text=scrub(clean(line.text[start:], SHOWN)), line=line.number, rank=line.rank or rank)
+    shown = scrub(clean(line.text[start:], SHOWN))
+    return Evidence(text=shown, line=line.number, rank=line.rank or rank, file=line.file or msgspec.UNSET)
 
 
 def _answer(

@@ -43,6 +43,12 @@ class Line(NamedTuple):
     """What launchers and loggers put in front: the level of the line may stand here."""
     shape: str
     """The whole line with all digits 0: lines that differ only in their digits are read once."""
+    file: str | None = None
+
+    @property
+    def stream(self) -> tuple[str | None, str | None]:
+        """Whose lines belong together: those of one rank in one file."""
+        return self.file, self.rank
 
 
 class Head(NamedTuple):
@@ -59,12 +65,12 @@ def read_lines(excerpts: Iterable[LogExcerpt]) -> Iterator[Line]:
         pairs = zip(excerpt.text.split("\n"), excerpt.text.translate(ZEROS).split("\n"), strict=True)
         for number, (raw, shape) in enumerate(pairs, excerpt.first_line):
             for state in zip(raw.split("\r"), shape.split("\r"), strict=True) if "\r" in raw else ((raw, shape),):
-                line = _line(number, *state, heads)
+                line = _line(number, *state, heads, excerpt.file)
                 if line.text:
                     yield line
 
 
-def _line(number: int, text: str, shape: str, heads: dict[str, Head]) -> Line:
+def _line(number: int, text: str, shape: str, heads: dict[str, Head], file: str | None) -> Line:
     if len(text) > 2 * LONGEST:
         text, shape = (f"{whole[:LONGEST]} … {whole[-LONGEST:]}" for whole in (text, shape))
     if "\x1b" in text or "\x9b" in text:
@@ -75,7 +81,7 @@ def _line(number: int, text: str, shape: str, heads: dict[str, Head]) -> Line:
     if head is None:
         head = heads[shape] = _head(text)
     rank = None if head.rank is None else text[head.rank]
-    return Line(number, rank, text[head.end :], text[: head.end], shape)
+    return Line(number, rank, text[head.end :], text[: head.end], shape, file)
 
 
 def _head(text: str) -> Head:

@@ -14,7 +14,7 @@ from trainmon.analysis.causes.lines import Line
 from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules import RULE, RULES
 from trainmon.analysis.causes.sieve import Match, Sieve
-from trainmon.analysis.causes.tracebacks import Raised, tracebacks
+from trainmon.analysis.causes.tracebacks import Raised, Stream, tracebacks
 
 CONSEQUENCE = re.compile(
     r"^(?:BrokenPipeError|Connection(?:Reset|Aborted|Refused)Error|EOFError|Empty|Full|SystemExit|ChildFailedError|CalledProcessError"
@@ -187,15 +187,15 @@ def _is_quiet(text: str) -> bool:
 def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Found]:
     """What the exceptions mean; chained ones are one failure."""
     chains: list[list[Raised]] = []
-    last: dict[str | None, list[Raised]] = {}
+    last: dict[Stream, list[Raised]] = {}
     for one in raised:
         if one.is_ignored:
             continue
-        if one.is_chained and one.rank in last:
-            last[one.rank].append(one)
+        if one.is_chained and one.stream in last:
+            last[one.stream].append(one)
         else:
-            last[one.rank] = [one]
-            chains.append(last[one.rank])
+            last[one.stream] = [one]
+            chains.append(last[one.stream])
     for chain in chains:
         found = _meaning([_exception(one, lines[one.end].text) for one in chain])
         last_one = chain[-1]

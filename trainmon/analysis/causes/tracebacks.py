@@ -32,10 +32,14 @@ GAP = 30
 """Foreign lines within a traceback, of ranks that write into the same log."""
 
 
+Stream = tuple[str | None, str | None]
+"""A file and a rank."""
+
+
 class Raised(msgspec.Struct):
     """One exception with its traceback."""
 
-    rank: str | None
+    stream: Stream
     start: int
     """The index of its first line."""
     is_ignored: bool = False
@@ -57,32 +61,32 @@ class Raised(msgspec.Struct):
     @property
     def is_uncaught(self) -> bool:
         """Whether its traceback begins where a program begins. A logged exception begins where it was caught."""
-        return not self.frames or self.rank is not None or self.frames[0][1] in OUTERMOST
+        return not self.frames or self.stream[1] is not None or self.frames[0][1] in OUTERMOST
 
 
 def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
     """All tracebacks by their last line, and the indices of the lines that show code or frames."""
     done: list[Raised] = []
     code: set[int] = set()
-    current: dict[str | None, Raised] = {}
-    ignored: dict[str | None, int] = {}
-    chained: dict[str | None, int] = {}
+    current: dict[Stream, Raised] = {}
+    ignored: dict[Stream, int] = {}
+    chained: dict[Stream, int] = {}
     for index, line in enumerate(lines):
-        rank, text = line.rank, line.text
+        stream, text = line.stream, line.text
         if IGNORED.search(text):
-            ignored[rank] = index
+            ignored[stream] = index
         elif CHAINED.match(text):
-            chained[rank] = index
-        if HEADER in text or (rank not in current and FRAME.match(text)):
+            chained[stream] = index
+        if HEADER in text or (stream not in current and FRAME.match(text)):
             # A log may begin, or an interleaved rank go on, in the middle of a traceback.
-            is_chained = index - chained.get(rank, -99) <= 3
+            is_chained = index - chained.get(stream, -99) <= 3
             indent = len(text) - len(text.lstrip()) if HEADER in text else 0
-            is_ignored = index - ignored.get(rank, -99) <= 3
-            current[rank] = Raised(rank, index, is_ignored, indent, is_chained)
+            is_ignored = index - ignored.get(stream, -99) <= 3
+            current[stream] = Raised(stream, index, is_ignored, indent, is_chained)
             if HEADER in text:
                 code.add(index)  # what stands before it in the line is its own exception, or a progress bar
                 continue
-        raised = current.get(rank)
+        raised = current.get(stream)
         if raised is None:
             continue
         if found := FRAME.match(text):
@@ -94,9 +98,9 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
             code.add(index)
         elif found := RAISED.match(text):
             raised.end, raised.type, raised.message = index, found[1], found[2] or ""
-            done.append(current.pop(rank))
+            done.append(current.pop(stream))
         elif index - raised.start > GAP + 3 * len(raised.frames):
-            del current[rank]
+            del current[stream]
     for raised in current.values():
         if raised.frames:  # the log ends, or was cut, before its exception
             raised.end = max(raised.start, raised.place or 0)

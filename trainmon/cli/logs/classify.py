@@ -38,21 +38,35 @@ RETRIES = {
 @click.argument("files", nargs=-1, required=True, metavar="FILE|-...", type=click.Path())
 @click.option("--exit-code", type=int, metavar="N", help="The exit code of the attempt; -9 and 137 both mean signal 9.")
 @click.option("--scheduler-state", metavar="STATE", help="How the scheduler says that it ended, such as PREEMPTED.")
+@click.option(
+    "--together", is_flag=True, help="The files are of one attempt, such as one for each rank: print one answer."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line for each file, in order.")
 @unused_config_option
-def command(files: tuple[str, ...], exit_code: int | None, scheduler_state: str | None, as_json: bool) -> int:
+def command(
+    files: tuple[str, ...], exit_code: int | None, scheduler_state: str | None, together: bool, as_json: bool
+) -> int:
     """Show why training runs ended, from their logs.
 
     Prints the cause, the lines that show it, what to do, and whether a retry can help. Reads the start and the end of
-    each FILE; - is the standard input. docs/causes.md lists the causes.
+    each FILE; - is the standard input. docs/causes.md lists the causes. The first error of several ranks is the cause:
+    by the times in front of the lines, or by their order.
 
     Exit status: 0 each cause was found, 1 a cause is not known, 2 a usage error, 3 a file could not be read.
     """
+    from msgspec.structs import replace
+
     from trainmon.analysis.causes import classify
     from trainmon.cli.terminal import plain
     from trainmon.model import CauseFacts
 
+    def answer(name: str, log: tuple[LogExcerpt, ...]) -> int:
+        found = classify(CauseFacts(log=log, exit_code=exit_code, scheduler_state=scheduler_state))
+        click.echo(_as_json(name, found) if as_json else plain("\n".join(_as_text(name, found))))
+        return UNKNOWN if found.cause == "unknown" else 0
+
     code = 0
+    logs: list[LogExcerpt] = []
     for name in files:
         try:
             log = _read(name)
@@ -60,11 +74,11 @@ def command(files: tuple[str, ...], exit_code: int | None, scheduler_state: str 
             click.echo(f"trainmon-tui: {name}: {error.strerror or error}", err=True)
             code = UNREADABLE
             continue
-        found = classify(CauseFacts(log=log, exit_code=exit_code, scheduler_state=scheduler_state))
-        if found.cause == "unknown":
-            code = max(code, UNKNOWN)
-        click.echo(_as_json(name, found) if as_json else plain("\n".join(_as_text(name, found))))
-    return code
+        if together:
+            logs += (replace(one, file=name) for one in log)
+        else:
+            code = max(code, answer(name, log))
+    return max(code, answer(" ".join(files), tuple(logs))) if logs else code
 
 
 def _read(name: str) -> tuple[LogExcerpt, ...]:
@@ -128,6 +142,8 @@ def _as_text(name: str, found: Classification) -> Iterator[str]:
     yield f"{name}: {found.cause}{exception}{sure}"
     yield f"  {RULE[found.cause].meaning}"
     for one in found.evidence:
-        yield f"  {'' if one.line is None else f'line {one.line}: '}{one.text.strip()}"
+        place = [one.file] if one.file else []
+        place += [] if one.line is None else [f"line {one.line}"]
+        yield f"  {', '.join(place)}{': ' if place else ''}{one.text.strip()}"
     yield f"  {found.advice}"
     yield f"  Retry: {RETRIES[found.retry]}."

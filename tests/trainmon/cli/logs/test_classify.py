@@ -13,6 +13,7 @@ from trainmon.cli.logs.classify import COUNTED, HEAD, TAIL
 from trainmon.cli.main import run
 
 STEP = "step 1/9 | loss: 2.5 | lr 1e-4 | tokens/s 17\n"
+LOST = "OSError: [Errno 5] Input/output error: '/mnt/nfs/step.pt'\n"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 
 
@@ -47,6 +48,22 @@ def test_each_file_has_one_object_in_order(tmp_path: Path, capsys: pytest.Captur
         "file", "cause", "family", "retry", "confidence", "evidence", "advice", "fingerprint", "exception", "rank",
     }  # fmt: skip
     assert found[0]["evidence"] == [{"line": 1, "text": OOM.strip(), "rank": None}]
+
+
+def test_the_logs_of_all_ranks_of_one_attempt_have_one_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day = "2026-11-22"
+    (tmp_path / "0.log").write_text(f"{day} 10:15:00,1 - root - ERROR - {LOST}{day} 10:15:01,0 - root - INFO - waiting\n")
+    (tmp_path / "3.log").write_text(f"{day} 10:04:00,1 - root - INFO - step 7\n{day} 10:05:00,1 - root - ERROR - {OOM}")
+    both = [str(tmp_path / name) for name in ("0.log", "3.log")]
+    code, found, _ = answers(capsys, *both, tmp_path / "none.log", "--together")
+    assert code == 3
+    assert [(one["file"], one["cause"]) for one in found] == [(f"{' '.join(both)} {tmp_path}/none.log", "cuda-oom")]
+    shown = found[0]["evidence"][0]  # type: ignore[index]
+    assert shown == {"line": 2, "text": OOM.strip(), "rank": None, "file": both[1]}
+    assert run(["classify", "--together", *both]) == 0
+    assert f"\n  {both[1]}, line 2: {OOM}" in capsys.readouterr().out
 
 
 def test_the_exit_code_and_the_schedulers_state_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
