@@ -45,12 +45,15 @@ PREFIX = re.compile(rf"[ \t]{{0,4}}(?:{'|'.join(KINDS)})[ \t]?")
 """One thing in front of a line, with one blank behind it: what follows may be indented."""
 
 
-def without_prefix(line: str) -> str:
-    """The line without what launchers and loggers put in front. Its indentation stays."""
+def without_prefix(line: str, message: re.Pattern[str] | None = None) -> str:
+    """The line without what launchers and loggers put in front. Its indentation stays.
+
+    `message` matches the start of messages that look like a prefix.
+    """
     at = 0
     for _ in range(PREFIXES):
         found = PREFIX.match(line, at, LONGEST)
-        if found is None:
+        if found is None or (message is not None and message.match(line, at) is not None):
             break
         at = found.end()
     return line[at:]

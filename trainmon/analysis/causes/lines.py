@@ -93,6 +93,5 @@ def _head(text: str) -> Head:
         if found.lastgroup is not None:
             rank = slice(*found.span(found.lastgroup))
         end = found.end()
-    if RAISED.match(text, end) is None:
-        end = len(text) - len(without_prefix(text[end:]) or text[end:])
+    end = len(text) - len(without_prefix(text[end:], RAISED) or text[end:])
     return Head(end, rank)

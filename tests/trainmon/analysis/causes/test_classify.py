@@ -134,8 +134,9 @@ def test_a_line_means_what_it_says_and_not_what_it_resembles(line: str, cause: C
     ],
 )  # fmt: skip
 def test_an_exception_is_found_behind_what_launchers_and_loggers_put_in_front(prefix: str) -> None:
-    found = of("".join(f"{prefix}{line}\n" for line in uncaught("KeyError: 'x'").splitlines()), exit_code=1)
-    assert (found.cause, found.exception, found.confidence) == ("python-exception", "KeyError", "high")
+    for error, cause in (("KeyError: 'x'", "python-exception"), (OOM, "cuda-oom")):
+        found = of("".join(f"{prefix}{line}\n" for line in uncaught(error).splitlines()), exit_code=1)
+        assert (found.cause, found.exception, found.confidence) == (cause, error.partition(":")[0], "high")
 
 
 @pytest.mark.parametrize(

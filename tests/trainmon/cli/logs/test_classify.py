@@ -54,7 +54,9 @@ def test_the_logs_of_all_ranks_of_one_attempt_have_one_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     day = "2026-11-22"
-    (tmp_path / "0.log").write_text(f"{day} 10:15:00,1 - root - ERROR - {LOST}{day} 10:15:01,0 - root - INFO - waiting\n")
+    (tmp_path / "0.log").write_text(
+        f"{day} 10:15:00,1 - root - ERROR - {LOST}{day} 10:15:01,0 - root - INFO - waiting\n"
+    )
     (tmp_path / "3.log").write_text(f"{day} 10:04:00,1 - root - INFO - step 7\n{day} 10:05:00,1 - root - ERROR - {OOM}")
     both = [str(tmp_path / name) for name in ("0.log", "3.log")]
     code, found, _ = answers(capsys, *both, tmp_path / "none.log", "--together")
