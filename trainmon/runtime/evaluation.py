@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -71,7 +73,10 @@ def copy_address(settings: Settings) -> str | None:
     if not is_address(url):
         raise ConfigError(['[ledger]: "copy_to" must be an address such as postgresql://user:password@host/database'])
     if find_spec("psycopg") is None:
-        raise ConfigError(['[ledger]: "copy_to" needs psycopg'], hint="pip install 'trainmon-tui[postgresql]'")
+        raise ConfigError(
+            ['[ledger]: "copy_to" needs psycopg'],
+            hint=f"python3 -m pip --python {shlex.quote(sys.executable)} install 'psycopg[binary]'",
+        )
     return url
 
 

@@ -41,9 +41,9 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
 
     The page has its timeline, evidence, placement, config, checkpoints and retries, and what is missing.
 
-    ATTEMPT is an attempt id or what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second;
-    without a scheduler `pid 123` or `log`. `last` is the attempt that ended last. RUN is a run or the id of a W&B
-    run, and stands for its last attempt that ended.
+    ATTEMPT is what `attempts` lists under JOB: 88 is the first start of job 88, 88.1 its second; without a scheduler
+    `pid 123` or `log`. It may also be an attempt_id of `attempts --json`. `last` is the attempt that ended last. RUN
+    is a run or the id of a W&B run, and stands for its last attempt that ended.
 
     Exit status: 0 explained, 2 a usage error or an unknown name, 3 the ledger cannot be read or is empty.
     """

@@ -43,7 +43,7 @@ Row = dict[str, Any]
     "group",
     type=click.Choice(GROUPS),
     metavar="|".join(GROUPS),
-    help="Count attempts and GPU hours by cause, node, week or run.",
+    help="Count attempts and GPU hours by reason (the cause of the end), node, week or run.",
 )
 @click.option("--json", "as_json", is_flag=True, help="A JSON list with one object per attempt, or per group.")
 @ledger_config_option
