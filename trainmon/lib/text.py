@@ -92,6 +92,15 @@ def shorten_start(text: str, width: int, mark: str = "…") -> str:
     return shorten(text[::-1], width, mark)[::-1]
 
 
+def shorten_lines(text: str, limit: int, mark: str) -> tuple[str, bool]:
+    """The text in at most `limit` bytes of UTF-8, cut after a line with a mark; and whether it is the whole text."""
+    if len(text.encode()) <= limit:
+        return text, True
+    cut = text.encode()[: max(0, limit - len(mark.encode()) - 1)].decode(errors="ignore")
+    whole_lines = cut if text.startswith(f"{cut}\n") else cut.rpartition("\n")[0]
+    return f"{whole_lines or cut}\n{mark}", False
+
+
 def ranges(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """The first and last of consecutive ascending numbers: 2, 3, 4, 7 → (2, 4), (7, 7)."""
     groups = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])

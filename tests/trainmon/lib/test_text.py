@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainmon.lib.text import cell_width, clean, counted, shorten
+from trainmon.lib.text import cell_width, clean, counted, shorten, shorten_lines
 
 HOSTILE = st.text(
     alphabet=st.one_of(
@@ -113,3 +113,17 @@ def test_a_shortened_text_always_fits(raw: str, width: int) -> None:
 
 def test_one_of_a_thing_is_not_several() -> None:
     assert [counted(number, "node") for number in (0, 1, 2, 1_200)] == ["0 nodes", "1 node", "2 nodes", "1,200 nodes"]
+
+
+def test_a_text_is_cut_at_a_line_and_says_so() -> None:
+    text = "\n".join(f"line {i} ä" for i in range(100))
+    short, is_whole = shorten_lines(text, 100, "… more")
+    assert not is_whole
+    assert len(short.encode()) <= 100
+    assert short.split("\n")[-2:] == ["line 8 ä", "… more"]
+    assert shorten_lines("whole", 100, "…") == ("whole", True)
+
+
+def test_a_single_line_that_is_too_long_is_cut_between_characters() -> None:
+    short, _ = shorten_lines("ä" * 100, 20, "…")
+    assert short == "ä" * 8 + "\n…"

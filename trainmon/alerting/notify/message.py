@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from trainmon.alerting.notify.base import Message
 from trainmon.alerting.rules import TEST, ago
-from trainmon.lib import Instant, Seconds, clean, counted, scrub, shorten
+from trainmon.lib import Instant, Seconds, clean, counted, scrub, shorten, shorten_lines
 from trainmon.model import SEVERITIES, Alert, Notice, NoticeKind, Severity
 
 TITLE_CELLS = 120
 LINE = 500
 """The most characters of one line: evidence may be a log line of any length."""
 BODY_BYTES = 60_000
-"""The limit of a body, for mail and files. `fit` cuts further what a phone shows."""
+"""The limit of a body, for mail and files. `shorten_lines` cuts further what a phone shows."""
 SHORT_BYTES = 900
 """A body up to this size has no shorter forms."""
 ACKNOWLEDGED = 16
@@ -82,7 +82,7 @@ def render(notices: Sequence[Notice], now: Instant) -> Message:
     digest = hashlib.sha256("\n".join(notice.key for notice in notices).encode()).hexdigest()[:24]
     open_alerts = [entry.alert for entry in entries if not entry.is_over and not entry.alert.event]
     tokens = [(one.id, one.token) for one in open_alerts if one.token and one.acknowledged_by is None]
-    body = fit(_body(notices, entries, plain, DETAILS[0], now), BODY_BYTES, MORE)[0]
+    body = shorten_lines(_body(notices, entries, plain, DETAILS[0], now), BODY_BYTES, MORE)[0]
     is_long = len(body.encode()) > SHORT_BYTES
     return Message(
         key=notices[0].key if len(notices) == 1 else f"several-{digest}",
@@ -127,16 +127,7 @@ def fitted(message: Message, limit: int, mark: str) -> tuple[str, bool]:
     for text in (message.body, *(f"{shorter}\n{mark}" for shorter in message.shorter)):
         if len(text.encode()) <= limit:
             return text, text is message.body
-    return fit((message.body, *message.shorter)[-1], limit, mark)
-
-
-def fit(text: str, limit: int, mark: str) -> tuple[str, bool]:
-    """The text in at most `limit` bytes of UTF-8, cut after a line with a mark; and whether it is the whole text."""
-    if len(text.encode()) <= limit:
-        return text, True
-    cut = text.encode()[: max(0, limit - len(mark.encode()) - 1)].decode(errors="ignore")
-    whole_lines = cut if text.startswith(f"{cut}\n") else cut.rpartition("\n")[0]
-    return f"{whole_lines or cut}\n{mark}", False
+    return shorten_lines((message.body, *message.shorter)[-1], limit, mark)
 
 
 def printable(text: str) -> str:

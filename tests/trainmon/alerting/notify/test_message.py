@@ -7,7 +7,7 @@ import pytest
 
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
 from trainmon.alerting.heartbeat import notices
-from trainmon.alerting.notify.message import BODY_BYTES, fit, fitted, is_good_news, render
+from trainmon.alerting.notify.message import BODY_BYTES, fitted, is_good_news, render
 from trainmon.model import Delivery, Notice
 
 BODY = """\
@@ -182,20 +182,6 @@ def test_the_regular_test_asks_to_be_acknowledged() -> None:
 def test_missing_data_is_reported_with_its_reason() -> None:
     body = message(notice(alert(data="stale", data_why="node:gpu-001 does not answer"))).body
     assert "it cannot be observed now: node:gpu-001 does not answer" in body
-
-
-def test_a_text_is_cut_at_a_line_and_says_so() -> None:
-    text = "\n".join(f"line {i} ä" for i in range(100))
-    short, is_whole = fit(text, 100, "… more")
-    assert not is_whole
-    assert len(short.encode()) <= 100
-    assert short.split("\n")[-2:] == ["line 8 ä", "… more"]
-    assert fit("whole", 100, "…") == ("whole", True)
-
-
-def test_a_single_line_that_is_too_long_is_cut_between_characters() -> None:
-    short, _ = fit("ä" * 100, 20, "…")
-    assert short == "ä" * 8 + "\n…"
 
 
 def test_every_kind_of_notice_has_a_text() -> None:

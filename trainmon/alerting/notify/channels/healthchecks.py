@@ -8,8 +8,8 @@ from typing import Literal
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
-from trainmon.alerting.notify.message import fit, fitted
-from trainmon.lib import Clock, Seconds
+from trainmon.alerting.notify.message import fitted
+from trainmon.lib import Clock, Seconds, shorten_lines
 from trainmon.model import Channel
 
 BODY_BYTES = 10_000
@@ -36,7 +36,7 @@ class Ping:
         """
         path = self._url.path.rstrip("/")
         url = self._url._replace(path=f"{path}/{signal}" if signal else path).geturl()
-        body, headers = fit(text, BODY_BYTES, "…")[0].encode(), {"Content-Type": "text/plain; charset=utf-8"}
+        body, headers = shorten_lines(text, BODY_BYTES, "…")[0].encode(), {"Content-Type": "text/plain; charset=utf-8"}
         reply = self._http.request("POST", url, body=body, headers=headers, timeout=timeout)
         response = text_of(reply.body)
         judge(reply, "" if reply.is_good else response)

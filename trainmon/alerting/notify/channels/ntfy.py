@@ -11,8 +11,8 @@ import msgspec
 
 from trainmon.alerting.notify.base import Attachment, Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, Reply, host_of, judge, text_of
-from trainmon.alerting.notify.message import fit, fitted, is_good_news
-from trainmon.lib import Clock, Seconds, SystemClock, clean
+from trainmon.alerting.notify.message import fitted, is_good_news
+from trainmon.lib import Clock, Seconds, SystemClock, clean, shorten_lines
 from trainmon.lib.decoding import decoder
 from trainmon.model import Channel, Severity
 
@@ -141,7 +141,7 @@ class Ntfy:
         }
         return {
             "topic": self._topic,
-            "title": fit(message.title, TITLE_BYTES, "…")[0].replace("\n", ""),
+            "title": shorten_lines(message.title, TITLE_BYTES, "…")[0].replace("\n", ""),
             "message": text or message.title,
             "priority": QUIET if is_heartbeat else PRIORITY[message.severity],
             "tags": ["white_check_mark" if is_good_news(message) else tag],

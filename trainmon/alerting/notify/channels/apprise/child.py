@@ -17,8 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from trainmon.alerting.notify.channels.http import COME_AGAIN
-from trainmon.alerting.notify.message import fit
-from trainmon.lib import MASK, Seconds, clean, scrub
+from trainmon.lib import MASK, Seconds, clean, scrub, shorten_lines
 
 Outcome = Literal["sent", "retry", "broken"]
 Tone = Literal["info", "success", "warning", "failure"]
@@ -153,7 +152,7 @@ def _send(service: Any, request: Request, files: list[str]) -> bool:
         bodies = (body for body in (request.body, *request.shorter) if len(body) <= limit)
         results.append(
             sending.notify(
-                body=next(bodies, None) or fit((request.body, *request.shorter)[-1], limit, "…")[0],
+                body=next(bodies, None) or shorten_lines((request.body, *request.shorter)[-1], limit, "…")[0],
                 title=title,
                 notify_type=request.tone,
                 body_format=apprise.NotifyFormat.TEXT,
