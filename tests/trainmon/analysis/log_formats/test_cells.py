@@ -58,8 +58,9 @@ def test_naming_numbers_makes_a_template_and_a_field_moves() -> None:
     assert template_by(line, named(moved, 1, "")) is None
 
 
-def test_a_template_reads_the_named_numbers_of_its_own_line() -> None:
-    for line in LAST_LINES:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_template_reads_the_named_numbers_of_its_own_line(every: int) -> None:
+    for line in LAST_LINES[::every]:
         found = cells(line)
         for step, loss in itertools.permutations(range(min(3, len(found))), 2):
             marked = named(named(found, step, "step"), loss, "loss")
