@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.end_to_end.product import PATIENCE, QUICK, Cluster, Product, Screen, is_restored, until
-from tests.lab.probe import gone
+from tests.lab.processes import gone
 
 StartCluster = Callable[..., Cluster]
 

@@ -12,7 +12,7 @@ import msgspec
 
 from collectors.probe import bundle
 from tests.end_to_end.product import QUICK, Cluster, Product, until
-from tests.lab.probe import gone
+from tests.lab.processes import gone
 from trainmon.model import Spec
 
 StartCluster = Callable[..., Cluster]

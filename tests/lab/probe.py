@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -119,15 +119,6 @@ class RunningProbe:
         self.reader.join(5)
         self.process.stdout.close()
         self.process.stderr.close()
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie has)."""
-    try:
-        status: Any = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-    return bool(status in "ZX")
 
 
 def enterable(folder: Path) -> None:

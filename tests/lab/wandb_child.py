@@ -23,9 +23,9 @@ ANSWER = TypeVar("ANSWER")
 class WandbChild:
     """A running child."""
 
-    def __init__(self, environ: Mapping[str, str], within: float | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str], within: float) -> None:
         self.process = subprocess.Popen(
-            [*COMMAND, *([str(within)] if within else [])],
+            [*COMMAND, str(within)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -101,22 +101,16 @@ def environ_of(server: WandbServer, home: Path, **more: str) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running_child(server: WandbServer, home: Path, within: float | None = None, **more: str) -> Iterator[WandbChild]:
-    """A child that finds nothing set but this server; `more` is set besides, and what is empty is not set."""
+def running_child(server: WandbServer, home: Path, within: float = 100.0, **more: str) -> Iterator[WandbChild]:
+    """A child that finds nothing set but this server; `more` is set besides, and what is empty is not set.
+
+    `within`: the time for a request. The first starts the SDK, which takes one second, and many on a busy machine.
+    """
     child = WandbChild(environ_of(server, home, **more), within)
     try:
         yield child
     finally:
         child.close()
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text("utf-8").rsplit(")", 1)[-1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
 
 
 def resident_mib(pid: int) -> float:

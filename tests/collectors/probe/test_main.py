@@ -15,7 +15,8 @@ import pytest
 
 from collectors.probe import bundle
 from tests.lab.nvml import GPU_IS_LOST, Nvml
-from tests.lab.probe import RunningProbe, gone, until
+from tests.lab.probe import RunningProbe, until
+from tests.lab.processes import gone
 from trainmon.model import Bye, DiskSamples, GpuFactsAll, GpuSamples, Hello, HostSample, SwitchSamples, Trouble
 
 PYTHON = sys.executable

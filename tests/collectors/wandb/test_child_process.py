@@ -15,6 +15,7 @@ import pytest
 from collectors.wandb.child_process import ChildClient, WandbError
 from collectors.wandb.wire import ConsoleLines, ReadConsole, ReadMetadata, RunMetadata
 from tests.end_to_end.product import QUICK
+from tests.lab.processes import gone
 
 CHILD = """
 import json, os, subprocess, sys, tempfile, time
@@ -75,14 +76,7 @@ class Scripted:
 
     def is_gone(self) -> bool:
         """Whether no process and no directory of any of them is left."""
-        return not any(is_alive(pid) for pid in self.pids) and not [*self.folder.glob("trainmon-*")]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        return all(map(gone, self.pids)) and not [*self.folder.glob("trainmon-*")]
 
 
 def soon(what: threading.Event | None, is_so: object) -> None:

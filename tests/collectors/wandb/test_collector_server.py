@@ -20,7 +20,8 @@ from collectors.wandb.child_process import ANSWER_TIMEOUT, ChildClient
 from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find_credentials
 from tests.end_to_end.product import QUICK
-from tests.lab.wandb_child import environ_of, is_running
+from tests.lab.processes import gone
+from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.lib import Seconds, SystemClock
 from trainmon.model import CurvesGrew, Event, RunSpec, Source, SourceChanged, WandbPolled, WandbSpec
@@ -97,7 +98,7 @@ def processes(environ: Mapping[str, str]) -> list[int]:
     mark = f"WANDB_BASE_URL={environ['WANDB_BASE_URL']}".encode()
     found = []
     for place in Path("/proc").iterdir():
-        if place.name.isdigit() and int(place.name) != os.getpid() and is_running(int(place.name)):
+        if place.name.isdigit() and int(place.name) != os.getpid() and not gone(int(place.name)):
             try:
                 raw = (place / "environ").read_bytes()
             except OSError:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab.processes import gone
 from tests.lab.sshd import until
 from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.transport.event_loop import EventLoop
@@ -49,13 +50,6 @@ def local() -> Iterator[LocalShell]:
     loop.stop()
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def test_it_is_a_shell(local: LocalShell) -> None:
     shell: Shell = local
     assert (shell.host, shell.prompted) == ("localhost", False)
@@ -89,7 +83,7 @@ def test_a_command_that_takes_too_long_is_ended(local: LocalShell, tmp_path: Pat
     pid = tmp_path / "pid"
     with pytest.raises(CommandFailed, match="localhost: sh did not end in 2s"):
         local.run(["sh", "-c", 'echo $$ > "$1"; exec sleep 300', "sh", str(pid)], timeout=2)
-    until(lambda: not alive(int(pid.read_text())), "it is ended")
+    until(lambda: gone(int(pid.read_text())), "it is ended")
 
 
 def test_a_closed_stream_sees_the_end_of_its_input(local: LocalShell) -> None:
@@ -119,5 +113,5 @@ def test_nothing_is_left_behind_when_closed(local: LocalShell) -> None:
     until(lambda: b"\n" in reader.out, "it speaks")
     pids = [int(pid) for pid in reader.out.split()]
     local.close()
-    until(lambda: not any(map(alive, pids)), "the command and its own children are gone")
+    until(lambda: all(map(gone, pids)), "the command and its own children are gone")
     until(reader.done.is_set, "the sink is told")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from collectors.probe.gpu import smi_parse as smi_text
-from tests.lab.probe import RunningProbe, gone, until
+from tests.lab.probe import RunningProbe, until
+from tests.lab.processes import gone
 from trainmon.model import DiskSamples, GpuFactsAll, GpuSample, GpuSamples, Hello, HostSample, Trouble
 
 SCRIPT = """#!/bin/sh

@@ -24,14 +24,13 @@ from collectors.wandb.wire import (
     decode_answer,
     encode,
 )
-from tests.lab.wandb_child import COMMAND, REPOSITORY, WandbChild, environ_of, is_running, resident_mib, running_child
+from tests.lab.processes import gone
+from tests.lab.wandb_child import COMMAND, REPOSITORY, WandbChild, environ_of, resident_mib, running_child
 from tests.lab.wandb_server import WandbServer
+from trainmon.lib import Seconds
 from trainmon.model import WandbSpec
 
 LIST = ListRuns(id=1, spec=WandbSpec(project="tester/video", group="final"))
-
-PATIENT = 15.0
-"""Seconds for a request; the first has the SDK's start in it, which takes one, and four on a busy machine."""
 
 PARENT = """
 import subprocess, sys, time
@@ -58,6 +57,16 @@ def server(running_server: WandbServer) -> Iterator[WandbServer]:
     running_server.well()
 
 
+@pytest.fixture(scope="module")
+def patience(running_server: WandbServer, tmp_path_factory: pytest.TempPathFactory) -> Seconds:
+    """The time for a request of a child that is to meet its end: many times the first, which starts the SDK."""
+    running_server.well()
+    with running_child(running_server, tmp_path_factory.mktemp("home")) as child:
+        began = time.monotonic()
+        child.expect(RunList, LIST)
+        return max(8.0, 6 * (time.monotonic() - began))
+
+
 def until(fact: Callable[[], bool], what: str, within: float = 120.0) -> None:
     deadline = time.monotonic() + within
     while not fact():
@@ -67,7 +76,7 @@ def until(fact: Callable[[], bool], what: str, within: float = 120.0) -> None:
 
 def nothing_is_left(child: WandbChild) -> bool:
     assert child.sidecar is not None
-    return not is_running(child.process.pid) and not is_running(child.sidecar) and not child.directory.exists()
+    return gone(child.process.pid) and gone(child.sidecar) and not child.directory.exists()
 
 
 def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
@@ -76,7 +85,7 @@ def test_at_the_end_of_its_input_the_child_its_sidecar_and_its_directory_go(
     with running_child(server, tmp_path) as child:
         child.expect(RunList, LIST)
         assert child.sidecar is not None
-        assert is_running(child.sidecar)
+        assert not gone(child.sidecar)
         assert (child.directory / "wandb").is_dir(), "what the SDK writes lies there"
         child.leave()
         assert child.process.wait(120) == 0
@@ -121,8 +130,8 @@ def test_nothing_is_left_when_its_parent_is_killed(server: WandbServer, tmp_path
         assert isinstance(sidecar, CoreStarted)
         until(lambda: len(server.requests) > 0, "it asks nothing")
         parent.kill()
-        until(lambda: not is_running(began.pid), "the child lives on")
-        until(lambda: not is_running(sidecar.pid), "the sidecar lives on")
+        until(lambda: gone(began.pid), "the child lives on")
+        until(lambda: gone(sidecar.pid), "the sidecar lives on")
         assert not Path(began.directory).exists()
     finally:
         parent.kill()
@@ -137,16 +146,16 @@ def test_when_the_child_itself_is_killed_its_sidecar_goes(server: WandbServer, t
         child.process.wait(120)
         sidecar = child.sidecar
         assert sidecar is not None
-        until(lambda: not is_running(sidecar), "the sidecar lives on")
+        until(lambda: gone(sidecar), "the sidecar lives on")
         for path in sorted(child.directory.rglob("*"), reverse=True):  # its parent's duty, who knows of the directory
             path.unlink() if not path.is_dir() else path.rmdir()
         child.directory.rmdir()
 
 
 def test_an_answer_that_does_not_come_is_reported_and_where_the_sdk_waits_for_ever_the_child_ends(
-    server: WandbServer, tmp_path: Path
+    server: WandbServer, tmp_path: Path, patience: Seconds
 ) -> None:
-    with running_child(server, tmp_path, PATIENT) as one, running_child(server, tmp_path, PATIENT) as other:
+    with running_child(server, tmp_path, patience) as one, running_child(server, tmp_path, patience) as other:
         one.expect(RunList, LIST)
         other.expect(RunList, LIST)
         server.hang()
@@ -162,8 +171,10 @@ def test_an_answer_that_does_not_come_is_reported_and_where_the_sdk_waits_for_ev
         one.expect(RunList, LIST)
 
 
-def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: WandbServer, tmp_path: Path) -> None:
-    with running_child(server, tmp_path, PATIENT) as child:
+def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(
+    server: WandbServer, tmp_path: Path, patience: Seconds
+) -> None:
+    with running_child(server, tmp_path, patience) as child:
         child.expect(RunList, LIST)
         server.requests.clear()
         server.answer_with(429, retry_after=60)
@@ -173,7 +184,7 @@ def test_a_server_that_asks_to_be_left_alone_for_long_is_busy_not_slow(server: W
 
 
 def test_when_the_sidecar_is_killed_the_child_reports_it_and_ends(server: WandbServer, tmp_path: Path) -> None:
-    with running_child(server, tmp_path, PATIENT) as child:
+    with running_child(server, tmp_path) as child:
         child.expect(RunList, LIST)
         assert child.sidecar is not None
         os.kill(child.sidecar, signal.SIGKILL)

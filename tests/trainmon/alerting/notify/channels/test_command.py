@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.lab.daemons import until
+from tests.lab.processes import gone
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.base import Broken, Retry, Sent
 from trainmon.alerting.notify.channels.command import Command
@@ -70,15 +71,7 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     with pytest.raises(Retry, match="it did not end within"):
         command(tell).send(message(), 0.5)
     child = int((tmp_path / "child").read_text())
-    until(lambda: is_gone(child), "the sleeping child is ended")
-
-
-def is_gone(pid: int) -> bool:
-    """Whether a process has ended; a container without an init keeps it as a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
+    until(lambda: gone(child), "the sleeping child is ended")
 
 
 def test_a_child_that_stays_behind_with_the_pipes_is_ended_too(tmp_path: Path) -> None:
@@ -86,7 +79,7 @@ def test_a_child_that_stays_behind_with_the_pipes_is_ended_too(tmp_path: Path) -
     with pytest.raises(Retry):
         command(tell).send(message(), 0.5)
     child = int((tmp_path / "child").read_text())
-    until(lambda: is_gone(child), "the sleeping child is ended")
+    until(lambda: gone(child), "the sleeping child is ended")
 
 
 def test_a_program_that_is_not_there_is_broken() -> None:

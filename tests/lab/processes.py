@@ -1,0 +1,14 @@
+"""Processes of this machine, by their number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended. A zombie has; of one that ends while it is read, the file is empty."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return not state or state[0] in "ZX"
