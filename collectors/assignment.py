@@ -20,6 +20,8 @@ from trainmon.model import (
     CheckpointListing,
     DiskSample,
     DiskSamples,
+    FileContent,
+    FileSpec,
     LogChunk,
     LogSpec,
     RunSpec,
@@ -49,6 +51,8 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether our own processes on the GPUs of the first host are runs."""
     candidates: tuple[str, ...] = ()
     """Directories that logs name. They are listed to see whether they hold checkpoints."""
+    files: tuple[FileSpec, ...] = ()
+    """Files of attempts that are still to be read."""
 
     @property
     def implied_disks(self) -> tuple[str, ...]:
@@ -100,6 +104,9 @@ def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator
         case CheckpointListing(path=path):
             if path in spec.checkpoints:
                 yield reading, path in stand_in.checkpoints
+        case FileContent(id=name):
+            if any(file.id == name for file in spec.files):
+                yield reading, any(file.id == name for file in stand_in.files)
         case _:
             yield reading, False
 
@@ -116,7 +123,14 @@ def merge(one: Spec, other: Spec) -> Spec:
         keep=one.keep or other.keep,
         mentions=one.mentions or other.mentions,
         own=one.own or other.own,
+        files=(*one.files, *other.files),
     )
+
+
+def merge_into(specs: dict[str, Spec], more: Mapping[str, Spec]) -> None:
+    """Add the specs of another cluster, which may share hosts with this one."""
+    for host, spec in more.items():
+        specs[host] = merge(specs[host], spec) if host in specs else spec
 
 
 def with_followed(spec: Spec, directories: Collection[str]) -> Spec:
@@ -155,6 +169,7 @@ def _shared(plan: WatchPlan) -> Spec:
         keep=plan.keep,
         mentions=MENTIONS,
         own=plan.own_processes,
+        files=plan.files,
     )
 
 

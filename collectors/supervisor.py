@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from collectors.assignment import WatchPlan, assign, merge, stand_in_specs, with_followed
+from msgspec.structs import replace
+
+from collectors.assignment import WatchPlan, assign, merge_into, stand_in_specs, with_followed
 from collectors.connections import Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
@@ -29,6 +31,7 @@ from trainmon.model import (
     ClustersChanged,
     DisksChanged,
     Event,
+    FileSpec,
     Job,
     NodeReading,
     RunsChanged,
@@ -58,7 +61,7 @@ JOB_ENDED = "its job ended"
 class Supervisor(PollingThread):
     """Runs the collectors of the settings. `ask` shows login prompts to a person; None: no person is there. `login`
     returns the credentials for W&B; `followed`, the checkpoint directories in which an action awaits a checkpoint;
-    `unwatched_since`, since when attempts may have been missed."""
+    `files`, by cluster, the files of attempts to read; `unwatched_since`, since when some may have been missed."""
 
     def __init__(
         self,
@@ -71,12 +74,13 @@ class Supervisor(PollingThread):
         make_queue: MakePoller = Poller,
         login: Callable[[], Credentials | None] = lambda: None,
         followed: Callable[[], Collection[str]] = frozenset,
+        files: Callable[[], Mapping[str, tuple[FileSpec, ...]]] = dict,
         unwatched_since: UnwatchedSince = lambda: None,
     ) -> None:
         super().__init__("supervisor", TICK, submit, clock or SystemClock())
         self._loop = EventLoop()
         self._local = LocalShell(self._loop, host=local_hostname())
-        self._followed = followed
+        self._followed, self._files = followed, files
         self._unwatched_since = unwatched_since
         self._settings = settings
         self._discovery = RunDiscovery(settings, login)
@@ -226,11 +230,12 @@ class Supervisor(PollingThread):
         specs: dict[str, Spec] = {}
         stand_in: dict[str, Spec] = {}
         plans, nodes = self._plans, self._nodes  # in this order: the collectors of a newer plan exist by then
-        for plan in plans:
+        files = self._files()
+        for plan in (replace(plan, files=files.get(plan.cluster, ())) for plan in plans):
             up = {host for host in plan.hosts if nodes[host].is_up and nodes[host].reads_files}
             is_awaited = bool(plan.hosts) and nodes[plan.hosts[0]].is_awaited
-            _add(specs, assign(plan, up, is_awaited=is_awaited))
-            _add(stand_in, stand_in_specs(plan, up, is_awaited=is_awaited))
+            merge_into(specs, assign(plan, up, is_awaited=is_awaited))
+            merge_into(stand_in, stand_in_specs(plan, up, is_awaited=is_awaited))
         followed = self._followed()
         named = {disk for plan in plans for disk in (*plan.shared_disks, *plan.node_disks)}
         implied = frozenset(disk for plan in plans for disk in plan.implied_disks if disk not in named)
@@ -342,9 +347,3 @@ class Supervisor(PollingThread):
 
     def _slurm_client(self, cluster: ClusterSettings) -> Client:
         return Client(self._local if cluster.login is None else self.shell_of(cluster.login))
-
-
-def _add(specs: dict[str, Spec], more: Mapping[str, Spec]) -> None:
-    """Add the specs of another cluster, which may share hosts with this one."""
-    for host, spec in more.items():
-        specs[host] = merge(specs[host], spec) if host in specs else spec

@@ -19,6 +19,7 @@ SECTIONS = (
     ("logs", "files.logs", "Logs", "logs"),
     ("disks", "files.disks", "Disks", "disks"),
     ("checkpoints", "files.checkpoints", "Checkpoints", "checkpoints"),
+    ("contents", "files.contents", "Contents", "files"),
 )
 """Section, its module and class, and the spec's field without which the section is not loaded."""
 
@@ -196,6 +197,7 @@ class Worker:
                     "switch": {"k": "switch", "s": [{"path": path, "exists": None, "error": text}]},
                     "log": {"k": "log", "id": path, "error": text},
                     "ckpt": {"k": "ckpt", "path": path, "error": text},
+                    "file": {"k": "file", "id": path, "error": text},
                 }  # type: dict[str, Line]
                 self.add([lines[kind]] if kind in lines else self.trouble(name, TITLES.get(kind, kind) + ": " + text))
             self.add(self.sections["gpu"].stuck(name, text))

@@ -11,6 +11,8 @@ from trainmon.model import (
     CheckpointListing,
     DiskSample,
     DiskSamples,
+    FileContent,
+    FileSpec,
     HostSample,
     LogChunk,
     LogSpec,
@@ -83,8 +85,11 @@ def test_who_stands_in_has_lent_what_it_would_not_look_at_for_itself() -> None:
     )
 
 
-SPEC = Spec(disks=("/", "/fsx"), logs=(LogSpec("llm", "/l"),), switches=("/kill", "/save"), checkpoints=("/ckpt",))
-LENT = Spec(disks=("/fsx",), logs=(LogSpec("llm", "/l"),), switches=("/save",), checkpoints=("/ckpt",))
+SPEC = Spec(
+    disks=("/", "/fsx"), logs=(LogSpec("llm", "/l"),), switches=("/kill", "/save"), checkpoints=("/ckpt",),
+    files=(FileSpec("config_path 88", "/c.yaml"),),
+)  # fmt: skip
+LENT = msgspec.structs.replace(SPEC, disks=("/fsx",), switches=("/save",))
 
 
 def disks(*paths: str) -> DiskSamples:
@@ -105,6 +110,8 @@ def switches(*paths: str) -> SwitchSamples:
         (LogChunk(1, 1.0, "gone"), []),
         (CheckpointListing(1, 1.0, "/ckpt"), [(CheckpointListing(1, 1.0, "/ckpt"), True)]),
         (CheckpointListing(1, 1.0, "/old"), []),
+        (FileContent(1, 1.0, "config_path 88"), [(FileContent(1, 1.0, "config_path 88"), True)]),
+        (FileContent(1, 1.0, "config_path 87"), []),
         (HostSample(1, 1.0), [(HostSample(1, 1.0), False)]),
     ],
 )
@@ -135,9 +142,11 @@ def test_a_host_that_two_clusters_share_reads_for_both() -> None:
         logs=(LogSpec("b", "/b"),),
         switches=("/kill",),
         checkpoints=("/fsx/b", "/fsx/a"),
+        files=(FileSpec("config_path 88", "/c.yaml"),),
     )
     both = merge(one, other)
     assert both.disks == ("/", "/fsx")
     assert both.logs == (LogSpec("a", "/a"), LogSpec("b", "/b"))
     assert both.checkpoints == ("/fsx/a", "/fsx/b")
+    assert both.files == other.files
     assert (both.period, both.switches, both.keep) == (1.0, ("/kill",), "step")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tests.slurm.polling import Polling
 from tests.slurm.product import SlurmProduct
 from tests.slurm.test_accounting import recorded
 from tests.slurm.training import Training
+from trainmon.analysis.attempts.files import settings_hash
 from trainmon.engine.reducers import reduce
 from trainmon.ledger.ledger import Ledger, attempt_rows
 from trainmon.model import Attempt, RunSpec
@@ -208,15 +210,22 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
     slurm: Slurm, training: Callable[..., Training], product: SlurmProduct
 ) -> None:
     run = training("--every=4", "--step-s=0.3", "--die-at=30", "--save-s=0.05", layout="megatron")
-    config = product.config(run.config() + 'model_family = "reasoning"\nlabels = { owner = "team-a" }\n')
+    manifest, settings = slurm.directory / "manifest.json", slurm.directory / "train.yaml"
+    manifest.write_text('{"shards":\n ["a", "b"]}')
+    settings.write_text("batch: 8\nlr: 1e-4\n")
+    named = f'data_manifest = "{manifest}"\nconfig = "{settings}"\n'
+    config = product.config(run.config() + 'model_family = "reasoning"\nlabels = { owner = "team-a" }\n' + named)
+    digest = sha256(manifest.read_bytes()).hexdigest()[:12]
     job_id = run.start("--nodes=1", "--gres=gpu:2")
     with daemon(product, slurm, config):
         until(
             lambda: [row["first_step"] for row in rows_of(product)] == [1], "the attempt has a row with its first step"
         )
+        until(lambda: rows_of(product)[0]["data_manifest"] == f"{manifest} sha256:{digest}", "its manifest was read")
     (opened,) = rows_of(product)
     assert (opened["job_id"], opened["ended_at"], opened["termination_reason"]) == (job_id, None, None)
 
+    manifest.write_text("another")
     slurm.wait_for_state(job_id, "FAILED")
     with daemon(product, slurm, config):
         until(lambda: rows_of(product)[0]["ended_at"] is not None, "the attempt is closed")
@@ -231,6 +240,8 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
     assert (closed["scheduler_state"], closed["exit_code"], closed["is_reconstructed"]) == ("FAILED", 1, True)
     assert (closed["first_step"], closed["last_step"], closed["target_step"]) == (1, 30, 100_000)
     assert (closed["last_committed_step"], closed["steps_lost"]) == (28, 2)
+    assert (closed["data_manifest"], closed["config_path"]) == (f"{manifest} sha256:{digest}", str(settings))
+    assert closed["config_hash"] == opened["config_hash"] == settings_hash(str(settings), "{lr: 1e-4, batch: 8}")
     assert (closed["termination_reason"], closed["gpus"]) == ("gpu-hardware", 2)
     assert "uncorrectable ECC error" in closed["log_tail"]
 

@@ -118,6 +118,7 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             model_family=run.model_family,
             labels=run.labels,
             retry=policy_of(settings.retry, run.auto_requeue),
+            config=run.config,
             data_manifest=run.data_manifest,
         )
         for run in settings.runs

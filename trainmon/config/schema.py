@@ -117,9 +117,13 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """Its model family. It is stored with each attempt, so that `sql` can group attempts by it."""
     labels: Labels = msgspec.field(default_factory=dict)
     """Labels of your own. They are stored with each attempt."""
+    config: RemotePath | None = None
+    """Its config file, or a glob that one file matches. It is read once for each attempt: its hash shows whether the
+    settings have changed. Without it: the file that the command line names with `--config`."""
     data_manifest: str | None = None
-    """The manifest of its data: a path or a version. It is stored with each attempt. Without it: the setting of its W&B
-    run with that name."""
+    """The manifest of its data: a version, or the absolute path of a file, or a glob that one file matches. The file is
+    read once for each attempt. Without it: the variable `TRAINMON_DATA_MANIFEST` of its processes, else the setting of
+    its W&B run with that name."""
 
 
 class WandbSettings(Table, frozen=True, kw_only=True):

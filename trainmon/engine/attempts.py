@@ -13,8 +13,9 @@ from trainmon.model import Attempt, EvalResult, State
 WRITE_EVERY: Seconds = 30.0
 """Between two writes of an attempt that goes on. A program that is killed has lost at most this much."""
 
-NEWS = ("end", "reported_end", "first_step", "retry_decision", "budget_spent")
-"""What is written at once when it changes."""
+NEWS = ("end", "reported_end", "first_step", "retry_decision", "budget_spent", "files")
+"""What is written at once when it changes. A file that was read may have changed a moment later."""
+
 
 GPU_HOURS_AT_ONCE = 2
 """Nodes whose last hour is read in one step of the engine: of 8 GPUs, each takes about 10 ms."""

@@ -62,6 +62,27 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     they come."""
 
 
+Origin = Literal["config", "environment", "command", "wandb", "file"]
+"""What names a value: the `[[run]]` table, the environment of a process, its command line, W&B, or a file's content."""
+
+
+class AttemptFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that identifies what an attempt trains with. It is read once, when the attempt has begun."""
+
+    path: str
+    read_at: Instant
+    error: str | None = None
+    """Why it could not be read."""
+    size: int | None = None
+    modified_at: Instant | None = None
+    sha256: str | None = None
+    text: str | None = None
+    """All of it, if it is one short line. Untrusted."""
+    settings_hash: str | None = None
+    """Of a config: the hash of its settings, if they could be read. Comments and the order of lines do not change
+    it."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. What is not known is null or empty."""
 
@@ -111,12 +132,17 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     """Its command line or batch script, without secrets."""
     config_hash: str | None = None
-    """The first 12 digits of the SHA-256 of its W&B settings."""
+    """The first 12 digits of the SHA-256 of its W&B settings, else of those in its config file."""
     config_path: str | None = None
     git_commit: str | None = None
     container: str | None = None
     """The image, with its digest if that is known."""
     data_manifest: str | None = None
+    """The version of its data. For a file: its path and its hash."""
+    named: Mapping[str, Mapping[str, str]] = {}
+    """By field, and by Origin: all values that were named. Which of them counts, provenance.ORDER says."""
+    files: Mapping[str, AttemptFile] = {}
+    """By field, `config_path` or `data_manifest`: the file that it names."""
     evaluators: Mapping[str, str] = {}
     """The versions of its evaluators, by name."""
     log_host: str | None = None

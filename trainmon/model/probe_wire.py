@@ -263,6 +263,20 @@ class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
     took_s: float = 0.0
 
 
+class FileContent(Reading, frozen=True, tag="file", gc=False):
+    """A file of `Spec.files`: sent once when it was read, and when the reason changes why it cannot be. Untrusted."""
+
+    id: str
+    path: str | None = None
+    """The one file that matches."""
+    size: int | None = None
+    mtime: float | None = None
+    sha256: str | None = None
+    text: str | None = None
+    """All of it, if it is text of at most 32 KiB."""
+    error: str | None = None
+
+
 class Trouble(Reading, frozen=True, tag="trouble", gc=False):
     """A part of the probe failed; the others go on. Null text ends it.
 
@@ -281,7 +295,7 @@ class Bye(Reading, frozen=True, tag="bye", gc=False):
 
 AnyReading = (
     Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
-    | Trouble | Bye
+    | FileContent | Trouble | Bye
 )  # fmt: skip
 
 DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
@@ -289,6 +303,13 @@ DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
 
 class LogSpec(msgspec.Struct, frozen=True):
     """A log to follow: an exact path or a glob, whose newest match is followed."""
+
+    id: str
+    pattern: str
+
+
+class FileSpec(msgspec.Struct, frozen=True):
+    """A file to read once: an exact path, or a glob that one file matches."""
 
     id: str
     pattern: str
@@ -312,6 +333,8 @@ class Spec(msgspec.Struct, frozen=True):
     """Texts to search once in what a log holds when the probe starts."""
     followed: tuple[str, ...] = ()
     """The checkpoint directories that are listed in every period, because an action waits for a checkpoint there."""
+    files: tuple[FileSpec, ...] = ()
+    """Files whose content identifies what an attempt trains with."""
     v: int = VERSION
 
 

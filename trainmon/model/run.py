@@ -217,6 +217,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Which of its settings were found in its log: checkpoints, wandb."""
     model_family: str | None = None
     labels: Mapping[str, str] = {}
+    config: str | None = None
+    """The path of its config file, or a glob that one file matches."""
     data_manifest: str | None = None
     """The version of its data, or the path of their manifest."""
     retry: RetryPolicy = RetryPolicy()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import types
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from collectors.probe import bundle
 from tests.collectors.probe import interpreters
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
-from trainmon.model import DECODER, Bye, DiskSamples, GpuSamples, Hello, HostSample, LogSpec, Spec
+from trainmon.model import DECODER, Bye, DiskSamples, FileContent, GpuSamples, Hello, HostSample, LogSpec, Spec
 
 OURS = b"#probe " + importlib.util.MAGIC_NUMBER.hex().encode() + b"\n"
 OTHER = b"#probe 00000000\n"
@@ -165,6 +166,7 @@ def test_it_runs_under_every_python_of_a_node(version: str, tmp_path: Path) -> N
         "disks": [str(tmp_path), "/é"],
         "switches": [str(tmp_path / "kill")],
         "logs": [{"id": "x", "pattern": str(log)}],
+        "files": [{"id": "data_manifest 88", "pattern": str(log)}],
     }
     environment = {**nvml.environment(), "LANG": "C", "LC_ALL": "C"}
     with RunningProbe(environment, python=python, **spec) as running:
@@ -177,6 +179,8 @@ def test_it_runs_under_every_python_of_a_node(version: str, tmp_path: Path) -> N
         running.ask(patience=0.5, **spec)
         rows = running.wait_anew(GpuSamples, lambda line: len(line.g) == 8 and line.g[1].error).g
         assert rows[5].temperature_c == 66
+        content = running.wait(FileContent)
+        assert (content.text, content.sha256) == ("step 1\nstep 2\n", sha256(log.read_bytes()).hexdigest())
         kinds = {type(reading).__name__ for reading in running.readings}
         assert kinds >= {"GpuFactsAll", "HostSample", "DiskSamples", "LogChunk", "SwitchSamples"}
         assert running.process.stdin is not None

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories
+from trainmon.analysis.attempts.files import files_to_read, with_file
 from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.provenance import missing
+from trainmon.analysis.attempts.provenance import ORDER, has_same_config, missing, values_of
 from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_stored
 
 __all__ = [
+    "ORDER",
     "ending_directories",
+    "files_to_read",
+    "has_same_config",
     "merged",
     "missing",
     "pruned",
     "track",
     "unwatched_since",
+    "values_of",
     "with_accounted",
+    "with_file",
     "with_stored",
 ]

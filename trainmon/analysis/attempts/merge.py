@@ -12,7 +12,8 @@ from typing import Any, get_args
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.model import Attempt, AttemptEnd
+from trainmon.analysis.attempts.provenance import resolved
+from trainmon.model import Attempt, AttemptEnd, AttemptFile
 from trainmon.model.attempt import EndSource
 
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
@@ -23,18 +24,34 @@ DECIDED = ("retry_decision", "budget_spent")
 TOGETHER = (*FIRST, *RESUMED, *DECIDED)
 """Fields that go together: each group is taken from one of the two."""
 
-OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in {*TOGETHER, "end", "reported_end"})
+APART = frozenset({*TOGETHER, "end", "reported_end", "named", "files"})
+OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in APART)
 
 
 def merged(one: Attempt, other: Attempt) -> Attempt:
-    """What two observations of the same attempt show together. The more reliable end counts, then the first."""
+    """What two observations of the same attempt show together. The more reliable end counts, then the first. Of several
+    values that were named, the one that counts follows from all of them."""
     if one == other:
         return one
     found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
     found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED) | _earlier(one, other, DECIDED)
     end = _end(one.end, other.end)
     reported = None if end is not None else _end(one.reported_end, other.reported_end)
-    return Attempt(**found, end=end, reported_end=reported)
+    named = {name: _together(one.named.get(name), other.named.get(name)) for name in {**one.named, **other.named}}
+    files = {name: _first(one.files.get(name), other.files.get(name)) for name in {**one.files, **other.files}}
+    return resolved(Attempt(**found, named=named, files=files, end=end, reported_end=reported))
+
+
+def _together(one: Mapping[str, str] | None, other: Mapping[str, str] | None) -> Mapping[str, str]:
+    """What each origin names."""
+    both = [dict(each or {}) for each in (one, other)]
+    return {name: max(each[name] for each in both if name in each) for name in both[0] | both[1]}
+
+
+def _first(one: AttemptFile | None, other: AttemptFile | None) -> AttemptFile:
+    """The first time that the file was read. It may have changed since."""
+    found = [each for each in (one, other) if each is not None]
+    return min(found, key=lambda each: (each.error is not None, each.read_at, msgspec.json.encode(each)))
 
 
 def _field(name: str, one: Any, other: Any) -> Any:

@@ -57,7 +57,7 @@ def _may_have_jobs(run: Run, state: State) -> bool:
 
 def job_attempt(job: Job, run: Run) -> Attempt:
     """What a job itself shows of its attempt."""
-    return Attempt(
+    attempt = Attempt(
         attempt_id=job_attempt_id(job),
         run_id=run.name,
         cluster=job.cluster,
@@ -72,9 +72,16 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         started_at=job.started_at,
         target_step=target(run),
         command=None if job.command is None else clean(scrub(job.command)),
-        config_path=provenance.config_of(job.command),
-        data_manifest=run.spec.data_manifest,
         log_path=job.stdout,
+    )
+    return _with_names(attempt, run, job.command)
+
+
+def _with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:
+    """The attempt with what the config and its command line name."""
+    attempt = provenance.with_named(attempt, "command", {"config_path": provenance.config_of(command)})
+    return provenance.with_named(
+        attempt, "config", {"config_path": run.spec.config, "data_manifest": run.spec.data_manifest}
     )
 
 
@@ -101,9 +108,8 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
     seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
     attempt = job_attempt(job, run)
     nodes = [state.nodes.get(name) for name in job.nodes]
-    attempt = _with_environment(attempt, provenance.from_environment(nodes, job=job.number))
     attempt = replace(
-        attempt,
+        provenance.with_environment(attempt, nodes, job=job.number),
         end=end,
         seen_at=seen_at if end is None else end.at,
         start_was_watched=(job.started_at or 0.0) >= state.started_at,
@@ -136,7 +142,7 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
         attempt = replace(attempt, last_step=progress.step)
     wandb = provenance.wandb_during(run, began, until) if is_newest else None
     if wandb is not None:
-        attempt = replace(attempt, **_known_to_wandb(run, wandb))
+        attempt = provenance.with_wandb(attempt, wandb)
     known = run.checkpoints
     if known is None or known.error is not None:
         return attempt
@@ -157,18 +163,6 @@ def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str,
     return with_run(seen, run, state, began, is_newest=True), lines_of(log, is_newest=True)
 
 
-def _with_environment(attempt: Attempt, found: dict[str, str]) -> Attempt:
-    """The attempt with what its environment names and the config does not."""
-    return replace(attempt, **{name: value for name, value in found.items() if getattr(attempt, name) is None})
-
-
-def _known_to_wandb(run: Run, wandb: WandbRun) -> dict[str, object]:
-    """The fields that its W&B run knows. What the config says comes first."""
-    fields = provenance.from_wandb(wandb)
-    fields["data_manifest"] = run.spec.data_manifest or fields["data_manifest"]
-    return {name: value for name, value in fields.items() if value not in (None, {})}
-
-
 # ---- without a scheduler --------------------------------------------------------------------------------------------
 
 
@@ -176,7 +170,7 @@ def _plain(run: Run, state: State, name: str) -> Attempt:
     """An attempt that no scheduler knows, on the nodes that the config names."""
     nodes = [state.nodes.get(node) for node in run.spec.nodes]
     gpus = sum(len(node.gpus) for node in nodes if node is not None)
-    return Attempt(
+    attempt = Attempt(
         attempt_id=f"{run.name}/{name}",
         run_id=run.name,
         cluster=run.spec.cluster,
@@ -186,9 +180,10 @@ def _plain(run: Run, state: State, name: str) -> Attempt:
         gpus=gpus or None,
         gpu_uuids=provenance.gpu_uuids(nodes, gpus),
         target_step=target(run),
-        data_manifest=run.spec.data_manifest,
         seen_at=state.at,
     )
+    process = run.spec.process
+    return _with_names(attempt, run, None if process is None else process.command)
 
 
 def _of_process(run: Run, state: State) -> Attempt:
@@ -204,14 +199,13 @@ def _of_process(run: Run, state: State) -> Attempt:
         attempt,
         pid=process.pid,
         command=process.command,
-        config_path=provenance.config_of(process.command),
         started_at=None if wandb is None else wandb.created_at,
         gpus=len(own) or None,
         gpu_uuids=tuple(gpu.uuid for gpu in own if gpu.uuid),
         end=None if ended_at is None else AttemptEnd(at=ended_at, source="process", noticed_at=ended_at),
         seen_at=state.at if ended_at is None else ended_at,
     )
-    attempt = _with_environment(attempt, provenance.from_environment([node], pid=process.pid))
+    attempt = provenance.with_environment(attempt, [node], pid=process.pid)
     return with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
 
 
@@ -229,12 +223,11 @@ def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attem
         watched = seen_at >= state.started_at
         end = AttemptEnd(at=seen_at, source="wandb", noticed_at=state.at, was_watched=watched)
     attempt = replace(
-        _plain(run, state, name),
+        provenance.with_wandb(_plain(run, state, name), wandb),
         started_at=began,
         seen_at=min(state.at, seen_at),
         end=end,
         start_was_watched=began >= state.started_at,
-        **_known_to_wandb(run, wandb),
     )
     if not is_newest:  # its own counter is all that is left of an earlier one
         return replace(attempt, last_step=wandb.step)

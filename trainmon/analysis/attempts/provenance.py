@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+
+from msgspec.structs import replace
 
 from trainmon.lib import Instant, clean, scrub
-from trainmon.model import Attempt, Node, Run, WandbRun
+from trainmon.model import Attempt, Node, Origin, Run, WandbRun
 
 CONFIG_PATH = re.compile(r"(?:^|[._/])(?:config(?:_?(?:file|path|name))?|cfg(?:_path)?)$", re.IGNORECASE)
 CONTAINER = re.compile(
@@ -28,37 +29,104 @@ HEARTBEAT_GAP = 60.0
 COLUMNS = {"container": "container_digest", "evaluators": "evaluator_versions"}
 """Fields of an attempt whose column in the ledger has a longer name."""
 
+DIGITS = 12
+"""Hexadecimal digits that are shown of a SHA-256."""
+
 VALUE = 500
 """Characters kept of a value."""
 
+ORDER: Mapping[str, tuple[Origin, ...]] = {
+    "data_manifest": ("config", "environment", "wandb"),
+    "container": ("environment", "wandb"),
+    "config_path": ("config", "command", "wandb"),
+    "config_hash": ("wandb", "file"),
+}
+"""Of several values of a field, the first one counts: what a person wrote for this run, then what its process was
+started with, then what it logged. Only of the settings, W&B knows more: those that were changed on the command line."""
+
+
+def with_named(attempt: Attempt, origin: Origin, values: Mapping[str, str | None]) -> Attempt:
+    """The attempt with what one origin names."""
+    known = {name: {**attempt.named.get(name, {}), origin: value} for name, value in values.items() if value}
+    return resolved(replace(attempt, named={**attempt.named, **known})) if known else attempt
+
+
+def resolved(attempt: Attempt) -> Attempt:
+    """The attempt with the value that counts of each field that something names."""
+    found: dict[str, str | None] = {}
+    for field, order in ORDER.items():
+        values = values_of(attempt, field)
+        if values or field in attempt.named:
+            found[field] = next((values[origin] for origin in order if origin in values), None)
+    return replace(attempt, **found)
+
+
+def values_of(attempt: Attempt, field: str) -> dict[str, str]:
+    """All values of a field, by what names them. A file that was read says more than its path; a manifest that cannot
+    be read identifies nothing."""
+    values = dict(attempt.named.get(field, {}))
+    file = attempt.files.get("config_path" if field == "config_hash" else field)
+    if file is None:
+        return values
+    if field == "config_hash":
+        return values if file.sha256 is None else values | {"file": file.settings_hash or file.sha256[:DIGITS]}
+    if field == "data_manifest":
+        values.pop("config", None)
+    if file.sha256 is None or "config" not in attempt.named.get(field, {}):
+        return values
+    manifest = f"{file.path}: {file.text}" if file.text else f"{file.path} sha256:{file.sha256[:DIGITS]}"
+    return values | {"config": manifest if field == "data_manifest" else file.path}
+
+
+def has_same_config(one: Attempt, other: Attempt) -> bool | None:
+    """Whether both had the same settings: by W&B, else by their config files. None if neither is known of both."""
+    for origin in ORDER["config_hash"]:
+        first, second = (_hash_by(origin, attempt) for attempt in (one, other))
+        if first is not None and second is not None:
+            return first == second
+    return None
+
+
+def _hash_by(origin: Origin, attempt: Attempt) -> str | None:
+    """Older versions have recorded hashes without their origin: they are all by W&B."""
+    known = values_of(attempt, "config_hash")
+    return known.get(origin) if known or origin != "wandb" else attempt.config_hash
+
 
 def config_hash(config: Mapping[str, str]) -> str | None:
-    """The first 12 digits of the SHA-256 of the settings; null without settings."""
+    """The first digits of the SHA-256 of the settings; null without settings."""
     text = "\n".join(f"{name}={value}" for name, value in sorted(config.items()))
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:12] if config else None
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:DIGITS] if config else None
 
 
-def from_wandb(wandb: WandbRun) -> dict[str, Any]:
-    """The fields of an attempt that its W&B run knows."""
+def with_wandb(attempt: Attempt, wandb: WandbRun) -> Attempt:
+    """The attempt with what its W&B run knows."""
     config = wandb.config
-    evaluators = {found[1]: value for name, value in config.items() if (found := EVALUATOR.search(name))}
-    return {
-        "wandb_id": wandb.path,
+    found = ((EVALUATOR.search(name), value) for name, value in config.items())
+    evaluators = {one[1]: clean(scrub(value), VALUE) for one, value in found if one is not None}
+    values = {
         "config_hash": config_hash(config),
-        "config_path": _named(config, CONFIG_PATH),
-        "git_commit": wandb.commit,
-        "container": _named(config, CONTAINER),
-        "data_manifest": _named(config, MANIFEST),
-        "evaluators": {name: clean(scrub(value), VALUE) for name, value in evaluators.items()},
+        "config_path": _setting(config, CONFIG_PATH),
+        "container": _setting(config, CONTAINER),
+        "data_manifest": _setting(config, MANIFEST),
     }
+    attempt = replace(
+        attempt,
+        wandb_id=wandb.path,
+        git_commit=wandb.commit or attempt.git_commit,
+        evaluators=evaluators or attempt.evaluators,
+    )
+    return with_named(attempt, "wandb", values)
 
 
 CONTAINERS = ("TRAINMON_CONTAINER", "SLURM_CONTAINER", "APPTAINER_CONTAINER", "SINGULARITY_CONTAINER")
 """Variables that name the container of a process."""
 
 
-def from_environment(nodes: Iterable[Node | None], *, job: int | None = None, pid: int | None = None) -> dict[str, Any]:
-    """The fields that the environment names: of a process on these GPUs of this job, or with this pid."""
+def with_environment(
+    attempt: Attempt, nodes: Iterable[Node | None], *, job: int | None = None, pid: int | None = None
+) -> Attempt:
+    """The attempt with what the environment names: of a process on these GPUs of this job, or with this pid."""
     processes = (process for node in nodes if node is not None for gpu in node.gpus for process in gpu.processes)
     for process in processes:
         found = process.environment
@@ -67,11 +135,12 @@ def from_environment(nodes: Iterable[Node | None], *, job: int | None = None, pi
                 "container": next((found[name] for name in CONTAINERS if name in found), None),
                 "data_manifest": found.get("TRAINMON_DATA_MANIFEST"),
             }
-            return {name: clean(scrub(value), VALUE) for name, value in values.items() if value}
-    return {}
+            known = {name: clean(scrub(value), VALUE) for name, value in values.items() if value}
+            return with_named(attempt, "environment", known)
+    return attempt
 
 
-def _named(config: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
+def _setting(config: Mapping[str, str], pattern: re.Pattern[str]) -> str | None:
     """The value of the first setting with such a name."""
     found = (config[name] for name in sorted(config) if pattern.search(name) and config[name])
     value = next(found, None)

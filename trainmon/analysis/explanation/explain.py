@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from trainmon.analysis.attempts import has_same_config
 from trainmon.analysis.causes import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.gpu_hour import GpuHour
@@ -222,6 +223,8 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
 def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
     for field in COMPARED:
         was, now = getattr(before, field), getattr(after, field)
+        if field == "config_hash" and was and now and has_same_config(before, after) is not False:
+            continue  # a hash by W&B and one by the file cannot be compared
         if was != now:
             yield Change(field=field, before=was or None, after=now or None)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple
 
+from trainmon.analysis.attempts import ORDER, values_of
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import Change, Explanation, Resume, short_id
+from trainmon.analysis.explanation.explain import Change, Explanation, Resume, at_text, short_id
 from trainmon.analysis.explanation.gpu_hour import worst
-from trainmon.lib import clean, counted, duration, scrub
-from trainmon.model import Attempt
+from trainmon.lib import clean, counted, duration, scrub, size
+from trainmon.model import Attempt, Origin
 
 Style = Literal["", "ok", "warn", "crit", "dim", "log"]
 """log: a line of a log, which is shown as it is."""
@@ -39,6 +40,12 @@ FIELDS = {
     "target_step": "target step",
 }  # fmt: skip
 """The labels of fields."""
+ORIGINS: Mapping[Origin, str] = {
+    "config": "[[run]]", "environment": "its environment", "command": "its command line", "wandb": "W&B",
+}  # fmt: skip
+AT_THE_START = 60.0
+"""Seconds. A file that is written that soon after the start is probably written by the job itself, before it trains."""
+
 TRAINED_WITH = ("config_hash", "config_path", "git_commit", "container", "data_manifest", "command")
 
 MEASURED = {
@@ -144,6 +151,9 @@ def _config(one: Explanation) -> Iterator[PageRow]:
         yield PageRow(FIELDS[field], value or UNKNOWN, "" if value else "dim")
         if field in changed:
             yield PageRow("", _was(changed.pop(field)), "warn")
+        yield from _file(one.attempt, field)
+        if field in ("container", "data_manifest"):
+            yield from _contradictions(one.attempt, field)
     for change in changed.values():
         yield PageRow(FIELDS[change.field], _value(change.after))
         yield PageRow("", _was(change), "warn")
@@ -155,6 +165,34 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
         yield PageRow("changed", text, "warn", ("attempt", one.previous.attempt_id))
+
+
+def _file(attempt: Attempt, field: str) -> Iterator[PageRow]:
+    """What was read of the file that a field names."""
+    file, started_at = attempt.files.get(field), attempt.started_at
+    if file is None:
+        return
+    if file.error is not None:
+        yield PageRow("", f"{file.path} cannot be read: {file.error}", "warn")
+        return
+    facts = [] if file.size is None else [size(file.size)]
+    if file.modified_at is not None:
+        facts.append(f"changed {at_text(file.modified_at)}")
+    read = f"read {at_text(file.read_at)}"
+    if started_at is not None:
+        read = f"read {duration(max(0.0, file.read_at - started_at))} after the start"
+    yield PageRow("", ", ".join((*facts, read)), "dim")
+    if started_at is not None and (file.modified_at or 0.0) > started_at + AT_THE_START:
+        yield PageRow("", "It was changed after the start: the attempt may have read what it was before.", "warn")
+
+
+def _contradictions(attempt: Attempt, field: str) -> Iterator[PageRow]:
+    """The other values of a field."""
+    values = values_of(attempt, field)
+    origins = [origin for origin in ORDER[field] if origin in values]
+    for other in origins[1:]:
+        if values[other] != values[origins[0]]:
+            yield PageRow("", f"from {ORIGINS[origins[0]]}, but {ORIGINS[other]} says {values[other]}", "warn")
 
 
 def _was(change: Change) -> str:

@@ -31,7 +31,7 @@ def smell_test(attempt: Attempt, earlier: Sequence[Attempt], evals: Sequence[Eva
     """The six checks, in their order."""
     return (
         Check(topic="config", to_add=tuple(_config(attempt))),
-        Check(topic="data", to_add=() if attempt.data_manifest else (DATA,)),
+        Check(topic="data", to_add=() if attempt.data_manifest else (_unread(attempt, "data_manifest") or DATA,)),
         Check(topic="placement", to_add=tuple(_placement(attempt))),
         Check(topic="checkpoint", to_add=tuple(_checkpoint(attempt, earlier))),
         Check(topic="retry history", to_add=tuple(_retries(attempt, earlier))),
@@ -39,15 +39,26 @@ def smell_test(attempt: Attempt, earlier: Sequence[Attempt], evals: Sequence[Eva
     )
 
 
-DATA = "Set data_manifest in [[run]], or log a setting data_manifest to W&B."
+DATA = "Set data_manifest in [[run]] or TRAINMON_DATA_MANIFEST in its environment, or log data_manifest to W&B."
 EVALS = "Name the file of results in [[eval]], or log a setting such as mmlu_version to W&B: no evaluator is known."
 
 
+def _unread(attempt: Attempt, field: Literal["config_path", "data_manifest"]) -> str | None:
+    """What to add if the file that a field names cannot be read."""
+    file = attempt.files.get(field)
+    name = "config" if field == "config_path" else "manifest"
+    if file is None or file.error is None:
+        return None
+    return f"Let trainmon-tui read the {name}: {file.path} cannot be read: {file.error}."
+
+
 def _config(attempt: Attempt) -> Iterator[str]:
-    if attempt.config_hash is None and attempt.config_path is None:
-        yield "Log the settings to W&B, or name the file with --config on the command line."
+    if attempt.config_hash is None and (why := _unread(attempt, "config_path")) is not None:
+        yield why
+    elif attempt.config_hash is None and attempt.config_path is None:
+        yield "Log the settings to W&B, or name the file: config in [[run]], or --config on the command line."
     if attempt.git_commit is None and attempt.container is None:
-        yield "Start from a git checkout with W&B, or log a setting container_digest to W&B."
+        yield "Start from a git checkout with W&B, or set TRAINMON_CONTAINER, or log container_digest to W&B."
 
 
 def _placement(attempt: Attempt) -> Iterator[str]:

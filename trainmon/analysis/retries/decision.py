@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts import has_same_config
 from trainmon.analysis.retries.blame import blamed
 from trainmon.analysis.retries.budget import (
     ENDED_ON_PURPOSE,
@@ -137,11 +138,11 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
 
 def has_changed(before: Attempt, after: Attempt, changes: Collection[RetryChange]) -> bool:
     """Whether one of these may have changed. A change of the batch or of activation checkpointing shows in the hash of
-    the config; an unknown hash proves nothing."""
+    the config, by W&B or by its file; an unknown hash proves nothing."""
     if "placement" in changes and _placement(before) != _placement(after):
         return True
     in_config = set(changes) - {"placement"}
-    return bool(in_config) and (before.config_hash is None or before.config_hash != after.config_hash)
+    return bool(in_config) and has_same_config(before, after) is not True
 
 
 def _placement(attempt: Attempt) -> str:

@@ -56,9 +56,10 @@ TEXT = """\
 # charts = ["train/loss"]                       # default: metrics with the usual names
 # cluster = {quoted_name:<36}# needed only with several clusters
 # auto_requeue = "suggest"                      # default: as [retry] says
-# model_family = "reasoning"                    # these three are stored with each attempt
+# model_family = "reasoning"                    # these four are stored with each attempt
 # labels = {{ owner = "team-a" }}
-# data_manifest = "v3"                          # default: the setting of its W&B run with that name
+# data_manifest = "v3"                          # or a file; default: $TRAINMON_DATA_MANIFEST, else its W&B setting
+# config = "/shared/exp/train.yaml"             # default: as --config on its command line; its hash is stored
 
 # A log format of your own. It is tried before the built-in formats.
 # [[log_format]]

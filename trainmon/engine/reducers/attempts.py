@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmon.analysis.attempts import pruned, track, with_accounted, with_stored
+from trainmon.analysis.attempts import pruned, track, with_accounted, with_file, with_stored
 from trainmon.analysis.retries import with_decisions
 from trainmon.engine.reducers.batch import EventBatch
-from trainmon.lib import Instant
-from trainmon.model import Attempt, AttemptsRestored, JobsAccounted
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted
 
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
@@ -21,6 +21,11 @@ def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
     state = batch.so_far(now)
     found, batch.maps["accounted"] = with_accounted(state.attempts, (*state.accounted, *event.jobs), state)
     _change(batch, found)
+
+
+def file_read(batch: EventBatch, content: FileContent, at: Instant, skew: Seconds) -> None:
+    """Add the content of a file that identifies what an attempt trains with."""
+    _change(batch, with_file(batch.current("attempts"), content, at, skew))
 
 
 def advance(batch: EventBatch, now: Instant) -> None:

@@ -10,7 +10,7 @@ from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
 from trainmon.analysis.wandb import progress as wandb_progress
-from trainmon.engine.reducers import disks
+from trainmon.engine.reducers import attempts, disks
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
@@ -20,6 +20,7 @@ from trainmon.model import (
     AnyReading,
     CheckpointListing,
     DiskSamples,
+    FileContent,
     Hello,
     Log,
     LogChunk,
@@ -57,6 +58,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                 _evaluated(batch, chunk)
         case CheckpointListing() as listing:
             _listed(batch, event, listing)
+        case FileContent() as content:
+            attempts.file_read(batch, content, event.received_at, skew=_skew(batch, event.node))
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
@@ -77,6 +80,8 @@ def _stand_in_reading(batch: EventBatch, event: NodeReading) -> AnyReading | Non
         case DiskSamples(d=samples) as reading:
             return replace(reading, d=tuple(replace(one, read_only=None) for one in samples if one.state == "ok"))
         case LogChunk(error=str()) | CheckpointListing(error=str()) | CheckpointListing(entries=()):
+            return None
+        case FileContent(error=str()):
             return None
         case CheckpointListing(entries=entries) if any(entry.error is not None for entry in entries):
             return None

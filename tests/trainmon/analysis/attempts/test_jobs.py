@@ -18,6 +18,7 @@ from trainmon.model import (
     Process,
     RunSpec,
     WandbRun,
+    WandbSpec,
 )
 
 
@@ -199,8 +200,6 @@ def test_wandb_tells_what_the_attempt_trained_with() -> None:
             "lm_eval_version": "0.4.9", "config_path": "/fsx/c.yaml",
         },
     )  # fmt: skip
-    from trainmon.model import WandbSpec
-
     spec = replace(SPEC, wandb=WandbSpec(project="t/p", group="g"))
     one = Story(spec).queue(10, JOB).wandb(25, wandb).queue(30, JOB).attempt
     assert (one.wandb_id, one.git_commit, one.container) == ("t/p/abc", "f00d" * 10, "nvcr.io/x@sha256:1")
@@ -227,6 +226,20 @@ def test_the_environment_of_the_processes_of_the_job_names_data_and_container() 
     found = attempt(SPEC)
     assert (found.data_manifest, found.container) == ("s3://d/m.json?token=***", "/fsx/train.sif")
     assert attempt(replace(SPEC, data_manifest="a3")).data_manifest == "a3", "the config comes first"
+
+
+def test_the_environment_counts_more_than_wandb_also_if_wandb_answers_later() -> None:
+    process = Process(pid=7, environment={"SLURM_JOB_ID": str(JOB.number), "TRAINMON_DATA_MANIFEST": "m5"})
+    spec = replace(SPEC, wandb=WandbSpec(project="t/p", group="g"))
+    wandb = WandbRun(
+        entity="t", project="p", id="abc", name="x", state="running", created_at=BEGIN + 5, heartbeat_at=BEGIN + 20,
+        config={"data_manifest": "z9"},
+    )  # fmt: skip
+    story = Story(spec).queue(10, JOB).wandb(25, wandb)
+    assert story.attempt.data_manifest == "z9"
+    gpu = Gpu(index=0, processes=(process,))
+    story.state = replace(story.state, nodes={JOB.nodes[0]: Node(name=JOB.nodes[0], cluster="prod", gpus=(gpu,))})
+    assert story.queue(40, JOB).wandb(50, wandb).attempt.data_manifest == "m5"
 
 
 def test_secrets_of_a_command_line_are_masked() -> None:

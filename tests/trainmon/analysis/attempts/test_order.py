@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
-from trainmon.analysis.attempts import merged, with_stored
+from trainmon.analysis.attempts import ORDER, merged, with_stored
+from trainmon.analysis.attempts.provenance import with_named
 from trainmon.model import (
     Attempt,
     AttemptEnd,
+    AttemptFile,
     AttemptsRestored,
     Classification,
     ClustersChanged,
@@ -51,6 +54,12 @@ ends = st.none() | st.builds(
     log_tail=texts,
     awaits_log=st.booleans(),
 )
+files = st.builds(
+    AttemptFile,
+    path=st.sampled_from(["/a", "/b"]),
+    read_at=st.integers(0, 5).map(float),
+    sha256=st.sampled_from(["1" * 64, "2" * 64]),
+) | st.builds(AttemptFile, path=st.just("/a"), read_at=st.integers(0, 5).map(float), error=st.just("no permission"))
 seen = st.builds(
     Attempt,
     attempt_id=st.just("prod/88"),
@@ -70,6 +79,13 @@ seen = st.builds(
     seen_at=st.integers(0, 50).map(float),
     nodes=st.lists(st.sampled_from(["n1", "n2"])).map(tuple),
     git_commit=texts,
+    data_manifest=texts,
+    config_hash=texts,
+    named=st.dictionaries(
+        st.sampled_from(list(ORDER)),
+        st.dictionaries(st.sampled_from(["config", "environment", "command", "wandb"]), st.sampled_from("xyz")),
+    ),
+    files=st.dictionaries(st.sampled_from(["config_path", "data_manifest"]), files),
     end=ends,
     reported_end=ends,
     retry_decision=st.none() | st.sampled_from(["now", "after-change"]),
@@ -83,6 +99,30 @@ def test_two_observations_make_the_same_attempt_in_any_order_and_number(a: Attem
     assert merged(a, b) == merged(b, a)
     assert merged(merged(a, b), c) == merged(a, merged(b, c))
     assert merged(merged(a, b), b) == merged(a, b)
+
+
+def test_of_several_names_the_config_counts_then_the_environment_then_wandb() -> None:
+    attempt = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod")
+    wandb = with_named(attempt, "wandb", {"data_manifest": "z9", "container": "z.sif"})
+    process = with_named(attempt, "environment", {"data_manifest": "m5", "container": "m.sif"})
+    config = with_named(attempt, "config", {"data_manifest": "a1"})
+    for parts in itertools.permutations((wandb, process, config)):
+        both = functools.reduce(merged, parts)
+        assert (both.data_manifest, both.container) == ("a1", "m.sif")
+    assert merged(wandb, process).data_manifest == "m5"
+
+
+def test_the_first_reading_of_a_file_counts_and_a_file_that_was_read_more_than_its_path() -> None:
+    attempt = with_named(Attempt(attempt_id="prod/88", run_id="llm", cluster="prod"), "config", {"data_manifest": "/m"})
+
+    def read(at: float, digit: str) -> Attempt:
+        file = AttemptFile(path="/m", read_at=at, sha256=digit * 64)
+        return replace(attempt, files={"data_manifest": file})
+
+    failed = replace(attempt, files={"data_manifest": AttemptFile(path="/m", read_at=0.0, error="no permission")})
+    for parts in itertools.permutations((attempt, failed, read(10.0, "2"), read(20.0, "1"))):
+        assert functools.reduce(merged, parts).data_manifest == "/m sha256:222222222222"
+    assert merged(attempt, failed).data_manifest is None
 
 
 @given(st.lists(seen, min_size=1, max_size=6), st.randoms(use_true_random=False))

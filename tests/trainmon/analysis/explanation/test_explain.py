@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, Story, ended
 from tests.trainmon.ledger.records import action
+from trainmon.analysis.attempts import missing
+from trainmon.analysis.attempts.provenance import resolved, with_named
 from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
-from trainmon.model import Alert, Attempt, EvalResult, Record
+from trainmon.model import Alert, Attempt, AttemptFile, EvalResult, Record
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory."
 DIED = ("Traceback (most recent call last):", '  File "train.py", line 5', OOM)
@@ -123,6 +125,64 @@ def test_what_changed_since_the_previous_attempt_is_named() -> None:
     assert rows(explained(story()), "Config")[-1] == ("changed", "No earlier attempt is known.")
 
 
+def named(attempt: Attempt, **files: AttemptFile) -> Attempt:
+    """The attempt whose config names its data and its config file, which were read."""
+    values = {"data_manifest": "/fsx/m.json", "config_path": "/fsx/c.yaml"}
+    return resolved(replace(with_named(attempt, "config", values), files=files))
+
+
+def test_the_files_of_config_and_data_are_shown_with_their_age() -> None:
+    first, _ = story()
+    config = AttemptFile(path="/fsx/c.yaml", read_at=BEGIN + 5, size=1234, modified_at=BEGIN - 60, sha256="a" * 64)
+    config = replace(config, settings_hash="b" * 12)
+    data = AttemptFile(path="/fsx/m.json", read_at=BEGIN + 5, size=2_000_000, modified_at=BEGIN + 70, sha256="c" * 64)
+    shown = rows(explained((named(first, config_path=config, data_manifest=data),)), "Config")
+    assert shown[:3] == [
+        ("config", "b" * 12),
+        ("config file", "/fsx/c.yaml"),
+        ("", "1.2K, changed 2023-11-14 22:12:20 UTC, read 5s after the start"),
+    ]
+    assert shown[5:8] == [
+        ("data", "/fsx/m.json sha256:cccccccccccc"),
+        ("", "1.9M, changed 2023-11-14 22:14:30 UTC, read 5s after the start"),
+        ("", "It was changed after the start: the attempt may have read what it was before."),
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_missing_and_the_reason_is_shown() -> None:
+    first, _ = story()
+    data = AttemptFile(path="/fsx/m.json", read_at=BEGIN + 5, error="no permission")
+    config = replace(data, path="/fsx/c.yaml")
+    attempt = named(first, data_manifest=data, config_path=config)
+    assert attempt.data_manifest is None
+    assert "data_manifest" in missing(attempt)
+    one = explained((attempt,))
+    shown = rows(one, "Config")
+    assert ("", "/fsx/m.json cannot be read: no permission") in shown
+    assert ("", "/fsx/c.yaml cannot be read: no permission") in shown
+    checks = rows(one, "Smell test")
+    assert ("config", "✗ Let trainmon-tui read the config: /fsx/c.yaml cannot be read: no permission.") in checks
+    assert ("data", "✗ Let trainmon-tui read the manifest: /fsx/m.json cannot be read: no permission.") in checks
+
+
+def test_values_that_contradict_each_other_are_shown() -> None:
+    first, _ = story()
+    attempt = with_named(with_named(first, "wandb", {"data_manifest": "v6"}), "environment", {"data_manifest": "v7"})
+    shown = rows(explained((attempt,)), "Config")
+    assert shown[shown.index(("data", "v7")) + 1] == ("", "from its environment, but W&B says v6")
+
+
+def test_a_config_hash_by_wandb_and_one_by_the_file_are_not_compared() -> None:
+    first, second = story()
+    file = AttemptFile(path="/fsx/c.yaml", read_at=BEGIN, sha256="a" * 64, settings_hash="b" * 12)
+    first = with_named(named(first, config_path=file), "wandb", {"config_hash": "w" * 12})
+    second = named(second, config_path=file)
+    assert (first.config_hash, second.config_hash) == ("w" * 12, "b" * 12)
+    assert [change.field for change in explained((first, second), 1).changes] == ["nodes"]
+    changed = named(second, config_path=replace(file, settings_hash="c" * 12))
+    assert [change.field for change in explained((first, changed), 1).changes] == ["config_hash", "nodes"]
+
+
 def test_a_resume_from_the_last_committed_checkpoint_is_as_expected() -> None:
     assert ("next attempt", "resumed from step 20, as expected") in rows(explained(story()), "Checkpoints")
     assert rows(explained(story(), 1), "Checkpoints")[0] == ("resumed from", "step 20, as expected")
@@ -181,9 +241,12 @@ def test_the_smell_test_says_what_to_add() -> None:
         3, ["placement", "checkpoint", "retry history"],
     )  # fmt: skip
     assert rows(one, "Smell test: 3 of 6")[:3] == [
-        ("config", "✗ Log the settings to W&B, or name the file with --config on the command line."),
-        ("", "Start from a git checkout with W&B, or log a setting container_digest to W&B."),
-        ("data", "✗ Set data_manifest in [[run]], or log a setting data_manifest to W&B."),
+        ("config", "✗ Log the settings to W&B, or name the file: config in [[run]], or --config on the command line."),
+        ("", "Start from a git checkout with W&B, or set TRAINMON_CONTAINER, or log container_digest to W&B."),
+        (
+            "data",
+            "✗ Set data_manifest in [[run]] or TRAINMON_DATA_MANIFEST in its environment, or log data_manifest to W&B.",
+        ),
     ]
     whole = replace(story()[0], config_hash="aaa", git_commit="c0ffee", data_manifest="v7", evaluators={"mmlu": "1.2"})
     assert explained((whole,)).traceable == 6

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.retries.attempts import HOUR, ended
+from trainmon.analysis.attempts import with_file
+from trainmon.analysis.attempts.provenance import with_named
 from trainmon.analysis.retries import DEFAULTS, RetryDecision, decide
 from trainmon.analysis.retries.decision import with_decisions
-from trainmon.model import CAUSES, Attempt, CauseName, RetryLimit, RetryPolicy
+from trainmon.model import CAUSES, Attempt, CauseName, FileContent, RetryLimit, RetryPolicy
 
 
 def after(*attempts: Attempt, limits: dict[str, RetryLimit] | None = None) -> RetryDecision:
@@ -83,6 +87,27 @@ def test_out_of_memory_is_retried_only_after_a_change() -> None:
     for change in ({"config_hash": "bb"}, {"config_hash": "aa", "nodes": ("n1", "n2")}):
         assert after(first, ended(1, "cuda-oom", **change), limits=limits).choice == "after-change"
     assert after(first, ended(1, "cuda-oom", config_hash="bb")).choice == "stop"  # the default is one retry
+
+
+def test_out_of_memory_is_retried_without_wandb_if_the_config_file_has_changed() -> None:
+    def oom(number: int, text: str) -> Attempt:
+        attempt = with_named(ended(number, "cuda-oom"), "config", {"config_path": "/fsx/c.yaml"})
+        digest = sha256(text.encode()).hexdigest()
+        name = f"config_path {attempt.attempt_id}"
+        content = FileContent(1, 0.0, name, "/fsx/c.yaml", sha256=digest, text=text)
+        return with_file({attempt.attempt_id: attempt}, content, 0.0, 0.0)[attempt.attempt_id]
+
+    limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch", "checkpointing"))}
+    first = oom(0, "train: {batch: 8, lr: 1e-4}")
+    assert after(first, oom(1, "train: {batch: 4, lr: 1e-4}"), limits=limits).choice == "after-change"
+    same = oom(1, "# the same settings\ntrain:\n  lr: 1e-4\n  batch: 8\n")
+    assert same.files["config_path"].sha256 != first.files["config_path"].sha256
+    assert after(first, same, limits=limits).why == (
+        f"cuda-oom came again, and nothing had changed (config {first.config_hash}, 1 node, 8 GPUs)"
+    )
+    by_wandb = with_named(oom(1, "train: {batch: 8, lr: 1e-4}"), "wandb", {"config_hash": "w" * 12})
+    assert by_wandb.config_hash == "w" * 12
+    assert after(first, by_wandb, limits=limits).choice == "stop", "the files are compared"
 
 
 def test_a_preempted_run_resumes_from_the_last_committed_checkpoint() -> None:

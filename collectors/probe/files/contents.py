@@ -1,0 +1,139 @@
+"""Files whose content identifies what an attempt trains with: its config, the manifest of its data. Python 3.6.
+
+Each is read once, in slices: its path, size, time and SHA-256, and the text of a small one. A file that cannot be read
+is tried again every slow tick.
+"""
+
+import glob
+import os
+import stat
+import time
+
+from collectors.probe import paths
+from collectors.probe.annotations import Any, Callable, Iterator, Line, Mapping, Operation
+
+MAX_BYTES = 256 << 20
+"""A manifest with a line for each of two million shards. It takes 1 s; from a slow file server, 5 s."""
+MAX_TEXT = 32 << 10
+BLOCK = 1 << 20
+SLICE = 0.25
+"""Seconds of reading in one pass. The GPUs must not wait longer."""
+
+HASHES = ("_sha256", "_sha2", "hashlib")
+"""Modules with sha256, the lightest first: hashlib loads OpenSSL, which takes 4 MiB."""
+
+
+class Unusable(Exception):
+    """The file cannot be used; the message says why."""
+
+
+def sha256() -> "Any":
+    """A new hash object."""
+    for name in HASHES[:-1]:
+        try:
+            return __import__(name).sha256()
+        except ImportError:
+            pass
+    return __import__(HASHES[-1]).sha256()
+
+
+def only_match(pattern: bytes) -> bytes:
+    """The path of the file.
+
+    Raises:
+        Unusable: when not exactly one file matches.
+    """
+    if not glob.has_magic(pattern) or os.path.lexists(pattern):
+        return pattern
+    found = glob.glob(pattern)
+    if len(found) != 1:
+        raise Unusable("%d files match, and exactly one must" % len(found) if found else "no file matches")
+    return found[0]
+
+
+class Content:
+    """One requested file, and how far it has been read."""
+
+    def __init__(self, name: str, pattern: str, monotonic: "Callable[[], float]") -> None:
+        self.pattern = pattern
+        self.is_read = False
+        self.reading = None  # type: Iterator[Line | None] | None
+        self._name, self._monotonic = name, monotonic
+        self._reported = None  # type: Line | None
+
+    def advance(self) -> "list[Line]":
+        """Read for a slice. Returns a line when the file has been read, or cannot be."""
+        until = self._monotonic() + SLICE
+        line = None  # type: Line | None
+        if self.reading is None:
+            self.reading = self._read(paths.encoded(self.pattern))
+        try:
+            while line is None:
+                line = next(self.reading)
+                if line is None and self._monotonic() >= until:
+                    return []
+            self.is_read = True
+        except Unusable as error:
+            line = {"error": str(error)}
+        except (OSError, ValueError) as error:
+            line = {"error": paths.failure_at(paths.encoded(self.pattern), error)}
+        self.reading = None
+        if line == self._reported:
+            return []
+        self._reported = line
+        return [dict(line, k="file", id=self._name)]
+
+    def _read(self, pattern: bytes) -> "Iterator[Line | None]":
+        """None after each block, then the line."""
+        path = only_match(pattern)
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            raise Unusable("%s instead of a file" % paths.kind(mode))
+        handle = paths.open_quietly(path)
+        try:
+            found, digest, head = os.fstat(handle), sha256(), b""
+            if found.st_size > MAX_BYTES:
+                raise Unusable("larger than %d MiB" % (MAX_BYTES >> 20))
+            left = found.st_size
+            while left > 0:
+                block = os.read(handle, min(BLOCK, left))
+                if not block:
+                    break
+                digest.update(block)
+                head += block if len(head) <= MAX_TEXT else b""
+                left -= len(block)
+                yield None
+            after = os.fstat(handle)
+        finally:
+            os.close(handle)
+        if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
+            raise Unusable("it changed meanwhile")
+        line = {
+            "path": paths.shown(path), "size": found.st_size, "mtime": found.st_mtime, "sha256": digest.hexdigest(),
+        }  # type: Line  # fmt: skip
+        if found.st_size <= MAX_TEXT:
+            text = head.decode("utf-8", "replace")
+            if "\ufffd" not in text:
+                line["text"] = text
+        yield line
+
+
+class Contents:
+    """The requested files that have not been read."""
+
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._files = {}  # type: dict[str, Content]
+        self.configure(spec)
+
+    def configure(self, spec: "Mapping[str, Any]") -> None:
+        before = self._files
+        self._files = {}
+        for one in spec.get("files") or ():
+            known = before.get(one["id"])
+            is_same = known is not None and known.pattern == one["pattern"]
+            self._files[one["id"]] = known if known and is_same else Content(one["id"], one["pattern"], self._monotonic)
+
+    def operations(self, slow: bool) -> "list[Operation]":
+        unread = [(name, one) for name, one in self._files.items() if not one.is_read]
+        return [("file:" + name, one.advance) for name, one in unread if slow or one.reading]

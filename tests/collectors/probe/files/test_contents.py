@@ -1,0 +1,134 @@
+"""The files that identify what an attempt trains with: each is read once, whole, and without a trace."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectors.probe.files import contents
+from collectors.probe.files.contents import Contents
+from tests.collectors.probe.wire import ManualClock, readings_of
+
+
+def spec(pattern: Path | str, name: str = "data_manifest prod/88") -> dict[str, Any]:
+    return {"files": [{"id": name, "pattern": str(pattern)}]}
+
+
+def content(pattern: Path | str) -> Any:
+    [found] = readings_of(Contents(spec(pattern)), slow=True)
+    return found
+
+
+def test_a_file_is_reported_with_its_path_size_time_and_hash(tmp_path: Path):
+    manifest = tmp_path / "manifest.json"
+    manifest.write_bytes(b"\x00\xff" * 100)
+    os.utime(manifest, (1000, 5000.5))
+    found = content(manifest)
+    assert (found.id, found.path, found.size, found.mtime) == ("data_manifest prod/88", str(manifest), 200, 5000.5)
+    assert (found.sha256, found.text) == (hashlib.sha256(b"\x00\xff" * 100).hexdigest(), None)
+    assert manifest.stat().st_atime == 1000
+
+
+def test_the_text_of_a_small_file_is_reported(tmp_path: Path):
+    version = tmp_path / "VERSION"
+    version.write_text("v7 é\n", "utf-8")
+    assert content(version).text == "v7 é\n"
+    version.write_bytes(b"x" * (contents.MAX_TEXT + 1))
+    assert content(version).text is None
+
+
+def test_it_is_read_once_for_each_attempt(tmp_path: Path):
+    config = tmp_path / "c.yaml"
+    config.write_text("lr: 1")
+    sense = Contents(spec(config))
+    [first] = readings_of(sense, slow=True)
+    config.write_text("lr: 2")
+    assert readings_of(sense, slow=True) == []
+    sense.configure(spec(config))
+    assert readings_of(sense, slow=True) == []
+    sense.configure(spec(config, "data_manifest prod/88.1"))
+    [second] = readings_of(sense, slow=True)
+    assert first.sha256 != second.sha256
+
+
+def test_a_file_that_cannot_be_read_says_why_once_and_is_tried_again(tmp_path: Path):
+    manifest = tmp_path / "no" / "manifest"
+    sense = Contents(spec(manifest))
+    [found] = readings_of(sense, slow=True)
+    assert found.error == f"does not exist; the nearest existing parent is {tmp_path}"
+    assert readings_of(sense, slow=True) == []
+    manifest.parent.mkdir()
+    manifest.write_text("v7")
+    assert readings_of(sense) == []
+    assert [found.text for found in readings_of(sense, slow=True)] == ["v7"]
+
+
+def test_a_glob_must_match_one_file(tmp_path: Path):
+    assert content(tmp_path / "*.json").error == "no file matches"
+    (tmp_path / "a.json").write_text("a")
+    assert content(tmp_path / "*.json").path == str(tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("b")
+    assert content(tmp_path / "*.json").error == "2 files match, and exactly one must"
+
+
+def test_what_is_no_file_is_never_opened(tmp_path: Path):
+    os.mkfifo(tmp_path / "fifo")
+    assert content(tmp_path / "fifo").error == "a FIFO instead of a file"
+    assert content(tmp_path).error == "a directory instead of a file"
+    assert content("/dev/zero").error == "a device instead of a file"
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path):
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(contents.MAX_BYTES + 1)
+    assert content(tmp_path / "huge").error == "larger than 256 MiB"
+
+
+def test_a_large_file_is_read_in_slices(tmp_path: Path):
+    large, clock = tmp_path / "large", ManualClock()
+    data = os.urandom(contents.BLOCK) * 2 + b"end"
+    large.write_bytes(data)
+
+    def slow() -> float:
+        clock.at += contents.SLICE / 2
+        return clock.at
+
+    sense = Contents(spec(large), slow)
+    found, passes = readings_of(sense, slow=True), 1
+    while not found:
+        found, passes = readings_of(sense), passes + 1
+    assert passes > 1
+    assert found[0].sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path):
+    large, clock = tmp_path / "large", ManualClock()
+    large.write_bytes(bytes(2 * contents.BLOCK))
+
+    def slow() -> float:
+        clock.at += contents.SLICE
+        return clock.at
+
+    sense = Contents(spec(large), slow)
+    assert readings_of(sense, slow=True) == []
+    large.write_bytes(b"new")
+    os.utime(large, (1, 1))
+    assert [one.error for one in (*readings_of(sense), *readings_of(sense))] == ["it changed meanwhile"]
+    clock.at = 0.0
+    assert [one.sha256 for one in (*readings_of(sense, slow=True), *readings_of(sense))] == [
+        hashlib.sha256(b"new").hexdigest()
+    ]
+
+
+@pytest.mark.parametrize("missing", [(), ("_sha256",), ("_sha256", "_sha2")])
+def test_any_module_of_python_gives_the_same_hash(missing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch):
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    digest = contents.sha256()
+    digest.update(b"x")
+    assert digest.hexdigest() == hashlib.sha256(b"x").hexdigest()
