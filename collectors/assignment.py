@@ -162,7 +162,7 @@ def _shared(plan: WatchPlan) -> Spec:
         disks=tuple(dict.fromkeys((*plan.shared_disks, *plan.implied_disks))),
         logs=(
             *(LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")),
-            *(LogSpec(id=name, pattern=path) for run in runs for name, path in eval_logs(run).items()),
+            *(log for run in runs for log in eval_logs(run)),
         ),
         switches=_unique(path for run in runs for path in (run.kill_switch, run.save_switch)),
         checkpoints=_unique((*(run.checkpoints for run in runs), *plan.candidates)),

@@ -119,7 +119,13 @@ class Supervisor(PollingThread):
         """Start all collectors; returns at once."""
         here, disks = local_hostname(), self._settings.disks
         clusters = (
-            Cluster(name=one.name, login=one.login or here, spares=one.spares, users=one.users)
+            Cluster(
+                name=one.name,
+                login=one.login or here,
+                spares=one.spares,
+                users=one.users,
+                has_slurm=None if one.name in self._queues else False,
+            )
             for one in self._settings.clusters
         )
         self._submit(ClustersChanged(tuple(clusters)))  # the scheduler adds more

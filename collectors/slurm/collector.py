@@ -149,6 +149,8 @@ class Poller(PollingThread):
         if is_absent:
             self._client = None
             self._rate_limit.absent(now)
+            if not self.watched.required:
+                self._queue.no_slurm()
         else:
             self._rate_limit.failed(now)
         self._report("off" if is_absent and not self.watched.required else "retrying", failure)

@@ -93,6 +93,8 @@ class PolledQueue:
         jobs = parse_jobs.read_queue(text, self._watched.cluster)
         if not jobs and text.strip():
             raise SlurmFailed(f"squeue on {client.shell.host} printed an unknown format", kind="refused")
+        if not self.cluster.has_slurm:
+            self._update_cluster(has_slurm=True)
         return took, self._update(jobs, self._clock.now())
 
     def poll_rest(self, client: Client, took: Seconds, *, refresh_nodes: bool) -> None:
@@ -114,6 +116,11 @@ class PolledQueue:
                     break
         if not self.cluster.is_polled:
             self._update_cluster(is_polled=True)
+
+    def no_slurm(self) -> None:
+        """There is no Slurm."""
+        if self.cluster.has_slurm is not False:
+            self._update_cluster(has_slurm=False)
 
     def poll_job(self, client: Client, key: str) -> None:
         """Request the details of a job now: a person views it."""

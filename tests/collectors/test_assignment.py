@@ -42,9 +42,12 @@ PLAN = WatchPlan(
 )
 
 
+LOGS = (LogSpec("llm", "/fsx/logs/*/x.out"), LogSpec("evals 1 of llm", "/fsx/ckpt/evals.jsonl", optional=True))
+
+
 def test_shared_files_are_read_once_on_the_login_host() -> None:
     specs = assign(PLAN, {"login", "n1", "n2"})
-    assert specs["login"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
+    assert specs["login"].logs == LOGS
     assert specs["login"].switches == ("/home/kill",)
     assert specs["login"].checkpoints == ("/fsx/ckpt",)
     assert specs["login"].disks == ("/fsx", "/fsx/ckpt", "/fsx/logs", "/home")
@@ -59,7 +62,7 @@ def test_a_runs_own_nodes_look_at_their_local_disks() -> None:
 def test_a_login_host_that_is_down_is_stood_in_for_by_a_node_that_answers() -> None:
     specs = assign(PLAN, {"n2"})
     assert specs["login"].logs == ()
-    assert specs["n2"].logs == (LogSpec("llm", "/fsx/logs/*/x.out"),)
+    assert specs["n2"].logs == LOGS
     assert specs["n2"].keep == "step"
 
 
@@ -79,7 +82,7 @@ def test_who_stands_in_has_lent_what_it_would_not_look_at_for_itself() -> None:
     (host,), (spec,) = zip(*stand_in_specs(own, {"n2"}).items(), strict=True)
     assert (host, spec.disks) == ("n2", ("/fsx/ckpt", "/fsx/logs", "/home"))
     assert (spec.logs, spec.switches, spec.checkpoints) == (
-        (LogSpec("llm", "/fsx/logs/*/x.out"),),
+        LOGS,
         ("/home/kill",),
         ("/fsx/ckpt",),
     )

@@ -175,7 +175,8 @@ class DiskSettings(Table, frozen=True, kw_only=True):
 
 
 class EvalSettings(Table, frozen=True, kw_only=True):
-    """Where the evaluation results of a run are. See docs/evals.md for the format of the file."""
+    """Where the evaluation results of a run are, if not in `evals.jsonl` in the directory of its checkpoints. See
+    docs/evals.md for the format of the file."""
 
     run: str
     """The name of the run."""

@@ -89,7 +89,8 @@ ATTEMPTS_AT_MOST = 500
 
 class Ledger:
     """One file in `directory`. Its thread calls `on_trouble` with its error, or None when it works. As soon as it
-    can read them, it calls `on_open_actions` once with the open records, and `on_attempts` with the recent attempts."""
+    can read them, it calls `on_open_actions` once with the open records, and `on_attempts` with the recent attempts:
+    with none while there is no file."""
 
     def __init__(
         self,
@@ -241,6 +242,8 @@ class Ledger:
                 self._bytes = length(self.file)
             else:
                 make_directory(self.file)  # the file is created only when there is something to write
+                if self._on_attempts is not None:
+                    self._on_attempts([])
         except Exception as error:  # whatever it is: this thread goes on, and what waits is tried again
             self._close()
             self._failures += 1

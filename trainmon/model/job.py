@@ -219,6 +219,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Whether sacct answers; false is a fact, not an error."""
     slurm: str | None = None
     """Its version, such as 22.05.8."""
+    has_slurm: bool | None = None
+    """Whether it has Slurm; None while that is not known."""
     is_polled: bool = False
     """Whether the first poll has ended, with the details of the jobs and the nodes."""
 

@@ -306,6 +306,8 @@ class LogSpec(msgspec.Struct, frozen=True):
 
     id: str
     pattern: str
+    optional: bool = False
+    """Whether it is no error that there is no such file."""
 
 
 class FileSpec(msgspec.Struct, frozen=True):

@@ -52,6 +52,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By action id, oldest first: open actions, and those of the last hour."""
     attempts: Mapping[str, Attempt] = {}
     """By attempt id: open attempts, and those that ended within a week."""
+    has_restored_attempts: bool = False
+    """Whether the attempts that the ledger holds are among them."""
     accounted: tuple[Job, ...] = ()
     """Jobs that have ended, says accounting, and whose log and checkpoints are still to be read."""
     ledger: str | None = None

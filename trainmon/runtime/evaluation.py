@@ -44,8 +44,7 @@ def submit_stored_alerts(directory: Path, submit: Callable[[Event], None], now: 
         submit(LedgerTrouble(error.message))
         return
     submit(AlertsRestored(found.stored))
-    if attempts:
-        submit(AttemptsRestored(tuple(attempts)))
+    submit(AttemptsRestored(tuple(attempts)))
     if found.channels:
         submit(ChannelsChanged(found.channels))
 

@@ -22,7 +22,6 @@ from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
 from trainmon.model import (
     ActionChanged,
     AlertRequest,
-    Attempt,
     AttemptsRestored,
     Event,
     LedgerTrouble,
@@ -245,15 +244,11 @@ def ledger_of(settings: Settings, submit: Callable[[Event], None], environ: Mapp
         for record in records:
             submit(ActionChanged(record))
 
-    def submit_attempts(attempts: list[Attempt]) -> None:
-        if attempts:
-            submit(AttemptsRestored(tuple(attempts)))
-
     return Ledger(
         found.path,
         lambda problem: submit(LedgerTrouble(problem)),
         on_open_actions=submit_actions,
-        on_attempts=submit_attempts,
+        on_attempts=lambda attempts: submit(AttemptsRestored(tuple(attempts))),
         keep=settings.ledger.keep if settings.ledger is not None else KEEP,
         is_network=found.is_network,
     )

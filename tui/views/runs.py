@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
-from trainmon.model import Checkpoint, Checkpoints, Record, Run, State, Switch, Verdict
+from trainmon.model import Checkpoint, Checkpoints, Evals, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
 from tui.views.facts import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe, wrapped_fact
 from tui.views.jobs import clusters, is_missing, state_code, status_text, time_left
@@ -112,7 +112,7 @@ def checkpoint_lines(run: Run, state: State, width: int) -> Iterator[Line]:
 
 def eval_lines(run: Run, width: int) -> Iterator[Line]:
     """The newest evaluated checkpoint with its scores, and why a file of results cannot be read."""
-    if not run.spec.evals:
+    if not run.spec.evals and run.evals == Evals():
         return
     results, committed = run.evals.results, None if run.checkpoints is None else run.checkpoints.committed
     last = max((one.step or 0 for one in results), default=None)

@@ -74,8 +74,9 @@ def blocked(pattern: bytes) -> str:
 class Follower:
     """One log of the spec: finds its file, reads it, and detects when another file replaces it."""
 
-    def __init__(self, name: str, pattern: str, monotonic: "Callable[[], float]") -> None:
+    def __init__(self, name: str, pattern: str, monotonic: "Callable[[], float]", optional: bool = False) -> None:
         self.pattern = pattern
+        self._optional = optional
         self._name = name
         self._monotonic = monotonic
         where = paths.encoded(pattern)
@@ -108,7 +109,10 @@ class Follower:
                 restarted = self._read_file(self._file) or restarted
         except (OSError, ValueError) as error:
             self.close()
-            trouble = self._error_text(error)
+            if self._optional and not os.path.exists(self._path):
+                slow = False
+            else:
+                trouble = self._error_text(error)
         return [chunk for chunk in (*chunks, self._chunk(restarted, trouble, slow)) if chunk]
 
     def _error_text(self, error: "OSError | ValueError") -> str:
@@ -204,12 +208,14 @@ class Logs:
         self.configure(spec)
 
     def configure(self, spec: "Mapping[str, Any]") -> None:
-        patterns = {log["id"]: log["pattern"] for log in spec.get("logs") or ()}
+        logs = {log["id"]: log for log in spec.get("logs") or ()}
+        patterns = {name: log["pattern"] for name, log in logs.items()}
         for name in [name for name, one in self._followers.items() if patterns.get(name) != one.pattern]:
             self._followers.pop(name).close()
         self._followers = {
-            name: self._followers.get(name) or Follower(name, pattern, self._monotonic)
-            for name, pattern in patterns.items()
+            name: self._followers.get(name)
+            or Follower(name, log["pattern"], self._monotonic, bool(log.get("optional")))
+            for name, log in logs.items()
         }
         expression, self._trouble = spec.get("keep"), None  # type: str | None, str | None
         compiled = None

@@ -13,8 +13,11 @@ from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lines_of
 from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.steps import AFTER, BEFORE, stepped
 from trainmon.analysis.runs import has_begun, our_time, target
-from trainmon.lib import Instant, clean, scrub
+from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
+
+READ_WITHIN: Seconds = 10.0
+"""How long the ledger may need to read its attempts."""
 
 OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 """States of a W&B run that has ended."""
@@ -35,7 +38,7 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
             continue
         elif run.wandb is not None:
             yield from (one for each in run.wandb.runs if (one := _of_wandb(run, each, state, known)) is not None)
-        elif run.log is not None and run.log.path is not None:
+        elif run.log is not None and run.log.path is not None and not _may_have_others(run, state):
             yield _of_log(run, run.log.path, state, known)
 
 
@@ -46,13 +49,24 @@ def is_begun(job: Job) -> bool:
 
 def _may_have_jobs(run: Run, state: State) -> bool:
     """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist."""
-    source = state.sources.get(f"slurm:{run.spec.cluster}")
+    cluster, source = state.clusters.get(run.spec.cluster), state.sources.get(f"slurm:{run.spec.cluster}")
     if source is None:
-        return state.at - state.started_at < AFTER
+        return (cluster is None or cluster.has_slurm is not False) and state.at - state.started_at < AFTER
     if source.health == "off":
         return False
     began = None if run.log is None else run.log.began_at
     return source.answered_at is None or (began is not None and source.answered_at < began + AFTER)
+
+
+def _may_have_others(run: Run, state: State) -> bool:
+    """Whether the log may belong to an attempt that the ledger holds, or to a W&B run that has not been read yet."""
+    wants_wandb = run.spec.wandb is not None and state.at - state.started_at < AFTER
+    return wants_wandb or not is_restored(state)
+
+
+def is_restored(state: State) -> bool:
+    """Whether the ledger's attempts are in the State. A ledger that does not answer is not waited for."""
+    return state.has_restored_attempts or state.at - state.started_at >= READ_WITHIN
 
 
 def job_attempt(job: Job, run: Run) -> Attempt:

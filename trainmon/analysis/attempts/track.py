@@ -16,7 +16,7 @@ from trainmon.analysis.attempts.ending import (
     tail_of,
 )
 from trainmon.analysis.attempts.merge import RANKS, merged
-from trainmon.analysis.attempts.observe import observed, with_log
+from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Run, State
 
@@ -93,14 +93,13 @@ def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapp
 def unwatched_since(state: State) -> Instant | None:
     """Since when attempts may have been missed: the last time that the ledger knows. Without any, a day is looked up.
     None while the ledger may not have been read yet."""
-    if state.at - state.started_at < READ_WITHIN:
+    if not is_restored(state):
         return None
     seen = [one.seen_at for one in state.attempts.values() if one.seen_at < state.started_at]
     return max(seen, default=state.started_at - DAY) - MARGIN
 
 
 DAY: Seconds = 86_400.0
-READ_WITHIN: Seconds = 10.0
 MARGIN: Seconds = 3_600.0
 """An attempt that was seen last may have ended before others that were not seen at all."""
 

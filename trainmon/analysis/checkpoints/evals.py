@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from trainmon.lib import MASK, clean, scrub
-from trainmon.model import EvalResult, LogChunk, Run, RunSpec
+from trainmon.model import EvalResult, LogChunk, LogSpec, Run, RunSpec
 
 RESULT = msgspec.json.Decoder(EvalResult)
 
@@ -21,9 +22,16 @@ RESULTS_AT_MOST = 500
 """Results of a run that stay in memory, the newest: 20 tasks of 25 checkpoints."""
 
 
-def eval_logs(run: RunSpec) -> Mapping[str, str]:
-    """The files of results of a run, by the name under which the probe follows them like a log."""
-    return {f"evals {number} of {run.name}": path for number, path in enumerate(run.evals, 1)}
+FILE = "evals.jsonl"
+"""The file of results beside the checkpoints of a run that has no [[eval]] table."""
+
+
+def eval_logs(run: RunSpec) -> tuple[LogSpec, ...]:
+    """The files of results of a run, as the probe follows them: like logs."""
+    if not run.evals and run.checkpoints is not None:
+        path = f"{glob.escape(run.checkpoints.rstrip('/'))}/{FILE}"
+        return (LogSpec(id=f"evals 1 of {run.name}", pattern=path, optional=True),)
+    return tuple(LogSpec(id=f"evals {number} of {run.name}", pattern=one) for number, one in enumerate(run.evals, 1))
 
 
 def is_eval_log(name: str) -> bool:

@@ -40,7 +40,10 @@ def smell_test(attempt: Attempt, earlier: Sequence[Attempt], evals: Sequence[Eva
 
 
 DATA = "Set data_manifest in [[run]] or TRAINMON_DATA_MANIFEST in its environment, or log data_manifest to W&B."
-EVALS = "Name the file of results in [[eval]], or log a setting such as mmlu_version to W&B: no evaluator is known."
+EVALS = (
+    "Write results to evals.jsonl beside the checkpoints, name their file in [[eval]], or log a setting such as "
+    "mmlu_version to W&B: no evaluator is known."
+)
 
 
 def _unread(attempt: Attempt, field: Literal["config_path", "data_manifest"]) -> str | None:

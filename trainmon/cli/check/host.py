@@ -204,6 +204,8 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
         return
     for log in spec.logs:
         chunk = output.logs.get(log.id)
+        if log.optional and chunk is not None and chunk.path is None and chunk.error is None:
+            continue
         if chunk is None or chunk.path is None or chunk.error:
             why = (chunk.error if chunk else None) or "no such file"
             if is_eval_log(log.id):

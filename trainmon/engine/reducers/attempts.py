@@ -13,7 +13,9 @@ from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
     """Add the attempts of the ledger."""
-    _change(batch, with_stored(batch.current("attempts"), event.attempts))
+    batch.maps["has_restored_attempts"] = True
+    if event.attempts:
+        _change(batch, with_stored(batch.current("attempts"), event.attempts))
 
 
 def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:

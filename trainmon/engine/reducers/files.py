@@ -68,9 +68,9 @@ def read(batch: EventBatch, event: NodeReading) -> None:
 def _evaluated(batch: EventBatch, chunk: LogChunk) -> None:
     """Apply new lines of a file of results to its run."""
     for name, run in batch.current("runs").items():
-        pattern = evals.eval_logs(run.spec).get(chunk.id)
-        if pattern is not None:
-            batch.writable("runs")[name] = evals.with_chunk(run, chunk, pattern)
+        for log in evals.eval_logs(run.spec):
+            if log.id == chunk.id:
+                batch.writable("runs")[name] = evals.with_chunk(run, chunk, log.pattern)
 
 
 def _stand_in_reading(batch: EventBatch, event: NodeReading) -> AnyReading | None:

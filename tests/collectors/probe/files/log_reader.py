@@ -12,9 +12,11 @@ from tests.collectors.probe.wire import ManualClock, readings_of
 class Log:
     """A followed pattern, a clock, and what it said."""
 
-    def __init__(self, pattern: Path | str, keep: str = "step", watch: ManualClock | None = None) -> None:
+    def __init__(
+        self, pattern: Path | str, keep: str = "step", watch: ManualClock | None = None, **more: object
+    ) -> None:
         self.watch = watch or ManualClock()
-        self.sense = Logs({"logs": [{"id": "run", "pattern": str(pattern)}], "keep": keep}, self.watch)
+        self.sense = Logs({"logs": [{"id": "run", "pattern": str(pattern), **more}], "keep": keep}, self.watch)
 
     def chunks(self, slow: bool = False, after: float = 2.0) -> list[Any]:
         self.watch.at += after

@@ -41,6 +41,26 @@ def test_new_lines_are_reported_and_silence_is_reported_on_the_slow_tick(path: P
     assert (bare.lines, bare.partial, bare.size, bare.seen) == ((), "half", 10, 0)
 
 
+@pytest.mark.parametrize("name", ["evals.jsonl", "ckpt[[]1]/evals.jsonl"])
+def test_a_file_that_need_not_exist_is_read_as_soon_as_it_does(tmp_path: Path, name: str):
+    folder = tmp_path / "ckpt[1]" if "/" in name else tmp_path
+    log = Log(tmp_path / name, optional=True)
+    first = log.chunk(slow=True)
+    assert (first.path, first.error, first.lines) == (None, None, ())
+    assert [log.chunks(slow=True) for _ in range(9)] == [[]] * 9
+    folder.mkdir(exist_ok=True)
+    (folder / "evals.jsonl").write_text("{}\n")
+    assert log.chunk(after=20.0).lines == ("{}",)
+    (folder / "evals.jsonl").unlink()
+    assert log.chunk(after=20.0).error is None
+    assert log.chunks(slow=True, after=60.0) == []
+
+
+def test_a_file_that_need_not_exist_and_cannot_be_read_is_an_error(tmp_path: Path):
+    (tmp_path / "evals.jsonl").mkdir()
+    assert "a directory" in Log(tmp_path / "evals.jsonl", optional=True).chunk().error
+
+
 def test_a_bar_without_newlines_is_followed_as_the_partial_line(path: Path):
     path.write_bytes(b"\r  1%|" * 20_000)
     log = Log(path)

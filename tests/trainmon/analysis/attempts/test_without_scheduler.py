@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, Story
-from trainmon.model import AttemptsRestored, OwnProcess, RunsChanged, WandbRun, WandbSpec
+from trainmon.model import AttemptsRestored, Cluster, ClustersChanged, OwnProcess, RunsChanged, WandbRun, WandbSpec
 
 PLAIN = replace(SPEC, job=None, log="/fsx/*.out", nodes=("n1",))
 WANDB = replace(PLAIN, wandb=WandbSpec(project="t/p", group="g"))
@@ -58,6 +58,34 @@ def test_a_run_whose_scheduler_has_not_answered_has_no_attempt_by_its_log() -> N
     story = Story(PLAIN).queue(5).steps(10, 1, 2)
     assert story.attempts == ()
     assert story.queue(100).attempt.attempt_id.startswith("llm/log/login1:/fsx/88.out@")
+
+
+def test_a_run_where_there_is_no_slurm_has_an_attempt_as_soon_as_its_log_is_read() -> None:
+    story = Story(PLAIN, slurm=False, watched_from=0.0).steps(2, 1, 2)
+    assert story.attempts == (), "there may be a Slurm, and the ledger has not been read"
+    story.say(AttemptsRestored(()))
+    assert story.attempts == ()
+    story.at(3).say(ClustersChanged((Cluster(name="prod", login="login1", has_slurm=False),)))
+    assert story.attempt.attempt_id.startswith("llm/log/login1:/fsx/88.out@")
+    assert story.attempt.last_step == 2
+
+
+def test_a_log_belongs_to_the_attempt_of_a_ledger_that_is_read_later() -> None:
+    stored = Story(PLAIN, slurm=False).steps(0, 1, 2).attempt
+    story = Story(PLAIN, slurm=False, watched_from=5000.0)
+    story.say(ClustersChanged((Cluster(name="prod", login="login1", has_slurm=False),)))
+    story.steps(5002, 900, size=9_999_999)
+    assert story.attempts == ()
+    story.at(5004).say(AttemptsRestored((stored,)))
+    assert (story.attempt.attempt_id, story.attempt.last_step) == (stored.attempt_id, 900)
+
+
+def test_a_run_with_wandb_waits_for_its_wandb_run() -> None:
+    story = Story(WANDB, slurm=False, watched_from=0.0).say(AttemptsRestored(()))
+    story.say(ClustersChanged((Cluster(name="prod", login="login1", has_slurm=False),))).steps(2, 1, 2)
+    assert story.attempts == ()
+    story.wandb(10, wandb_run("a", "running", 5, 9, 0))
+    assert story.attempt.attempt_id == "llm/wandb/t/p/a"
 
 
 def test_a_process_is_an_attempt_until_it_is_gone() -> None:

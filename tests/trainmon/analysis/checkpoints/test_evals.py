@@ -7,7 +7,7 @@ import json
 from msgspec.structs import replace
 
 from tests.trainmon.engine.reducers.test_reduce import RUN, chunk, folded, reading_of
-from trainmon.analysis.checkpoints import read_results
+from trainmon.analysis.checkpoints import eval_logs, read_results
 from trainmon.model import EvalResult, Run, RunsChanged, State
 
 FILE = "/fsx/ckpt/evals.jsonl"
@@ -33,6 +33,18 @@ def test_results_of_a_file_that_grows_are_added_and_a_line_that_is_read_again_co
     state = read(line(10), line(20), state=state)
     assert [one.step for one in evaluated(state).evals.results] == [10, 20]
     assert evaluated(state).log is None, "it is not the log of the run"
+
+
+def test_without_an_eval_table_the_file_beside_the_checkpoints_counts() -> None:
+    (log,) = eval_logs(replace(RUN, checkpoints="/fsx/ckpt[1]/"))
+    assert (log.pattern, log.optional) == ("/fsx/ckpt[[]1]/evals.jsonl", True)
+    assert eval_logs(replace(RUN, checkpoints=None)) == ()
+    (named,) = eval_logs(replace(RUN, checkpoints="/fsx/ckpt", evals=("/fsx/results.jsonl",)))
+    assert (named.pattern, named.optional) == ("/fsx/results.jsonl", False)
+
+
+def test_a_step_that_no_database_stores_is_no_result() -> None:
+    assert read_results([json.dumps({"step": 10**30})]) == ((), 1)
 
 
 def test_lines_that_are_no_result_are_counted_and_never_stop_the_others() -> None:

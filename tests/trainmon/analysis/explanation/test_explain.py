@@ -282,7 +282,9 @@ def test_what_an_evaluator_does_not_write_and_a_checkpoint_that_is_not_evaluated
         ("", "Evaluate the last committed checkpoint, step 20: no result of it is known."),
     ]
     nothing = rows(explained(story()), "Smell test")[-1]
-    assert nothing[1].startswith("✗ Name the file of results in [[eval]], or log a setting such as mmlu_version to W&B")
+    assert nothing[1].startswith(
+        "✗ Write results to evals.jsonl beside the checkpoints, name their file in [[eval]], or log"
+    )
 
 
 def test_a_result_for_a_step_that_was_lost_belongs_to_the_attempt_that_trained_it_again() -> None:
