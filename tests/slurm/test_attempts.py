@@ -171,7 +171,7 @@ def test_what_ended_while_nobody_watched_is_found_in_accounting(slurm: Slurm, wa
     slurm.stop_controller()
     slurm.start_controller(forgetting=True)
     watch = watching(runs=specs(["night"]))
-    watch.poller._queue._history._since = lambda: slurm_began(watch)
+    watch.poller._queue._accounting._since = lambda: slurm_began(watch)
     watch.until(lambda: is_closed(watch, "night"), "its end was found")
     (one,) = of(watch, "night")
     assert facts(one) == (0, "FAILED", 3, None)

@@ -128,6 +128,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """When that was committed, by the clock of its host."""
     has_checkpoints: bool = False
     """Whether the directory of its checkpoints was listed."""
+    counts_steps: bool | None = None
+    """Whether the names of its checkpoints count steps; False if they count epochs, for example."""
 
     command: str | None = None
     """Its command line or batch script, without secrets."""
@@ -185,6 +187,6 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def steps_lost(self) -> int | None:
         """The steps after its last committed checkpoint, once it has ended."""
-        if self.end is None or self.last_step is None or not self.has_checkpoints:
+        if self.end is None or self.last_step is None or not self.has_checkpoints or self.counts_steps is False:
             return None
         return max(0, self.last_step - (self.last_committed_step or 0))

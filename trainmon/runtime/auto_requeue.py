@@ -72,9 +72,9 @@ class AutoRequeue:
         """Do what is planned, if the ledger agrees."""
         # A drain would affect other users: only the waiting jobs of the run are changed.
         actions = [action for action in plan.actions if one.verb == "queue" or action.expected.id is not None]
-        why = "; ".join(refusal.why for refusal in plan.refusals)
-        for action in actions:
-            why = self._why_not(one, action) or self._claim(one, action)
+        whys = [refusal.why for refusal in plan.refusals]
+        whys += [self._why_not(one, action) or self._claim(one, action) for action in actions]
+        why = "; ".join(filter(None, whys))
         if why or not actions:
             log_event("auto-requeue", logging.WARNING, run=one.run, words=f"not done: {why or 'nothing is to be done'}")
 

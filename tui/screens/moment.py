@@ -16,7 +16,7 @@ from tui.panes import LogPane, WandbPane
 from tui.screens.base import PaneScreen
 from tui.style import Span, age
 from tui.views.alerts import Moment, log_line
-from tui.views.changes import moment
+from tui.views.changes import clock_text
 from tui.widgets import Heading, Link
 
 AROUND: Seconds = 3_600.0
@@ -60,7 +60,7 @@ class MomentScreen(PaneScreen):
     def show(self, state: State) -> None:
         run, at = state.runs.get(self.moment.run), self.moment.at
         self.header.show(state)
-        when = f"{moment(at, state.at)}, {age(state.at - at)} ago"
+        when = f"{clock_text(at, state.at)}, {age(state.at - at)} ago"
         text = f"{clean(self.moment.run)} at {when}: {self.moment.text}"
         self.title_line.set_spans((Span(shorten(text, self.app.size.width - 2), "warn"),))
         self.charts.display = run is not None and run.spec.wandb is not None and self.app.size.height >= CHARTS_FROM

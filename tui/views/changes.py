@@ -114,7 +114,7 @@ def alert_changes(since: Instant, state: State) -> Iterator[Change]:
     fired = [one for one in state.alerts.values() if one.severity != "info" and (one.fired_at or 0.0) > since]
     for one in sorted(fired, key=lambda alert: (-(alert.fired_at or 0.0), alert.id)):
         _, word, style = SIGNS[one.severity]
-        text = f"{moment(one.fired_at or 0.0, state.at)} {word} {clean(one.rule)}: {clean(one.summary)}"
+        text = f"{clock_text(one.fired_at or 0.0, state.at)} {word} {clean(one.rule)}: {clean(one.summary)}"
         yield Change(
             "alert", f"{text}  ({alert_status(one, state)})", style if one.is_open else "dim", Link("alert", one.id)
         )
@@ -151,7 +151,7 @@ def disk_change(was: SeenDisk, disk: Disk | None) -> Change | None:
 # ---- the line and the list -------------------------------------------------------------------------------------------
 
 
-def moment(at: Instant, now: Instant) -> str:
+def clock_text(at: Instant, now: Instant) -> str:
     """`14:02` today, else `Nov 21 14:02`; UTC, as in the header."""
     return datetime.fromtimestamp(at, UTC).strftime("%H:%M" if now - at < DAY / 2 else "%b %d %H:%M")
 
@@ -177,7 +177,8 @@ def summary(seen: LastSeen, changes: tuple[Change, ...], now: Instant) -> tuple[
     parts += [disks[0].text.partition(" (")[0]] if len(disks) == 1 else [f"{len(disks)} disks"] if disks else []
     styles = {change.style for change in changes}
     style = next((one for one in ("crit", "warn") if one in styles), "")
-    return f"Since {moment(seen.at, now)} ({duration(now - seen.at)}): {', '.join(parts) or 'nothing changed'}", style
+    news = ", ".join(parts) or "nothing changed"
+    return f"Since {clock_text(seen.at, now)} ({duration(now - seen.at)}): {news}", style
 
 
 def name_of(change: Change) -> str:
@@ -195,7 +196,7 @@ def change_lines(
     if seen is None:
         yield from sentence("The dashboard has not been open before with this config.", width)
         return
-    text = f"The dashboard was last open at {moment(seen.at, state.at)} UTC, {duration(state.at - seen.at)} ago."
+    text = f"The dashboard was last open at {clock_text(seen.at, state.at)} UTC, {duration(state.at - seen.at)} ago."
     yield from sentence(text if changes else f"{text} Nothing changed.", width)
     for kind, title in TITLES.items():
         own = [change for change in changes if (change.what if change.what in ("alert", "disk") else "run") == kind]

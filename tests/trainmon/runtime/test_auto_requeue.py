@@ -14,7 +14,7 @@ from tests.trainmon.analysis.retries.test_due import FAILED, attempt, watched
 from tests.trainmon.ledger.records import actions as kept
 from trainmon.actions import planning
 from trainmon.ledger.ledger import Ledger
-from trainmon.model import Action, ActionRequest, Job, Leadership, Plan, State
+from trainmon.model import Action, ActionRequest, Job, Leadership, Plan, Refusal, State
 from trainmon.runtime.auto_requeue import AT_MOST, AutoRequeue
 
 
@@ -132,6 +132,25 @@ def test_what_has_changed_since_the_state_was_made_stops_it(daemon: Callable[[],
     one.clock.at += 30
     one.fresh = FAILED
     assert len(one.see(watched())) == 1
+
+
+def test_everything_that_was_not_done_is_logged(
+    daemon: Callable[[], Watching], caplog: pytest.LogCaptureFixture
+) -> None:
+    one = daemon()
+    leads = iter([False, True])
+    service = AutoRequeue(
+        lambda request, reply: reply(partly(request)), one.act, one.ledger, one.clock, lambda: next(leads)
+    )
+
+    def partly(request: ActionRequest) -> Plan:
+        (action,) = planning.plan(request, one.state, readback(FAILED, switches=stat(KILL)), ANA, NOW).actions
+        return Plan(request=request, actions=(action, action), refusals=(Refusal(subject="n2", why="n2 is unknown"),))
+
+    service.observe(replace(watched(), leadership=Leadership(holder="us")))
+    assert len(one.acted) == 1
+    fields = [vars(record).get("fields", {}) for record in caplog.records]
+    assert "not done: n2 is unknown; another program leads" in [one.get("words") for one in fields]
 
 
 def test_a_run_is_requeued_at_most_six_times_a_day(daemon: Callable[[], Watching]) -> None:

@@ -216,6 +216,8 @@ def _was_killed(attempt: Attempt, state: State) -> bool:
 
 def _has_committed(attempt: Attempt) -> bool:
     """Whether it has committed a checkpoint of its own."""
+    if attempt.counts_steps is False:
+        return (attempt.last_committed_at or 0.0) > (attempt.started_at or 0.0) > 0.0
     began = attempt.first_step if attempt.first_step is not None else attempt.resumed_from
     committed = attempt.last_committed_step
     return committed is not None and began is not None and committed >= began

@@ -12,6 +12,7 @@ from trainmon.analysis.attempts import provenance
 from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lines_of
 from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.steps import AFTER, BEFORE, stepped
+from trainmon.analysis.checkpoints import names_count_steps
 from trainmon.analysis.runs import has_begun, our_time, target
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
@@ -160,11 +161,12 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
     known = run.checkpoints
     if known is None or known.error is not None:
         return attempt
+    attempt = replace(attempt, has_checkpoints=True, counts_steps=names_count_steps(run, known))
     whole = (one for one in known.list if one.is_whole and (one.at or 0.0) <= until + AFTER)
     newest = max((one for one in whole if one.step is not None), key=lambda one: one.step or 0, default=None)
     if newest is None:
-        return replace(attempt, has_checkpoints=True, last_committed_step=None)
-    return replace(attempt, has_checkpoints=True, last_committed_step=newest.step, last_committed_at=newest.at)
+        return replace(attempt, last_committed_step=None)
+    return replace(attempt, last_committed_step=newest.step, last_committed_at=newest.at)
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:

@@ -10,7 +10,9 @@ from trainmon.analysis.explanation.explain import (
     Resume,
     explain,
     neighbours,
+    resume_of,
     short_id,
+    short_name,
     with_state,
 )
 from trainmon.analysis.explanation.gpu_hour import GpuHour, Read, gpu_hour, worst
@@ -35,7 +37,9 @@ __all__ = [
     "neighbours",
     "page",
     "period",
+    "resume_of",
     "short_id",
+    "short_name",
     "with_state",
     "worst",
 ]

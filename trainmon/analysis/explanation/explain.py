@@ -14,7 +14,7 @@ from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.gpu_hour import GpuHour
 from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
-from trainmon.analysis.retries import RetryDecision, decide, history_of
+from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Alert, Attempt, EvalResult, Record, RetryPolicy, State
 
@@ -60,6 +60,10 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     actual: int | None = None
     """The step of the checkpoint that its log names."""
     first_step: int | None = None
+    committed: int | None = None
+    """Its own last committed checkpoint. The last save of the attempt before it may have been listed only then."""
+    counts_steps: bool = True
+    """Whether the names of the checkpoints count steps."""
     written_by: str | None = None
     """The id of the attempt that wrote that checkpoint."""
     is_rewind: bool = False
@@ -67,13 +71,20 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_wrong(self) -> bool | None:
-        """None while that is not known. Without a named checkpoint, only steps that are trained again prove it."""
-        began = self.actual if self.actual is not None else self.first_step
-        if self.expected is None or began is None:
+        """None while that is not known. Without a named checkpoint, only steps that are trained again prove it. What
+        another run has committed, from which this one began, is not known."""
+        began = self.began
+        if self.expected is None or began is None or not self.counts_steps:
             return None
         if self.is_rewind:
             return False
-        return self.actual != self.expected if self.actual is not None else began <= self.expected
+        is_ahead = self.actual is not None and began > max(self.expected, self.committed or 0)
+        return None if is_ahead and self.expected == 0 else is_ahead or began < self.expected
+
+    @property
+    def began(self) -> int | None:
+        """The step at which it began."""
+        return self.actual if self.actual is not None else self.first_step
 
 
 class ContextLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,8 +143,8 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         previous=previous,
         following=following,
         changes=() if previous is None else tuple(_changes(previous, attempt)),
-        resumed=None if previous is None else _resume(earlier, attempt),
-        resumes_at=None if following is None else _resume((*earlier, attempt), following),
+        resumed=None if previous is None else resume_of(earlier, attempt),
+        resumes_at=None if following is None else resume_of((*earlier, attempt), following),
         retry=decide(attempt, records.attempts, policy or RetryPolicy()),
         earlier=tuple(earlier[-EARLIER_AT_MOST:]),
         facts=() if cause is None else tuple(one.text for one in cause.evidence if one.line is None),
@@ -179,16 +190,21 @@ def neighbours(attempt: Attempt, attempts: Collection[Attempt]) -> tuple[Sequenc
     *earlier, _ = history_of(attempt, attempts)
     before = {attempt.attempt_id, *(one.attempt_id for one in earlier)}
     later = [one for one in attempts if one.run_id == attempt.run_id and one.attempt_id not in before]
-    return earlier, min(later, key=lambda one: one.started_at or one.seen_at, default=None)
+    return earlier, min(later, key=order_of, default=None)
 
 
 def short_id(attempt: Attempt) -> str:
     """`88.1`: the job and its restart; without a scheduler the W&B id, the process, or `log`."""
-    if attempt.job_id is not None:
-        return f"{attempt.job_id}.{attempt.restart}" if attempt.restart else attempt.job_id
-    if attempt.wandb_id is not None:
-        return attempt.wandb_id.rpartition("/")[2]
-    return "log" if attempt.pid is None else f"pid {attempt.pid}"
+    return short_name(attempt.job_id, attempt.restart, attempt.wandb_id, attempt.pid)
+
+
+def short_name(job_id: str | None, restart: int | None, wandb_id: str | None, pid: int | None) -> str:
+    """The short id of an attempt of which only these columns were read."""
+    if job_id is not None:
+        return f"{job_id}.{restart}" if restart else job_id
+    if wandb_id is not None:
+        return wandb_id.rpartition("/")[2]
+    return "log" if pid is None else f"pid {pid}"
 
 
 def at_text(at: Instant) -> str:
@@ -239,7 +255,8 @@ def writer_of(step: int, attempts: Sequence[Attempt]) -> Attempt | None:
     return None
 
 
-def _resume(earlier: Sequence[Attempt], after: Attempt) -> Resume:
+def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
+    """How an attempt resumed after those before it."""
     before = earlier[-1]
     writer = None if after.resumed_from is None else writer_of(after.resumed_from, earlier)
     expected = before.last_committed_step
@@ -251,6 +268,8 @@ def _resume(earlier: Sequence[Attempt], after: Attempt) -> Resume:
         expected=expected,
         actual=after.resumed_from,
         first_step=after.first_step,
+        committed=after.last_committed_step,
+        counts_steps=False not in (before.counts_steps, after.counts_steps),
         written_by=None if writer is None else writer.attempt_id,
         is_rewind=cause is not None and cause.cause == "diverged",
     )

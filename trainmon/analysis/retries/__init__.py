@@ -10,6 +10,7 @@ from trainmon.analysis.retries.budget import (
     history_of,
     in_vain,
     is_on_purpose,
+    order_of,
     progressing,
     since_progress,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "in_vain",
     "is_automatic",
     "is_on_purpose",
+    "order_of",
     "progressing",
     "since_progress",
     "with_decisions",

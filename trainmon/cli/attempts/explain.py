@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.attempts.history import job_of
 from trainmon.cli.options import complete_runs, config_option
 
 if TYPE_CHECKING:
@@ -128,7 +127,9 @@ def _of_a_run(one: AttemptName) -> Iterator[str]:
 
 def _own(one: AttemptName) -> Iterator[str]:
     """The names of this attempt alone, unless two clusters have the same job id, or two nodes the same process id."""
-    yield from (one.attempt_id, job_of(one._asdict()))
+    from trainmon.analysis.explanation import short_name
+
+    yield from (one.attempt_id, short_name(one.job_id, one.restart, one.wandb_id, one.pid))
     if one.job_id is not None and not one.restart:
         yield f"{one.job_id}.0"
 

@@ -96,6 +96,7 @@ def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
 
 
 def _cells(row: Row) -> tuple[str, ...]:
+    from trainmon.analysis.explanation import short_name
     from trainmon.lib import duration
 
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
@@ -104,7 +105,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (
         shown.strftime("%m-%d %H:%M") if shown is not None else "",
         row["run_id"],
-        job_of(row),
+        short_name(row["job_id"], row["restart"], row["wandb_id"], row["pid"]),
         cause + ("*" if row["is_reconstructed"] and row["ended_at"] else ""),
         duration((until - began).total_seconds()) if began is not None and until is not None else "",
         hours(row["gpu_seconds"]),
@@ -112,15 +113,6 @@ def _cells(row: Row) -> tuple[str, ...]:
         steps(row["steps_lost"]),
         steps(row["last_committed_step"]),
     )
-
-
-def job_of(row: Row) -> str:
-    """`88.1`: the job and its restart; without a scheduler the W&B id, the process or the log."""
-    if row["job_id"] is not None:
-        return f"{row['job_id']}.{row['restart']}" if row["restart"] else str(row["job_id"])
-    if row["wandb_id"] is not None:
-        return str(row["wandb_id"]).rpartition("/")[2]
-    return "log" if row["pid"] is None else f"pid {row['pid']}"
 
 
 def grouped(rows: Sequence[Row], group: str) -> list[Row]:

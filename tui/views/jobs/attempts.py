@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from trainmon.analysis.explanation import Explanation, PageRow, page, short_id
+from trainmon.analysis.retries import order_of
 from trainmon.lib import cell_width, clean, duration, shorten
 from trainmon.model import Attempt, Run, State
 from tui.style import UNKNOWN, Span, count
@@ -19,7 +20,7 @@ STYLES = {"log": ""}
 def attempts_of(run: Run, state: State) -> list[Attempt]:
     """The attempts of a run, the newest first."""
     own = (one for one in state.attempts.values() if one.run_id == run.name)
-    return sorted(own, key=lambda one: (one.started_at or one.seen_at, one.attempt_id), reverse=True)
+    return sorted(own, key=order_of, reverse=True)
 
 
 def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:

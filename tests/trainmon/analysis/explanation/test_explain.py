@@ -227,6 +227,37 @@ def test_without_a_named_checkpoint_only_steps_that_are_trained_again_are_wrong(
     assert rows(one, "Checkpoints")[-1] == ("next attempt", "not known, expected: step 20")
 
 
+def test_a_checkpoint_that_was_committed_after_the_last_listing_is_the_right_one() -> None:
+    first, second = story(resumed_from=25)
+    late = replace(second, last_committed_step=25)
+    assert rows(explained((first, late)), "Checkpoints")[-1][1] == "resumed from step 25, as expected"
+    torn = rows(explained((first, second)), "Checkpoints")[-1][1]
+    assert torn == "resumed from step 25: wrong, step 20 was expected"
+    again = replace(second, resumed_from=None, first_step=20)
+    assert rows(explained((first, again)), "Checkpoints")[-1][1].endswith("first step 20, as expected")
+
+
+def test_a_run_that_began_from_another_model_begins_there_again() -> None:
+    first, second = story(resumed_from=100_000)
+    nothing = replace(first, last_committed_step=None, last_committed_at=None)
+    shown = rows(explained((nothing, second)), "Checkpoints")[-1][1]
+    assert shown == "resumed from step 100,000, expected: the beginning"
+
+
+def test_checkpoints_that_are_named_by_epochs_prove_neither_a_wrong_resume_nor_lost_steps() -> None:
+    epochs = tuple(replace(one, last_committed_step=2, counts_steps=False) for one in story())
+    shown = rows(explained(epochs), "Checkpoints")
+    assert shown[-1][1] == "resumed from step 20, expected: step 2"
+    assert ("trained", "to step 30 of 5,000") in shown
+
+
+def test_of_attempts_that_began_at_once_the_next_one_is_always_the_same() -> None:
+    first, second = story()
+    twins = [replace(second, attempt_id=f"prod/{number}.0") for number in (90, 89)]
+    following = [explained((first, *order)).following for order in (twins, twins[::-1])]
+    assert [one and one.attempt_id for one in following] == ["prod/89.0", "prod/89.0"]
+
+
 def test_the_budget_and_the_attempts_before_it_are_shown() -> None:
     shown = rows(explained(story()), "Retries")
     assert shown[0][0] == "decision"

@@ -8,13 +8,9 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, present_in
-from trainmon.analysis.checkpoints import NONE_FOUND
+from trainmon.analysis.checkpoints import NONE_FOUND, names_count_steps
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Checkpoint, Checkpoints, Finding, Run, State
-
-FASTER = 0.25
-"""Names of checkpoints count steps if the steps of an interval take at least this share of its time. A run may have
-become faster since, and lines of a log come as often as steps, or more seldom."""
 
 
 class CheckpointRule(RunRule, frozen=True, kw_only=True):
@@ -52,7 +48,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         known = run.checkpoints
         if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
             return
-        last, counts_steps = known.committed, names_count_steps(run, known)
+        last, counts_steps = known.committed, names_count_steps(run, known) is not False
         if last is not None:
             text = self._late(run, known, last, counts_steps, now)
         else:
@@ -162,12 +158,6 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
             advice="before the next attempt starts, correct the pointer, or move the incomplete checkpoint away"
             + (f"; H holds the waiting job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
-
-
-def names_count_steps(run: Run, known: Checkpoints) -> bool:
-    """Whether the numbers in the names of checkpoints are steps. Some are epochs."""
-    every_steps, every_s, cadence_s = known.every_steps, known.every_s, run.progress.cadence_s
-    return not every_steps or not every_s or not cadence_s or every_steps * cadence_s >= FASTER * every_s
 
 
 def _name(one: Checkpoint) -> str:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import RunRule, slurm_source, tail
-from trainmon.alerting.rules.runs.checkpoints import names_count_steps
+from trainmon.analysis.explanation import resume_of
 from trainmon.analysis.retries import (
     STORM,
     RetryDecision,
@@ -158,31 +158,24 @@ class WrongResume(AttemptRule, frozen=True, kw_only=True):
 
     def check_attempts(self, state: State, run: Run, attempts: Sequence[Attempt], now: Instant) -> Iterator[Finding]:
         *earlier, last = attempts
-        before, listed = earlier[-1] if earlier else None, run.checkpoints
-        began = last.resumed_from if last.resumed_from is not None else last.first_step
-        if not last.is_open or before is None or began is None or listed is None or not names_count_steps(run, listed):
+        if not last.is_open or not earlier or run.checkpoints is None:
             return
-        cause = None if before.end is None else before.end.cause
-        expected = before.last_committed_step
-        if expected is None or (cause is not None and cause.cause == "diverged"):  # rewinding is the remedy
+        resume = resume_of(earlier, last)
+        began, expected = resume.began, resume.expected
+        if not resume.is_wrong or began is None or expected is None:
             return
-        known = max(expected, last.last_committed_step or 0)
         if began < expected:
             again = f"{counted(expected - began, 'step')} are trained again"
             summary = f"{run.name} began at step {began:,}, not at its last committed checkpoint of step {expected:,}"
-        elif last.resumed_from is not None and began > known:
+        else:
             again = "a resume from an incomplete checkpoint may be wrong"
             summary = f"{run.name} resumed from step {began:,}, which is not a committed checkpoint"
-        else:
-            return
         yield self.finding(
             state,
             run,
             "warning" if began > 1 else "critical",
             f"{summary}: {again}",
-            evidence=tuple(
-                filter(None, (last.resumed_words, None if run.checkpoints is None else run.checkpoints.path))
-            ),
+            evidence=tuple(filter(None, (last.resumed_words, run.checkpoints.path))),
             advice="see which checkpoint its trainer loads, and whether its pointer is right",
             since=last.first_step_at or last.started_at,
         )

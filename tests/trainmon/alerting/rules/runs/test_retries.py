@@ -181,6 +181,8 @@ def test_a_checkpoint_that_is_not_committed_is_the_wrong_one() -> None:
         resumed(resumed_from=510, last_committed_step=510),  # it was committed after the last listing
         resumed("diverged", resumed_from=400),
         resumed(committed=None, resumed_from=0),
+        resumed(committed=None, resumed_from=100_000),  # another model, from which the run began
+        resumed(resumed_from=100, counts_steps=False),
         resumed(),
         seen(running(first_step=1)),
     ],
