@@ -43,7 +43,8 @@ class AttemptRule(RunRule, frozen=True, kw_only=True):
 
 
 class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
-    """With `auto_requeue`, an attempt has ended early: it was requeued, or why not; or a retry is suggested."""
+    """An attempt has ended early, and `auto_requeue` is on or suggests: the run was requeued, or is not, or may be.
+    The alert says why."""
 
     name: ClassVar[str] = "auto-requeue"
     origin: ClassVar[str] = "our choice: nobody is surprised by an automatic action"
