@@ -35,6 +35,9 @@ TOKENS = re.compile(
 )
 
 
+NAMES = "the tables training_attempts, evals and gpu_hours; `select * from TABLE limit 1` with --json shows columns"
+
+
 class QueryRefused(TrainmonError):
     """A query that is wrong, that may not be run, or that exceeds a limit."""
 
@@ -80,7 +83,8 @@ def select(directory: Path, query: str, limit: Seconds = TIME_LIMIT) -> Table:
         _confine(connection, time.monotonic() + limit)
         return _read(connection, for_sqlite(query))
     except sqlite3.Error as error:
-        raise QueryRefused(_sentence(error, limit)) from error
+        hint = NAMES if str(error).startswith("no such ") else ""
+        raise QueryRefused(_sentence(error, limit), hint=hint) from error
     except sqlite3.Warning as error:  # several statements, in Python 3.11
         raise QueryRefused("one query at a time: there is text after its semicolon") from error
     except MemoryError as error:

@@ -178,6 +178,18 @@ def test_a_mistake_is_named(directory: Path, tmp_path: Path) -> None:
     assert refused(directory, "") == "only SELECT is permitted"
 
 
+def test_a_misspelt_name_is_answered_with_the_tables_and_where_the_columns_are(directory: Path) -> None:
+    for query in ("select * from attempts", "select reason from training_attempts"):
+        with pytest.raises(QueryRefused) as wrong:
+            select(directory, query)
+        hint = wrong.value.hint
+        assert hint == (
+            "the tables training_attempts, evals and gpu_hours; `select * from TABLE limit 1` with --json shows columns"
+        )
+    for table in ("training_attempts", "evals", "gpu_hours"):
+        select(directory, f"select * from {table} limit 1")
+
+
 def test_the_ledger_is_the_same_after_all_of_it(directory: Path) -> None:
     with closing(sqlite3.connect(directory / NAME)) as connection:
         assert connection.execute("select count(*) from training_attempts").fetchone() == (6,)

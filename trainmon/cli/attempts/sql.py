@@ -22,6 +22,8 @@ def command(query: str, as_json: bool) -> int:
     """Run one SELECT on the ledger. The table `training_attempts` has the attempts, `evals` the results of
     evaluators, `gpu_hours` the last hour of the GPUs of each attempt.
 
+    docs/attempts.md has an example, and lists the columns.
+
     A query can only read. It may take 10s and give 10,000 rows. `now() - interval '7 days'` works as in PostgreSQL.
 
     Exit status: 0 done, 2 a usage error, 3 the query is wrong, may not be run, or exceeds a limit.
