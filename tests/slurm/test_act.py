@@ -45,7 +45,7 @@ def test_save_and_kill_and_what_an_armed_kill_switch_forbids(
     ]  # fmt: skip
 
 
-def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
+def test_a_requeued_job_starts_again_and_one_that_slurm_cannot_restart_goes_on(
     slurm: Slurm, training: MakeTraining, product: SlurmProduct
 ) -> None:
     run = training()
@@ -60,14 +60,45 @@ def test_a_requeued_job_starts_again_and_a_finished_one_does_not(
     assert slurm.job(job_id)["Restarts"] == "1"
     assert "iteration" in product.run("actions", "--log", run.name).stdout
 
-    fine, fixed = slurm.submit("true"), slurm.submit("sleep 600", "--no-requeue")
-    slurm.wait_for_state(fine, "COMPLETED")
+    fixed = slurm.submit("sleep 600", "--no-requeue")
     slurm.wait_for_state(fixed, "RUNNING")
-    text = product.refused("requeue", run.name, fine, fixed)
-    assert text.count("refused") == 3
+    text = product.refused("requeue", run.name, fixed)
+    assert text.count("refused") == 2
     assert slurm.job(job_id)["Restarts"] == "1"
-    assert slurm.state(fine) == "COMPLETED"
     assert slurm.state(fixed) == "RUNNING"
+
+
+def test_a_job_that_has_ended_is_started_again_as_long_as_slurm_knows_it(
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
+) -> None:
+    run, unknown = training(), training()
+    failed, fine = slurm.submit("exit 7", "-J", run.name), slurm.submit("true")
+    cancelled, stuck = slurm.submit("sleep 600"), slurm.submit("exit 1", "--no-requeue")
+    slurm.wait_for_state(cancelled, "RUNNING")
+    slurm.ask("scancel", cancelled)
+    for job_id, state in ((failed, "FAILED"), (fine, "COMPLETED"), (cancelled, "CANCELLED"), (stuck, "FAILED")):
+        slurm.wait_for_state(job_id, state)
+    product.watch(run.config() + unknown.table())
+    text = product.run("requeue", run.name, "--dry-run").stdout
+    assert f"scontrol requeue {failed}\n" in text
+    assert "It ended FAILED " in text
+    assert "Slurm starts the same job again." in text
+    text = product.refused("requeue", stuck, unknown.name)
+    assert f"job {stuck} cannot be requeued: it was submitted with --no-requeue" in text
+    assert f"no job of {unknown.name} is known: Slurm forgets a job some minutes after its end" in text
+    assert f"trainmon-tui queue {unknown.name}" in text
+
+    done = product.run("requeue", run.name, fine, cancelled, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("it waits again") == 3
+    for job_id in (failed, fine, cancelled):
+        job = slurm.job(job_id)
+        assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
+
+    run.kill_switch.touch()
+    slurm.ask("scontrol", "update", f"JobId={failed}", "StartTime=now")
+    slurm.wait_for_state(failed, "FAILED")
+    assert "kill switch, armed" in product.refused("requeue", run.name)
 
 
 def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(

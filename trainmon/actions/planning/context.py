@@ -153,6 +153,11 @@ class PlanContext:
         return self.state.sources.get(f"slurm:{self.cluster}")
 
     @property
+    def is_silent(self) -> bool:
+        """Whether Slurm does not answer, or is not used."""
+        return self.slurm is None or self.slurm.health in ("off", "down") or self.slurm.answered_at is None
+
+    @property
     def checkpoints(self) -> Checkpoints | None:
         return None if self.run is None else self.run.checkpoints
 
@@ -329,7 +334,9 @@ def context_of(
             raise Refused(subject, f"{number} is a part of job {job.id}", f"name {job.id}")
     ended = f"Slurm no longer knows job {number}: it has ended"
     unknown = f"Slurm knows no job {number}: it ended long ago or never existed"
-    raise Refused(subject, ended if subject in state.jobs else unknown)
+    of = next((run.name for run in state.runs.values() if subject in run.jobs), None)
+    hint = f"queue another: trainmon-tui queue {of}" if request.verb == "requeue" and of is not None else ""
+    raise Refused(subject, ended if subject in state.jobs else unknown, hint)
 
 
 def _known_jobs(state: State, readback: Readback) -> dict[str, Job]:

@@ -1,15 +1,14 @@
-"""Plans for jobs: requeue, cancel, hold, release, signal. All are refused while Slurm does not answer. Pure."""
+"""Plans for jobs: cancel, hold, release, signal. All are refused while Slurm does not answer. Pure."""
 
 from __future__ import annotations
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
-from trainmon.actions.planning.retries import requeue_ended, retry_facts, retry_warnings
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands
-from trainmon.slurm.reasons import REASONS, end_reason, waiting_reason
+from trainmon.slurm.reasons import REASONS, end_reason
 
 NUMBERS = {"HUP": 1, "INT": 2, "QUIT": 3, "USR1": 10, "USR2": 12, "TERM": 15}
 """The signals that a trainer can catch, by Linux's numbers: our own system may have others."""
@@ -26,77 +25,7 @@ ADMIN_HELD = "JobHeldAdmin"
 ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). Nothing is saved first; S saves."
 
 
-def requeue(context: PlanContext) -> RowPlan:
-    """End the running attempt; the same job waits and starts again.
-
-    Raises:
-        Refused: when Slurm cannot requeue the job, or the next attempt would end at once.
-    """
-    job = context.check_job(context.job)
-    context.check_unarmed("the next attempt would end at once")
-    if context.request.is_retry:
-        return requeue_ended(context, job)
-    if job.stage == "waiting":
-        why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
-        raise context.refused(why, "H releases it" if is_held(job) else "")
-    another = f"queue another: N, or trainmon-tui queue {context.name}"
-    if job.stage == "ended":
-        why = f"job {job.id} has ended ({end_reason(job)}): Slurm does not requeue ended jobs"
-        raise context.refused(why, another)
-    if job.requeue is False:
-        raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
-    if job.batch is False:
-        raise context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
-    log, errors = _log_files(context, job)
-    paths = [clean(split_location(file)[1]) for file in (log, errors) if file is not None]
-    which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
-    copied = f"{which} copied first: a new attempt may overwrite {'it' if len(paths) == 1 else 'them'}."
-    made = action(
-        context,
-        Execute(commands.requeue(job.target)),
-        f"Requeue job {job.id}{context.of_run}",
-        job=job,
-        facts=(
-            ("restarts so far", "unknown" if job.restarts is None else str(job.restarts)),
-            *retry_facts(context),
-        ),
-        consequences=(
-            ENDS_NOW,
-            lost_steps(context),
-            "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
-            *_overtaken(context, job),
-            _resumes(context),
-            *((copied,) if paths else ()),
-        ),
-        warnings=(*retry_warnings(context), *context.kill_switch_warnings, *context.other_owner_warning(job)),
-        expected=context.expected(job, unarmed=True),
-        keep_log=log,
-        keep_errors=errors,
-    )
-    return RowPlan(actions=(made,))
-
-
-def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:
-    """A note that the waiting tasks of the same array run before a requeued task."""
-    waiting = (one for one in context.state.jobs.values() if one.is_waiting_array and one.array == job.array)
-    rest = next(waiting, None)
-    if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
-        return ()
-    return (f"The waiting array tasks ({rest.id}) run first: the requeued task runs after them.",)
-
-
-def _resumes(context: PlanContext) -> str:
-    found = context.checkpoints
-    if found is None or found.error is not None:
-        return "It is not known from which checkpoint it resumes."
-    if found.problem is not None:
-        return f"What it would resume from: {found.problem}."
-    last = found.committed
-    step = "" if last is None or last.step is None else f" of step {last.step:,}"
-    return f"It resumes from the checkpoint{step}, if its trainer loads the last one."
-
-
-def _log_files(context: PlanContext, job: Job) -> tuple[str | None, str | None]:
+def log_files(context: PlanContext, job: Job) -> tuple[str | None, str | None]:
     """The log that a requeue may truncate, and the standard error where that is another file, as `host:path`."""
     host, path = context.host, job.stdout
     log = context.run.log if context.run is not None else None
@@ -124,7 +53,7 @@ def cancel(context: PlanContext) -> RowPlan:
     if job.stage == "ended":
         raise context.refused(f"job {job.id} has ended already: {end_reason(job)}")
     waits, nodes, because = job.stage == "waiting", job.node_count or len(job.nodes), ""
-    log, errors = (None, None) if waits else _log_files(context, job)
+    log, errors = (None, None) if waits else log_files(context, job)
     if job.elements > 1:
         because = f"job {job.id} is {job.elements} waiting array tasks"
     elif nodes > 1 and not waits:

@@ -8,8 +8,9 @@ from typing import Literal
 import msgspec
 
 from trainmon.actions.planning.context import Actor, PlanContext, Readback, ReadRequest, Refused, RowPlan, context_of
-from trainmon.actions.planning.jobs import cancel, hold, is_held, release, requeue, signal
+from trainmon.actions.planning.jobs import cancel, hold, is_held, release, signal
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
+from trainmon.actions.planning.requeue import requeue
 from trainmon.actions.planning.switches import kill, save, undo
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb

@@ -1,22 +1,14 @@
-"""What a plan to start a run again says of its retries, and the plan to requeue a job that has ended. Pure."""
+"""What a plan to start a run again says of its retries. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-import msgspec
-
-from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.context import PlanContext
 from trainmon.analysis.retries import RetryDecision, decide, history_of
-from trainmon.model import Attempt, Execute, Job, JobChain
-from trainmon.slurm import commands
-from trainmon.slurm.reasons import end_reason
+from trainmon.model import Attempt
 
 LAST_CAUSES = 5
-
-ON_PURPOSE = frozenset({"COMPLETED", "CANCELLED"})
-"""States of jobs that are never started again automatically."""
 
 
 def last_decision(context: PlanContext) -> tuple[Attempt, RetryDecision] | None:
@@ -50,34 +42,3 @@ def retry_warnings(context: PlanContext) -> tuple[str, ...]:
     if found is None or found[1].choice in ("now", "none") or not found[1].budget_text:
         return ()
     return (f"Another attempt may not help: {found[1].why}.",)
-
-
-def requeue_ended(context: PlanContext, job: Job) -> RowPlan:
-    """Put a job that failed back into the queue, for an automatic retry.
-
-    Raises:
-        Refused: when a person, or its success, ended it; when it runs again; when its kill switch is not known.
-    """
-    if job.stage != "ended":
-        raise context.refused(f"job {job.id} is {job.state} again already")
-    if job.state in ON_PURPOSE:
-        raise context.refused(f"job {job.id} has ended on purpose: {end_reason(job)}")
-    if job.requeue is False or job.batch is False:
-        raise context.refused(f"Slurm cannot requeue job {job.id}: it is no batch job, or has --no-requeue")
-    if error := context.switch_error("kill"):
-        raise context.refused(f"it is not known whether its kill switch is armed: {error}")
-    spec, cluster = None if context.run is None else context.run.spec, context.cluster_info
-    numbers = tuple(dict.fromkeys(str(one.array or one.number) for one in context.jobs if one.stage == "ended"))
-    users = () if cluster is None else cluster.queue_users
-    chain = None if spec is None else JobChain(spec.job or spec.name, spec.user, numbers, users)
-    made = action(
-        context,
-        Execute(commands.requeue_ended(job.target)),
-        f"Requeue job {job.id}{context.of_run}, which has ended",
-        job=job,
-        facts=(("how it ended", end_reason(job)), *retry_facts(context)),
-        consequences=("The job waits again under the same id: 2m for its begin time, then for its nodes.",),
-        warnings=context.other_owner_warning(job),
-        expected=msgspec.structs.replace(context.expected(job, unarmed=True), chain=chain),
-    )
-    return RowPlan(actions=(made,))

@@ -36,7 +36,11 @@ ACTS = (
     ),
     ActCommand("unkill", "RUN...", "Remove the armed kill switches of runs.", (_switch("kill"),)),
     ActCommand("unsave", "RUN...", "Remove the armed save switches of runs.", (_switch("save"),)),
-    ActCommand("requeue", "RUN|JOB...", "Stop jobs and put them back into the queue (scontrol requeue Incomplete)."),
+    ActCommand(
+        "requeue",
+        "RUN|JOB...",
+        "Stop jobs and put them back into the queue, or start ended ones again (scontrol requeue).",
+    ),
     ActCommand("cancel", "RUN|JOB...", "Cancel jobs (scancel)."),
     ActCommand("hold", "RUN|JOB...", "Hold waiting jobs (scontrol hold)."),
     ActCommand("release", "RUN|JOB...", "Release held jobs (scontrol release)."),

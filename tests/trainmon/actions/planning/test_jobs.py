@@ -88,7 +88,11 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
          "job 88_3 is already waiting: starts in 60s", ""),
         (HELD, "job 88_[4-10%1] is already waiting: held", "H releases it"),
         (WAITING, "job 88_[4-10%1] is already waiting: waits for the previous array task", ""),
-        (DONE, "job 80 has ended (its script failed (exit 1)): Slurm does not requeue ended jobs",
+        (replace(DONE, requeue=False), "job 80 cannot be requeued: it was submitted with --no-requeue",
+         "queue another: N, or trainmon-tui queue llm"),
+        (replace(DONE, batch=False), "job 80 is not a batch job (salloc or srun): Slurm cannot restart it", ""),
+        (replace(DONE, gone_at=NOW - 300),
+         "Slurm no longer knows job 80: Slurm forgets a job some minutes after its end (MinJobAge)",
          "queue another: N, or trainmon-tui queue llm"),
         (replace(RUNNING, requeue=False), "job 88_3 cannot be requeued: it was submitted with --no-requeue",
          "queue another: N, or trainmon-tui queue llm"),
@@ -98,6 +102,62 @@ def test_a_kill_switch_that_cannot_be_seen_is_a_warning() -> None:
 def test_what_cannot_be_requeued_is_refused_with_a_message(job: object, why: str, hint: str) -> None:
     one = refused(planned("requeue", of=state(job)))
     assert (one.why, one.hint) == (why, hint)
+
+
+@pytest.mark.parametrize(
+    ("job", "how", "warning"),
+    [
+        (replace(DONE, ends_at=NOW - 180), "FAILED", ()),
+        (replace(DONE, ends_at=NOW - 180, state="TIMEOUT"), "TIMEOUT", ()),
+        (replace(DONE, ends_at=NOW - 180, state="NODE_FAIL"), "NODE_FAIL", ()),
+        (replace(DONE, ends_at=NOW - 180, state="COMPLETED", exit_code="0:0"), "COMPLETED",
+         ("It ended on purpose: its script ended with status 0.",)),
+    ],
+)  # fmt: skip
+def test_a_job_that_has_ended_is_started_again(job: Job, how: str, warning: tuple[str, ...]) -> None:
+    action = only(planned("requeue", of=state(job), seen=readback(replace(job, requeue=True, batch=True))))
+    assert action.title == "Requeue job 80 of llm, which has ended"
+    assert action.operation == Execute(("scontrol", "requeue", "80"))
+    assert action.consequences == (
+        f"It ended {how} 3m ago; Slurm starts the same job again.",
+        "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
+        "It resumes from the checkpoint of step 12,000, if its trainer loads the last one.",
+        "The end of /fsx/llm.out is copied first: a new attempt may overwrite it.",
+    )
+    assert action.warnings == warning
+    assert (action.expected.stages, action.expected.switch_absent) == (("ended",), KILL)
+
+
+def test_a_job_that_slurm_has_forgotten_meanwhile_is_not_requeued() -> None:
+    seen = readback(gone=frozenset({"prod/80"}))
+    one = refused(planned("requeue", of=state(DONE), seen=seen))
+    assert one.why == "Slurm no longer knows job 80: Slurm forgets a job some minutes after its end (MinJobAge)"
+    assert one.hint == "queue another: N, or trainmon-tui queue llm"
+    one = refused(planned("requeue", "prod/80", of=state(DONE), seen=seen))
+    assert (one.why, one.hint) == (
+        "Slurm no longer knows job 80: it has ended",
+        "queue another: trainmon-tui queue llm",
+    )
+    down = state(DONE, sources={"slurm:prod": source("slurm:prod", health="down", error="no answer")})
+    assert refused(planned("requeue", of=down)).why == "no answer"
+
+
+def test_a_job_that_has_ended_is_not_started_beside_one_that_writes_the_same_checkpoints() -> None:
+    assert refused(planned("requeue", "prod/80")).why == (
+        "job 88_3 (llm) runs: both would write to the same checkpoints"
+    )
+    job = replace(RUNNING, id="90", number=90, array=None, tasks=None, name="copy")
+    copy = replace(RUN, spec=replace(RUN.spec, name="copy", job="copy"))
+    of = state(DONE, job)
+    of = replace(of, runs={**of.runs, "copy": copy})
+    assert refused(planned("requeue", of=of)).why == "job 90 (copy) runs: both would write to the same checkpoints"
+    apart = replace(copy, spec=replace(copy.spec, checkpoints="/fsx/other"))
+    assert only(planned("requeue", of=replace(of, runs={**of.runs, "copy": apart}))).job == "prod/80"
+
+
+def test_a_job_that_has_ended_is_not_started_while_the_kill_switch_is_armed() -> None:
+    run = replace(RUN, kill=Switch(path=KILL, exists=True, armed_at=NOW - 240, by="ben"))
+    assert "kill switch, armed 4m ago by ben" in refused(planned("requeue", of=state(DONE, run=run))).why
 
 
 def test_no_committed_checkpoint_is_reported_in_full() -> None:

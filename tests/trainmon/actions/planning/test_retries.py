@@ -81,7 +81,7 @@ def test_an_automatic_retry_requeues_the_job_that_failed() -> None:
         (replace(FAILED, state="CANCELLED", cancelled_by="ana"), "job 80 has ended on purpose"),
         (replace(FAILED, state="PENDING", restarts=1), "job 80 is PENDING again already"),
         (replace(FAILED, state="RUNNING", restarts=1), "job 80 is RUNNING again already"),
-        (replace(FAILED, requeue=False), "Slurm cannot requeue job 80"),
+        (replace(FAILED, requeue=False), "job 80 cannot be requeued: it was submitted with --no-requeue"),
     ],
 )
 def test_an_automatic_retry_ends_nothing_and_starts_nothing_that_a_person_ended(job: object, why: str) -> None:

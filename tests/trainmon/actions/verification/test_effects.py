@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import (  # fmt: skip
+    DONE,
     NOW,
     RUN,
     RUNNING,
@@ -60,9 +61,20 @@ def test_a_requeue_of_a_job_that_had_ended_did_nothing() -> None:
     assert after(done(REQUEUE), 5, jobs=(ended,)).is_open
     record = after(done(REQUEUE), 45, jobs=(ended,))
     assert marks_of(record)["it waits again"] == (
-        "nothing happened: Slurm does not requeue ended jobs (its script ended with status 0)"
+        "nothing happened: it had ended before (its script ended with status 0)"
     )
     assert not record.is_open
+
+
+def test_a_job_that_had_ended_starts_again_or_slurm_did_nothing() -> None:
+    seen = state(replace(DONE, requeue=True, batch=True))
+    started = done(only(planned("requeue", of=seen)))
+    missed = after(started, 45, jobs=(DONE,))
+    assert marks_of(missed)["it waits again"] == (
+        "nothing happened: Slurm has not requeued it (its script failed (exit 1))"
+    )
+    waits = replace(DONE, state="PENDING", restarts=1, submitted_at=NOW + 1)
+    assert marks_of(after(started, 31, jobs=(waits,)))["it waits again"] == 31
 
 
 def test_a_requeue_that_slurm_does_not_do_is_reported() -> None:

@@ -181,7 +181,7 @@ def test_a_requeue_without_a_restart_is_not_done_however_quietly_scontrol_ended(
     assert result(Parts(PLAN, [replace(quiet, marks=(WAITS, RUNS))]), yes=True) == 3
     printed = capsys.readouterr().out
     assert printed.endswith("  Requeue job 88 of video-2b: still to come: it waits again, it runs again\n")
-    ended = replace(WAITS, missed="nothing happened: Slurm does not requeue ended jobs")
+    ended = replace(WAITS, missed="nothing happened: it had ended before")
     assert result(Parts(PLAN, [replace(quiet, marks=(ended, RUNS), settled_at=1040.0)]), yes=True) == 1
     assert capsys.readouterr().out.endswith(f"  Requeue job 88 of video-2b: not: it waits again: {ended.missed}\n")
     seen = replace(quiet, marks=(replace(WAITS, at=1015.0), RUNS))

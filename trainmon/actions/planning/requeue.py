@@ -1,0 +1,155 @@
+"""Plans to start a job again under its id: one that runs is ended, one that has ended is started once more. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainmon.actions.planning.builder import action, lost_steps
+from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.jobs import ENDS_NOW, is_held, log_files, split_location
+from trainmon.actions.planning.retries import retry_facts, retry_warnings
+from trainmon.analysis.runs import jobs_of
+from trainmon.lib import clean
+from trainmon.model import Execute, Expected, Job, JobChain
+from trainmon.slurm import commands
+from trainmon.slurm.reasons import end_reason, waiting_reason
+
+ON_PURPOSE = frozenset({"COMPLETED", "CANCELLED"})
+"""States of jobs that are never started again automatically."""
+
+
+def requeue(context: PlanContext) -> RowPlan:
+    """End the running attempt, if there is one; the same job waits and starts again.
+
+    Raises:
+        Refused: when Slurm cannot requeue the job, or the next attempt would end at once or disturb another.
+    """
+    another = f"queue another: N, or trainmon-tui queue {context.name}"
+    job = _known(context, another)
+    context.check_unarmed("the next attempt would end at once")
+    if context.request.is_retry:
+        _check_retry(context, job)
+    if job.stage == "waiting":
+        why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
+        raise context.refused(why, "H releases it" if is_held(job) else "")
+    if job.requeue is False:
+        raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
+    if job.batch is False:
+        raise context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
+    is_over = job.stage == "ended"
+    if is_over and (writer := _writer(context, job)) is not None:
+        raise context.refused(f"job {writer.id} ({writer.name}) runs: both would write to the same checkpoints")
+    log, errors = log_files(context, job)
+    paths = [clean(split_location(file)[1]) for file in (log, errors) if file is not None]
+    which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
+    copied = f"{which} copied first: a new attempt may overwrite {'it' if len(paths) == 1 else 'them'}."
+    made = action(
+        context,
+        Execute(commands.requeue_ended(job.target) if is_over else commands.requeue(job.target)),
+        f"Requeue job {job.id}{context.of_run}{', which has ended' if is_over else ''}",
+        job=job,
+        facts=(
+            *((("how it ended", end_reason(job)),) if is_over else ()),
+            ("restarts so far", "unknown" if job.restarts is None else str(job.restarts)),
+            *retry_facts(context),
+        ),
+        consequences=(
+            *((_starts_again(context, job),) if is_over else (ENDS_NOW, lost_steps(context))),
+            "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
+            *_overtaken(context, job),
+            _resumes(context),
+            *((copied,) if paths else ()),
+        ),
+        warnings=(
+            *_on_purpose(job),
+            *retry_warnings(context),
+            *context.kill_switch_warnings,
+            *context.other_owner_warning(job),
+        ),
+        expected=_expected(context, job) if is_over else context.expected(job, unarmed=True),
+        keep_log=log,
+        keep_errors=errors,
+    )
+    return RowPlan(actions=(made,))
+
+
+def _known(context: PlanContext, another: str) -> Job:
+    """The job that is meant.
+
+    Raises:
+        Refused: when its state is not known, or Slurm has forgotten it.
+    """
+    job, run, readback = context.job, context.run, context.readback
+    is_left = job is None or (job.gone_at is not None and job.key not in readback.jobs)
+    if is_left and context.cluster not in readback.errors and not context.is_silent:
+        gone = [key.rpartition("/")[2] for key in (() if run is None else run.jobs) if key in readback.gone]
+        number = gone[-1] if gone else None if job is None else job.id
+        who = f"no job of {context.name} is known" if number is None else f"Slurm no longer knows job {number}"
+        raise context.refused(f"{who}: Slurm forgets a job some minutes after its end (MinJobAge)", another)
+    return context.check_job(job)
+
+
+def _check_retry(context: PlanContext, job: Job) -> None:
+    """Check what an automatic retry needs: it ends nothing, and starts nothing that a person ended.
+
+    Raises:
+        Refused: when a person, or its success, ended it; when it runs again; when its kill switch is not known.
+    """
+    if job.stage != "ended":
+        raise context.refused(f"job {job.id} is {job.state} again already")
+    if job.state in ON_PURPOSE:
+        raise context.refused(f"job {job.id} has ended on purpose: {end_reason(job)}")
+    if error := context.switch_error("kill"):
+        raise context.refused(f"it is not known whether its kill switch is armed: {error}")
+
+
+def _writer(context: PlanContext, job: Job) -> Job | None:
+    """Another job that runs and writes to the checkpoints of the run."""
+    run = context.run
+    if run is None:
+        return None
+    place = run.spec.cluster, run.spec.checkpoints
+    specs = (one.spec for one in context.state.runs.values())
+    same = [one for one in specs if one is run.spec or (place[1] and (one.cluster, one.checkpoints) == place)]
+    jobs = (one for spec in same for one in jobs_of(spec, context.known_jobs.values()))
+    return next((one for one in jobs if one.key != job.key and one.stage == "running" and one.gone_at is None), None)
+
+
+def _expected(context: PlanContext, job: Job) -> Expected:
+    """What must still hold when a job that has ended is started again: also that no other job of its run was queued."""
+    spec, cluster = None if context.run is None else context.run.spec, context.cluster_info
+    own = context.jobs if spec is None else jobs_of(spec, context.known_jobs.values())
+    numbers = tuple(dict.fromkeys(str(one.array or one.number) for one in own if one.gone_at is None))
+    users = () if cluster is None else cluster.queue_users
+    chain = None if spec is None else JobChain(spec.job or spec.name, spec.user, numbers, users)
+    return msgspec.structs.replace(context.expected(job, unarmed=True), chain=chain)
+
+
+def _starts_again(context: PlanContext, job: Job) -> str:
+    ago = "" if job.ends_at is None else f" {context.ago(job.ends_at)}"
+    return f"It ended {job.state}{ago}; Slurm starts the same job again."
+
+
+def _on_purpose(job: Job) -> tuple[str, ...]:
+    """A note that nothing needs a repair."""
+    return (f"It ended on purpose: {end_reason(job)}.",) if job.state in ON_PURPOSE else ()
+
+
+def _overtaken(context: PlanContext, job: Job) -> tuple[str, ...]:
+    """A note that the waiting tasks of the same array run before a requeued task."""
+    waiting = (one for one in context.state.jobs.values() if one.is_waiting_array and one.array == job.array)
+    rest = next(waiting, None)
+    if job.array is None or rest is None or rest.cluster != job.cluster or rest.gone_at is not None:
+        return ()
+    return (f"The waiting array tasks ({rest.id}) run first: the requeued task runs after them.",)
+
+
+def _resumes(context: PlanContext) -> str:
+    found = context.checkpoints
+    if found is None or found.error is not None:
+        return "It is not known from which checkpoint it resumes."
+    if found.problem is not None:
+        return f"What it would resume from: {found.problem}."
+    last = found.committed
+    step = "" if last is None or last.step is None else f" of step {last.step:,}"
+    return f"It resumes from the checkpoint{step}, if its trainer loads the last one."
