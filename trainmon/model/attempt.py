@@ -170,6 +170,18 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return self.end is None
 
     @property
+    def has_committed(self) -> bool:
+        """Whether it has committed a checkpoint of its own: the newest one may be that from which it resumed."""
+        step, at, began = self.last_committed_step, self.last_committed_at, self.started_at
+        if step is None:
+            return False
+        if at is not None and began is not None:
+            return at >= began
+        if self.resumed_from is not None:
+            return step > self.resumed_from
+        return self.first_step is not None and step >= self.first_step
+
+    @property
     def ended_at(self) -> Instant | None:
         return None if self.end is None else self.end.at
 

@@ -171,7 +171,7 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
         nodes=tuple(node_facts(name, attempt, state) for name in attempt.nodes),
         wandb_state=_wandb_state(attempt, state),
         kill_switch=_was_killed(attempt, state),
-        checkpoint_committed=_has_committed(attempt),
+        checkpoint_committed=attempt.has_committed,
         last_step=attempt.last_step,
         target_step=attempt.target_step,
     )
@@ -212,12 +212,3 @@ def _was_killed(attempt: Attempt, state: State) -> bool:
         return False
     times = (switch.armed_at if switch.exists else None, switch.taken_at)
     return any(at is not None and (attempt.started_at or 0.0) <= at <= attempt.ended_at + LATER for at in times)
-
-
-def _has_committed(attempt: Attempt) -> bool:
-    """Whether it has committed a checkpoint of its own."""
-    if attempt.counts_steps is False:
-        return (attempt.last_committed_at or 0.0) > (attempt.started_at or 0.0) > 0.0
-    began = attempt.first_step if attempt.first_step is not None else attempt.resumed_from
-    committed = attempt.last_committed_step
-    return committed is not None and began is not None and committed >= began

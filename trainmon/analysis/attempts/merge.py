@@ -21,7 +21,9 @@ EARLIEST = frozenset({"submitted_at", "started_at"})
 FIRST = ("first_step_at", "first_step")
 RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
-TOGETHER = (*FIRST, *RESUMED, *DECIDED)
+COMMITTED = ("last_committed_step", "last_committed_at")
+LOG = ("log_host", "log_path")
+TOGETHER = (*FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG)
 """Fields that go together: each group is taken from one of the two."""
 
 APART = frozenset({*TOGETHER, "end", "reported_end", "named", "files"})
@@ -35,6 +37,7 @@ def merged(one: Attempt, other: Attempt) -> Attempt:
         return one
     found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
     found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED) | _earlier(one, other, DECIDED)
+    found |= _greater(one, other, COMMITTED) | _greater(one, other, LOG)
     end = _end(one.end, other.end)
     reported = None if end is not None else _end(one.reported_end, other.reported_end)
     named = {name: _together(one.named.get(name), other.named.get(name)) for name in {**one.named, **other.named}}
@@ -77,6 +80,12 @@ def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, 
     pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
     known = [pair for pair in pairs if None not in pair]
     return dict(zip(names, min(known, default=min(pairs, key=repr)), strict=True))
+
+
+def _greater(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, Any]:
+    """The newer checkpoint; the log that a host reads, rather than that which the job names."""
+    pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
+    return dict(zip(names, max(pairs, key=lambda pair: [(each is not None, each) for each in pair]), strict=True))
 
 
 def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:

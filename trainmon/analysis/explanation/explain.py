@@ -18,6 +18,8 @@ from trainmon.analysis.retries import RetryDecision, decide, history_of, order_o
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Alert, Attempt, EvalResult, Record, RetryPolicy, State
 
+AWAITED = "The end of its log and its last checkpoint are awaited"
+
 AROUND = 2
 """Lines of the log that are shown before and after a line of evidence."""
 EVIDENCE_AT_MOST = 3
@@ -215,6 +217,9 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
     """What ended it, when, how sure, and what it cost."""
     name, end = f"Attempt {short_id(attempt)} of {attempt.run_id}", attempt.end
     ran = "" if attempt.duration_s is None else f", after {duration(attempt.duration_s)}"
+    if end is None and attempt.reported_end is not None:
+        yield f"{name} ended at {at_text(attempt.reported_end.at)}{ran}. {AWAITED}, then its cause is determined."
+        return
     if end is None:
         step = "" if attempt.last_step is None else f" at step {attempt.last_step:,}"
         yield f"{name} still runs{step}{ran.replace('after', 'for')}."

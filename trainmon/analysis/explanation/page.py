@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import Change, Explanation, Resume, at_text, short_id
+from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, short_id
 from trainmon.analysis.explanation.gpu_hour import worst
 from trainmon.lib import clean, counted, duration, scrub, size
 from trainmon.model import Attempt, Origin
@@ -97,7 +97,8 @@ def _timeline(one: Explanation) -> Iterator[PageRow]:
 def _evidence(one: Explanation) -> Iterator[PageRow]:
     attempt, end = one.attempt, one.attempt.end
     if end is None:
-        yield PageRow("", "The attempt still runs.", "dim")
+        is_over = attempt.reported_end is not None
+        yield PageRow("", AWAITED + "." if is_over else "The attempt still runs.", "dim")
         return
     for fact in one.facts:
         yield PageRow("fact", fact, "warn")
@@ -224,9 +225,7 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     elif committed is None:
         yield PageRow("committed", "no checkpoint", "warn")
     else:
-        began = attempt.resumed_from if attempt.resumed_from is not None else (attempt.first_step or 0) - 1
-        inherited = attempt.first_step is not None and committed <= began
-        yield PageRow("committed", f"step {committed:,}" + (", by an earlier attempt" if inherited else ""))
+        yield PageRow("committed", f"step {committed:,}" + ("" if attempt.has_committed else ", by an earlier attempt"))
     trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
@@ -259,7 +258,8 @@ def _resume(label: str, resume: Resume) -> PageRow:
 def _retries(one: Explanation) -> Iterator[PageRow]:
     retry, attempt = one.retry, one.attempt
     if attempt.end is None:
-        yield PageRow("decision", "none: it still runs", "dim")
+        why = "it still runs" if attempt.reported_end is None else "its cause is not known yet"
+        yield PageRow("decision", f"none: {why}", "dim")
     elif attempt.retry_decision is not None and (retry is None or retry.choice != attempt.retry_decision):
         yield PageRow("decision", attempt.retry_decision)
     elif retry is None:
@@ -277,7 +277,8 @@ def _retries(one: Explanation) -> Iterator[PageRow]:
 def attempt_line(attempt: Attempt) -> str:
     """`418220_3.1: nccl-timeout after 2h03m, steps 12,771 to 12,898, 28 lost`."""
     cause = None if attempt.end is None else attempt.end.cause
-    what = "still runs" if attempt.end is None else "cause not known" if cause is None else cause.cause
+    runs = "still runs" if attempt.reported_end is None else "has ended"
+    what = runs if attempt.end is None else "cause not known" if cause is None else cause.cause
     ran = "" if attempt.duration_s is None else f" after {duration(attempt.duration_s)}"
     first = "?" if attempt.first_step is None else f"{attempt.first_step:,}"
     steps = "no step" if attempt.last_step is None else f"steps {first} to {attempt.last_step:,}"

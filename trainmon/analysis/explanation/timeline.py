@@ -56,7 +56,7 @@ def timeline(
 
 
 def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
-    end, committed = attempt.end, attempt.last_committed_step
+    end, committed = attempt.end or attempt.reported_end, attempt.last_committed_step
     if attempt.submitted_at is not None:
         yield Moment(at=attempt.submitted_at, what="queued", text="queued")
     if attempt.started_at is not None:
@@ -67,11 +67,9 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
         late = "" if attempt.start_was_watched else "; the time is when that was first read"
         text = f"first step {attempt.first_step:,}{resumed}{late}"
         yield Moment(at=attempt.first_step_at, what="first-step", text=text)
-    if attempt.last_committed_at is not None and committed is not None:
-        inherited = attempt.last_committed_at < (attempt.started_at or 0.0)
-        if not inherited:
-            text = f"last committed checkpoint, step {committed:,}"
-            yield Moment(at=attempt.last_committed_at, what="checkpoint", text=text)
+    if attempt.last_committed_at is not None and committed is not None and attempt.has_committed:
+        text = f"last committed checkpoint, step {committed:,}"
+        yield Moment(at=attempt.last_committed_at, what="checkpoint", text=text)
     if end is not None:
         yield Moment(at=end.at, what="ended", text=ending(attempt))
     if following is not None and following.started_at is not None:
@@ -80,7 +78,7 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
 
 def ending(attempt: Attempt) -> str:
     """`ended: FAILED, exit code 1, last step 12,898`."""
-    end = attempt.end
+    end = attempt.end or attempt.reported_end
     assert end is not None
     facts = (
         "nothing reported it" if end.source == "lost" else None,

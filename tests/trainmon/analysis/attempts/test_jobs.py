@@ -276,6 +276,21 @@ def test_a_gpu_that_is_lost_after_the_end_is_not_its_cause_when_accounting_confi
     assert late.attempt.end.cause.cause != "gpu-hardware"
 
 
+def test_the_log_of_an_attempt_is_the_one_that_is_read_whatever_its_job_writes() -> None:
+    one = Story().queue(10, JOB).steps(20, 1, 2, path="/data/train.log").queue(30, JOB).attempt
+    assert (one.log_host, one.log_path) == ("login1", "/data/train.log")
+
+
+def test_a_checkpoint_from_which_it_resumed_is_not_its_own() -> None:
+    resumed = replace(JOB, restarts=1)
+    story = Story().queue(10, resumed).log(20, "loading checkpoint from /fsx/ckpt at iteration 20")
+    story.checkpoints(22, 10, 20, since=-60)
+    assert (story.attempt.last_committed_step, story.attempt.has_committed) == (20, False)
+    own = story.steps(30, 21, 40).checkpoints(60, 10, 20, 40).queue(61, resumed).attempt
+    assert (own.last_committed_step, own.has_committed) == (40, True)
+    assert not replace(own, started_at=None, last_committed_step=20).has_committed
+
+
 FAILED = ended(JOB, 50, "FAILED", "1:0")
 REQUEUED = replace(JOB, state="PENDING", submitted_at=BEGIN + 80, started_at=None, restarts=1)
 DIED = ("Traceback (most recent call last):", "torch.OutOfMemoryError: CUDA out of memory.")

@@ -110,3 +110,11 @@ def test_a_wandb_run_that_is_resumed_under_its_id_is_another_attempt() -> None:
     assert second.last_step == 400
     story.wandb(500, wandb_run("a", "finished", 5, 490, 5)).log(501, "done").at(600).say()
     assert [attempt.ended_at for attempt in story.attempts] == [BEGIN + 40, BEGIN + 490]
+
+
+def test_a_wandb_run_that_was_silent_for_a_moment_has_not_ended() -> None:
+    story = Story(WANDB, slurm=False).gpus(-50).wandb(10, wandb_run("a", "running", 5, 9, 0)).steps(20, 1, 2)
+    story.wandb(60, wandb_run("a", "crashed", 5, 58, 2))
+    assert (story.attempt.is_open, story.attempt.reported_end is None) == (True, False)
+    story.wandb(70, wandb_run("a", "running", 5, 69, 3)).at(200).say()
+    assert (story.attempt.is_open, story.attempt.reported_end) == (True, None)

@@ -258,6 +258,19 @@ def test_of_attempts_that_began_at_once_the_next_one_is_always_the_same() -> Non
     assert [one and one.attempt_id for one in following] == ["prod/89.0", "prod/89.0"]
 
 
+def test_an_attempt_whose_log_is_still_to_be_read_is_said_to_have_ended() -> None:
+    first, _ = story()
+    assert first.end is not None
+    ending = replace(first, end=None, reported_end=replace(first.end, cause=None))
+    one = explained((ending,))
+    assert one.sentence == (
+        "Attempt 88 of llm ended at 2023-11-14 22:14:10 UTC, after 50s. The end of its log and its last checkpoint are "
+        "awaited, then its cause is determined."
+    )
+    assert rows(one, "Evidence") == [("", "The end of its log and its last checkpoint are awaited.")]
+    assert rows(one, "Retries")[0] == ("decision", "none: its cause is not known yet")
+
+
 def test_the_budget_and_the_attempts_before_it_are_shown() -> None:
     shown = rows(explained(story()), "Retries")
     assert shown[0][0] == "decision"
