@@ -84,6 +84,9 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 # topic = "env:NTFY_TOPIC"      # a secret: from an environment variable, or from "file:/path"
 # severity = "warning"          # critical | warning | info
 
+# [alerts]
+# repeat = "4h"                 # a critical alert that nobody has acknowledged is notified again after this time
+
 # [heartbeat]
 # every = "4h"                  # the interval of a status report to every channel
 # ping = "env:HEALTHCHECK_URL"  # a dead-man's switch: its service notifies you when the pings stop
@@ -92,6 +95,23 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 # [retry]
 # auto_requeue = "off"          # or "suggest": notifies you; "on": `trainmon-tui --alerts-only` requeues the job
 # nccl-timeout = 3
+
+# The results of an evaluator: one JSON object per line, as docs/evals.md describes.
+# [[eval]]
+# run = "my-run"
+# results = "/shared/my-run/evals.jsonl"
+
+# What was recorded: attempts, actions and alerts. `trainmon-tui attempts`, `explain` and `sql` read it.
+# [ledger]
+# keep = "90d"                 # how long entries are kept
+# copy_to = "env:TRAINMON_POSTGRESQL"         # a copy in a team's PostgreSQL: postgresql://user:password@host/database
+
+# When alerts are shown but nobody is notified of them.
+# [[maintenance]]
+# days = ["tue"]
+# at = "08:30"
+# for = "2h"
+# node = "gpu-014"
 
 # Settings of a rule; `trainmon-tui rules` lists all rules.
 # [[rule]]

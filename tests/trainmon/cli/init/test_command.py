@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.init.discovery import SlurmReport
 from trainmon.cli.init.template import text
 from trainmon.config import load as config
+from trainmon.config import table_of
 from trainmon.model import SchedulerNode
 
 
@@ -38,6 +40,12 @@ def test_every_setting_that_is_used_is_in_it(table: type) -> None:
 
     used = {name for name, note in field_descriptions(table).items() if "Not used yet." not in note}
     assert {name for name in used if f"{name} = " not in text("main", "login1", ["gpu-001"])} == set()
+
+
+def test_every_table_of_the_config_is_in_it() -> None:
+    lines = text("main", "login1", ["gpu-001"]).replace("# ", "").splitlines()
+    tables = [one.encode_name for one in fields(config.Settings) if table_of(one.type)[0] is not None]
+    assert {name for name in tables if not {f"[{name}]", f"[[{name}]]"} & set(lines)} == set()
 
 
 def test_an_old_file_stays_unless_forced(tmp_path: Path) -> None:
