@@ -105,6 +105,7 @@ from trainmon.model.probe_wire import (
 from trainmon.model.run import (
     DANGLING,
     LOG_LINES,
+    LOG_MARK,
     MINUTES,
     RECENT_MINUTES,
     SLOW_AT_MOST,
@@ -192,6 +193,7 @@ __all__ = [
     "KEPT_RESOLVED",
     "LATE_AFTER",
     "LOG_LINES",
+    "LOG_MARK",
     "MARGINS",
     "ME",
     "MINUTES",

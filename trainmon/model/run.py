@@ -49,6 +49,9 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 WANDB = "wandb"
 """The host of a console log in W&B. Its source is `wandb:<name of the run>`."""
 
+LOG_MARK = "──── "
+"""How the line begins that separates two logs of a run."""
+
 LOG_LINES = 2_000
 """Lines of a log kept for the screen: 16 runs of 150-byte lines are 5 MB."""
 

@@ -10,6 +10,7 @@ from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.causes import classify
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
+    LOG_MARK,
     Attempt,
     AttemptEnd,
     CauseFacts,
@@ -40,9 +41,6 @@ LATER: Seconds = 60.0
 
 ENDED = frozenset({"finished", "dead", "stopped"})
 """Verdicts of a run that has ended."""
-
-MARK = "──── "
-"""How the line begins that separates two logs of a run."""
 
 
 def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None:
@@ -120,7 +118,7 @@ def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
     """The lines of the log of the newest attempt, or of the one before it, whose log was another file."""
     if log is None:
         return ()
-    marks = [index for index, line in enumerate(log.lines) if line.startswith(MARK)]
+    marks = [index for index, line in enumerate(log.lines) if line.startswith(LOG_MARK)]
     if is_newest:
         return log.lines[marks[-1] + 1 :] if marks else log.lines
     begins = marks[-2] + 1 if len(marks) > 1 else 0

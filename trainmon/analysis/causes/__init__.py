@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.classify import classify
+from trainmon.analysis.causes.classify import classify, fatal_end
 from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules import RULE, RULES
 
-__all__ = ["RULE", "RULES", "Rule", "classify"]
+__all__ = ["RULE", "RULES", "Rule", "classify", "fatal_end"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, Found, Signs, read_signs
 from trainmon.analysis.causes.times import in_order
 from trainmon.lib import clean, duration, scrub
-from trainmon.model import CauseFacts, CauseName, Classification, Evidence, NodeFacts
+from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
 
 STATES: dict[str, CauseName] = {
     "PREEMPTED": "preempted", "REQUEUED": "preempted", "NODE_FAIL": "node-fail", "BOOT_FAIL": "node-fail",
@@ -45,6 +45,8 @@ LOSS = re.compile(
 GRADIENT = re.compile(r"grad_?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)
 COUNT = re.compile(r"(?<![\d/.])(\d{1,12}) ?/ ?(\d{1,12})(?![\d/.])")
 LAST_LOSSES = 3
+EPILOGUE_LINES = 40
+"""What a launcher and loggers print after an error, at most: W&B prints about 25 lines."""
 SHOWN = 300
 """Characters of a line of evidence."""
 CONSEQUENCES = 2
@@ -96,6 +98,20 @@ def classify(facts: CauseFacts) -> Classification:
     if (nan := _diverged(signs)) is not None:
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
+
+
+def fatal_end(lines: Sequence[str]) -> Classification | None:
+    """The cause, if the log ends with an error that ended its program: an exception that nothing caught, or a stated
+    reason. None if the program may go on."""
+    facts = CauseFacts(log=(LogExcerpt(text="\n".join(lines), first_line=-len(lines)),))
+    signs = read_signs(tuple(read_lines(facts.log)))
+    found = choose(signs)
+    if found is None or found.strength < 2 or found.rule.role == "result":
+        return None
+    strong = [one for one in signs.found if one.strength >= 2 and one.rule.role != "result"]
+    fatal = [one for one in strong if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault"]
+    is_over = fatal and not signs.steps_after(fatal[-1].index) and len(lines) - strong[-1].index <= EPILOGUE_LINES
+    return classify(facts) if is_over else None
 
 
 def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classification:

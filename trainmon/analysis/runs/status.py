@@ -27,6 +27,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
+from trainmon.analysis.runs.log_end import after_its_log
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.analysis.runs.no_steps import (
     is_unread,
@@ -124,6 +125,8 @@ def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Jud
     tail = _armed(run, now)
     if job is not None and is_new_attempt(run, job):
         return _starting(run, context, job, now).also(tail)
+    if (judged := after_its_log(run, context, now)) is not None:
+        return judged
     if progress.at is None:
         return _without_a_step(run, context, now).also(tail)
     quiet, unanswered = now - progress.at, wandb_evidence.no_answer(run, context.sources, now)

@@ -16,6 +16,7 @@ from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
 from trainmon.model import (
     LOG_LINES,
+    LOG_MARK,
     RECENT_LOSSES,
     AnyReading,
     CheckpointListing,
@@ -34,9 +35,9 @@ from trainmon.model import (
 )
 
 RESTARTED = {
-    "truncated": "──── the log was truncated ────",
-    "replaced": "──── the log was replaced ────",
-    "newer": "──── a newer log ────",
+    "truncated": f"{LOG_MARK}the log was truncated ────",
+    "replaced": f"{LOG_MARK}the log was replaced ────",
+    "newer": f"{LOG_MARK}a newer log ────",
 }
 
 

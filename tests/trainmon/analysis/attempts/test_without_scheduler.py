@@ -47,6 +47,21 @@ def test_a_log_that_begins_again_is_another_attempt() -> None:
     assert (second.log_path, second.first_step, second.is_open) == ("/fsx/2.out", 1, True)
 
 
+def test_a_log_that_ends_with_an_oom_ends_its_attempt_after_a_minute_with_the_cause() -> None:
+    story = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(4, 3).log(
+        10,
+        "Traceback (most recent call last):",
+        '  File "/app/train.py", line 12, in <module>',
+        "    main()",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    )  # fmt: skip
+    assert story.log(50, mtime=BEGIN + 10).attempt.is_open
+    one = story.log(75, mtime=BEGIN + 10).checkpoints(76).log(130, mtime=BEGIN + 10).attempt
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert (one.end.cause.cause, one.ended_at, one.end.source) == ("cuda-oom", BEGIN + 10, "log")
+
+
 def test_a_log_that_goes_on_while_trainmon_restarts_is_the_same_attempt() -> None:
     stored = Story(PLAIN, slurm=False).steps(0, 1, 2).attempt
     story = Story(PLAIN, slurm=False, watched_from=5000.0).say(AttemptsRestored((stored,)))

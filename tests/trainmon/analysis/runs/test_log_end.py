@@ -1,0 +1,129 @@
+"""A run that only its log shows: what the end of real logs says, and what says nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.runs.test_status import NOW, PROGRESS, SPEC, run
+from trainmon.analysis.causes import fatal_end
+from trainmon.analysis.runs.context import RunContext
+from trainmon.analysis.runs.status import judge
+from trainmon.model import Gpu, Node, Process, Progress, Run, Source, Switch
+
+CAPTURED = Path(__file__).parents[3] / "captured"
+
+
+def captured(folder: str) -> list[dict[str, Any]]:
+    files = sorted((CAPTURED / folder).glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+FAILURES = {one["id"]: one for one in captured("failures")}
+STEP = " [2025-08-01 07:19:37] iteration {:8d}/    5000 | elapsed time per iteration (ms): 4100.0 | lm loss: 2.0E+00 |"
+STEPS = tuple(STEP.format(step) for step in range(100, 130))
+OOM = next(one for one in FAILURES.values() if one["cause"] == "cuda-oom" and fatal_end(one["log"].split("\n")))
+EMPTY = RunContext({"n1": Node(name="n1", cluster="prod", gpus=(Gpu(index=0, memory_used_mib=1),))})
+HELD = RunContext(
+    {
+        "n1": Node(
+            name="n1",
+            cluster="prod",
+            gpus=(Gpu(index=0, memory_used_mib=70_000, processes=(Process(pid=7, user="ana"),)),),
+        )
+    }
+)
+
+
+def ended(seconds: float, *lines: str, progress: Progress = PROGRESS, **changes: Any) -> Run:
+    """A run that wrote these lines, the last one so long ago."""
+    at = replace(progress, at=None if progress.at is None else NOW - seconds - 2)
+    return replace(run(progress=at, at=NOW - seconds, lines=lines), **changes)
+
+
+def test_the_end_of_a_captured_failure_is_fatal_with_the_right_cause() -> None:
+    found = {name: fatal_end(one["log"].split("\n")) for name, one in FAILURES.items()}
+    fatal = {name: one.cause for name, one in found.items() if one is not None}
+    wrong = {
+        name for name, cause in fatal.items() if cause not in (FAILURES[name]["cause"], *FAILURES[name]["also_right"])
+    }
+    assert wrong == set()
+    assert len(fatal) >= 56
+
+
+def test_no_captured_log_of_steps_ends_with_a_fatal_error() -> None:
+    assert [log["id"] for log in captured("steps") if fatal_end(log["lines"])] == []
+
+
+def test_a_trainer_that_goes_on_after_any_captured_failure_is_healthy() -> None:
+    assert [one["id"] for one in FAILURES.values() if fatal_end((*one["log"].split("\n"), *STEPS[:5]))] == []
+
+
+def test_a_log_that_ends_with_an_oom_says_so_after_a_minute() -> None:
+    lines = (*STEPS, *OOM["log"].split("\n"))
+    assert judge(ended(50, *lines), RunContext(), NOW).verdict == "healthy"
+    verdict, why = judge(ended(70, *lines), RunContext(), NOW)
+    assert (verdict, why.partition(": ")[0]) == ("dead", "its log ended 70s ago with an error, after step 12,880")
+    assert why.partition(": ")[2].startswith("cuda-oom (")
+    left = judge(ended(70, *lines), EMPTY, NOW)
+    assert (left.verdict, left.why) == ("dead", f"{why}; no process holds memory on its GPUs")
+    held = judge(ended(70, *lines), HELD, NOW)
+    assert (held.verdict, held.why) == ("stalled", f"{why}; memory on its GPUs is still held")
+
+
+def test_an_error_before_the_first_step_says_so() -> None:
+    verdict, why = judge(ended(130, *OOM["log"].split("\n"), progress=Progress()), RunContext(), NOW)
+    assert (verdict, why.startswith("its log ended 2m ago with an error, before its first step: cuda-oom")) == (
+        "dead",
+        True,
+    )
+
+
+@pytest.mark.parametrize("seconds", [5, 70, 800])
+def test_an_exception_that_a_trainer_catches_and_logs_ends_nothing(seconds: float) -> None:
+    caught = (
+        "2025-08-01 07:19:40 ERROR trainer: out of memory in this batch, it is skipped",
+        "Traceback (most recent call last):",
+        '  File "/app/trainer.py", line 12, in train_step',
+        "    loss = self.model(batch)",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    )
+    for lines in ((*STEPS, *caught), (*STEPS, *caught, *STEPS[:1]), (*STEPS, *OOM["log"].split("\n"), STEPS[0])):
+        assert judge(ended(seconds, *lines), RunContext(), NOW).verdict == "healthy"
+
+
+def test_a_slow_trainer_is_given_three_of_its_steps() -> None:
+    slow = replace(PROGRESS, cadence_s=200.0)
+    lines = (*STEPS, *OOM["log"].split("\n"))
+    assert judge(ended(500, *lines, progress=slow), RunContext(), NOW).verdict == "healthy"
+    assert judge(ended(700, *lines, progress=slow), RunContext(), NOW).verdict == "dead"
+
+
+def test_an_error_of_an_earlier_log_says_nothing_of_the_next_one() -> None:
+    lines = (*OOM["log"].split("\n"), "──── a newer log ────", *STEPS)
+    assert judge(ended(70, *lines), RunContext(), NOW).verdict == "healthy"
+
+
+def test_no_process_on_its_gpus_is_the_end_before_stall_after() -> None:
+    assert judge(ended(50, *STEPS), EMPTY, NOW).verdict == "healthy"
+    assert judge(ended(70, *STEPS), EMPTY, NOW) == (
+        "dead",
+        "no step for 72s (usually every 4.1s), the last was step 12,880; no process holds memory on its GPUs",
+    )
+    assert judge(ended(70, *STEPS), HELD, NOW).verdict == "healthy"
+    saving = replace(PROGRESS, doing="save", doing_at=NOW - 70)
+    assert judge(ended(70, *STEPS, progress=saving), HELD, NOW).verdict == "saving"
+
+
+def test_a_run_of_slurm_or_under_a_kill_switch_is_judged_by_that() -> None:
+    lines = (*STEPS, *OOM["log"].split("\n"))
+    job = ended(70, *lines, spec=replace(SPEC, job="llm"))
+    assert judge(job, RunContext(), NOW).verdict == "healthy"
+    silent = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting")
+    assert judge(ended(70, *lines), RunContext(sources={silent.name: silent}), NOW).verdict == "healthy"
+    armed = ended(70, *lines, kill=Switch(path="/k", exists=True, armed_at=NOW - 100, by="ann"))
+    assert judge(armed, RunContext(), NOW).verdict == "healthy"
