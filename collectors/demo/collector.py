@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,7 +23,7 @@ from collectors.slurm.collector import Poller, Watched
 from collectors.wandb.collector import WandbCollector
 from trainmon.analysis.log_formats import KEEP
 from trainmon.lib import Clock, HostUnreachable, Instant, ScratchDirectory, Seconds, SystemClock, TrainmonError
-from trainmon.model import Event, Source, SourceChanged, SourceRemoved
+from trainmon.model import Event, FileSpec, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
@@ -65,14 +65,16 @@ class Demo(PollingThread):
         story: str | None = None,
         keep: str = KEEP,
         schedule: Schedule | None = None,
+        files: Callable[[], Mapping[str, tuple[FileSpec, ...]]] = dict,
     ) -> None:
         """`speed` is that of the world; readings keep their rate. `keep` as in a probe's Spec. `schedule` replaces the
-        usual incidents."""
+        usual incidents. `files`: the files of attempts to read, by cluster."""
         super().__init__("demo", MAX_STEP, submit, clock or SystemClock())
         self.directory = directory
         """The directory of its files: given, or created at the first step. `stop` removes it."""
         self._speed, self._seed, self._keep = speed, seed, keep
         self._schedule = schedule or Schedule(story)
+        self._files = files
         self._world: World | None = None
         self._lock = threading.RLock()
         """Guards the world: commands come from other threads."""
@@ -165,6 +167,7 @@ class Demo(PollingThread):
                 self._nodes.refresh(monotonic)
             else:
                 self._nodes.login(source)
+        self._nodes.read_once(self._files().get(CLUSTER, ()))
         self._nodes.step(started, monotonic, now)
         queued = (*((job.number, job.state, job.reason, job.tasks) for job in world.queue.jobs), *world.queue.drains)
         if queued != self._queued:  # poll it at once when it changes: this controller has no load limit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Literal
 
@@ -12,10 +12,22 @@ from collectors.demo.model.inventory import CLUSTER, NODES, READER
 from collectors.demo.stories import Incident
 from collectors.demo.world.world import World
 from collectors.probe.files.checkpoints import Checkpoints
+from collectors.probe.files.contents import Contents
 from collectors.probe.files.logs import Logs
 from collectors.probe.files.switches import Switches
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AnyReading, Event, LogSpec, NodeReading, RunsChanged, Source, SourceChanged, Spec, Xid
+from trainmon.model import (
+    AnyReading,
+    Event,
+    FileSpec,
+    LogSpec,
+    NodeReading,
+    RunsChanged,
+    Source,
+    SourceChanged,
+    Spec,
+    Xid,
+)
 
 Outage = Literal["node", "reboot", "login"]
 """The reason why there is no connection: the name of a story."""
@@ -139,6 +151,7 @@ class DemoNodeCollector:
         )
         self._logs = Logs(spec, lambda: self._at)
         self._switches = Switches(spec)
+        self._contents = Contents(spec, lambda: self._at)
         self._checkpoints = Checkpoints(spec, lambda: self._at, lambda: self._now)
         self._runs = runs
         self._connections = {
@@ -152,6 +165,10 @@ class DemoNodeCollector:
     def close(self) -> None:
         """Close the logs."""
         self._logs.configure({})
+
+    def read_once(self, files: Sequence[FileSpec]) -> None:
+        """Read these files of attempts."""
+        self._contents.configure({"files": msgspec.to_builtins(files)})
 
     def step(self, started: Iterable[Incident], at: Seconds, now: Instant) -> None:
         """Submit what is due. `started`: the incidents that just began; `at` is monotonic, `now` the time of day."""
@@ -207,7 +224,8 @@ class DemoNodeCollector:
             connection.disks_due = at + DISKS_EVERY
             yield node.disks(now, self._world.shared_disks() if name == READER else ())
         if name == READER:
-            for section in (self._logs, self._switches, self._checkpoints):  # real files, read by the probe's own code
+            # Real files, read by the probe's own code.
+            for section in (self._logs, self._switches, self._checkpoints, self._contents):
                 for _, operation in section.operations(is_slow):
                     for reading in operation() or ():
                         yield msgspec.convert({"v": 1, "t": node.clock(now), **reading}, AnyReading)

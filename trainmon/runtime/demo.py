@@ -11,6 +11,7 @@ from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
+from trainmon.analysis.attempts import files_to_read
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import ScratchDirectory, SystemClock, remove_abandoned
@@ -33,7 +34,7 @@ class DemoMonitor(DashboardBackend):
         super().__init__(
             Engine(SystemClock(), demo=True, read_only=read_only, ledger=ledger, alerting=alerting), ledger
         )
-        self._demo = Demo(self.engine.submit, story=story)
+        self._demo = Demo(self.engine.submit, story=story, files=lambda: files_to_read(self.engine.state))
         self.enable_actions(self._demo.shell_of, self._demo.poll_soon)
 
     def start(self) -> None:

@@ -78,6 +78,8 @@ def _run(name: str, first: int, last: int, target: int, owner: str) -> RunSpec:
         nodes=NODES[first - 1 : last],
         wandb=WandbSpec(project=f"llm-lab/{name.partition('-')[0]}", group=f"{name}-final"),
         labels={"owner": owner},
+        config=f"{home}/train.yaml",
+        data_manifest=f"{home}/data/manifest.txt",
     )
 
 
@@ -177,5 +179,6 @@ RUNS: tuple[RunSpec, ...] = tuple(trainer.run for trainer in TRAINERS)
 def relocated(run: RunSpec, directory: Path) -> RunSpec:
     """The same run, with its files under a directory of this machine."""
 
-    paths = {name: getattr(run, name) for name in ("log", "checkpoints", "kill_switch", "save_switch", "script")}
+    names = ("log", "checkpoints", "kill_switch", "save_switch", "script", "config", "data_manifest")
+    paths = {name: getattr(run, name) for name in names}
     return msgspec.structs.replace(run, **{name: f"{directory}{path}" for name, path in paths.items()})

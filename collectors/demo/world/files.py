@@ -19,7 +19,7 @@ from collectors.demo.model.effects import (
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.training.checkpoints import CheckpointDirectory
 from collectors.demo.training.loop import SwitchFiles, TrainingLoop
-from trainmon.lib import Instant
+from trainmon.lib import Instant, Seconds
 
 KEEP_LOGS = 3
 SCRIPT = """\
@@ -28,6 +28,8 @@ SCRIPT = """\
 #SBATCH --output=logs/%j_%x.out --signal=USR1@600
 srun --kill-on-bad-exit=1 {trainer.command}
 """
+WRITTEN_BEFORE: Seconds = 3 * 86_400.0
+"""How long before the demo its configs and manifests were written."""
 ROTATE_AT = 4_000_000
 """The size in bytes at which a log is rotated: a demo may run for weeks."""
 
@@ -49,6 +51,12 @@ class Files:
         """Write the files from before the demo began."""
         script = SCRIPT.format(trainer=self.trainer, nodes=len(self.trainer.run.nodes))
         Path(self.trainer.run.script or "").write_text(script)
+        run, manifest = self.trainer.run, Path(self.trainer.run.data_manifest or "")
+        Path(run.config or "").write_text(f"steps: {run.target_step}\nbatch: {self.trainer.batch}\n")
+        manifest.parent.mkdir(exist_ok=True)
+        manifest.write_text("".join(f"shard-{number:05}.tar\n" for number in range(400)))
+        for path in (run.config or "", manifest):
+            os.utime(path, (now - WRITTEN_BEFORE, now - WRITTEN_BEFORE))
         for step in loop.saved:
             at = now - (loop.step - step) * self.trainer.step_time
             self.checkpoints.begin(step, at - self.trainer.save_time)

@@ -57,7 +57,9 @@ class Content:
     def __init__(self, name: str, pattern: str, monotonic: "Callable[[], float]") -> None:
         self.pattern = pattern
         self.is_read = False
-        self.reading = None  # type: Iterator[Line | None] | None
+        self.is_due = True
+        """Whether to go on in the next pass. After an error, the next slow tick is soon enough."""
+        self._reading = None  # type: Iterator[Line | None] | None
         self._name, self._monotonic = name, monotonic
         self._reported = None  # type: Line | None
 
@@ -65,19 +67,20 @@ class Content:
         """Read for a slice. Returns a line when the file has been read, or cannot be."""
         until = self._monotonic() + SLICE
         line = None  # type: Line | None
-        if self.reading is None:
-            self.reading = self._read(paths.encoded(self.pattern))
+        if self._reading is None:
+            self._reading = self._read(paths.encoded(self.pattern))
         try:
             while line is None:
-                line = next(self.reading)
+                line = next(self._reading)
                 if line is None and self._monotonic() >= until:
+                    self.is_due = True
                     return []
             self.is_read = True
         except Unusable as error:
             line = {"error": str(error)}
         except (OSError, ValueError) as error:
             line = {"error": paths.failure_at(paths.encoded(self.pattern), error)}
-        self.reading = None
+        self._reading, self.is_due = None, False
         if line == self._reported:
             return []
         self._reported = line
@@ -136,4 +139,4 @@ class Contents:
 
     def operations(self, slow: bool) -> "list[Operation]":
         unread = [(name, one) for name, one in self._files.items() if not one.is_read]
-        return [("file:" + name, one.advance) for name, one in unread if slow or one.reading]
+        return [("file:" + name, one.advance) for name, one in unread if slow or one.is_due]

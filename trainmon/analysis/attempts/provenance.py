@@ -54,25 +54,26 @@ def with_named(attempt: Attempt, origin: Origin, values: Mapping[str, str | None
 def resolved(attempt: Attempt) -> Attempt:
     """The attempt with the value that counts of each field that something names."""
     found: dict[str, str | None] = {}
-    for field, order in ORDER.items():
+    for field in {*attempt.named, "config_hash"} if "config_path" in attempt.files else attempt.named:
         values = values_of(attempt, field)
         if values or field in attempt.named:
-            found[field] = next((values[origin] for origin in order if origin in values), None)
-    return replace(attempt, **found)
+            found[field] = next((values[origin] for origin in ORDER[field] if origin in values), None)
+    return replace(attempt, **found) if found else attempt
 
 
-def values_of(attempt: Attempt, field: str) -> dict[str, str]:
+def values_of(attempt: Attempt, field: str) -> Mapping[str, str]:
     """All values of a field, by what names them. A file that was read says more than its path; a manifest that cannot
     be read identifies nothing."""
-    values = dict(attempt.named.get(field, {}))
+    named = attempt.named.get(field, {})
     file = attempt.files.get("config_path" if field == "config_hash" else field)
     if file is None:
-        return values
+        return named
+    values = dict(named)
     if field == "config_hash":
         return values if file.sha256 is None else values | {"file": file.settings_hash or file.sha256[:DIGITS]}
     if field == "data_manifest":
         values.pop("config", None)
-    if file.sha256 is None or "config" not in attempt.named.get(field, {}):
+    if file.sha256 is None or "config" not in named:
         return values
     manifest = f"{file.path}: {file.text}" if file.text else f"{file.path} sha256:{file.sha256[:DIGITS]}"
     return values | {"config": manifest if field == "data_manifest" else file.path}

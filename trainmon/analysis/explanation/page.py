@@ -149,7 +149,8 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     changed = {change.field: change for change in one.changes}
     for field in TRAINED_WITH:
         value = getattr(one.attempt, field)
-        yield PageRow(FIELDS[field], value or UNKNOWN, "" if value else "dim")
+        hashed = _hashed(one.attempt) if field == "config_hash" else ""
+        yield PageRow(FIELDS[field], f"{value}{hashed}" if value else UNKNOWN, "" if value else "dim")
         if field in changed:
             yield PageRow("", _was(changed.pop(field)), "warn")
         yield from _file(one.attempt, field)
@@ -166,6 +167,12 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
         yield PageRow("changed", text, "warn", ("attempt", one.previous.attempt_id))
+
+
+def _hashed(attempt: Attempt) -> str:
+    """Whose hash it is; nothing if only an older version knows."""
+    values = values_of(attempt, "config_hash")
+    return ", the hash of its W&B settings" if "wandb" in values else ", the hash of its config file" if values else ""
 
 
 def _file(attempt: Attempt, field: str) -> Iterator[PageRow]:

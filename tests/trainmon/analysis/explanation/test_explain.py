@@ -85,6 +85,17 @@ def test_everything_that_happened_is_on_one_clock() -> None:
     ]
 
 
+def test_the_age_in_a_summary_counts_from_when_the_alert_was_last_found() -> None:
+    xid = Alert(
+        id="a1", rule="xid", subject="n1/3", severity="warning", summary="Xid 79 on GPU 3, 2m ago", since=BEGIN + 40,
+        found_at=BEGIN + 160, fired_at=BEGIN + 40, node="n1",
+    )  # fmt: skip
+    lost = replace(xid, id="a2", rule="gpu-lost", summary="GPU 3 is lost")
+    shown = [text for _, text in rows(explained(story(), alerts=(xid, lost)), "Timeline")]
+    assert "warning xid: Xid 79 on GPU 3, 2m ago (as of 22:16:00)" in shown
+    assert "warning gpu-lost: GPU 3 is lost" in shown
+
+
 def test_of_a_flood_of_alerts_the_middle_is_counted_and_the_attempt_itself_is_whole() -> None:
     one = Alert(
         id="a",
@@ -138,7 +149,7 @@ def test_the_files_of_config_and_data_are_shown_with_their_age() -> None:
     data = AttemptFile(path="/fsx/m.json", read_at=BEGIN + 5, size=2_000_000, modified_at=BEGIN + 70, sha256="c" * 64)
     shown = rows(explained((named(first, config_path=config, data_manifest=data),)), "Config")
     assert shown[:3] == [
-        ("config", "b" * 12),
+        ("config", "b" * 12 + ", the hash of its config file"),
         ("config file", "/fsx/c.yaml"),
         ("", "1.2K, changed 2023-11-14 22:12:20 UTC, read 5s after the start"),
     ]
