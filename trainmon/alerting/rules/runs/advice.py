@@ -39,8 +39,9 @@ def queues(state: State, run: Run) -> str:
 
 
 def requeues(state: State, run: Run) -> str:
-    """How to start a run again: requeue its job, or queue another one if the job has ended. An armed kill switch must
-    go first, because a new attempt would end at once."""
+    """How to start a run again: requeue its job, or queue another one if the job has ended: Slurm forgets it within
+    minutes (MinJobAge), and advice may be read later. An armed kill switch must go first, because a new attempt would
+    end at once."""
     is_armed = run.kill is not None and run.kill.exists
     first = f"U removes the kill switch: trainmon-tui unkill {run.name}; then " if is_armed else ""
     job = present_in(state, run)
