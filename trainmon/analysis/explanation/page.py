@@ -139,7 +139,8 @@ def _gpu_hours(one: Explanation) -> Iterator[PageRow]:
         for metric, (title, unit) in MEASURED.items():
             values = worst(hour, metric).values
             if values:
-                text = f"{min(values):,.0f} to {max(values):,.0f} {unit}, at the end {values[-1]:,.0f} {unit}"
+                low, high, last = (f"{value:,.0f}" for value in (min(values), max(values), values[-1]))
+                text = f"{low} {unit}" if low == high else f"{low} to {high} {unit}, at the end {last} {unit}"
                 yield PageRow(f"  {title}", text)
     if len(one.gpu_hours) > NODES_AT_MOST:
         yield PageRow("", f"and {len(one.gpu_hours) - NODES_AT_MOST} more nodes", "dim")
