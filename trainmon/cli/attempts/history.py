@@ -71,6 +71,8 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
     else:
         shown = lines(rows, shutil.get_terminal_size().columns) if group is None else group_lines(rows, group)
         click.echo(plain("\n".join(shown)))
+        if group is None and any(_is_marked(row) for row in rows):
+            click.echo("* trainmon-tui did not watch it from start to end", err=True)
     return 0
 
 
@@ -95,6 +97,10 @@ def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
         yield (" " * gap).join(padded).rstrip()
 
 
+def _is_marked(row: Row) -> bool:
+    return bool(row["is_reconstructed"] and row["ended_at"])
+
+
 def _cells(row: Row) -> tuple[str, ...]:
     from trainmon.analysis.explanation import short_name
     from trainmon.lib import duration
@@ -106,7 +112,7 @@ def _cells(row: Row) -> tuple[str, ...]:
         shown.strftime("%m-%d %H:%M") if shown is not None else "",
         row["run_id"],
         short_name(row["job_id"], row["restart"], row["wandb_id"], row["pid"]),
-        cause + ("*" if row["is_reconstructed"] and row["ended_at"] else ""),
+        cause + ("*" if _is_marked(row) else ""),
         duration((until - began).total_seconds()) if began is not None and until is not None else "",
         hours(row["gpu_seconds"]),
         steps(row["last_step"]),

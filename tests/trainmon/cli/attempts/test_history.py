@@ -68,6 +68,8 @@ def test_the_table_has_cause_duration_cost_and_progress_in_80_columns(tmp_path: 
         "11-03 14:02 video-2b              88.1     running    60m  8.00 12.5k      12.0k",
         "11-04 13:00 a-run-with-quite-a-l… abcd1234 unknown*   60s",
     ]
+    assert done.stderr == "* trainmon-tui did not watch it from start to end\n"
+    assert called(tmp_path, "attempts", since, "video-2b").stderr == ""
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert len(called(tmp_path, "attempts", since, "video-2b").stdout.splitlines()) == 3
     assert called(tmp_path, "attempts", since, "nobody").stderr == "no attempts of nobody in this period\n"
