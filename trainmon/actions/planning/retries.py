@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from trainmon.actions.planning.context import PlanContext
-from trainmon.analysis.retries import RetryDecision, decide, history_of
+from trainmon.analysis.retries import RetryDecision, by_run, decide, history_of
 from trainmon.model import Attempt
 
 LAST_CAUSES = 5
@@ -14,8 +14,8 @@ LAST_CAUSES = 5
 def last_decision(context: PlanContext) -> tuple[Attempt, RetryDecision] | None:
     """The last attempt of the run that ended, and what to do after it."""
     attempts = context.state.attempts.values()
-    own = [one for one in attempts if context.run is not None and one.run_id == context.run.name and not one.is_open]
-    last = max(own, key=lambda one: one.ended_at or 0.0, default=None)
+    own = () if context.run is None else by_run(attempts).get(context.run.name, ())
+    last = next((one for one in reversed(own) if not one.is_open), None)
     if context.run is None or last is None:
         return None
     decision = decide(last, attempts, context.run.spec.retry)

@@ -97,6 +97,8 @@ def ending_directories(state: State) -> frozenset[str]:
 
 def _is_ending(attempt: Attempt, state: State) -> bool:
     run, job = state.runs.get(attempt.run_id), state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
+    if attempt.reported_end is not None:
+        return True
     if job is None:
         return run is not None and run.verdict in ENDED
     ended_at = job.ends_at if is_over(job) else job.gone_at

@@ -307,7 +307,8 @@ def told(attempt: Attempt) -> tuple[object, ...]:
 def test_a_failure_that_was_seen_stays_one_when_its_job_is_requeued_before_its_checkpoints_are_listed() -> None:
     story = trained().queue(55, FAILED).log(56, STEP.format(40), *DIED)
     assert story.attempt.is_open
-    assert (story.queue(90, REQUEUED).at(120).say().attempt.last_step) == 40
+    assert ending_directories(story.queue(90, REQUEUED).state) == {"/fsx/ckpt"}
+    assert story.at(120).say().attempt.last_step == 40
     assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
 
 
