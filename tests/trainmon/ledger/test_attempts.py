@@ -187,7 +187,7 @@ def test_a_restart_with_many_results_keeps_all_of_them(tmp_path: Path) -> None:
     many = [EvalResult(step=step) for step in range(500)]
     with opened(tmp_path, factory=Stuck) as (ledger, _):
         ledger.keep(LONG)
-        until(lambda: (tmp_path / NAME).exists())
+        until(lambda: (tmp_path / NAME).exists() and len(attempt_rows(tmp_path, 0.0, None, 9)) == 1)
         Stuck.go.clear()
         Stuck.hung.set()
         ledger.keep(NEXT)  # a disk that hangs
