@@ -20,24 +20,23 @@ from textual.strip import Strip
 from tui.keys import bindings
 from tui.style import CURSOR, MARKED, Span
 from tui.widgets.row import GUTTER, HEADING, SENTENCE, Row, changed_columns
-from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
+from tui.widgets.span_lines import SpanStyles
 
 
 class KeyedLines(ScrollView, can_focus=True, inherit_bindings=False):
     """Rows of spans with a cursor, marks, mouse and vi keys. The cursor belongs to a key, not to a position."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in STYLES} | {"lines--cursor"}
-    DEFAULT_CSS = f"""
-    KeyedLines {{
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--cursor"}
+    DEFAULT_CSS = """
+    KeyedLines {
         overflow-x: hidden;
         overflow-y: auto;
         scrollbar-size-vertical: 1;
-        {STYLE_CSS}
-        & > .lines--cursor {{ background: $foreground 7%; }}
-        &:focus > .lines--cursor {{ background: $primary 25%; }}
-        &:ansi > .lines--cursor {{ background: transparent; }}
-        &:ansi:focus > .lines--cursor {{ text-style: reverse; background: transparent; }}
-    }}
+        & > .lines--cursor { background: $foreground 7%; }
+        &:focus > .lines--cursor { background: $primary 25%; }
+        &:ansi > .lines--cursor { background: transparent; }
+        &:ansi:focus > .lines--cursor { text-style: reverse; background: transparent; }
+    }
     """
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list", "moves")]

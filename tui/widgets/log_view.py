@@ -15,7 +15,7 @@ from textual.widget import Widget
 from trainmon.lib import clean
 from tui.keys import bindings
 from tui.widgets.log_window import LogPosition, LogRow, Text, View, clamped, end_position, find, moved, row_marks, shown
-from tui.widgets.span_lines import STYLE_CSS, STYLES, SpanStyles
+from tui.widgets.span_lines import SpanStyles
 
 WHEEL_ROWS = 3
 LEADS = 2
@@ -25,14 +25,7 @@ LEADS = 2
 class LogView(Widget, can_focus=True):
     """A view of a log: follows the end or stays in place, wraps or cuts lines, highlights search matches."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"lines--{name}" for name in (*STYLES, "match", "hit")}
-    DEFAULT_CSS = f"""
-    LogView {{
-        height: 1fr; width: 1fr; {STYLE_CSS}
-        & > .lines--match {{ text-style: reverse; }}
-        & > .lines--hit {{ text-style: reverse bold; color: $text-accent; }}
-    }}
-    """
+    DEFAULT_CSS = "LogView { height: 1fr; width: 1fr; }"
     ALLOW_SELECT = False
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("log", "moves")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from textual.theme import Theme
 from tests.tui.dashboard import showing
 from tests.tui.screen_text import settled
 from tests.tui.states.states import troubled
-from tui.style.themes import CLEAR, DARK, LIGHT
+from tui.style.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
+from tui.widgets.span_lines import SpanStyles
 
 TEXTS = ("ok", "warn", "crit", "accent")
 
@@ -34,7 +36,8 @@ async def test_every_status_is_readable_on_every_background_and_under_the_cursor
         app.theme = theme.name
         await settled(pilot)
         lines = app.main.runs.lines
-        texts = {name: lines.get_component_styles(f"lines--{name}").color for name in TEXTS}
+        styles = SpanStyles(lines)
+        texts = {name: Color.from_rich_color(styles[name].color) for name in TEXTS}
         colors = app.theme_variables
         behind = {name: Color.parse(colors[name]) for name in ("background", "surface", "panel")}
         behind["cursor"] = behind["background"] + lines.get_component_styles("lines--cursor").background
@@ -64,3 +67,13 @@ def test_the_environment_chooses_the_theme(theme: Theme) -> None:
         [sys.executable, "-c", BACKGROUND], env=environ, capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.strip().lower() == theme.background
+
+
+async def test_a_theme_with_the_same_background_is_drawn_at_once() -> None:
+    async with showing(troubled(), (80, 24)) as (app, pilot, _):
+        for theme, warning in ((SIXTEEN, 3), (SIXTEEN_LIGHT, 5)):
+            app.theme = theme.name
+            await settled(pilot)
+            segments = itertools.chain(*app.screen._compositor.render_strips())
+            drawn = {style.color.number for _, style, *_ in segments if style is not None and style.color is not None}
+            assert {3, 5} & drawn == {warning}
