@@ -104,8 +104,9 @@ def learning_rate(step: int, target: int) -> float:
 
 
 def _normal(step: int, salt: float) -> float:
-    x = step * 12.9898 + salt * 78.233
-    return 2 * (sum(math.sin(x + turn) * 43_758.5453 % 1.0 for turn in (0.0, 1.7, 3.1)) - 1.5)
+    x, sin = step * 12.9898 + salt * 78.233, math.sin
+    thirds = sin(x) * 43_758.5453 % 1.0 + sin(x + 1.7) * 43_758.5453 % 1.0 + sin(x + 3.1) * 43_758.5453 % 1.0
+    return 2 * (thirds - 1.5)
 
 
 # ---- in W&B ---------------------------------------------------------------------------------------------------------

@@ -163,7 +163,9 @@ class DemoWandbRun:
 
     def _add(self, at: Instant, step: int, values: Mapping[str, float]) -> None:
         for key, value in values.items():
-            self._metrics.setdefault(key, MetricHistory()).add(step, at, value)
+            if key not in self._metrics:
+                self._metrics[key] = MetricHistory()
+            self._metrics[key].add(step, at, value)
 
 
 def frame(step: int, done: float) -> bytes:

@@ -204,7 +204,7 @@ def test_a_program_that_is_started_again_and_again_says_so_once_and_for_how_long
 def test_the_weekly_test_that_somebody_acknowledges_is_over_in_silence() -> None:
     spec = HeartbeatSpec(every=None, start=False)
     with Story(UnansweredTest(), phone(), mail(), heartbeat=spec) as story:
-        story.at(7 * DAY + 60, tick=25)
+        story.at(7 * DAY + 60, tick=29)
         notice = story.expect("test", "self", on=["phone", "mail"])
         alert = notice.alerts[0]
         story.order("ack", alert.id, token=alert.token, via="phone", by="phone").at(7 * DAY + 200)
@@ -254,7 +254,7 @@ def test_a_test_that_is_requested_again_is_not_answered() -> None:
     spec = HeartbeatSpec(every=None, test_every=7 * DAY, start=False)
     with Story(UnansweredTest(), heartbeat=spec) as story:
         story.at(10).order("test").at(12).expect("test")
-        story.at(DAY + 60, tick=20).expect("fire", "self")
-        story.at(7 * DAY + 600, tick=20).expect("test")
+        story.at(DAY + 60, tick=29).expect("fire", "self")
+        story.at(7 * DAY + 600, tick=29).expect("test")
         assert story.alert("test-unanswered").data_why == "the newer test is not acknowledged yet either"
         story.order("ack", story.alert("test").id).at(story.elapsed + 120).expect("resolve", "self")
