@@ -11,7 +11,7 @@ import pytest
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe, until
-from trainmon.model import DiskSamples, GpuSamples, HostSample, LogChunk, SwitchSamples, Trouble
+from trainmon.model import DiskSamples, FileContent, GpuSamples, HostSample, LogChunk, SwitchSamples, Trouble
 
 
 @pytest.fixture
@@ -51,6 +51,19 @@ def test_a_hung_switch_is_unknown_not_absent(mount: HungMount, tmp_path: Path) -
         running.wait(SwitchSamples, lambda line: any(one.exists is False for one in line.s))
         mount.recover()
         running.wait_anew(SwitchSamples, lambda line: any(one.path == str(switch) and one.exists for one in line.s))
+
+
+def test_a_manifest_on_a_hung_mount_is_read_when_the_mount_is_back(mount: HungMount, tmp_path: Path) -> None:
+    manifest = mount.folder / "manifest.json"
+    manifest.write_text("{}")
+    mount.hang()
+    with probe(mount, tmp_path, files=[{"id": "data_manifest prod/88", "pattern": str(manifest)}]) as running:
+        line = running.wait(FileContent, lambda line: line.error is not None)
+        assert line.id == "data_manifest prod/88"
+        assert (line.error or "").startswith("no answer for ")
+        running.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
+        mount.recover()
+        assert running.wait_anew(FileContent, lambda line: line.error is None).text == "{}"
 
 
 def test_a_log_elsewhere_goes_on_where_it_was_when_a_mount_hangs(mount: HungMount, tmp_path: Path) -> None:
