@@ -26,6 +26,7 @@ MODULES = {
     "rules": "alerts.rules",
     "service": "daemon.service",
     "completion": "completion",
+    "run": "run",
     "snapshot": "snapshot.command",
     "classify": "logs.classify",
     "status": "alerts.status",
@@ -43,6 +44,7 @@ COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
 GROUPS = {
     "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
+    "In a job": ("run",),
     "Look": ("snapshot", "status", "actions", "attempts", "explain", "sql", "classify"),
     "Act on runs, jobs and nodes": VERBS,
     "Answer alerts": ("ack", "mute", "unmute"),

@@ -1,0 +1,98 @@
+"""Commands for trainmon-run, and what a person sees of them: bare, or in the wrapper."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from trainmon import job
+
+PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.executable
+
+TRAINER = """
+import os, signal, sys, time
+told = open(sys.argv[1], "a", buffering=1)
+def note(number, frame):
+    told.write(signal.Signals(number).name + "\\n")
+    if number == signal.SIGTERM:
+        print("SAVED", flush=True)
+        sys.exit(7)
+for name in ("TERM", "USR1", "USR2", "INT", "HUP", "CONT", "WINCH", "QUIT"):
+    signal.signal(getattr(signal, "SIG" + name), note)
+told.write("ready %d\\n" % os.getpid())
+while True:
+    time.sleep(0.02)
+"""
+"""Writes each signal that it gets, and ends with TERM."""
+
+
+class Seen(NamedTuple):
+    """What a command has left."""
+
+    status: int
+    """As subprocess has it: minus the signal that ended it."""
+    out: bytes
+    err: bytes
+
+
+def script(folder: Path) -> str:
+    """The printed script."""
+    path = folder / "trainmon-run"
+    path.write_text(job.run_script())
+    return str(path)
+
+
+def wrapped(folder: Path, *options: str) -> list[str]:
+    """What stands before a command."""
+    return [PYTHON, "-I", "-S", script(folder), "--receipts", str(folder / "receipts"), *options, "--"]
+
+
+def seen(argv: Sequence[str], **options: object) -> Seen:
+    done = subprocess.run(argv, capture_output=True, timeout=60, check=False, **options)  # type: ignore[call-overload]
+    return Seen(done.returncode, done.stdout, done.stderr)
+
+
+class Training:
+    """A TRAINER in a process group of its own, bare or wrapped."""
+
+    def __init__(self, folder: Path, before: Sequence[str]) -> None:
+        self.told = folder / f"told-{time.monotonic_ns()}"
+        argv = [*before, sys.executable, "-c", TRAINER, str(self.told)]
+        self.process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, process_group=0)
+        until(lambda: self.told.exists() and "ready" in self.told.read_text())
+        self.pid = int(self.told.read_text().split()[1])
+
+    def signals(self) -> list[str]:
+        return self.told.read_text().splitlines()[1:]
+
+    def state(self, pid: int) -> str:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def until(fact: object, patience: float = 20.0) -> None:
+    assert callable(fact)
+    deadline = time.monotonic() + patience
+    while not fact():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.01)
+
+
+@contextmanager
+def training(folder: Path, before: Sequence[str]) -> Iterator[Training]:
+    found = Training(folder, before)
+    try:
+        yield found
+    finally:
+        for kill in (lambda: os.killpg(found.process.pid, signal.SIGKILL), lambda: os.kill(found.pid, signal.SIGKILL)):
+            try:
+                kill()
+            except ProcessLookupError:
+                continue
+        found.process.communicate()

@@ -1,0 +1,23 @@
+"""What people add to their jobs: trainmon-run, a wrapper. Files of the standard library alone, for old Pythons too."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+FOLDER = Path(__file__).parent
+
+
+def run_script() -> str:
+    """trainmon-run as one file."""
+    alone = (FOLDER / "trainmon_run.py").read_text("utf-8")
+    extras = (FOLDER / "run_extras.py").read_text("utf-8")
+    assert "'''" not in extras
+    return alone.replace("EXTRAS = None  # type: str | None\n", f"EXTRAS = r'''{extras}'''  # type: str | None\n")
+
+
+def main() -> NoReturn:
+    """The entry point `trainmon-run`: become the script, in an interpreter that starts quickly."""
+    os.execv(sys.executable, [sys.executable, "-I", "-S", str(FOLDER / "trainmon_run.py"), *sys.argv[1:]])
