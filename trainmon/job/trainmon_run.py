@@ -274,7 +274,7 @@ class Companion:
         os.close(answers[1])
 
     def ask(self, request: str, within: float = WRITE_WITHIN) -> "str | None":
-        """Have it do something, and wait for that: `start`, `forget`, or an object in JSON, the facts of the end.
+        """Have it do something, and wait for that: `start`, `forget 15`, or an object in JSON, the facts of the end.
         Returns why it failed, or None."""
         try:
             os.write(self._requests, (request + "\n").encode("utf-8", "replace"))
@@ -291,7 +291,7 @@ class Companion:
             if time.monotonic() >= until:
                 return False
             time.sleep(0.001)
-        self.ask("forget")
+        self.ask("forget %d" % number)
         return True
 
     def _serve(self, requests: int, answers: int, facts: "dict[str, object]", options: Options) -> None:
@@ -314,9 +314,8 @@ class Companion:
                     extras()["notify"](options.notify, self.folder, message, keep_open)
 
     def _do(self, request: str, facts: "dict[str, object]", options: Options) -> "str | None":
-        if request == "forget":
-            while signal.sigtimedwait(PASSED_ON, 0) is not None:
-                pass
+        if request.startswith("forget "):
+            signal.sigtimedwait({int(request[7:])}, 0)  # others may be pending: CONT and TERM come together
         elif request == "start":
             os.makedirs(self.folder, 0o700, exist_ok=True)
             facts["git_commit"] = commit_of(str(facts["cwd"]))
