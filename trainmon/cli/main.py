@@ -26,7 +26,7 @@ MODULES = {
     "rules": "alerts.rules",
     "service": "daemon.service",
     "completion": "completion",
-    "run": "run",
+    "run": "attempts.run",
     "snapshot": "snapshot.command",
     "classify": "logs.classify",
     "status": "alerts.status",

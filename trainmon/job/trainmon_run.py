@@ -322,7 +322,11 @@ class Companion:
             write(self.folder, "start.json", json_text(facts))
         else:
             artifacts = attached(self.folder, options)
-            more = {"output": ended_output(self.folder, facts), "artifacts": artifacts}
+            try:
+                output = ended_output(self.folder, facts)
+            except OSError as error:  # its file was removed, or is not for us to read
+                output = {"error": str(error)}
+            more = {"output": output, "artifacts": artifacts}
             write(self.folder, "end.json", request[:-1] + ", " + json_text(more)[1:])
             return "%s has ended. %s" % (options.run or options.command[0], artifacts["message"])
         return None

@@ -224,6 +224,14 @@ def test_a_notification_changes_neither_the_status_nor_the_time(notify: str, fol
     assert time.monotonic() - before < 5.0
 
 
+def test_an_output_that_was_removed_meanwhile_does_not_cost_the_receipt(folder: Path) -> None:
+    with (folder / "out").open("wb") as out:
+        subprocess.run([*wrapped(folder), "rm", str(folder / "out")], stdout=out, check=True)
+    _, end = receipt(folder)
+    assert end["status"] == 0
+    assert "No such file" in end["output"]["error"]
+
+
 def test_a_receipt_that_cannot_be_written_is_one_line_and_the_command_runs(folder: Path) -> None:
     (folder / "receipts").write_text("a file")
     done = seen([*wrapped(folder), "sh", "-c", "echo out; exit 3"])

@@ -7,20 +7,24 @@ import sys
 import click
 
 from trainmon import job
+from trainmon.cli.options import unused_config_option
 
 PRINT = "--print-script"
 
 
 class Unparsed(click.Command):
-    """A command whose arguments belong to another program, `--` and `-h` included."""
+    """A command whose arguments belong to another program, `--` included."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.params["words"] = args
+        if args[:1] in (["-h"], ["--help"]):
+            return super().parse_args(ctx, args)
+        ctx.params["words"] = args[2:] if args[:1] == ["--config"] else args
         return []
 
 
 @click.command(cls=Unparsed)
 @click.argument("words", nargs=-1, metavar="[OPTION]... -- COMMAND [ARGUMENT]...")
+@unused_config_option
 def command(words: list[str]) -> None:
     """Run a command as if nothing stood between you and it, and keep a receipt of how it began and ended.
 
