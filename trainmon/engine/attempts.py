@@ -13,7 +13,7 @@ from trainmon.model import Attempt, EvalResult, State
 WRITE_EVERY: Seconds = 30.0
 """Between two writes of an attempt that goes on. A program that is killed has lost at most this much."""
 
-NEWS = ("end", "reported_end", "first_step", "retry_decision", "budget_spent", "files")
+NEWS = ("end", "reported_end", "first_step", "retry_decision", "budget_spent", "files", "outlook")
 """What is written at once when it changes. A file that was read may have changed a moment later."""
 
 

@@ -83,6 +83,17 @@ class AttemptFile(msgspec.Struct, frozen=True, kw_only=True):
     it."""
 
 
+class Outlook(msgspec.Struct, frozen=True, kw_only=True):
+    """What endangers an attempt that still runs."""
+
+    what: str = ""
+    """After `and`: `hangs`, `its loss has diverged`. Empty: nothing endangers it."""
+    since: Instant | None = None
+    """When its last step was, if it makes none."""
+    cause: Classification | None = None
+    """What its cause is if it ends now."""
+
+
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. What is not known is null or empty."""
 
@@ -151,6 +162,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str | None = None
 
     end: AttemptEnd | None = None
+    outlook: Outlook | None = None
+    """What endangers it while it runs; null if that is not known."""
+    outlook_at: Instant = 0.0
+    """When that was determined, by our clock."""
     reported_end: AttemptEnd | None = None
     """What was reported of its end before it is closed. Its cause is determined then."""
     retry_decision: str | None = None

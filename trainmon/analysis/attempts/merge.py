@@ -23,7 +23,8 @@ RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
 COMMITTED = ("last_committed_step", "last_committed_at")
 LOG = ("log_host", "log_path")
-TOGETHER = (*FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG)
+OUTLOOK = ("outlook", "outlook_at")
+TOGETHER = (*FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG, *OUTLOOK)
 """Fields that go together: each group is taken from one of the two."""
 
 APART = frozenset({*TOGETHER, "end", "reported_end", "named", "files"})
@@ -42,6 +43,9 @@ def merged(one: Attempt, other: Attempt) -> Attempt:
     reported = None if end is not None else _end(one.reported_end, other.reported_end)
     named = {name: _together(one.named.get(name), other.named.get(name)) for name in {**one.named, **other.named}}
     files = {name: _first(one.files.get(name), other.files.get(name)) for name in {**one.files, **other.files}}
+    newest = max(one, other, key=lambda each: (each.outlook_at, msgspec.json.encode(each.outlook)))
+    if end is None:  # else it has a cause
+        found |= {name: getattr(newest, name) for name in OUTLOOK}
     return resolved(Attempt(**found, named=named, files=files, end=end, reported_end=reported))
 
 

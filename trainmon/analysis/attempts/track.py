@@ -17,6 +17,7 @@ from trainmon.analysis.attempts.ending import (
 )
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
+from trainmon.analysis.attempts.outlook import with_outlook
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Run, State
 
@@ -38,6 +39,7 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
             continue
         if before is not None and before.reported_end is not None:  # it runs on
             before = replace(before, reported_end=None)
+        seen = with_outlook(seen, before, run, state)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
     for one in _read_late(known, state):
         found[one.attempt_id] = merged(found[one.attempt_id], one)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.classify import classify, fatal_end
+from trainmon.analysis.causes.classify import classify, fatal_end, stated
 from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules import RULE, RULES
+from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 
-__all__ = ["RULE", "RULES", "Rule", "classify", "fatal_end"]
+__all__ = ["HARDWARE_XIDS", "RULE", "RULES", "Rule", "classify", "fatal_end", "stated"]

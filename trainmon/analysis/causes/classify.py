@@ -114,6 +114,11 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
     return classify(facts) if is_over else None
 
 
+def stated(cause: CauseName, fact: str) -> Classification:
+    """A cause that something other than a log states."""
+    return _answer(CauseFacts(), Signs((), [], [], []), cause, True, None, Fact(cause, fact))
+
+
 def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classification:
     """The cause where neither an error nor the scheduler names one."""
     fact = _exit(facts)

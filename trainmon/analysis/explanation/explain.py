@@ -136,7 +136,8 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
     """The explanation of an attempt. It may still run."""
     earlier, following = neighbours(attempt, records.attempts)
     previous = earlier[-1] if earlier else None
-    cause = None if attempt.end is None else attempt.end.cause
+    reached = attempt.end or (attempt.outlook if attempt.reported_end is None else None)
+    cause = None if reached is None else reached.cause
     evals = evals_of(attempt, following, records.evals)
     return Explanation(
         attempt=attempt,
@@ -222,7 +223,9 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
         return
     if end is None:
         step = "" if attempt.last_step is None else f" at step {attempt.last_step:,}"
-        yield f"{name} still runs{step}{ran.replace('after', 'for')}."
+        yield f"{name} still runs{step}{ran.replace('after', 'for')}{_danger(attempt)}."
+        if attempt.outlook is not None and attempt.outlook.cause is None:
+            yield "Nothing endangers it now."
         return
     cause = end.cause
     is_known = cause is not None and cause.cause != "unknown"
@@ -239,6 +242,15 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
         yield f"Cost: {', '.join(filter(None, (hours, lost)))}."
     if end.source == "lost":
         yield "Nothing reported its end: the time is when it was last seen."
+
+
+def _danger(attempt: Attempt) -> str:
+    """`, and hangs: no step for 5m; if it ends now its cause is hang`."""
+    outlook = attempt.outlook
+    if outlook is None or outlook.cause is None:
+        return ""
+    steps = "" if outlook.since is None else f": no step for {duration(max(0.0, attempt.seen_at - outlook.since))}"
+    return f", and {outlook.what}{steps}; if it ends now its cause is {outlook.cause.cause}"
 
 
 def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:

@@ -99,6 +99,10 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     if end is None:
         is_over = attempt.reported_end is not None
         yield PageRow("", AWAITED + "." if is_over else "The attempt still runs.", "dim")
+        for fact in one.facts:
+            yield PageRow("fact", fact, "warn")
+        if not is_over and attempt.outlook is not None and attempt.outlook.cause is not None:
+            yield PageRow("if it ends", f"{attempt.outlook.cause.cause}: {attempt.outlook.cause.advice}")
         return
     for fact in one.facts:
         yield PageRow("fact", fact, "warn")

@@ -194,10 +194,12 @@ def as_object(one: Explanation) -> dict[str, Any]:
     from trainmon.ledger.attempts import columns_of, timestamp
 
     plain = msgspec.to_builtins(one)
+    outlook = plain["attempt"]["outlook"]
     resumes = {"resumed": one.resumed, "resumes_at": one.resumes_at}
     return {
         "attempt": columns_of(one.attempt, one.attempt.ended_at or one.attempt.seen_at),
         "sentence": one.sentence,
+        "outlook": outlook if outlook is None else {**outlook, "since": timestamp(outlook["since"])},
         "timeline": [{**moment, "at": timestamp(moment["at"])} for moment in plain["timeline"]],
         "previous": None if one.previous is None else one.previous.attempt_id,
         "next": None if one.following is None else one.following.attempt_id,

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from tests.trainmon.analysis.retries.attempts import ended
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action
+from trainmon.analysis.causes import stated
 from trainmon.ledger.ledger import Ledger
-from trainmon.model import Attempt, AttemptEnd, Classification, EvalResult, Evidence, Record
+from trainmon.model import Attempt, AttemptEnd, Classification, EvalResult, Evidence, Outlook, Record
 
 NOW = time.time()
 TAIL = "step 30\nCUDA out of memory; see *logs*\nbye"
@@ -141,8 +142,8 @@ def test_the_text_fits_a_terminal_of_80_columns_and_begins_with_the_answer(home:
 def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) -> None:
     found = json.loads(explain(home, "89", "--json").stdout)
     assert list(found) == [
-        "attempt", "sentence", "timeline", "previous", "next", "changes", "resumed", "resumes_at", "retry", "earlier",
-        "facts", "context", "gpu_hours", "evals", "smell_test", "traceable",
+        "attempt", "sentence", "outlook", "timeline", "previous", "next", "changes", "resumed", "resumes_at", "retry",
+        "earlier", "facts", "context", "gpu_hours", "evals", "smell_test", "traceable",
     ]  # fmt: skip
     assert found["attempt"]["termination_reason"] == "cuda-oom"
     assert (found["previous"], found["next"], found["earlier"]) == ("prod/88@1", "prod/90@1", ["prod/88@1"])
@@ -153,6 +154,22 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     assert found["smell_test"][1]["to_add"] == [
         "Set data_manifest in [[run]] or TRAINMON_DATA_MANIFEST in its environment, or log data_manifest to W&B."
     ]
+
+
+def test_an_attempt_that_still_runs_says_what_is_wrong_with_it_now(tmp_path: Path) -> None:
+    now = time.time()
+    hangs = Outlook(what="hangs", since=now - 300, cause=stated("hang", "no step; its GPUs are 100 % busy"))
+    one = replace(dead("91", 0.0), end=None, started_at=now - 900, seen_at=now, last_step=12, outlook=hangs)
+    kept(tmp_path, one)
+    said = "still runs at step 12, for 15m, and hangs: no step for 5m; if it ends now its cause is hang."
+    text, markdown = explain(tmp_path, "91").stdout, explain(tmp_path, "91", "--markdown").stdout
+    assert said in " ".join(text.split())
+    assert "no step; its GPUs are 100 % busy\n" in text
+    assert said in markdown
+    found = json.loads(explain(tmp_path, "91", "--json").stdout)
+    assert said in found["sentence"]
+    assert (found["outlook"]["what"], found["outlook"]["cause"]["cause"]) == ("hangs", "hang")
+    assert found["attempt"]["termination_reason"] is None
 
 
 def test_results_of_evaluators_are_in_the_text_the_json_and_the_post_mortem(home: Path) -> None:
