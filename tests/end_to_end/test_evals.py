@@ -51,7 +51,9 @@ def test_without_slurm_a_run_is_explained_soon_with_the_results_beside_its_check
     config = product.config(f'[cluster]\nlogin = "n0"\nnodes = ["n0"]\n[[run]]\n{run}')
     screen = product.screen("--config", str(config), columns=160)
     screen.until_line("llm", r"iteration|\b30\b")
-    until(lambda: explain(product).returncode == 0, "an explanation", 8)
+    until(
+        lambda: explain(product).returncode == 0, "an explanation", 45
+    )  # a Slurm that may be there is awaited for 60 s
     screen.keys("\r")
     screen.until_shown("step 20 committed")
     assert "evals.jsonl" not in screen.text()

@@ -40,9 +40,9 @@ SCRIPTS = {
     "ok": "sleep 1; exit 0",
     "one": "echo 'Traceback (most recent call last):'; echo 'ValueError: x'; exit 1",
     "killed": "exit 137",
-    "gone": "sleep 600",
-    "again": "sleep 600",
-    "down": "sleep 600",
+    "gone": "exec sleep 600",
+    "again": "exec sleep 600",
+    "down": "exec sleep 600",
 }
 
 
