@@ -12,12 +12,13 @@ USAGE = """\
 usage: trainmon-run [OPTION]... -- COMMAND [ARGUMENT]...
 
 Run COMMAND as if trainmon-run were not there: same input, output, terminal, signals and exit status. Before and after,
-write a receipt (start.json, end.json) that trainmon-tui reads.
+write a receipt: start.json and end.json.
 
   --run NAME        the run to which this attempt belongs
   --log FILE        also copy all output to FILE; without it, nothing stands between COMMAND and its output. A process
                     of its own copies, and goes on if trainmon-run is killed; if it is killed, the output ends
-  --receipts DIR    where receipts are kept: else $TRAINMON_RECEIPTS, else ~/.local/state/trainmon-tui/receipts
+  --receipts DIR    where receipts are kept: else $TRAINMON_RECEIPTS, else trainmon-tui/receipts in
+                    $XDG_STATE_HOME (~/.local/state)
   --attach GLOB     keep these files with the receipt at the end; may be repeated
   --budget SIZE     of all attached files together, the smallest first (25MB)
   --notify COMMAND  start this shell command after the end, and do not wait for it. It gets the message on its standard
@@ -67,6 +68,17 @@ def attached(folder: str, patterns: "list[str]", budget: int) -> "dict[str, obje
     if left_out:
         message += "; left out: " + ", ".join("%s (%d bytes)" % (one["path"], one["bytes"]) for one in left_out)
     return {"message": message, "kept": kept, "left_out": left_out}
+
+
+def ending(end: str, facts: "dict[str, Any]") -> str:
+    """How the command ended, as a person says it; `end` is in JSON."""
+    import json
+
+    found = json.loads(end)
+    how = "ended with status %s" % found["status"]
+    if found["signal"] is not None:
+        how = "was ended by signal %d" % found["signal"]
+    return "%s after %ds on %s" % (how, found["ended_at"] - facts["started_at"], facts["host"])
 
 
 def notify(command: str, folder: str, message: str, keep_open: "Callable[..., None]") -> None:

@@ -305,12 +305,17 @@ class Companion:
             while b"\n" in data:
                 line, _, data = data.partition(b"\n")
                 try:
-                    message = self._do(line.decode("utf-8", "replace"), facts, options)
+                    artifacts = self._do(line.decode("utf-8", "replace"), facts, options)
                     os.write(answers, b"\n")
                 except OSError as error:
                     os.write(answers, ("%s\n" % error).encode("utf-8", "replace"))
                     continue
-                if message is not None and options.notify is not None:
+                if artifacts is not None and options.notify is not None:
+                    said = "%s %s." % (
+                        options.run or options.command[0],
+                        ending(line.decode("utf-8", "replace"), facts),
+                    )
+                    message = " ".join(filter(None, (said, artifacts)))
                     extras()["notify"](options.notify, self.folder, message, keep_open)
 
     def _do(self, request: str, facts: "dict[str, object]", options: Options) -> "str | None":
@@ -328,7 +333,7 @@ class Companion:
                 output = {"error": str(error)}
             more = {"output": output, "artifacts": artifacts}
             write(self.folder, "end.json", request[:-1] + ", " + json_text(more)[1:])
-            return "%s has ended. %s" % (options.run or options.command[0], artifacts["message"])
+            return str(artifacts["message"])
         return None
 
 

@@ -214,7 +214,19 @@ def test_attached_files_are_kept_smallest_first_as_far_as_the_budget_reaches(fol
     assert end["artifacts"]["message"] == said
     assert [Path(one["kept"]).stat().st_size for one in end["artifacts"]["kept"]] == [10, 20]
     assert end["artifacts"]["left_out"] == [{"path": f"{folder}/a.json", "bytes": 30}]
-    until(lambda: message.exists() and message.read_text() == f"llm has ended. {said}\n")
+    until(
+        lambda: (
+            message.exists()
+            and message.read_text() == f"llm ended with status 0 after 0s on {os.uname().nodename}. {said}\n"
+        )
+    )
+
+
+def test_the_message_says_how_it_ended(folder: Path) -> None:
+    message = folder / "message"
+    assert seen([*wrapped(folder, "--notify", f"cat >{message}"), "sh", "-c", "kill -9 $$"]).status == -9
+    said = f"sh was ended by signal 9 after 0s on {os.uname().nodename}.\n"
+    until(lambda: message.exists() and message.read_text() == said)
 
 
 @pytest.mark.parametrize("notify", ["sleep 30", "exit 9", "/no/such"])
