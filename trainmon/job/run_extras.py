@@ -6,7 +6,7 @@ import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable  # noqa: F401  in a comment, for Python 3.6
+    from typing import Any, Callable
 
 USAGE = """\
 usage: trainmon-run [OPTION]... -- COMMAND [ARGUMENT]...

@@ -311,12 +311,10 @@ class Companion:
                     os.write(answers, ("%s\n" % error).encode("utf-8", "replace"))
                     continue
                 if artifacts is not None and options.notify is not None:
-                    said = "%s %s." % (
-                        options.run or options.command[0],
-                        ending(line.decode("utf-8", "replace"), facts),
-                    )
-                    message = " ".join(filter(None, (said, artifacts)))
-                    extras()["notify"](options.notify, self.folder, message, keep_open)
+                    rare, name = extras(), options.run or options.command[0]
+                    how = rare["ending"](line.decode("utf-8", "replace"), facts)
+                    message = " ".join(filter(None, ("%s %s." % (name, how), artifacts)))
+                    rare["notify"](options.notify, self.folder, message, keep_open)
 
     def _do(self, request: str, facts: "dict[str, object]", options: Options) -> "str | None":
         if request.startswith("forget "):
