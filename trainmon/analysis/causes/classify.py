@@ -10,12 +10,13 @@ import msgspec
 
 from trainmon.analysis.causes.choose import choose, is_evaluation
 from trainmon.analysis.causes.fingerprint import fingerprint
-from trainmon.analysis.causes.lines import read_lines
+from trainmon.analysis.causes.lines import RAISED, read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, Found, Signs, read_signs
 from trainmon.analysis.causes.times import in_order
 from trainmon.lib import clean, duration, scrub
+from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
 
 STATES: dict[str, CauseName] = {
@@ -50,6 +51,8 @@ EPILOGUE_LINES = 40
 SHOWN = 300
 """Characters of a line of evidence."""
 CONSEQUENCES = 2
+HAS_LEVEL = re.compile(LEVEL)
+"""A logger wrote the line: then its program has caught what the line names."""
 
 FIRST_FAILURE = "Root Cause (first observed failure)"
 NO_OTHERS = "<NO_OTHER_FAILURES>"
@@ -109,9 +112,18 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
     if found is None or found.strength < 2 or found.rule.role == "result":
         return None
     strong = [one for one in signs.found if one.strength >= 2 and one.rule.role != "result"]
-    fatal = [one for one in strong if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault"]
+    fatal = [one for one in strong if _is_fatal(one, signs)]
     is_over = fatal and not signs.steps_after(fatal[-1].index) and len(lines) - strong[-1].index <= EPILOGUE_LINES
     return classify(facts) if is_over else None
+
+
+def _is_fatal(one: Found, signs: Signs) -> bool:
+    """Whether it ends a program. Some print an exception without its traceback as their last line, and end."""
+    if one.is_fatal_exception or one.strength == 3 or one.rule.cause == "segfault":
+        return True
+    line = signs.lines[one.index]
+    is_plain = RAISED.match(line.text) is not None and HAS_LEVEL.search(line.head) is None
+    return is_plain and one.raised is None and one.index == len(signs.lines) - 1
 
 
 def stated(cause: CauseName, fact: str) -> Classification:

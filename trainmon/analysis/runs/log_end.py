@@ -1,16 +1,17 @@
-"""The verdict on a run that nothing but its log shows: the log ends with a fatal error, or no process is left.
-Pure."""
+"""The verdict on a run that nothing but its log shows: the log ends with a fatal error, or says that the training has
+ended, or no process is left. Pure."""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from itertools import takewhile
 
 from trainmon.analysis.causes import fatal_end
 from trainmon.analysis.gpus import gpus_of, is_empty
-from trainmon.analysis.runs.context import PATIENCE, Judgement, RunContext, no_slurm_answer, where
-from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import LOG_MARK, Classification, Log, Run
+from trainmon.analysis.runs.context import PATIENCE, Judgement, RunContext, no_slurm_answer, target, where
+from trainmon.lib import Instant, Seconds, clean, duration, scrub
+from trainmon.model import LOG_MARK, Classification, Log, Run, Verdict
 
 QUIET: Seconds = 60.0
 """What is read of a node's GPU processes is up to half a minute old; a wrapper may start a trainer again in less."""
@@ -23,6 +24,23 @@ QUIET_START: Seconds = 120.0
 
 TAIL_LINES = 400
 """The tracebacks of all ranks of two nodes."""
+
+LAST_WORDS = re.compile(
+    r"\b(?:training|fine-?tuning|pre-?training) (?:is |was |has |has been )?(?:successfully )?"
+    r"(?:completed?|finished|done|ended)\b(?! (?:with|unsuccess))|\b(?:finished|completed) training\b"
+    r"|Trainer\.fit`? stopped: `?max_(?:epochs|steps|time)|['\"]train_runtime['\"]",
+    re.IGNORECASE,
+)
+"""What trainers print when they have ended as planned."""
+
+PART = re.compile(r"\b(?:epoch|stage|phase|fold|round|iteration)s?\b", re.IGNORECASE)
+"""In such a line: only a part of the training has ended."""
+
+SHOWN = 120
+"""Characters of the last words."""
+
+FINAL_LINES = 3
+"""A trainer may say where its last checkpoint is after its last words."""
 
 
 def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | None:
@@ -49,6 +67,9 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
         if any(gpu.memory_used_mib is not None and not is_empty(gpu) for gpu in gpus.found):
             return Judgement("stalled", f"{why}; memory on its GPUs is still held")
         return Judgement("dead", why)
+    is_held = any(not is_empty(gpu) for gpu in gpus.found)
+    if run.spec.process is None and not is_held and (words := _last_words(_last_lines(log))):
+        return _ended_well(run, f"its log ended {duration(quiet)} ago with: {words}")
     silent = 0.0 if progress.at is None else now - progress.at
     if is_gone and cadence is not None and silent > max(QUIET, PATIENCE * cadence):
         usual = f"no step for {duration(silent)} (usually every {duration(cadence)})"
@@ -65,3 +86,20 @@ def _last_lines(log: Log) -> tuple[str, ...]:
 @lru_cache(256)
 def _fatal_end(lines: tuple[str, ...]) -> Classification | None:
     return fatal_end(lines)
+
+
+def _last_words(lines: tuple[str, ...]) -> str:
+    """The line at its end that says that the training has ended."""
+    last = [line.strip() for line in lines if line.strip()][-FINAL_LINES:]
+    said = (line for line in last if LAST_WORDS.search(line) is not None and PART.search(line) is None)
+    return clean(scrub(next(said, "")), SHOWN)
+
+
+def _ended_well(run: Run, how: str) -> Judgement:
+    """It says that it has ended: whether that is before its target."""
+    goal, step = target(run), run.progress.step
+    if goal is None or step is None:
+        return Judgement("finished", f"{how}; no target step is known" if goal is None else how)
+    verdict: Verdict = "finished" if step >= goal else "dead"
+    tail = "" if step >= goal else ": not finished"
+    return Judgement(verdict, f"{how}, at step {step:,} of {goal:,}{tail}")

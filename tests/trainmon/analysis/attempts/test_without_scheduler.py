@@ -62,6 +62,17 @@ def test_a_log_that_ends_with_an_oom_ends_its_attempt_after_a_minute_with_the_ca
     assert (one.end.cause.cause, one.ended_at, one.end.source) == ("cuda-oom", BEGIN + 10, "log")
 
 
+def test_a_log_that_ends_with_a_completed_training_ends_its_attempt() -> None:
+    story = Story(PLAIN, slurm=False).steps(0, 4998, 4999).steps(4, 4999).log(10, "Training completed. Exiting.")
+    story.log(50, mtime=BEGIN + 10)
+    assert (story.state.runs["llm"].verdict, story.attempt.is_open) == ("healthy", True)
+    one = story.log(75, mtime=BEGIN + 10).checkpoints(76).log(130, mtime=BEGIN + 10).attempt
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert (one.end.cause.cause, one.ended_at, one.end.source) == ("completed", BEGIN + 10, "log")
+    assert story.state.runs["llm"].why.endswith("at step 4,999 of 5,000: not finished")
+
+
 def test_a_log_that_goes_on_while_trainmon_restarts_is_the_same_attempt() -> None:
     stored = Story(PLAIN, slurm=False).steps(0, 1, 2).attempt
     story = Story(PLAIN, slurm=False, watched_from=5000.0).say(AttemptsRestored((stored,)))

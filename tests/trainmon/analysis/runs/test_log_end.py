@@ -127,3 +127,36 @@ def test_a_run_of_slurm_or_under_a_kill_switch_is_judged_by_that() -> None:
     assert judge(ended(70, *lines), RunContext(sources={silent.name: silent}), NOW).verdict == "healthy"
     armed = ended(70, *lines, kill=Switch(path="/k", exists=True, armed_at=NOW - 100, by="ann"))
     assert judge(armed, RunContext(), NOW).verdict == "healthy"
+
+
+BARE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize("line", [BARE, f"[rank0]: {BARE}", "OSError: [Errno 28] No space left on device"])
+def test_an_exception_without_its_traceback_as_the_last_line_is_the_end(line: str) -> None:
+    assert judge(ended(50, *STEPS, line), RunContext(), NOW).verdict == "healthy"
+    assert judge(ended(70, *STEPS, line), RunContext(), NOW).verdict == "dead"
+    assert judge(ended(70, *STEPS, line, *STEPS[:1]), RunContext(), NOW).verdict == "healthy"
+    assert (
+        judge(ended(70, *STEPS, f"2025-08-01 07:19:40 ERROR trainer: {line}"), RunContext(), NOW).verdict == "healthy"
+    )
+
+
+def test_a_log_that_ends_with_the_last_words_of_its_trainer_has_ended() -> None:
+    words = "Training completed. Exiting."
+    endless = replace(SPEC, target_step=None)
+    assert judge(ended(50, *STEPS, words, spec=endless), RunContext(), NOW).verdict == "healthy"
+    assert judge(ended(70, *STEPS, words, spec=endless), RunContext(), NOW) == (
+        "finished",
+        "its log ended 70s ago with: Training completed. Exiting.; no target step is known",
+    )
+    assert judge(ended(70, *STEPS, words), RunContext(), NOW) == (
+        "dead",
+        "its log ended 70s ago with: Training completed. Exiting., at step 12,880 of 20,000: not finished",
+    )
+    assert judge(ended(70, *STEPS, words, spec=endless), HELD, NOW).verdict == "healthy"
+
+
+@pytest.mark.parametrize("line", ["Finished training epoch 3", "Training of stage 1 done", "Evaluation finished"])
+def test_the_end_of_a_part_of_the_training_is_not_its_end(line: str) -> None:
+    assert judge(ended(70, *STEPS, line), RunContext(), NOW).verdict == "healthy"
