@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import choose, is_evaluation
 from trainmon.analysis.causes.fingerprint import fingerprint
@@ -32,6 +33,8 @@ SIGNALS: dict[int, CauseName] = {
 EXITS: dict[int, CauseName] = {
     0: "completed", 2: "config-error", 93: "no-restart", 124: "time-limit", 126: "permission", 127: "import-error",
 }  # fmt: skip
+CUT = (6, 9, 11, 15)
+"""Exit statuses that sacct prints instead of 134, 137, 139 and 143: it takes 128 off."""
 SURE = {"exit status 0", "exit status 127", "signal 11"}
 """What decides alone; the other exit statuses are guesses."""
 WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
@@ -143,8 +146,8 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
     if (last := _reached(signs)) is not None:
         return _answer(facts, signs, "completed", False, last)
     if facts.exit_code:
-        fact = Fact("python-exception", f"exit status {facts.exit_code}")
-        return _answer(facts, signs, fact.cause, False, None, fact)
+        fact = Fact("python-exception" if facts.exit_code == 1 else "unknown", f"exit status {facts.exit_code}")
+        return replace(_answer(facts, signs, fact.cause, False, None, fact), advice=RULE["unknown"].advice)
     return _answer(facts, signs, "unknown", False, None)
 
 
@@ -191,6 +194,8 @@ def _exit(facts: CauseFacts) -> Fact | None:
         signal = -code if code < 0 else code - 128
     if signal:
         return Fact(SIGNALS[signal], f"signal {signal}") if signal in SIGNALS else None
+    if code in CUT:
+        return Fact(SIGNALS[code], f"exit status {code}; sacct prints {code} for {128 + code} too")
     return Fact(EXITS[code], f"exit status {code}") if code in EXITS else None
 
 

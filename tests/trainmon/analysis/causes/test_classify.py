@@ -169,6 +169,9 @@ def test_a_line_that_only_says_killed_proves_nothing() -> None:
         ({"exit_code": 0}, "completed", "high"),
         ({"exit_code": 1}, "python-exception", "low"),
         ({"exit_code": 2}, "config-error", "low"),
+        ({"exit_code": 3}, "unknown", "low"),
+        ({"exit_code": 9}, "host-oom", "low"),  # sacct prints 137 as 9
+        ({"exit_code": 11}, "segfault", "low"),
         ({"exit_code": 93}, "no-restart", "low"),
         ({"exit_code": 127}, "import-error", "high"),
         ({"exit_code": 137}, "host-oom", "low"),
@@ -218,6 +221,13 @@ def test_without_a_log_the_other_facts_decide(facts: dict[str, object], cause: C
 )  # fmt: skip
 def test_the_log_and_the_other_facts_are_weighed(log: str, facts: dict[str, object], cause: CauseName) -> None:
     assert of(log, **facts).cause == cause
+
+
+@pytest.mark.parametrize("code", [1, 3, 9])
+def test_an_exit_status_alone_names_no_traceback(code: int) -> None:
+    answer = of("", exit_code=code)
+    assert "traceback names" not in answer.advice
+    assert f"exit status {code}" in answer.evidence[0].text
 
 
 def test_the_answer_says_where_what_and_on_which_rank() -> None:
