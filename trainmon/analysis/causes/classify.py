@@ -25,6 +25,8 @@ STATES: dict[str, CauseName] = {
     "OUT_OF_MEMORY": "host-oom", "TIMEOUT": "time-limit", "DEADLINE": "time-limit", "CANCELLED": "cancelled-by-user",
 }  # fmt: skip
 """Slurm's states that say why. A time limit and a cancellation may follow an error, and then the error is the cause."""
+FAILED = ("FAILED", "LAUNCH_FAILED")
+"""Slurm's states that only say that the end was not as planned. Right after it, Slurm may still report 0 with them."""
 CERTAIN = ("preempted", "node-fail", "host-oom")
 SIGNALS: dict[int, CauseName] = {
     1: "cancelled-by-user", 2: "cancelled-by-user", 4: "segfault", 6: "segfault", 7: "segfault", 8: "segfault",
@@ -85,7 +87,9 @@ class Fact(NamedTuple):
 def classify(facts: CauseFacts) -> Classification:
     """Why the attempt ended."""
     signs = read_signs(in_order(read_lines(facts.log)))
-    found = choose(signs)
+    has_failed = _has_failed(facts)
+    counted = [one for one in signs.found if not has_failed or one.rule.cause != "completed"]
+    found = choose(replace(signs, found=counted))
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
     ended_well = _exit(facts) == Fact("completed", "exit status 0") and not is_root
@@ -137,18 +141,19 @@ def stated(cause: CauseName, fact: str) -> Classification:
 def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classification:
     """The cause where neither an error nor the scheduler names one."""
     fact = _exit(facts)
-    if fact is None and facts.wandb_state in WANDB:
+    if fact is None and facts.wandb_state in WANDB and not (facts.wandb_state == "finished" and _has_failed(facts)):
         fact = Fact(WANDB[facts.wandb_state], f"W&B: {facts.wandb_state}")
     if fact is not None and (found is None or fact.text in SURE or found.rule.role == "result"):
         return _answer(facts, signs, fact.cause, fact.text in SURE, None, fact)
     if found is not None:
         return _answer(facts, signs, found.rule.cause, found.strength == 2, found)
-    if (last := _reached(signs)) is not None:
+    if not _has_failed(facts) and (last := _reached(signs)) is not None:
         return _answer(facts, signs, "completed", False, last)
     if facts.exit_code:
         fact = Fact("python-exception" if facts.exit_code == 1 else "unknown", f"exit status {facts.exit_code}")
         return replace(_answer(facts, signs, fact.cause, False, None, fact), advice=RULE["unknown"].advice)
-    return _answer(facts, signs, "unknown", False, None)
+    failed = Fact("unknown", f"Slurm: {facts.scheduler_state}") if _has_failed(facts) else None
+    return _answer(facts, signs, "unknown", False, None, failed)
 
 
 def _reached(signs: Signs) -> Found | None:
@@ -188,8 +193,14 @@ def _state(facts: CauseFacts) -> Fact | None:
     return Fact(STATES[state], f"Slurm: {facts.scheduler_state}") if state in STATES else None
 
 
+def _has_failed(facts: CauseFacts) -> bool:
+    return (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper() in FAILED
+
+
 def _exit(facts: CauseFacts) -> Fact | None:
     code, signal = facts.exit_code, facts.signal
+    if code == 0 and _has_failed(facts):
+        code = None
     if not signal and code is not None and (code < 0 or 128 < code < 160):
         signal = -code if code < 0 else code - 128
     if signal:

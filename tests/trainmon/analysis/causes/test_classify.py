@@ -230,6 +230,25 @@ def test_an_exit_status_alone_names_no_traceback(code: int) -> None:
     assert f"exit status {code}" in answer.evidence[0].text
 
 
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("", "unknown"),
+        (STEPS, "unknown"),
+        (STEPS + "Training completed.\n", "unknown"),
+        (STEPS + "epoch 68/68\n", "unknown"),
+        (STEPS + "srun: error: gpu-1: task 0: Killed\n", "host-oom"),
+        (STEPS + uncaught(OOM) + "Training completed.\n", "cuda-oom"),
+        (STEPS + "Training completed.\n" + uncaught(OOM, function="evaluate"), "evaluator"),
+    ],
+)
+@pytest.mark.parametrize("code", [None, 0, 1])
+def test_what_slurm_calls_failed_has_not_completed(log: str, cause: CauseName, code: int | None) -> None:
+    answer = of(log, exit_code=code, scheduler_state="FAILED", wandb_state="finished")
+    assert answer.cause == (cause if (cause, code) != ("unknown", 1) else "python-exception")
+    assert (answer.confidence == "low") == (cause not in ("cuda-oom", "evaluator"))
+
+
 def test_the_answer_says_where_what_and_on_which_rank() -> None:
     found = of(STEPS + uncaught("KeyError: 'input_ids'", "[rank2]: "))
     assert (found.exception, found.rank) == ("KeyError", "2")
