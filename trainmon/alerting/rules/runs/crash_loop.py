@@ -34,18 +34,30 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         found = by_job if run.jobs else _by_wandb(run) or _by_its_log(run)
         if found is None or now - found[0] > self.new_for:
             return
-        last = "" if run.progress.step is None else f"; the last known progress was {where(run.progress)}"
         against = _against_decision(state, run)
         yield self.finding(
             state,
             run,
             "info" if against is None else "warning",
-            f"{run.name} was restarted {ago(now - found[0])} ago: {found[1]}{last}",
+            f"{run.name} was restarted {ago(now - found[0])} ago: {found[1]}{_reached(state, run, found[0])}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
             since=self.first_reported(state, run, found[0], now, 30.0),
             event=True,
             fires_at_once=True,
         )
+
+
+def _reached(state: State, run: Run, at: Instant) -> str:
+    """How far the run had come before this restart. Its progress may already be that of the new attempt."""
+    if run.progress.step is not None and (run.progress.at or 0.0) <= at:
+        return f"; the last known progress was {where(run.progress)}"
+    before = [one for one in state.attempts.values() if one.run_id == run.name and one.ended_at is not None]
+    last = max((one for one in before if one.seen_at <= at + BETWEEN), key=lambda one: one.seen_at, default=None)
+    return "" if last is None or last.last_step is None else f"; the attempt before reached step {last.last_step:,}"
+
+
+BETWEEN: Seconds = 2.0
+"""The clocks of a log and of Slurm may differ by this much."""
 
 
 def _against_decision(state: State, run: Run) -> str | None:
@@ -115,5 +127,7 @@ def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
         began = min(job.started_at or job.ends_at or now for job in failed)
         count, last = f"{len(failed)} attempts in a row failed in {ago(now - began)}", how_it_ended(failed[0], now)
         return f"{run.name} keeps failing: {count}; the last one, {last}; {now_is}"
+    if run.progress.step is None:
+        return f"{run.name} keeps being restarted, and has made no step yet; {now_is}"
     at = "" if run.progress.at is None else f", which was {ago(now - run.progress.at)} ago"
     return f"{run.name} keeps being restarted, and has made no step since {where(run.progress)}{at}; {now_is}"

@@ -212,13 +212,17 @@ def test_a_run_that_has_reached_its_target_is_reported_once_with_its_loss() -> N
 
 def test_a_job_that_takes_over_is_a_restart_and_names_how_the_last_ended() -> None:
     queue = (job(89, started_at=NOW - 300), ended(ends_at=NOW - 400))
-    finding = found(Restarted(), state(*queue))
+    before = replace(PROGRESS, at=NOW - 410)
+    finding = found(Restarted(), state(*queue, progress=before))
     assert finding is not None
     assert (finding.severity, finding.event, finding.since) == ("info", True, NOW - 300)
     assert finding.summary == (
         "llm was restarted 5m ago: job 89 has taken over; job 88: its script failed (exit 1) 7m ago; "
         "the last known progress was step 12,880"
     )
+    later = found(Restarted(), state(*queue))
+    assert later is not None
+    assert later.summary.endswith("(exit 1) 7m ago"), "its progress may be that of the new job"
     assert found(Restarted(), state(*queue), NOW + 900) is None
     assert Restarted().why_unknown(without(state(*queue), SLURM), alert(finding), NOW) == f"{SLURM}: no answer in 10s"
 
