@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from trainmon.analysis.causes import fatal_end
 from trainmon.analysis.gpus import gpus_of, is_empty
-from trainmon.analysis.runs.context import PATIENCE, Judgement, RunContext, no_slurm_answer, target, where
+from trainmon.analysis.runs.context import PATIENCE, Judgement, RunContext, does_answer, no_slurm_answer, target, where
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
 from trainmon.model import LOG_MARK, Classification, Log, Run, Verdict
 
@@ -46,7 +46,8 @@ FINAL_LINES = 3
 def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | None:
     """The verdict, if the log has ended; None while it may go on."""
     log, progress = run.log, run.progress
-    may_have_jobs = bool(run.jobs or run.spec.job or (run.spec.process is None and no_slurm_answer(run, context, now)))
+    has_jobs = run.jobs or (run.spec.job and does_answer(run, context))
+    may_have_jobs = has_jobs or (run.spec.process is None and no_slurm_answer(run, context, now))
     is_armed = run.kill is not None and run.kill.exists
     if log is None or log.at is None or may_have_jobs or is_armed:
         return None

@@ -122,7 +122,11 @@ def test_no_process_on_its_gpus_is_the_end_before_stall_after() -> None:
 def test_a_run_of_slurm_or_under_a_kill_switch_is_judged_by_that() -> None:
     lines = (*STEPS, *OOM["log"].split("\n"))
     job = ended(70, *lines, spec=replace(SPEC, job="llm"))
-    assert judge(job, RunContext(), NOW).verdict == "healthy"
+    slurm = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="up", answered_at=NOW)
+    assert judge(job, RunContext(sources={slurm.name: slurm}), NOW).verdict == "healthy"
+    assert judge(job, RunContext(), NOW).verdict == "dead", "a run of the config has a job name, also without Slurm"
+    off = replace(slurm, phase="off", answered_at=None, health="off")
+    assert judge(job, RunContext(sources={off.name: off}), NOW).verdict == "dead"
     silent = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="waiting")
     assert judge(ended(70, *lines), RunContext(sources={silent.name: silent}), NOW).verdict == "healthy"
     armed = ended(70, *lines, kill=Switch(path="/k", exists=True, armed_at=NOW - 100, by="ann"))

@@ -182,7 +182,7 @@ def test_a_healthy_run_has_no_finding_at_all() -> None:
 
 
 def test_a_log_without_steps_that_stands_still_is_a_warning_where_nothing_else_shows_the_run() -> None:
-    crashed = "torch.OutOfMemoryError: CUDA out of memory."
+    crashed = "ValueError: 3 is no head"
     alone = replace(SPEC, job=None, nodes=())
     seen = after(watched(alone), [lines(NOW + 5, "loading", crashed)], NOW + 5)
     seen = reduce(seen, [SourceChanged(source(READER, phase="up", answered_at=NOW + 1_200))], NOW + 1_200)
