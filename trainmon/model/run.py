@@ -25,6 +25,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     """The host that reads it; WANDB where it is the console log of W&B."""
     path: str | None = None
+    path_before: str | None = None
+    """The file whose lines come before the last LOG_MARK."""
     at: Instant | None = None
     """When new lines last came, by our clock."""
     checked_at: Instant | None = None

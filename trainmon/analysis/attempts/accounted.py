@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_read, is_settled
+from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
+from trainmon.analysis.attempts.logs import is_read
 from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
 from trainmon.analysis.attempts.track import has_newer
 from trainmon.analysis.runs import jobs_of
@@ -37,10 +38,10 @@ def with_accounted(
             if before is not None:
                 seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
             is_newest = not has_newer(seen, found.values())
-            if is_newest and (before is None or before.is_open) and not is_settled(end, run, state):
+            if is_newest and (before is None or before.is_open) and not is_settled(seen, end, run, state):
                 waiting.append(job)
                 continue
-            seen = replace(seen, end=replace(end, awaits_log=is_newest and not is_read(end, run, state)))
+            seen = replace(seen, end=replace(end, awaits_log=is_newest and not is_read(seen, end, run, state)))
             seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
             found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts.logs import is_read
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.causes import classify
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
-    LOG_MARK,
     Attempt,
     AttemptEnd,
     CauseFacts,
     Cluster,
     Job,
-    Log,
     LogExcerpt,
     NodeFacts,
     Run,
@@ -26,9 +25,6 @@ from trainmon.model import (
 TAIL_LINES = 400
 TAIL_CHARACTERS = 48 * 1024
 """What is kept of a log: a traceback of every rank of two nodes."""
-
-SETTLE: Seconds = 2.0
-"""A log is read to its end when it was read this long after the end of its job, and after the start of this program."""
 
 PATIENCE: Seconds = 45.0
 """How long an attempt that ended waits for the end of its log and for its exit code."""
@@ -76,17 +72,10 @@ def lost(at: Instant, state: State) -> AttemptEnd:
     return AttemptEnd(at=at, source="lost", noticed_at=state.at, was_watched=at >= state.started_at)
 
 
-def is_settled(end: AttemptEnd, run: Run, state: State) -> bool:
+def is_settled(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether everything is there that is to be known of an end, or is no longer waited for."""
     has_code = end.scheduler_state is None or end.exit_code is not None
-    return state.at - max(end.at, state.started_at) >= PATIENCE or (has_code and is_read(end, run, state))
-
-
-def is_read(end: AttemptEnd, run: Run, state: State) -> bool:
-    """Whether the end of the log was read, and the last checkpoint was listed."""
-    since, log, saved = max(end.at, state.started_at), run.log, run.checkpoints
-    has_log = log is not None and log.checked_at is not None and log.checked_at >= since + SETTLE
-    return has_log and (run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since))
+    return state.at - max(end.at, state.started_at) >= PATIENCE or (has_code and is_read(attempt, end, run, state))
 
 
 def ending_directories(state: State) -> frozenset[str]:
@@ -114,17 +103,6 @@ def confirmed(known: AttemptEnd | None, found: AttemptEnd) -> AttemptEnd | None:
     if reports[0] != reports[1]:
         return None
     return replace(found, cause=known.cause, log_tail=known.log_tail, awaits_log=known.awaits_log)
-
-
-def lines_of(log: Log | None, *, is_newest: bool) -> tuple[str, ...]:
-    """The lines of the log of the newest attempt, or of the one before it, whose log was another file."""
-    if log is None:
-        return ()
-    marks = [index for index, line in enumerate(log.lines) if line.startswith(LOG_MARK)]
-    if is_newest:
-        return log.lines[marks[-1] + 1 :] if marks else log.lines
-    begins = marks[-2] + 1 if len(marks) > 1 else 0
-    return log.lines[begins : marks[-1]] if marks else ()
 
 
 def tail_of(lines: Sequence[str]) -> str:

@@ -9,11 +9,12 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance
-from trainmon.analysis.attempts.ending import ENDED, end_of, is_over, lines_of
+from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
+from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
 from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.steps import AFTER, BEFORE, stepped
 from trainmon.analysis.checkpoints import names_count_steps
-from trainmon.analysis.runs import has_begun, our_time, target
+from trainmon.analysis.runs import has_begun, target
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
 
@@ -133,12 +134,6 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
     return with_run(attempt, run, state, began_at(job.started_at, run, state), is_newest=is_newest)
 
 
-def began_at(started_at: Instant | None, run: Run, state: State) -> Instant | None:
-    """When a job began, by our clock."""
-    host = state.nodes.get(run.log.host) if run.log is not None else None
-    return our_time(started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0)
-
-
 def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
     """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job."""
     adds_signal = known.signal is None and found.signal is not None
@@ -148,9 +143,11 @@ def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
 def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:
     """The attempt with what its run shows of it: steps, checkpoints, W&B, log. `began` is by our clock."""
     until = attempt.ended_at or state.at
-    if is_newest and run.log is not None:
+    is_own = is_newest and owns_log(attempt, run, state)
+    if is_own and run.log is not None:
         attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
-    attempt = stepped(attempt, run.memory.spans, began, until, state.started_at)
+    if is_own or not is_newest:
+        attempt = stepped(attempt, run.memory.spans, began, until, state.started_at)
     progress = run.progress
     is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= until + AFTER
     if not run.memory.spans and is_own:  # a progress bar, or W&B's steps
@@ -176,7 +173,8 @@ def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str,
     began = seen.started_at or 0.0 if seen.job_id is None else began_at(seen.started_at, run, state)
     if at is None or began is None or not began - BEFORE <= at <= (seen.ended_at or state.at) + AFTER:
         return seen, ()
-    return with_run(seen, run, state, began, is_newest=True), lines_of(log, is_newest=True)
+    seen = with_run(seen, run, state, began, is_newest=True)
+    return seen, lines_of(log, seen.log_path, is_newest=True)
 
 
 # ---- without a scheduler --------------------------------------------------------------------------------------------

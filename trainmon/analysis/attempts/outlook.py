@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts.ending import lines_of
+from trainmon.analysis.attempts.logs import lines_of
 from trainmon.analysis.causes import HARDWARE_XIDS, classify, stated
 from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
 from trainmon.lib import Instant, Seconds, size
@@ -72,7 +72,7 @@ def _broken(name: str, since: Instant, state: State) -> str:
 
 def _of_silence(run: Run) -> Classification:
     """The cause that the log of a silent run states, if it states one."""
-    text = "\n".join(lines_of(run.log, is_newest=True))
+    text = "\n".join(lines_of(run.log, None if run.log is None else run.log.path, is_newest=True))
     found = classify(CauseFacts(log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),)))
     is_error = found.confidence == "high" and found.family not in ("none", "unknown")
     return found if is_error else stated("hang", run.why)

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts.ending import (
     ACCOUNTING_LAGS,
     closed,
-    is_read,
     is_settled,
-    lines_of,
     lost,
     tail_of,
 )
+from trainmon.analysis.attempts.logs import is_read, lines_of
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.outlook import with_outlook
@@ -50,12 +49,12 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     """The attempt with what is reported of its end; it is closed once its log and its last checkpoint were read."""
     assert seen.end is not None
     reported = None if before is None else before.reported_end
-    end = replace(seen.end, awaits_log=is_newest and not is_read(seen.end, run, state))
+    end = replace(seen.end, awaits_log=is_newest and not is_read(seen, seen.end, run, state))
     if reported is not None:
         at = min(end.at, reported.at) if end.source == reported.source else end.at
         end = replace(end, at=at, noticed_at=reported.noticed_at, log_tail=reported.log_tail)
-    seen, lines = replace(seen, end=end), lines_of(run.log, is_newest=is_newest)
-    if (before is not None and not before.is_open) or is_settled(end, run, state):
+    seen, lines = replace(seen, end=end), lines_of(run.log, seen.log_path, is_newest=is_newest)
+    if (before is not None and not before.is_open) or is_settled(seen, end, run, state):
         return closed(seen, lines, before=before, state=state)
     if lines and not (end.log_tail or "").endswith(tail_of(lines[-1:])):  # tail_of needs 8 ms for a long log
         end = replace(end, log_tail=tail_of(lines))
@@ -68,7 +67,7 @@ def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
     """The attempts that were closed without the end of their log, or their last checkpoint, which were read since."""
     for one in known.values():
         run = state.runs.get(one.run_id)
-        if one.end is None or not one.end.awaits_log or run is None or not is_read(one.end, run, state):
+        if one.end is None or not one.end.awaits_log or run is None or not is_read(one, one.end, run, state):
             continue
         seen = replace(one, end=replace(one.end, awaits_log=False))
         if has_newer(one, known.values()):

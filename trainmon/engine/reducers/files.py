@@ -171,6 +171,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
         log=Log(
             host=event.node,
             path=chunk.path or log.path,
+            path_before=log.path if mark else log.path_before,
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
             checked_at=event.received_at,
             began_at=event.received_at if began_at is None and chunk.path is not None else began_at,
