@@ -135,9 +135,11 @@ def _of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, i
 
 
 def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
-    """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job."""
+    """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job; the exit code of one that
+    has failed may come late."""
     adds_signal = known.signal is None and found.signal is not None
-    return RANKS[known.source] >= RANKS[found.source] and not adds_signal
+    adds_code = known.exit_code is None and found.exit_code is not None and known.source != "lost"
+    return RANKS[known.source] >= RANKS[found.source] and not (adds_signal or adds_code)
 
 
 def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:

@@ -57,6 +57,19 @@ def test_a_failed_job_closes_its_attempt_once_its_log_was_read_to_the_end_and_it
     assert story.queue(70, failed).queue(400).attempt == one
 
 
+def test_a_failed_job_whose_exit_code_was_read_while_it_ran_has_none_until_it_is_read_again() -> None:
+    story = trained().queue(55, ended(JOB, 50, "FAILED", "0:0")).log(56, "the end").checkpoints(57, 10, 20)
+    assert story.attempt.is_open, "its exit code may still come"
+    one = story.at(100).say().attempt
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert (one.end.exit_code, one.end.scheduler_state, one.end.cause.cause) == (None, "FAILED", "unknown")
+    late = story.queue(350, ended(JOB, 50, "FAILED", "1:0")).attempt
+    assert late.end is not None
+    assert (late.end.exit_code, late.end.log_tail) == (1, one.end.log_tail)
+    assert story.queue(360, ended(JOB, 50, "FAILED", "0:0")).attempt == late
+
+
 def test_an_attempt_whose_log_nobody_reads_is_closed_all_the_same() -> None:
     story = trained().queue(50, ended(JOB, 50, "COMPLETED"))
     assert not story.at(96).say().attempt.is_open
