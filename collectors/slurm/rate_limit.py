@@ -14,7 +14,9 @@ MIN_INTERVAL: Seconds = 15.0
 FREQUENT_FOR: Seconds = 60.0
 """How long polls are frequent after an action or a job's change of state."""
 IDLE_INTERVAL: Seconds = 300.0
-"""Between two polls while there are no jobs."""
+"""Between two polls while there are no jobs, and have been none for a while."""
+IDLE_AFTER: Seconds = 3_600.0
+"""Whose job has died submits another soon: its attempts are short, and each is to be seen."""
 MAX_INTERVAL: Seconds = 600.0
 SLOW_ANSWER: Seconds = 3.0
 """A controller that needs longer for an answer is busy."""
@@ -27,13 +29,15 @@ class RateLimit(PollTimes):
 
     def __init__(self, every: Seconds) -> None:
         super().__init__(max(MIN_INTERVAL, every))
-        self._frequent_until = float("-inf")
+        self._frequent_until = self._had_jobs_at = float("-inf")
         self._factor = 1
 
     def answered(self, now: Seconds, took: Seconds, *, has_jobs: bool) -> None:
         """The poll has succeeded; `took` is the time that the controller needed."""
         self._factor = self._factor * 2 if took > SLOW_ANSWER else 1
-        self._next(now, self._every if has_jobs else max(IDLE_INTERVAL, self._every))
+        self._had_jobs_at = now if has_jobs else self._had_jobs_at
+        is_idle = now - self._had_jobs_at >= IDLE_AFTER
+        self._next(now, max(IDLE_INTERVAL, self._every) if is_idle else self._every)
 
     def failed(self, now: Seconds) -> None:
         """The poll has failed."""

@@ -120,3 +120,10 @@ def test_a_host_that_is_not_connected_costs_no_back_off() -> None:
         pace.unreached(at)
     assert pace.due_in(98) == 2
     assert looked(pace, 100) == 130
+
+
+def test_after_the_last_job_has_ended_the_next_one_is_looked_for_as_often_as_before_for_an_hour() -> None:
+    pace = RateLimit(30.0)
+    assert looked(pace, 0) == 30
+    assert looked(pace, 1_800, has_jobs=False) == 1_830
+    assert looked(pace, 3_600, has_jobs=False) == 3_900
