@@ -137,9 +137,7 @@ def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> At
         return None
     at = (job.submitted_at if job.submitted_at != one.submitted_at else job.started_at) or state.at
     watched = at >= state.started_at
-    return AttemptEnd(
-        at=at, source="queue", noticed_at=state.at, was_watched=watched, exit_code=0, scheduler_state="REQUEUED"
-    )
+    return AttemptEnd(at=at, source="queue", noticed_at=state.at, was_watched=watched, scheduler_state="REQUEUED")
 
 
 def _is_forgotten(attempt: Attempt, state: State) -> bool:

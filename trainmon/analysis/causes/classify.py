@@ -27,6 +27,9 @@ STATES: dict[str, CauseName] = {
 """Slurm's states that say why. A time limit and a cancellation may follow an error, and then the error is the cause."""
 FAILED = ("FAILED", "LAUNCH_FAILED")
 """Slurm's states that only say that the end was not as planned. Right after it, Slurm may still report 0 with them."""
+BY_WHOM = ", by whom is not known"
+REQUEUED = "DUE TO JOB REQUEUE"
+"""What slurmstepd writes. A person, a script or Slurm itself has requeued the job: it may be no preemption."""
 CERTAIN = ("preempted", "node-fail", "host-oom")
 SIGNALS: dict[int, CauseName] = {
     1: "cancelled-by-user", 2: "cancelled-by-user", 4: "segfault", 6: "segfault", 7: "segfault", 8: "segfault",
@@ -95,9 +98,9 @@ def classify(facts: CauseFacts) -> Classification:
     ended_well = _exit(facts) == Fact("completed", "exit status 0") and not is_root
     for fact in () if ended_well else _certain(facts, found if is_sure else None):
         shown = found if found is not None and found.rule.cause == fact.cause else None
-        return _answer(facts, signs, fact.cause, True, shown, fact)
+        return _answer(facts, signs, fact.cause, not fact.text.endswith(BY_WHOM), shown, fact)
     if found is not None and is_root and found.rule.cause != "time-limit":
-        return _answer(facts, signs, _phase(facts, signs, found), True, found)
+        return _answer(facts, signs, _phase(facts, signs, found), found.text.upper() != REQUEUED, found)
     ended = Fact("time-limit", "") if found is not None and found.rule.cause == "time-limit" else _state(facts)
     if ended is not None:
         if (facts.silent_s or 0) > HANG_AFTER:
@@ -190,7 +193,8 @@ def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
 
 def _state(facts: CauseFacts) -> Fact | None:
     state = (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper()
-    return Fact(STATES[state], f"Slurm: {facts.scheduler_state}") if state in STATES else None
+    by_whom = BY_WHOM if state == "REQUEUED" else ""
+    return Fact(STATES[state], f"Slurm: {facts.scheduler_state}{by_whom}") if state in STATES else None
 
 
 def _has_failed(facts: CauseFacts) -> bool:

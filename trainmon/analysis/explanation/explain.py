@@ -235,7 +235,9 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
         sure = "certain" if cause.confidence == "high" else "not certain"
         what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
         yield f"{name} ended at {at_text(end.at)}{ran}: {what}, {sure}."
-        yield RULE[cause.cause].meaning.rstrip(".") + "."
+        requeued = end.scheduler_state == "REQUEUED" and cause.cause == "preempted"
+        meaning = "The job was requeued; by whom is not known." if requeued else RULE[cause.cause].meaning
+        yield meaning.rstrip(".") + "."
     hours = None if attempt.gpu_seconds is None else f"{attempt.gpu_seconds / 3600:,.1f} GPU hours"
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
     if hours or lost:

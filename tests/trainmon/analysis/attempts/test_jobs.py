@@ -81,6 +81,7 @@ def test_a_requeue_closes_the_attempt_and_the_next_one_has_its_own_steps() -> No
     one = story.attempt
     assert one.end is not None
     assert (one.ended_at, one.end.scheduler_state, one.steps_lost) == (BEGIN + 50, "REQUEUED", 10)
+    assert one.end.exit_code is None
     story.queue(200, replace(again, state="RUNNING", started_at=BEGIN + 190))
     story.log(210, "loading checkpoint from /fsx/ckpt at iteration 20").steps(212, 21, 22)
     first, second = story.attempts

@@ -249,6 +249,15 @@ def test_what_slurm_calls_failed_has_not_completed(log: str, cause: CauseName, c
     assert (answer.confidence == "low") == (cause not in ("cuda-oom", "evaluator"))
 
 
+def test_a_requeue_does_not_say_who_has_requeued_the_job() -> None:
+    told = of(STEPS, scheduler_state="REQUEUED")
+    assert (told.cause, told.confidence) == ("preempted", "low")
+    assert told.evidence[0].text == "Slurm: REQUEUED, by whom is not known"
+    line = CANCELLED.replace(" ***\n", " DUE TO JOB REQUEUE ***\n")
+    assert (of(STEPS + line).cause, of(STEPS + line).confidence) == ("preempted", "low")
+    assert of(STEPS + line.replace("JOB REQUEUE", "PREEMPTION")).confidence == "high"
+
+
 def test_the_answer_says_where_what_and_on_which_rank() -> None:
     found = of(STEPS + uncaught("KeyError: 'input_ids'", "[rank2]: "))
     assert (found.exception, found.rank) == ("KeyError", "2")

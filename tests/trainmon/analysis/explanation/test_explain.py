@@ -43,6 +43,13 @@ def test_the_sentence_says_what_ended_it_when_and_how_sure_and_what_it_cost() ->
     )
 
 
+def test_a_requeue_is_not_called_the_work_of_the_scheduler() -> None:
+    told = Story().queue(10, JOB).steps(20, 1, 2).checkpoints(25, 10)
+    again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
+    sentence = explained(told.queue(55, again).at(120).say().attempts).sentence
+    assert ": preempted, not certain. The job was requeued; by whom is not known. " in sentence
+
+
 def test_an_attempt_that_goes_on_has_no_cause_yet() -> None:
     one = explained(story(), 1)
     assert one.sentence == "Attempt 88.1 of llm still runs at step 22, for 30s."

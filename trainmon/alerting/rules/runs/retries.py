@@ -64,7 +64,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
         decision = decide(ended, state.attempts.values(), run.spec.retry) if now - at <= self.new_for else None
         if decision is None or is_on_purpose(decision.cause) or (record is None and ended is not attempts[-1]):
             return
-        text = _suggested(run, decision, mode) if record is None else _done(record)
+        text = _suggested(state, run, decision, mode) if record is None else _done(record)
         if text is None:
             return
         yield self.finding(
@@ -88,9 +88,12 @@ def _done(record: Record) -> str | None:
     return None if is_open else f"could not be requeued automatically ({record.outcome}): {record.action.why}"
 
 
-def _suggested(run: Run, decision: RetryDecision, mode: str) -> str | None:
-    """What is said of an attempt that ended; None if the daemon is about to requeue it."""
+def _suggested(state: State, run: Run, decision: RetryDecision, mode: str) -> str | None:
+    """What is said of an attempt that ended; None if the daemon is about to requeue it, or its job already waits."""
     is_armed = run.kill is not None and run.kill.exists
+    jobs = (state.jobs.get(key) for key in run.jobs)
+    if is_automatic(decision) and any(job is not None and job.stage == "waiting" and not job.gone_at for job in jobs):
+        return None
     if mode == "suggest":
         return f"may be retried: {decision.why}" if is_automatic(decision) else f"ended early: {decision.why}"
     if is_automatic(decision):

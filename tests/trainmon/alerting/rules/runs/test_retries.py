@@ -95,6 +95,12 @@ def test_a_suggestion_and_a_refusal_are_reported(mode: RequeueMode, cause: Cause
     assert (None if finding is None else finding.summary) == said
 
 
+def test_a_job_that_already_waits_needs_no_retry() -> None:
+    waiting = replace(job(), state="PENDING", started_at=None)
+    for mode in ("suggest", "on"):
+        assert found(AutoRequeued(), seen(attempt(0, "preempted"), mode=mode, of=waiting)) is None
+
+
 def test_an_armed_kill_switch_is_the_reason_and_old_ends_are_no_news() -> None:
     armed = seen(attempt(0, "nccl-timeout"), mode="on", kill=Switch(path="/fsx/kill", exists=True))
     finding = found(AutoRequeued(), armed)
