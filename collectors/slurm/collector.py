@@ -149,7 +149,7 @@ class Poller(PollingThread):
         if is_absent:
             self._client = None
             self._rate_limit.absent(now)
-            if not self.watched.required:
+            if not (self.watched.required and self._has_answered):
                 self._queue.no_slurm()
         else:
             self._rate_limit.failed(now)

@@ -150,6 +150,7 @@ def test_a_host_without_slurm_is_a_fault_only_where_it_is_needed(required: bool,
     polled.slurm.trouble["squeue"] = Completed(127, b"", b"env: 'squeue': No such file or directory")
     polled.first()
     assert (polled.source.phase, polled.source.error) == (phase, "there is no squeue on login1")
+    assert polled.cluster.has_slurm is False
     assert polled.poller.step() == 600
 
 

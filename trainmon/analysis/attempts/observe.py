@@ -50,10 +50,13 @@ def is_begun(job: Job) -> bool:
 
 
 def _may_have_jobs(run: Run, state: State) -> bool:
-    """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist."""
+    """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist.
+    Where there is no squeue, there are no jobs."""
     cluster, source = state.clusters.get(run.spec.cluster), state.sources.get(f"slurm:{run.spec.cluster}")
+    if cluster is not None and cluster.has_slurm is False:
+        return False
     if source is None:
-        return (cluster is None or cluster.has_slurm is not False) and state.at - state.started_at < AFTER
+        return state.at - state.started_at < AFTER
     if source.health == "off":
         return False
     began = None if run.log is None else run.log.began_at

@@ -5,7 +5,17 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, Story
-from trainmon.model import AttemptsRestored, Cluster, ClustersChanged, OwnProcess, RunsChanged, WandbRun, WandbSpec
+from trainmon.model import (
+    AttemptsRestored,
+    Cluster,
+    ClustersChanged,
+    OwnProcess,
+    RunsChanged,
+    Source,
+    SourceChanged,
+    WandbRun,
+    WandbSpec,
+)
 
 PLAIN = replace(SPEC, job=None, log="/fsx/*.out", nodes=("n1",))
 WANDB = replace(PLAIN, wandb=WandbSpec(project="t/p", group="g"))
@@ -94,6 +104,15 @@ def test_a_run_where_there_is_no_slurm_has_an_attempt_as_soon_as_its_log_is_read
     story.at(3).say(ClustersChanged((Cluster(name="prod", login="login1", has_slurm=False),)))
     assert story.attempt.attempt_id.startswith("llm/log/login1:/fsx/88.out@")
     assert story.attempt.last_step == 2
+
+
+def test_a_run_has_an_attempt_by_its_log_where_squeue_is_missing_although_the_config_needs_it() -> None:
+    error = "there is no squeue on login1"
+    missing = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="retrying", error=error)
+    story = Story(PLAIN, slurm=False).say(SourceChanged(missing)).steps(2, 1, 2)
+    assert story.at(100).say().attempts == (), "Slurm may answer"
+    story.say(ClustersChanged((Cluster(name="prod", login="login1", has_slurm=False),)))
+    assert story.attempt.attempt_id.startswith("llm/log/login1:/fsx/88.out@")
 
 
 def test_a_log_belongs_to_the_attempt_of_a_ledger_that_is_read_later() -> None:
