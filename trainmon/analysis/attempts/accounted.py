@@ -24,6 +24,7 @@ def with_accounted(
     whose log and checkpoints are still to be read. Attempts that this program has not watched are opened and closed at
     once."""
     found, jobs, waiting = dict(known), tuple(jobs), []
+    state = replace(state, accounted=jobs)  # one shows that a log is not that of another
     for run in state.runs.values():
         for job in jobs_of(run.spec, jobs):
             before = _attempt_of(job, found)

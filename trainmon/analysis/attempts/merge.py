@@ -95,7 +95,7 @@ def _greater(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, 
 def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
     """The one whose log was read; of two alike, the more reliable one, then the one that was noticed first. The fuller
     end of the log counts, and the greater code: sacct prints exit code 137 as 9, and no signal of a job that was
-    cancelled."""
+    cancelled. What was watched once stays so."""
     if one is None or other is None:
         return one or other
     found = {name: max((getattr(end, name) for end in (one, other)), key=_known) for name in SUPPLEMENTS}
@@ -103,7 +103,7 @@ def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
     return replace(min(one, other, key=_reliability), log_tail=tail, **found)
 
 
-SUPPLEMENTS = ("exit_code", "signal")
+SUPPLEMENTS = ("exit_code", "signal", "was_watched")
 
 
 def _known(value: Any) -> Any:
@@ -113,5 +113,5 @@ def _known(value: Any) -> Any:
 
 
 def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
-    own = replace(end, exit_code=None, signal=None, log_tail=None)
+    own = replace(end, exit_code=None, signal=None, log_tail=None, was_watched=False)
     return end.awaits_log, -RANKS[end.source], end.noticed_at, msgspec.json.encode(own)

@@ -196,6 +196,17 @@ def test_a_log_that_was_written_after_the_attempt_is_not_its_own() -> None:
     assert (one.last_step, one.end.log_tail) == (None, None)
 
 
+def test_an_attempt_that_was_watched_to_its_end_stays_so_when_a_later_start_hears_of_it_from_accounting() -> None:
+    story = trained().queue(55, FAILED).log(56, *DIED).checkpoints(57, 10, 20)
+    assert not story.attempt.is_reconstructed
+    late = Story(watched_from=500.0).say(JobsAccounted("prod", (FAILED,))).at(560).say()
+    assert late.attempt.is_reconstructed
+    for one in (late, Story(watched_from=500.0)):
+        one.say(AttemptsRestored((story.attempt,))).say(JobsAccounted("prod", (FAILED,)))
+        assert one.attempt.end is not None
+        assert (one.attempt.end.source, one.attempt.is_reconstructed) == ("accounting", False)
+
+
 def test_an_attempt_that_goes_on_while_trainmon_restarts_stays_the_same_one() -> None:
     stored = trained().attempt
     story = Story(watched_from=5000.0).say(AttemptsRestored((stored,))).queue(5010, JOB)

@@ -59,7 +59,8 @@ def test_of_several_jobs_that_ended_unseen_each_has_its_own_log_or_none() -> Non
 
 def test_two_jobs_that_ended_while_the_daemon_was_off_have_their_own_logs() -> None:
     """Accounting does not name the output file of a job; the file has the number of the other one."""
-    jobs = [replace(failed(number, begins), stdout=None) for number, begins in ((88, 0), (89, 7))]
-    story = Story(watched_from=500.0).log(501, STEP.format(8), OOM, mtime=BEGIN + 6)
-    story.checkpoints(510, 10).say(JobsAccounted("prod", tuple(jobs))).at(560).say()
-    assert causes(story)["89"] == (None, None, None, False)
+    jobs = tuple(replace(failed(number, begins), stdout=None) for number, begins in ((88, 0), (89, 7)))
+    for read_at in (501, 505):
+        story = Story(watched_from=500.0).log(read_at, STEP.format(8), OOM, mtime=BEGIN + 6).checkpoints(510, 10)
+        story.say(JobsAccounted("prod", jobs)).at(560).say()
+        assert causes(story)["89"] == (None, None, None, False)
