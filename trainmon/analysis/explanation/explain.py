@@ -46,7 +46,7 @@ class AttemptRecords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """A difference from the previous attempt. Null is not known."""
+    """A difference from the previous attempt. What is not known of one of them is not one."""
 
     field: str
     before: Any
@@ -260,8 +260,13 @@ def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
         was, now = getattr(before, field), getattr(after, field)
         if field == "config_hash" and was and now and has_same_config(before, after) is not False:
             continue  # a hash by W&B and one by the file cannot be compared
-        if was != now:
-            yield Change(field=field, before=was or None, after=now or None)
+        if was and now and was != now:
+            yield Change(field=field, before=was, after=now)
+
+
+def not_compared(before: Attempt, after: Attempt) -> tuple[str, ...]:
+    """The fields that are known of only one of two attempts."""
+    return tuple(field for field in COMPARED if bool(getattr(before, field)) != bool(getattr(after, field)))
 
 
 def writer_of(step: int, attempts: Sequence[Attempt]) -> Attempt | None:

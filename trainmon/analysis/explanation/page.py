@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from trainmon.analysis.attempts import ORDER, values_of
 from trainmon.analysis.checkpoints import describe
-from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, short_id
+from trainmon.analysis.explanation.explain import AWAITED, Change, Explanation, Resume, at_text, not_compared, short_id
 from trainmon.analysis.explanation.gpu_hour import worst
 from trainmon.lib import clean, counted, duration, scrub, size
 from trainmon.model import Attempt, Origin
@@ -172,6 +172,9 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     else:
         text = f"since attempt {short_id(one.previous)}: {', '.join(FIELDS[one.field] for one in one.changes)}"
         yield PageRow("changed", text, "warn", ("attempt", one.previous.attempt_id))
+    if one.previous is not None and (fields := not_compared(one.previous, one.attempt)):
+        text = f"{', '.join(FIELDS[field] for field in fields)}: known of only one of the two attempts"
+        yield PageRow("not compared", text, "dim")
 
 
 def _hashed(attempt: Attempt) -> str:

@@ -131,13 +131,22 @@ def test_evidence_is_shown_with_the_lines_around_it_and_their_numbers() -> None:
 
 def test_what_changed_since_the_previous_attempt_is_named() -> None:
     first, second = story()
-    attempts = (replace(first, config_hash="aaa"), replace(second, config_hash="bbb", git_commit="c0ffee"))
+    attempts = (
+        replace(first, config_hash="aaa", git_commit="f00"),
+        replace(second, config_hash="bbb", git_commit="c0ffee"),
+    )
     one = explained(attempts, 1)
     assert [(change.field, change.before, change.after) for change in one.changes] == [
-        ("config_hash", "aaa", "bbb"), ("git_commit", None, "c0ffee"), ("nodes", ("n1",), ("n2",)),
+        ("config_hash", "aaa", "bbb"), ("git_commit", "f00", "c0ffee"), ("nodes", ("n1",), ("n2",)),
     ]  # fmt: skip
     assert rows(one, "Config")[:2] == [("config", "bbb"), ("", "changed; before: aaa")]
     assert rows(one, "Config")[-1] == ("changed", "since attempt 88: config, git commit, nodes")
+    unread = explained((attempts[0], replace(attempts[1], config_hash=None, nodes=())), 1)
+    assert rows(unread, "Config")[:2] == [("config", "not known"), ("config file", "not known")]
+    assert rows(unread, "Config")[-2:] == [
+        ("changed", "since attempt 88: git commit"),
+        ("not compared", "config, nodes: known of only one of the two attempts"),
+    ]
     unchanged = rows(explained(story(nodes=("n1",)), 1), "Config")
     assert unchanged[-1] == ("changed", "nothing that is recorded, since attempt 88")
     assert rows(explained(story()), "Config")[-1] == ("changed", "No earlier attempt is known.")
