@@ -39,6 +39,8 @@ def _is_of_other_job(path: str, attempt: Attempt, run: Run, state: State) -> boo
     named = {*NUMBERS.findall(posixpath.basename(path))}
     if attempt.job_id in named:
         return False
+    if NUMBERS.sub("#", path) == NUMBERS.sub("#", attempt.log_path or ""):
+        return True  # that of a job which Slurm has not listed yet
     jobs = [*(state.jobs[key] for key in run.jobs if key in state.jobs), *state.accounted]
     if any(job.id != attempt.job_id and (job.stdout == path or job.id in named) for job in jobs):
         return True

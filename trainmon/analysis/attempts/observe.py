@@ -12,7 +12,7 @@ from trainmon.analysis.attempts import provenance
 from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
 from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
 from trainmon.analysis.attempts.merge import RANKS
-from trainmon.analysis.attempts.steps import AFTER, BEFORE, stepped
+from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, stepped
 from trainmon.analysis.checkpoints import names_count_steps
 from trainmon.analysis.runs import has_begun, target
 from trainmon.lib import Instant, Seconds, clean, scrub
@@ -152,7 +152,8 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
     if is_own and run.log is not None:
         attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
     if is_own or not is_newest:
-        attempt = stepped(attempt, run.memory.spans, began, until, state.started_at)
+        spans = run.memory.spans if is_newest else before_next_start(run.memory.spans, until)
+        attempt = stepped(attempt, spans, began, until, state.started_at)
     progress = run.progress
     is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= until + AFTER
     if not run.memory.spans and is_own:  # a progress bar, or W&B's steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec.structs import replace
 
@@ -77,6 +78,11 @@ def with_step(spans: tuple[StepSpan, ...], step: int, at: Instant, cadence: Seco
         return (*spans, StepSpan(first=step, first_at=at, last=step, last_at=at))[-SPANS:]
     span = StepSpan(first=step, first_at=at, last=step, last_at=at, is_start=last is not None)
     return (*spans, span)[-SPANS:]
+
+
+def before_next_start(spans: Sequence[StepSpan], until: Instant) -> Sequence[StepSpan]:
+    """The spans of an attempt that ended then, and was followed by another: the next start is not its own."""
+    return tuple(takewhile(lambda one: not (one.is_start and one.first_at > until), spans))
 
 
 def stepped(

@@ -64,3 +64,10 @@ def test_two_jobs_that_ended_while_the_daemon_was_off_have_their_own_logs() -> N
         story = Story(watched_from=500.0).log(read_at, STEP.format(8), OOM, mtime=BEGIN + 6).checkpoints(510, 10)
         story.say(JobsAccounted("prod", jobs)).at(560).say()
         assert causes(story)["89"] == (None, None, None, False)
+
+
+def test_the_steps_of_the_next_job_are_not_those_of_the_one_before_it() -> None:
+    story = Story().queue(10, JOB).steps(20, 1, 2).queue(40, JOB)
+    story.log(58, STEP.format(3), path="/fsx/89.out", restarted="newer").steps(62, 90, path="/fsx/89.out")
+    story.queue(70, ended(JOB, 50, "FAILED", "1:0"), job(89, 55)).at(120).say()
+    assert [one.last_step for one in story.attempts] == [2, 90]
