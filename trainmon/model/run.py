@@ -33,6 +33,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """When the file was last read."""
     began_at: Instant | None = None
     """When this file was first read."""
+    is_new: bool = False
+    """Whether this file was not there before."""
     pause_s: Seconds = 0.0
     """The longest observed pause between two lines of this file."""
     size: int | None = None

@@ -271,7 +271,7 @@ def _of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> 
     log = run.log
     assert log is not None
     began = log.began_at or state.at
-    watched = began > state.started_at + AFTER
+    watched = log.is_new or began > state.started_at + AFTER
     name = f"log/{log.host}:{path}"
     mine = [one for one in known.values() if one.attempt_id.startswith(f"{run.name}/{name}@")]
     last = max(mine, key=lambda one: one.attempt_id, default=None)

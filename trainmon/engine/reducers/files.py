@@ -9,6 +9,7 @@ from trainmon.analysis.attempts import steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
+from trainmon.analysis.runs.status import NO_LOG
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import attempts, disks
 from trainmon.engine.reducers.batch import EventBatch
@@ -161,6 +162,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
     at = _written_at(event, chunk, log if grown else None)
     is_same_file = chunk.restarted is None and chunk.path in (None, log.path)
     began_at, pause_s = (log.began_at, log.pause_s) if is_same_file else (None, 0.0)
+    is_new = chunk.restarted is not None or (log.is_new if began_at is not None else _was_missing(run.log))
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
@@ -175,6 +177,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
             checked_at=event.received_at,
             began_at=event.received_at if began_at is None and chunk.path is not None else began_at,
+            is_new=is_new,
             pause_s=pause_s,
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
@@ -220,7 +223,7 @@ def _progress(
 ) -> tuple[Progress, RunMemory]:
     progress, shape, last = run.progress, run.memory.shape, None
     spans = run.memory.spans
-    if chunk.restarted is not None or (run.log is None and _is_whole(chunk)):
+    if chunk.restarted is not None or ((run.log is None or _was_missing(run.log)) and _is_whole(chunk)):
         spans = steps.with_start(spans, at)
     losses = list(run.memory.unjudged)
     is_first = progress.at is None or wandb_progress.counts(progress)
@@ -244,6 +247,11 @@ def _progress(
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)
     return wandb_progress.without_own_borrowed(progress), memory
+
+
+def _was_missing(log: Log | None) -> bool:
+    """Whether the last look found no file."""
+    return log is not None and log.path is None and any(text in (log.error or "") for text in NO_LOG)
 
 
 def _is_whole(chunk: LogChunk) -> bool:

@@ -57,6 +57,15 @@ def test_a_log_that_begins_again_is_another_attempt() -> None:
     assert (second.log_path, second.first_step, second.is_open) == ("/fsx/2.out", 1, True)
 
 
+def test_a_log_that_appears_just_after_the_start_of_the_daemon_shows_when_its_attempt_began() -> None:
+    story = Story(PLAIN, slurm=False, watched_from=0.0).gpus(1)
+    story.log(2, path=None, error="/fsx/*.out: no file matches").steps(5, 1, size=1).steps(15, 2).steps(25, 3)
+    story.say(AttemptsRestored(())).checkpoints(40, 2, since=30).at(70).say()
+    one = story.steps(75, 4).attempt
+    assert (one.started_at, one.first_step, one.last_step) == (BEGIN + 5, 1, 4)
+    assert (one.start_was_watched, one.has_committed, one.gpu_seconds) == (True, True, 140.0)
+
+
 def test_a_log_that_ends_with_an_oom_ends_its_attempt_after_a_minute_with_the_cause() -> None:
     story = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(4, 3).log(
         10,
