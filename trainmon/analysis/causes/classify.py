@@ -62,6 +62,8 @@ CONSEQUENCES = 2
 HAS_LEVEL = re.compile(LEVEL)
 """A logger wrote the line: then its program has caught what the line names."""
 
+NOT_FINISHED = "See why it ended before its target step. If it is complete, correct target_step in its [[run]]."
+
 FIRST_FAILURE = "Root Cause (first observed failure)"
 NO_OTHERS = "<NO_OTHER_FAILURES>"
 SUMMARY_LINES = 10
@@ -265,7 +267,11 @@ def _answer(
     rule = RULE[cause]
     raised = found.raised if found is not None else None
     evidence = [Evidence(text=fact.text)] if fact is not None and fact.text else []
-    rank = None
+    step, target, rank = facts.last_step, facts.target_step, None
+    is_short = False
+    if cause == "completed" and step is not None and target is not None and step < target:
+        is_short = True
+        evidence.append(Evidence(text=f"step {step:,} of {target:,}: not finished"))
     if found is not None:
         first = _first_failure(signs) if raised is not None else None
         if first is not None and (first.is_only or found.index > first.title):
@@ -283,10 +289,10 @@ def _answer(
         cause=cause,
         family=rule.family,
         retry=rule.retry,
-        confidence="high" if is_sure else "low",
+        confidence="high" if is_sure and not is_short else "low",
         fingerprint=fingerprint(cause, raised.type if raised else None, found.text if found else "", hosts),
         evidence=tuple(evidence),
-        advice=rule.advice,
+        advice=NOT_FINISHED if is_short else rule.advice,
         exception=(raised.type or None) if raised else None,
         rank=(signs.lines[found.index].rank or rank) if found else None,
     )

@@ -16,7 +16,7 @@ from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of
 from trainmon.lib import Instant, counted, duration
-from trainmon.model import Alert, Attempt, EvalResult, Record, RetryPolicy, State
+from trainmon.model import Alert, Attempt, CauseName, EvalResult, Record, RetryPolicy, State
 
 AWAITED = "The end of its log and its last checkpoint are awaited"
 
@@ -235,15 +235,22 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
         sure = "certain" if cause.confidence == "high" else "not certain"
         what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
         yield f"{name} ended at {at_text(end.at)}{ran}: {what}, {sure}."
-        requeued = end.scheduler_state == "REQUEUED" and cause.cause == "preempted"
-        meaning = "The job was requeued; by whom is not known." if requeued else RULE[cause.cause].meaning
-        yield meaning.rstrip(".") + "."
+        yield _meaning(attempt, cause.cause).rstrip(".") + "."
     hours = None if attempt.gpu_seconds is None else f"{attempt.gpu_seconds / 3600:,.1f} GPU hours"
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
     if hours or lost:
         yield f"Cost: {', '.join(filter(None, (hours, lost)))}."
     if end.source == "lost":
         yield "Nothing reported its end: the time is when it was last seen."
+
+
+def _meaning(attempt: Attempt, cause: CauseName) -> str:
+    step, target = attempt.last_step, attempt.target_step
+    if cause == "completed" and step is not None and target is not None and step < target:
+        return f"It ended without an error at step {step:,} of {target:,}: not finished."
+    if cause == "preempted" and attempt.end is not None and attempt.end.scheduler_state == "REQUEUED":
+        return "The job was requeued; by whom is not known."
+    return RULE[cause].meaning
 
 
 def _danger(attempt: Attempt) -> str:

@@ -258,6 +258,15 @@ def test_a_requeue_does_not_say_who_has_requeued_the_job() -> None:
     assert of(STEPS + line.replace("JOB REQUEUE", "PREEMPTION")).confidence == "high"
 
 
+def test_a_run_that_completed_before_its_target_step_is_not_certain() -> None:
+    for log in ("", STEPS + "Training completed.\n"):
+        short = of(log, exit_code=0, last_step=40, target_step=1_000)
+        assert (short.cause, short.confidence) == ("completed", "low")
+        assert "step 40 of 1,000: not finished" in [one.text for one in short.evidence]
+        assert short.advice.startswith("See why it ended before its target step.")
+        assert of(log, exit_code=0, last_step=1_000, target_step=1_000).confidence == "high"
+
+
 def test_the_answer_says_where_what_and_on_which_rank() -> None:
     found = of(STEPS + uncaught("KeyError: 'input_ids'", "[rank2]: "))
     assert (found.exception, found.rank) == ("KeyError", "2")

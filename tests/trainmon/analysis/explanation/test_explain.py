@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, Story, ended
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.attempts import missing
 from trainmon.analysis.attempts.provenance import resolved, with_named
@@ -41,6 +41,15 @@ def test_the_sentence_says_what_ended_it_when_and_how_sure_and_what_it_cost() ->
         "Attempt 88 of llm ended at 2023-11-14 22:14:10 UTC, after 50s: cuda-oom (torch.OutOfMemoryError), certain. "
         "A GPU ran out of memory. Cost: 0.0 GPU hours, 10 steps lost."
     )
+
+
+def test_an_attempt_that_ended_well_before_its_target_has_not_ended_as_planned() -> None:
+    told = Story(replace(SPEC, target_step=1_000)).queue(10, JOB).steps(20, 1, 40)
+    done = ended(JOB, 50, "COMPLETED", "0:0")
+    one = explained(told.queue(55, done).log(56, "Training completed.").checkpoints(57, 40).at(120).say().attempts)
+    said = "completed, not certain. It ended without an error at step 40 of 1,000: not finished. "
+    assert said in one.sentence
+    assert ("advice", "Nothing to do.") not in rows(one, "Evidence")
 
 
 def test_a_requeue_is_not_called_the_work_of_the_scheduler() -> None:
