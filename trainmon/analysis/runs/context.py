@@ -121,8 +121,11 @@ def target(run: Run) -> int | None:
 
 
 def steps_after(run: Run, queue: Queue) -> bool:
-    """Whether steps came after its last job ended: then something else trains it, and the queue is no witness."""
+    """Whether steps came after its last job ended: then something else trains it, and the queue is no witness. A job
+    that was requeued made steps until then."""
     at = None if queue.ended is None else queue.ended.ends_at or queue.ended.gone_at
+    if at is not None and queue.waiting is not None and queue.waiting.restarts:
+        at = max(at, queue.waiting.submitted_at or at)
     if at is None or run.progress.at is None:
         return False
     return run.progress.at > at + max(AFTERGLOW, 3 * (run.progress.cadence_s or 0.0))

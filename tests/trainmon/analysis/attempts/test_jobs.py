@@ -28,6 +28,15 @@ def trained() -> Story:
     return story.steps(20, 1, 2, 3).steps(22, 20).checkpoints(25, 10, 20).steps(30, 30).queue(40, JOB)
 
 
+def test_a_job_that_waits_after_a_requeue_is_queued_although_a_job_before_it_ended_earlier() -> None:
+    old = replace(JOB, id="87", number=87, submitted_at=BEGIN - 9_000, started_at=BEGIN - 8_000)
+    old = ended(old, -7_000, "FAILED", "1:0")
+    story = Story().queue(5, old, JOB).steps(100, 1, 2).steps(110, 3)
+    again = replace(JOB, state="PENDING", submitted_at=BEGIN + 115, started_at=None, nodes=(), restarts=1)
+    story.queue(120, old, again).queue(150, old, again)
+    assert story.state.runs["llm"].verdict == "queued"
+
+
 def test_a_running_job_is_an_open_attempt() -> None:
     one = trained().attempt
     assert one.attempt_id == "prod/88.0@20231114T221220"
