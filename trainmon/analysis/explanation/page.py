@@ -240,7 +240,9 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     elif committed is None:
         yield PageRow("committed", "no checkpoint", "warn")
     else:
-        yield PageRow("committed", f"step {committed:,}" + ("" if attempt.has_committed else ", by an earlier attempt"))
+        is_unknown = attempt.started_at is None and attempt.first_step is None and attempt.resumed_from is None
+        by = "" if attempt.has_committed or is_unknown else ", by an earlier attempt"
+        yield PageRow("committed", f"step {committed:,}{by}")
     trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"

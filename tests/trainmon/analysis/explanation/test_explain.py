@@ -59,6 +59,11 @@ def test_a_requeue_is_not_called_the_work_of_the_scheduler() -> None:
     assert ": preempted, not certain. The job was requeued; by whom is not known. " in sentence
 
 
+def test_a_checkpoint_of_an_attempt_whose_start_is_not_known_is_not_said_to_be_of_an_earlier_one() -> None:
+    old = replace(story()[0], started_at=None, first_step=None, first_step_at=None, resumed_from=None)
+    assert ("committed", "step 20") in rows(explained((old,)), "Checkpoints")
+
+
 def test_an_attempt_that_goes_on_has_no_cause_yet() -> None:
     one = explained(story(), 1)
     assert one.sentence == "Attempt 88.1 of llm still runs at step 22, for 30s."
