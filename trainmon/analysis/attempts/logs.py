@@ -50,9 +50,11 @@ def _is_of_other_job(path: str, attempt: Attempt, run: Run, state: State) -> boo
 def is_read(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether the end of its log was read, and the last checkpoint was listed."""
     since, log, saved = max(end.at, state.started_at), run.log, run.checkpoints
-    has_log = log is not None and log.checked_at is not None and log.checked_at >= since + SETTLE
+    if log is None or log.checked_at is None or log.checked_at < since + SETTLE:
+        return False
     has_saves = run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since)
-    return has_log and has_saves and owns_log(attempt, run, state)
+    was_followed = attempt.log_path is not None and attempt.log_path == log.path_before
+    return has_saves and (was_followed or owns_log(attempt, run, state))
 
 
 def lines_of(log: Log | None, path: str | None, *, is_newest: bool) -> tuple[str, ...]:
