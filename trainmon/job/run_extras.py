@@ -93,6 +93,12 @@ def notify(command: str, folder: str, message: str, keep_open: "Callable[..., No
     os.execve("/bin/sh", ["sh", "-c", command], dict(os.environ, TRAINMON_RECEIPT=folder))
 
 
+def whole(fd: int, data: bytes) -> None:
+    """Write all of it."""
+    while data:
+        data = data[os.write(fd, data) :]
+
+
 class Copier:
     """The process that copies the output to a log, byte for byte. It ends when nobody has the output open any more."""
 
@@ -137,7 +143,7 @@ class Copier:
         poll, answer = select.poll(), answers  # type: ignore[attr-defined, unused-ignore]
         for fd in (*sources, end):
             poll.register(fd, select.POLLIN)
-        is_over = False
+        is_over, is_logged = False, True
         while sources:
             ready = [fd for fd, _ in poll.poll(0 if is_over else None)]
             if is_over and not ready:
@@ -150,12 +156,14 @@ class Copier:
             for fd in set(ready) & set(sources):
                 try:
                     data = os.read(fd, 1 << 16)
-                    for to in (sources[fd], log) if data else ():
-                        rest = data
-                        while rest:
-                            rest = rest[os.write(to, rest) :]
-                except OSError:  # a terminal without a command; a reader that is gone; a full disk
+                    whole(sources[fd], data)
+                except OSError:  # a terminal without a command, or a reader that is gone: the command is to notice, too
                     data = b""
+                try:
+                    whole(log, data if is_logged else b"")
+                except OSError as error:  # a full disk ends the copy, not the command
+                    is_logged = False
+                    os.write(2, ("trainmon-run: the copy of the output ends: %s\n" % error).encode("utf-8", "replace"))
                 if not data:
                     poll.unregister(fd)
                     os.close(fd)

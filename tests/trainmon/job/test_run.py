@@ -16,7 +16,7 @@ import pytest
 
 from tests.collectors.probe.interpreters import found
 from tests.lab.terminal import Terminal
-from tests.trainmon.job.commands import PYTHON, Seen, script, seen, training, until, wrapped
+from tests.trainmon.job.commands import PYTHON, TRAINER, Seen, script, seen, training, until, wrapped
 
 COMMANDS = {
     "exit 0": ["sh", "-c", "echo out; echo err >&2"],
@@ -127,10 +127,8 @@ def test_stop_and_continue_work_as_under_a_shell(to: str, folder: Path) -> None:
         assert one.process.wait(60) == 7
 
 
-def test_control_c_and_control_z_in_a_terminal_tell_the_command_once(folder: Path) -> None:
+def test_control_c_in_a_terminal_tells_the_command_once(folder: Path) -> None:
     told = folder / "told"
-    from tests.trainmon.job.commands import TRAINER
-
     terminal = Terminal([*wrapped(folder), sys.executable, "-c", TRAINER, str(told)])
     until(lambda: told.exists() and "ready" in told.read_text())
     terminal.keys("\x03")
@@ -159,6 +157,13 @@ def test_the_command_goes_on_when_the_wrapper_is_killed(folder: Path) -> None:
             until(lambda one=one: one.signals() == ["SIGUSR1"])
             os.kill(one.pid, signal.SIGTERM)
             assert one.process.communicate(timeout=60) == (b"SAVED\n", b"")
+
+
+def test_a_log_on_a_full_disk_ends_the_copy_and_neither_the_command_nor_its_output(folder: Path) -> None:
+    script = "for n in 1 2 3; do echo $n; sleep 0.1; done; exit 3"
+    done = seen([*wrapped(folder, "--log", "/dev/full"), "sh", "-c", script])
+    assert (done.status, done.out) == (3, b"1\n2\n3\n")
+    assert done.err == b"trainmon-run: the copy of the output ends: [Errno 28] No space left on device\n"
 
 
 def test_a_grandchild_that_keeps_the_output_keeps_nobody_waiting(folder: Path) -> None:
