@@ -40,9 +40,6 @@ def requeue(context: PlanContext) -> RowPlan:
     if is_over and (writer := _writer(context, job)) is not None:
         raise context.refused(f"job {writer.id} ({writer.name}) runs: both would write to the same checkpoints")
     log, errors = log_files(context, job)
-    paths = [clean(split_location(file)[1]) for file in (log, errors) if file is not None]
-    which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
-    copied = f"{which} copied first: a new attempt may overwrite {'it' if len(paths) == 1 else 'them'}."
     made = action(
         context,
         Execute(commands.requeue_ended(job.target) if is_over else commands.requeue(job.target)),
@@ -58,7 +55,7 @@ def requeue(context: PlanContext) -> RowPlan:
             "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
             *_overtaken(context, job),
             _resumes(context),
-            *((copied,) if paths else ()),
+            *_copied(log, errors),
         ),
         warnings=(
             *_on_purpose(job),
@@ -71,6 +68,15 @@ def requeue(context: PlanContext) -> RowPlan:
         keep_errors=errors,
     )
     return RowPlan(actions=(made,))
+
+
+def _copied(*files: str | None) -> tuple[str, ...]:
+    """That the ends of these files are copied before, if there are any."""
+    paths = [clean(split_location(file)[1]) for file in files if file is not None]
+    which = f"The end of {paths[0]} is" if len(paths) == 1 else f"The ends of {' and '.join(paths)} are"
+    return (
+        (f"{which} copied first: a new attempt may overwrite {'it' if len(paths) == 1 else 'them'}.",) if paths else ()
+    )
 
 
 def _known(context: PlanContext, another: str) -> Job:
