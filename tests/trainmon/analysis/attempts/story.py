@@ -125,3 +125,13 @@ class Story:
 
 def ended(job: Job, seconds: float, state: str, exit_code: str = "0:0", **more: Any) -> Job:
     return replace(job, state=state, exit_code=exit_code, ends_at=BEGIN + seconds, **more)
+
+
+def trained() -> Story:
+    """Job 88 has trained to step 30, and has a checkpoint of step 20."""
+    story = Story().gpus(-50).queue(10, JOB)
+    return story.steps(20, 1, 2, 3).steps(22, 20).checkpoints(25, 10, 20).steps(30, 30).queue(40, JOB)
+
+
+FAILED = ended(JOB, 50, "FAILED", "1:0")
+DIED = ("Traceback (most recent call last):", "torch.OutOfMemoryError: CUDA out of memory.")

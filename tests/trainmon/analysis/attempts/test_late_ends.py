@@ -1,0 +1,99 @@
+"""Ends that were seen before their log and checkpoints were read, and logs that come after the end."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, STEP, Story, trained
+from trainmon.analysis.attempts import ending_directories
+from trainmon.model import (
+    Attempt,
+    AttemptsRestored,
+    GpuSample,
+    GpuSamples,
+    JobsAccounted,
+    NodeReading,
+)
+
+REQUEUED = replace(JOB, state="PENDING", submitted_at=BEGIN + 80, started_at=None, restarts=1)
+
+
+def told(attempt: Attempt) -> tuple[object, ...]:
+    """How it ended, as a person reads it."""
+    end = attempt.end
+    assert end is not None
+    cause = None if end.cause is None else end.cause.cause
+    return attempt.ended_at, end.scheduler_state, end.exit_code, cause, attempt.retry_decision
+
+
+def test_a_failure_that_was_seen_stays_one_when_its_job_is_requeued_before_its_checkpoints_are_listed() -> None:
+    story = trained().queue(55, FAILED).log(56, STEP.format(40), *DIED)
+    assert story.attempt.is_open
+    assert ending_directories(story.queue(90, REQUEUED).state) == {"/fsx/ckpt"}
+    assert story.at(120).say().attempt.last_step == 40
+    assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
+
+
+def test_a_failure_whose_log_nobody_reads_stays_one_when_its_job_is_requeued() -> None:
+    story = trained().queue(55, FAILED).queue(85, REQUEUED).at(120).say()
+    assert told(story.attempt)[:3] == (BEGIN + 50, "FAILED", 1)
+    gone = trained().queue(55, FAILED).queue(56).at(120).say()
+    assert told(gone.attempt)[:3] == (BEGIN + 50, "FAILED", 1)
+
+
+def test_a_failure_that_was_seen_stays_one_when_the_daemon_restarts_before_it_is_closed() -> None:
+    stored = trained().queue(55, FAILED).log(56, *DIED).attempt
+    story = Story(watched_from=70.0).say(AttemptsRestored((stored,))).queue(90, REQUEUED).at(120).say()
+    assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
+
+
+def test_a_job_that_starts_at_once_in_the_same_log_does_not_hide_how_the_one_before_it_ended() -> None:
+    story = trained().queue(55, FAILED).log(56, *DIED)
+    following = replace(JOB, id="89", number=89, submitted_at=BEGIN + 20, started_at=BEGIN + 60)
+    story.queue(65, FAILED, following).log(66, "loading", path="/fsx/88.out").queue(100, FAILED, following)
+    assert told(story.attempts[0])[3] == "cuda-oom"
+
+
+def closed_unread() -> Story:
+    """A daemon starts again after the end of a job, and closes it before it is connected to the host of its log."""
+    story = Story(watched_from=500.0).say(AttemptsRestored((trained().attempt,))).queue(505, FAILED).at(560).say()
+    assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "python-exception", "now")
+    assert (story.attempt.last_step, story.attempt.last_committed_step) == (30, 20)
+    return story
+
+
+def test_a_log_that_comes_after_its_attempt_was_closed_completes_it_once() -> None:
+    story = closed_unread()
+    story.log(600, STEP.format(1), STEP.format(40), *DIED, mtime=BEGIN + 50, size=200)
+    story.checkpoints(601, 10, 20, 35, since=45)
+    one = story.attempt
+    assert told(one) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
+    assert one.end is not None
+    assert (one.first_step, one.last_step, one.last_committed_step, one.steps_lost) == (1, 40, 35, 5)
+    assert (one.end.log_tail or "").endswith(DIED[-1])
+    story.log(610, STEP.format(50), mtime=BEGIN + 55).queue(620, FAILED).checkpoints(640, 10, 20, 35, 50, since=55)
+    assert story.say(AttemptsRestored((one,))).attempts == (one,)
+
+
+def test_a_log_that_comes_late_completes_what_accounting_has_closed() -> None:
+    story = Story(watched_from=500.0).say(JobsAccounted("prod", (FAILED,))).at(560).say()
+    assert told(story.attempt)[3] == "python-exception"
+    story.log(600, STEP.format(40), *DIED, mtime=BEGIN + 50, size=200).checkpoints(601, 10, 20, since=45)
+    assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
+
+
+def test_a_log_that_comes_after_the_next_attempt_began_completes_nothing() -> None:
+    again = replace(JOB, submitted_at=BEGIN + 520, started_at=BEGIN + 570, restarts=1)
+    story = closed_unread().queue(580, again).log(600, *DIED, mtime=BEGIN + 50).checkpoints(601, 10, 20, since=45)
+    assert told(story.queue(620, again).attempts[0])[3] == "python-exception"
+
+
+def test_a_lost_gpu_stays_the_cause_when_the_log_comes_late() -> None:
+    story = Story(watched_from=-10).gpus(-5).queue(10, JOB)
+    story.say(NodeReading("n1", "prod", story.now, GpuSamples(1, story.now, (GpuSample(0, "lost", True),))))
+    story.queue(55, FAILED).at(100).say()
+    assert told(story.attempt)[3] == "gpu-hardware"
+    story.gpus(300).log(310, "RuntimeError: boom", mtime=BEGIN + 50).checkpoints(311, 10, since=45)
+    assert told(story.attempt)[3] == "gpu-hardware"
+    assert story.attempt.end is not None
+    assert story.attempt.end.log_tail == "RuntimeError: boom"
