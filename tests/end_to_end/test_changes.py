@@ -12,7 +12,8 @@ def test_the_next_start_says_in_one_line_that_a_run_restarted_and_u_lists_it(pro
     runs = "".join(f'[[run]]\nname = "{name}"\nlog = "{log}"\n' for name, log in logs.items())
     config = str(product.config(runs))
     screen = product.screen("--config", config)
-    screen.until_line("sft", r"\b199\b")
+    for name in logs:
+        screen.until_line(name, r"\b199\b")
     assert "Since" not in screen.text(), "the first time"
     assert screen.leave() < QUICK
 

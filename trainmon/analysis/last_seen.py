@@ -40,9 +40,12 @@ def disk_key(disk: Disk) -> str:
 
 
 def is_settled(state: State) -> bool:
-    """Whether every source has answered or failed since the start, so that what is missing is really gone."""
+    """Whether every source has answered or failed since the start and every log was read, so that what is missing is
+    really gone. A host answers before its files are read."""
     if state.at - state.started_at >= SETTLES_WITHIN:
         return True
+    if any(run.spec.log is not None and run.log is None for run in state.runs.values()):
+        return False
     sources = [source for source in state.sources.values() if source.health != "off"]
     known = (one.answered_at is not None or one.error is not None or one.phase == "held" for one in sources)
     return bool(sources) and state.evaluated_at is not None and all(known)
