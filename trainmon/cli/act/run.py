@@ -16,7 +16,7 @@ import click
 
 from trainmon.cli.act.output import StateWatcher, follow, lines
 from trainmon.cli.act.targets import NotFound, resolve, split_signal
-from trainmon.cli.snapshot.command import SETTLE, has_answered
+from trainmon.cli.snapshot.command import SETTLE, are_read, has_answered
 from trainmon.cli.terminal import plain, read_line
 from trainmon.lib import Seconds, clean
 from trainmon.model import Action, ActionRequest, Plan, State, Verb
@@ -117,9 +117,9 @@ def wait_for_sources(watcher: StateWatcher) -> None:
 
 
 def have_answered(state: State) -> bool:
-    """Whether all sources but W&B have answered: no action needs W&B."""
+    """Whether all sources but W&B have answered, which no action needs, and the logs were read."""
     sources = [source for source in state.sources.values() if source.kind != "wandb"]
-    return bool(sources) and all(has_answered(state, source) for source in sources)
+    return bool(sources) and all(has_answered(state, source) for source in sources) and are_read(state, ())
 
 
 def _request(state: State, verb: Verb, args: tuple[str, ...], options: Options) -> ActionRequest:

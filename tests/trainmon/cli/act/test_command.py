@@ -12,8 +12,8 @@ from tests.trainmon.cli.act.parts import Parts, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
 from trainmon.cli.act.output import StateWatcher, in_commands, lines
-from trainmon.cli.act.run import Options, carry_out
-from trainmon.model import ActionRequest, CreateFile, Execute, Milestone, Plan, Refusal, Source
+from trainmon.cli.act.run import Options, carry_out, have_answered
+from trainmon.model import ActionRequest, CreateFile, Execute, Log, Milestone, Node, Plan, Refusal, Source
 
 ASK = ActionRequest(verb="requeue", subjects=("video-2b",), requested_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
@@ -35,6 +35,18 @@ def result(parts: Parts, *words: str, **options: Any) -> int:
         return carry_out(parts, seen, "requeue", words or ("video-2b",), Options(**options))
     finally:
         seen.close()
+
+
+def test_a_plan_waits_for_the_logs_of_hosts_that_answer() -> None:
+    node = Node(name="gpu-001", cluster="prod", probe="nvml", host_at=9.0, gpus_at=9.0)
+    answered = Source(name="node:gpu-001", kind="node", cluster="prod", health="ok", phase="up", answered_at=9.0)
+    run = state().runs["video-2b"]
+    unread = replace(run, spec=replace(run.spec, log="/fsx/llm.log"))
+    early = state(sources={answered.name: answered}, nodes={node.name: node}, runs={"video-2b": unread})
+    assert not have_answered(early)
+    assert have_answered(
+        replace(early, runs={"video-2b": replace(unread, log=Log(path="/fsx/llm.log", host="gpu-001"))})
+    )
 
 
 def test_a_plan_reads_as_a_person_needs_it() -> None:
