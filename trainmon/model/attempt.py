@@ -137,6 +137,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The newest committed checkpoint of the run while it ran."""
     last_committed_at: Instant | None = None
     """When that was committed, by the clock of its host."""
+    unrecognised_at: Instant | None = None
+    """When its newest checkpoint of an unknown format was written. Whether that is complete is not known."""
     has_checkpoints: bool = False
     """Whether the directory of its checkpoints was listed."""
     counts_steps: bool | None = None
@@ -212,8 +214,15 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.gpus is None or self.duration_s is None else self.gpus * self.duration_s
 
     @property
+    def may_have_later(self) -> bool:
+        """Whether a checkpoint of an unknown format is newer than the last committed one."""
+        return self.unrecognised_at is not None and self.unrecognised_at > (self.last_committed_at or -1.0)
+
+    @property
     def steps_lost(self) -> int | None:
         """The steps after its last committed checkpoint, once it has ended."""
+        if self.may_have_later:
+            return None
         if self.end is None or self.last_step is None or not self.has_checkpoints or self.counts_steps is False:
             return None
         return max(0, self.last_step - (self.last_committed_step or 0))

@@ -146,9 +146,9 @@ class Disk(DiskSample, frozen=True, kw_only=True):
         return min((n for n in (self.free_inodes, quota) if n is not None), default=None)
 
 
-CheckpointState = Literal["writing", "committed", "superseded", "torn"]
+CheckpointState = Literal["writing", "committed", "superseded", "torn", "unknown"]
 """writing: the trainer writes it. committed: complete, and the newest complete one. superseded: complete, and older.
-torn: incomplete, and no process writes it any more."""
+torn: incomplete, and no process writes it any more. unknown: its format is not recognised."""
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,13 +159,19 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     state: CheckpointState
     path: str
     layout: str
-    """megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax, idefics or nanogpt."""
+    """megatron, deepspeed, hf, dcp, nanotron, lightning, nemo, kempnerforge, orbax, idefics or nanogpt; unknown if its
+    format is not recognised."""
     bytes: int | None = None
     at: Instant | None = None
     """When it was committed, by our clock; if it is incomplete, when it was last written."""
     began_at: Instant | None = None
     why: str = ""
     """Why it is in this state: `no metadata.json yet`."""
+
+    @property
+    def title(self) -> str:
+        """`step 12,500`, or the name of the file."""
+        return self.path.rpartition("/")[2] if self.step is None else f"step {self.step:,}"
 
     @property
     def is_whole(self) -> bool:
@@ -206,6 +212,14 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
         return next((one for one in self.list if one.state == "writing"), None)
 
     @property
+    def unrecognised(self) -> Checkpoint | None:
+        """The newest one whose format is not recognised, if none was committed after it: what a restart would resume
+        from is not known."""
+        since = -1.0 if self.committed is None else self.committed.at or 0.0
+        found = (one for one in self.list if one.state == "unknown" and (one.at or 0.0) > since)
+        return max(found, key=lambda one: one.at or 0.0, default=None)
+
+    @property
     def share(self) -> float | None:
         """The share of the training time that saves take: 40 s every 3 h (BLOOM) are 0.0037."""
         return self.save_s / self.every_s if self.save_s is not None and self.every_s else None
@@ -213,6 +227,8 @@ class Checkpoints(msgspec.Struct, frozen=True, kw_only=True):
     def at_risk(self, step: int | None) -> int | None:
         """How many steps a crash would lose now: those since the last committed checkpoint, or all if there is none."""
         committed = self.committed
+        if self.unrecognised is not None:
+            return None
         if step is None or (self.error is not None and (committed is not None or self.problem is None)):
             return None  # it cannot be listed; a missing directory has no checkpoints
         if committed is None:

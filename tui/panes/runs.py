@@ -262,7 +262,7 @@ def checkpoint_cell(run: Run, state: State) -> Span:
         return value("? " if run.spec.checkpoints else "- ")
     last, problem = found.committed, found.problem is not None
     if last is None or last.at is None:
-        return Span("none!", "crit") if problem else value("? " if found.error else "- ")
+        return Span("none!", "crit") if problem else value("? " if found.error or found.unrecognised else "- ")
     late = is_save_overdue(found, now) and run.verdict in GOING
     return warned(calm_age(now - last.at), "crit" if problem else "warn" if late else "")
 

@@ -135,6 +135,10 @@ def eval_lines(run: Run, width: int) -> Iterator[Line]:
 def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterator[Line]:
     """The last committed step, and the steps since then: a crash now would lose them."""
     last, progress = found.committed, run.progress
+    if (newer := found.unrecognised) is not None:
+        text = f"{checkpoint_name(newer)}, written {since(newer.at, now)} ago: {newer.why}, so its state is not known"
+        yield from wrapped_fact("checkpoint", safe(text), width, "warn")
+        return
     if last is None:
         if found.error is None:
             yield fact("checkpoint", "no committed checkpoint", width, "" if found.problem is None else "crit")

@@ -166,6 +166,23 @@ def test_a_save_that_is_overdue_is_marked_with_what_is_usual() -> None:
     assert saved(every_s=500.0)[0] == "checkpoint    step 12,500 committed 20m ago, usually every 8m!"
 
 
+def test_a_checkpoint_of_an_unknown_format_is_neither_safe_nor_an_alarm() -> None:
+    strange = Checkpoint(
+        step=12_800,
+        state="unknown",
+        path="/c/step_12800",
+        layout="unknown",
+        at=NOW - 60,
+        why="its format is not recognised",
+    )
+    lines = saved(list=(strange, *checkpoints().list), problem=None)
+    assert lines[:2] == [
+        "checkpoint    step 12,800, written 1m ago: its format is not",
+        "              recognised, so its state is not known",
+    ]
+    assert not any(line.startswith("at risk") for line in lines)
+
+
 def test_no_committed_checkpoint_is_an_alarm_and_never_a_silent_fresh_start() -> None:
     found = list(checkpoint_lines(
         run("x", checkpoints=checkpoints(list=(), resumes=None, problem="no committed checkpoint found")),

@@ -135,7 +135,7 @@ def test_changes_are_complete_when_every_source_has_answered_or_failed() -> None
 def test_changes_are_complete_only_when_the_logs_were_read() -> None:
     state = replace(with_run(log=None), evaluated_at=NOW, started_at=NOW - 3.0)
     assert is_settled(state), "it has no log"
-    spec = replace(state.runs["llm"].spec, log="/work/llm.log")
+    spec = replace(state.runs["llm"].spec, log="/fsx/llm.log")
     unread = replace(state, runs={"llm": replace(state.runs["llm"], spec=spec)})
     assert not is_settled(unread)
     assert is_settled(replace(unread, started_at=NOW - 31.0))

@@ -108,6 +108,8 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
         checkpoint = f"not known{' yet' if is_watched else ''}: {why}"
     elif found.error is not None:
         checkpoint = f"not known: {found.error}"
+    elif found.unrecognised is not None:
+        checkpoint = f"not known: the format of {found.unrecognised.title} is not recognised"
     elif found.committed is None:
         checkpoint = "none is committed"
     else:

@@ -80,6 +80,8 @@ def _checkpoint(checkpoints: Checkpoints, current_step: int | None, now: Instant
     if checkpoints.error is not None:
         return f"checkpoints cannot be seen: {clean(checkpoints.error, 120)}"
     last = checkpoints.committed
+    if checkpoints.unrecognised is not None:
+        return f"the format of the checkpoint of {checkpoints.unrecognised.title} is not recognised"
     if last is None:
         return "no checkpoint yet"
     step = f" step {last.step:,}" if last.step is not None else ""

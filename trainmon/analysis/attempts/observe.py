@@ -165,7 +165,10 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
     if known is None or known.error is not None:
         return attempt
     attempt = replace(attempt, has_checkpoints=True, counts_steps=names_count_steps(run, known))
-    whole = (one for one in known.list if one.is_whole and (one.at or 0.0) <= until + AFTER)
+    by_then = [one for one in known.list if (one.at or 0.0) <= until + AFTER]
+    written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
+    attempt = replace(attempt, unrecognised_at=written)
+    whole = (one for one in by_then if one.is_whole)
     newest = max((one for one in whole if one.step is not None), key=lambda one: one.step or 0, default=None)
     if newest is None:
         return replace(attempt, last_committed_step=None)

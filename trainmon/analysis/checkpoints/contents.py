@@ -58,6 +58,11 @@ class Contents:
         """The groups whose pattern has a part that matches."""
         return [group for group in self.entry.groups if re.search(expression, group.pattern)]
 
+    def is_foreign(self, expression: str) -> bool:
+        """Whether it has files, and none of them matches."""
+        is_listed = not self.entry.cut and self.entry.error is None and self.entry.kind != "link"
+        return bool(self.by_pattern) and is_listed and not self.like(expression)
+
     def count(self, expression: str) -> int:
         return sum(group.count for group in self.like(expression))
 

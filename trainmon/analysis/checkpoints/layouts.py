@@ -33,6 +33,23 @@ NANOGPT = "ckpt.pt"
 TRACKER = "latest_checkpointed_iteration.txt"
 LAST_NUMBER = r".*?(\d+)"
 
+MEGATRON = r"^(metadata\.json|\.metadata.*|common\.pt|mp_rank_.*)$|\.distcp$"
+HF_WEIGHTS = r"^((pytorch_)?model|adapter_model)[\w.-]*\.(safetensors|bin)$"
+HF = (
+    rf"{HF_WEIGHTS}|^(trainer_state|(\w+_)?config|(added_|special_)?tokens?\w*|vocab|model\S*index)\.json$"
+    r"|^(training_args\.bin|(optimizer|scheduler|scaler)\.pt|rng_state\S*\.pth|latest|README\.md)$|^global_step#/|\.distcp$"
+)
+DCP = r"\.distcp$|(^|/)\.metadata|-#-of-#\.(safetensors|bin)$|\.index\.json$"
+"""Files that a trainer writes. A directory that has its name and none of its files is of another program."""
+ACCELERATE = r"(^|/)random_states_#\.pkl$"
+"""Written by accelerate, whose directories may have the names of HF Trainer's."""
+NOT_RECOGNISED = "its format is not recognised"
+UNKNOWN = "unknown"
+"""The layout of a checkpoint whose format is not recognised."""
+STEP_NAME = r"(?i:(?:.*[^a-z])?(?:step|iter|iteration|checkpoint|ckpt)[-_=]?)?(\d+)(?:\D.*)?"
+BARE_NAME = re.compile(r"(?i:(global_?)?(step|iter|iteration|checkpoint|ckpt|epoch)[-_=]?\d+)")
+WEIGHTS = re.compile(r"[^/]*\.(safetensors|bin|pth?|ckpt|npz|pkl|h5|msgpack|gguf|tar)")
+
 
 def is_past(step: int | None, newest: float, pointed: int | None, moved: float) -> bool:
     """Whether a pointer has gone past a checkpoint: to a later step, or later in time after a rollback."""
@@ -42,7 +59,7 @@ def is_past(step: int | None, newest: float, pointed: int | None, moved: float) 
 def megatron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """iter_0000500: metadata.json ends a distributed save, the tracker moves after a save of the old kind."""
     step = number(r"iter_(\d+)", contents.entry.name)
-    if step is None and contents.entry.name != "release":
+    if (step is None and contents.entry.name != "release") or contents.is_foreign(MEGATRON):
         return None
     if contents.like(r"^(metadata\.json|\.metadata|common\.pt|[^/]*\.distcp)$"):
         lacks = contents.marker("metadata.json") or short_of_dcp(contents)
@@ -58,11 +75,16 @@ def megatron(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
 
 
 def hf(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
-    """checkpoint-500: trainer_state.json is written last; staged under tmp-checkpoint-* by some versions."""
+    """checkpoint-500: trainer_state.json is written last; staged under tmp-checkpoint-* by some versions. Under another
+    name, weights and trainer_state.json show it."""
     name = contents.entry.name
     if name.removeprefix(".").startswith("tmp-checkpoint-"):
         return contents.found("hf", number(r"\.?tmp-checkpoint-(\d+)", name), TEMPORARY)
     step = number(r"checkpoint-(\d+)", name)
+    if step is None and contents.has("trainer_state.json") and contents.like(HF_WEIGHTS):
+        step = number(LAST_NUMBER, name)
+    elif contents.is_foreign(HF) or contents.like(ACCELERATE):
+        return None
     if step is None:
         return None
     lacks = contents.marker("trainer_state.json") or short_of_shards(contents) or short_of_dcp(contents)
@@ -144,7 +166,7 @@ def deepspeed(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     name = contents.entry.name
     states = contents.like(r"^[^/]*_(model|optim)_states\.pt$")
     step = number(r"global_step(\d+)", name)
-    if name.endswith("_universal") or (step is None and not states):
+    if name.endswith("_universal") or (step is None and not states) or contents.is_foreign(r"_states\.pt$"):
         return None  # a universal one was made from another, for a run of another size
     step = number(LAST_NUMBER, name) if step is None else step
     shards = contents.count(r"^[^/]*_optim_states\.pt$") or contents.count(r"^[^/]*_model_states\.pt$")
@@ -161,7 +183,7 @@ def dcp(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
     """step-500 of torchtitan, or any directory of __0_0.distcp: .metadata is written last."""
     name = contents.entry.name
     step = number(r"step[-_](\d+)", name)
-    if step is None and not contents.like(r"^([^/#]*/)*__#_#\.distcp$"):
+    if contents.is_foreign(DCP) if step is not None else not contents.like(r"^([^/#]*/)*__#_#\.distcp$"):
         return None
     index = "model.safetensors.index.json"
     lacks = short_of_dcp(contents) or short_of_shards(contents)
@@ -215,6 +237,23 @@ def recognised(contents: Contents, folder: Folder) -> FoundCheckpoint | None:
         one = _by_layout(Contents(replace(entry, name=final)), folder) or _by_layout(contents, folder)
         return None if one is None else replace(one, name=entry.name, lacks=TEMPORARY, is_cut_short=False)
     return _by_layout(contents, folder)
+
+
+def unrecognised(contents: Contents, *, is_alone: bool) -> FoundCheckpoint | None:
+    """A checkpoint whose format no layout knows: a directory that is called step_40, or weights with a step in their
+    name. `is_alone`: whether nothing here is recognised. Then weights without a step count, too."""
+    entry = contents.entry
+    name, is_file = TEMPORARY_MARK.sub("", entry.name), entry.kind == "file"
+    if entry.kind not in ("dir", "file") or name.endswith(("_universal", UNFINISHED)):
+        return None
+    step = number(STEP_NAME, name)
+    has_weights = any(WEIGHTS.fullmatch(file) for file in ([name] if is_file else contents.by_pattern))
+    is_one = has_weights and (step is not None or is_alone)
+    if not is_one and (is_file or BARE_NAME.fullmatch(name) is None):
+        return None
+    is_empty = not entry.bytes if is_file else not contents.by_pattern
+    lacks = TEMPORARY if name != entry.name else "it is empty" if is_empty else NOT_RECOGNISED
+    return contents.found(UNKNOWN, step, lacks)
 
 
 def _by_layout(contents: Contents, folder: Folder) -> FoundCheckpoint | None:

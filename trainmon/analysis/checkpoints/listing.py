@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints.contents import Folder, FoundCheckpoint, smaller
-from trainmon.analysis.checkpoints.layouts import recognised
+from trainmon.analysis.checkpoints.layouts import NOT_RECOGNISED, UNKNOWN, recognised, unrecognised
 from trainmon.analysis.checkpoints.resume import MOVES_WITHIN, NONE_FOUND, Resumption, problem, resumption, stale
 from trainmon.lib import Instant, Seconds, clean, duration
 from trainmon.model import Checkpoint, CheckpointListing, Checkpoints, CheckpointState
@@ -73,13 +73,13 @@ def read(
     if listing.error is not None:
         return _without_listing(path, host, at, clean(listing.error), before)
     folder = Folder(listing.entries, listing.t, _steady(listing, at, is_running, before), listing.path)
-    everything = [one for contents in folder.contents.values() if (one := recognised(contents, folder)) is not None]
+    everything = _everything(folder)
     unclear = [one for one in everything if one.is_unclear]
     clear = [one for one in everything if not one.is_unclear]
     compared = _compared(clear, folder)
     ordered = _ordered([one for one in compared if not _is_leaving(one, compared, folder)])
     statistics = _statistics([one for one in ordered if not one.lacks])
-    last = max(ordered, key=lambda one: one.newest, default=None)
+    last = max((one for one in ordered if one.layout != UNKNOWN), key=lambda one: one.newest, default=None)
     layout = None if last is None else last.layout
     taken = resumption(layout, ordered, folder)
     newest = _committed(ordered, taken, folder)
@@ -102,6 +102,14 @@ def read(
         problem=None if wrong is None else clean(wrong),
         **statistics,
     )
+
+
+def _everything(folder: Folder) -> list[FoundCheckpoint]:
+    """What is a checkpoint, of a known format or not."""
+    found = {name: recognised(contents, folder) for name, contents in folder.contents.items()}
+    is_alone = all(one is None for one in found.values())
+    every = (one or unrecognised(folder.contents[name], is_alone=is_alone) for name, one in found.items())
+    return [one for one in every if one is not None]
 
 
 def _compared(clear: list[FoundCheckpoint], folder: Folder) -> list[FoundCheckpoint]:
@@ -226,6 +234,8 @@ def _state(
 ) -> CheckpointState:
     if not one.lacks:
         return "committed" if one is newest else "superseded"
+    if one.lacks == NOT_RECOGNISED:
+        return "unknown"
     quiet = t - one.newest
     if one.is_cut_short and quiet > QUIET:
         return "torn"  # nothing is missing: its trainer has ended the save
@@ -279,7 +289,7 @@ def _note(
     failed = [entry for entry in listing.entries if entry.error is not None]
     more = f", and {len(failed) - 1} more" if failed[1:] else ""
     cut = len([one for one in unclear if one.name not in {entry.name for entry in failed}])
-    others = sorted({one.layout for one in ordered} - {layout})
+    others = sorted({one.layout for one in ordered} - {layout, UNKNOWN})
     deeper = "" if ordered else next(_deeper(listing), "")
     notes = (
         f"{listing.left_out} entries were not examined: too many, or too slow" if listing.left_out else "",

@@ -103,7 +103,9 @@ def stale(taken: Resumption, newest: FoundCheckpoint | None, folder: Folder) -> 
     return f"{taken.pointer} names {taken.name}, although {last} is complete: a restart would resume from the older one"
 
 
-def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str:
+def _nothing(known: Mapping[str, Checkpoint], others: Sequence[str], unclear: int, taken: Resumption) -> str | None:
+    if any(one.state == "unknown" for one in known.values()):
+        return None
     if unclear:
         return f"{NONE_FOUND} so far: {unclear} entries were not examined"
     if not known and (others or taken.pointer):

@@ -291,7 +291,9 @@ def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
     before = earlier[-1]
     writer = None if after.resumed_from is None else writer_of(after.resumed_from, earlier)
     expected = before.last_committed_step
-    if expected is None and before.has_checkpoints:
+    if before.may_have_later:
+        expected = None
+    elif expected is None and before.has_checkpoints:
         expected = 0
     cause = None if before.end is None else before.end.cause
     return Resume(

@@ -235,7 +235,10 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     if attempt.resumed_words:
         yield PageRow("", attempt.resumed_words, "log")
     committed = attempt.last_committed_step
-    if not attempt.has_checkpoints:
+    if attempt.may_have_later:
+        text = "not known: the format of its newest checkpoint is not recognised"
+        yield PageRow("committed", text if committed is None else f"step {committed:,}; later: {text}", "warn")
+    elif not attempt.has_checkpoints:
         yield PageRow("committed", "Its checkpoints are not known.", "warn")
     elif committed is None:
         yield PageRow("committed", "no checkpoint", "warn")
@@ -250,7 +253,7 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     yield _evaluated(one)
     if one.resumes_at is not None:
         yield _resume("next attempt", one.resumes_at)
-    elif attempt.end is not None and committed is not None:
+    elif attempt.end is not None and committed is not None and not attempt.may_have_later:
         yield PageRow("next attempt", f"none yet; it should resume from step {committed:,}")
 
 

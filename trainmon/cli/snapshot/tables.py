@@ -109,7 +109,9 @@ def _checkpoint(found: Checkpoints | None, now: Instant) -> str:
     """`12,800 5m ago`: the last committed checkpoint, or what is wrong."""
     if found is None:
         return "-"
-    committed = found.committed
+    committed, unrecognised = found.committed, found.unrecognised
+    if unrecognised is not None and not found.error and not found.problem:
+        return f"{unrecognised.title}: {unrecognised.why}"
     if found.error or found.problem or committed is None or committed.at is None:
         return found.error or found.problem or "?"
     return f"{count(committed.step)} {age(now - committed.at)} ago"

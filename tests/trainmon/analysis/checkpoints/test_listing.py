@@ -223,7 +223,7 @@ def test_whatever_a_node_says_is_read():
         running = some.choice((True, False, None))
         before = checkpoints.read(listing, host="n", at=NOW, is_running=running, now=NOW, skew=0.0, before=before)
         seen |= {one.state for one in before.list}
-        assert before.problem is not None or before.committed is not None
+        assert before.problem is not None or before.committed is not None or before.unrecognised is not None
         assert all(one.path.isprintable() and one.at is not None and one.at <= NOW for one in before.list)
         assert len([one for one in before.list if one.state == "committed"]) <= 1
-    assert seen == {"writing", "committed", "superseded", "torn"}
+    assert seen == {"writing", "committed", "superseded", "torn", "unknown"}

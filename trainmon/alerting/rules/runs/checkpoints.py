@@ -48,6 +48,8 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         known = run.checkpoints
         if known is None or known.error is not None or run.verdict not in LIVING or known.writing is not None:
             return
+        if known.unrecognised is not None:
+            return
         last, counts_steps = known.committed, names_count_steps(run, known) is not False
         if last is not None:
             text = self._late(run, known, last, counts_steps, now)
@@ -72,7 +74,10 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
         )
 
     def unclear(self, state: State, run: Run, now: Instant) -> str | None:
-        is_writing = run.checkpoints is not None and run.checkpoints.writing is not None
+        known = run.checkpoints
+        if known is not None and known.unrecognised is not None:
+            return f"the format of {known.unrecognised.title} is not recognised"
+        is_writing = known is not None and known.writing is not None
         return super().unclear(state, run, now) or ("a checkpoint is being written now" if is_writing else None)
 
     def _late(self, run: Run, known: Checkpoints, last: Checkpoint, counts_steps: bool, now: Instant) -> str | None:
@@ -106,21 +111,21 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
         if known is None or known.error is not None:
             return
         last = known.committed
-        whole_at = 0.0 if last is None else last.at or 0.0
+        whole_at = max((one.at or 0.0 for one in (last, known.unrecognised) if one is not None), default=0.0)
         torn = [one for one in known.list if one.state == "torn" and (one.at or 0.0) > whole_at]
         if not torn:
             return
         one, lost = torn[0], known.at_risk(run.progress.step)
         age = "" if one.at is None else f" {ago(now - one.at)} ago"
-        whole = "there is no complete one"
+        whole = "no complete one is known" if known.unrecognised is not None else "there is no complete one"
         if last is not None:
-            whole = f"the last complete one is {_name(last)}" + (f", {counted(lost, 'step')} back" if lost else "")
+            whole = f"the last complete one is {last.title}" + (f", {counted(lost, 'step')} back" if lost else "")
         again = f"{advice.saves(run)}; " if run.verdict in LIVING else ""
         yield self.finding(
             state,
             run,
             "warning",
-            f"the last save of {run.name}, {_name(one)}, was left incomplete{age}: {one.why}; {whole}",
+            f"the last save of {run.name}, {one.title}, was left incomplete{age}: {one.why}; {whole}",
             evidence=tuple(f"{other.path}: {other.why}" for other in torn[:5]),
             advice=f"see whether its disk is full (key 3); {again}do not resume from the incomplete one",
             since=one.at,
@@ -158,7 +163,3 @@ class CheckpointPointer(CheckpointRule, frozen=True, kw_only=True):
             advice="before the next attempt starts, correct the pointer, or move the incomplete checkpoint away"
             + (f"; H holds the waiting job: trainmon-tui hold {run.name}" if run.verdict == "queued" else ""),
         )
-
-
-def _name(one: Checkpoint) -> str:
-    return one.path.rpartition("/")[2] if one.step is None else f"step {one.step:,}"

@@ -137,7 +137,10 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
             and abs(record.done_at - taken_at) <= 60.0
             for record in state.actions.values()
         )  # fmt: skip
-        has_saved = any(one.is_whole and (one.at or 0.0) >= taken_at - CLOCK_TOLERANCE for one in known.list)
+        has_saved = any(
+            (one.is_whole or one.state == "unknown") and (one.at or 0.0) >= taken_at - CLOCK_TOLERANCE
+            for one in known.list
+        )
         limit = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
         if was_removed or has_saved or now - taken_at < limit:
             return None

@@ -113,6 +113,16 @@ def test_a_wreck_is_not_gone_because_its_directory_cannot_be_listed() -> None:
     assert blind(CheckpointTorn(), WRECK, changed(WRECK, checkpoints=None)) is not None
 
 
+def test_a_checkpoint_of_an_unknown_format_fires_nothing_and_resolves_nothing() -> None:
+    strange = checkpoint(12_800, 10, state="unknown", layout="unknown", why="its format is not recognised")
+    old = checkpoint(500, 60_000, state="torn", why="it is empty")
+    known = state(job(), checkpoints=checkpoints(strange, old))
+    for rule in (CheckpointOverdue(), CheckpointTorn(), CheckpointPointer()):
+        assert found(rule, known) is None
+    later = changed(LATE, checkpoints=checkpoints(strange, checkpoint(11_500, 5_500)))
+    assert blind(CheckpointOverdue(), LATE, later) == "the format of step 12,800 is not recognised"
+
+
 def test_a_pointer_that_leads_astray_is_worse_where_a_job_is_about_to_follow_it() -> None:
     finding = found(CheckpointPointer(), LOST)
     assert finding is not None

@@ -1,0 +1,40 @@
+"""How many steps an attempt has lost: only what must be trained again, and only where that is known."""
+
+from __future__ import annotations
+
+from tests.trainmon.analysis.attempts.story import BEGIN, FAILED, Story, trained
+from trainmon.analysis.explanation import AttemptRecords, explain, page
+from trainmon.model import CheckpointEntry, CheckpointListing, FileGroup, NodeReading
+
+
+def saved(story: Story, seconds: float, name: str, *files: str) -> Story:
+    """A trainer has written these files to a directory."""
+    story.at(seconds)
+    at = story.now - 8
+    entry = CheckpointEntry(name, "dir", mtime=at, groups=tuple(FileGroup(file, 1, 9, at, at) for file in files))
+    listing = CheckpointListing(1, story.now, "/fsx/ckpt", entries=(entry,))
+    return story.say(NodeReading("login1", "prod", story.now, listing))
+
+
+def checkpoint_rows(story: Story) -> list[str]:
+    sections = page(explain(story.attempt, AttemptRecords(attempts=story.attempts)))
+    return [f"{row.label}: {row.text}" for one in sections if one.title == "Checkpoints" for row in one.rows]
+
+
+def test_how_much_is_lost_is_not_known_if_the_format_of_the_checkpoints_is_not_recognised() -> None:
+    story = saved(trained().queue(60, FAILED), 65, "step_25", "weights.msgpack", "opt.msgpack")
+    story.log(110).queue(120, FAILED)
+    one = story.attempt
+    assert (one.ended_at, one.last_step, one.last_committed_step) == (BEGIN + 50, 30, 20)
+    assert (one.may_have_later, one.steps_lost) == (True, None)
+    rows = checkpoint_rows(story)
+    assert "committed: step 20; later: not known: the format of its newest checkpoint is not recognised" in rows
+    assert "trained: to step 30 of 5,000" in rows
+    assert not any("should resume" in row for row in rows)
+
+
+def test_a_directory_with_weights_and_the_state_of_hf_counts_under_any_name() -> None:
+    story = saved(trained(), 45, "step_25", "model.safetensors", "trainer_state.json").queue(60, FAILED)
+    story.log(110)
+    saved(story, 112, "step_25", "model.safetensors", "trainer_state.json").queue(120, FAILED)
+    assert (story.attempt.last_committed_step, story.attempt.steps_lost) == (25, 5)
