@@ -190,6 +190,8 @@ class Trainer:
             while True:
                 time.sleep(60)
         if wishes.die_at is not None and self.step >= wishes.die_at:
+            while wishes.die_when is not None and not Path(wishes.die_when).exists():
+                time.sleep(0.1)
             raise SystemExit("RuntimeError: CUDA error: uncorrectable ECC error encountered")
         time.sleep(wishes.step_s)
         self.step += 1
@@ -241,6 +243,7 @@ def wishes_of(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--save-s", type=float, default=0.4)
     parser.add_argument("--kill-switch")
     parser.add_argument("--save-switch")
+    parser.add_argument("--die-when", help="at --die-at it waits until this file exists")
     parser.add_argument("--usr1", choices=("die", "save", "save-and-exit"), default="die")
     for name in ("hang-at", "nan-at", "die-at", "die-while-saving"):
         parser.add_argument(f"--{name}", type=int)

@@ -209,7 +209,10 @@ def rows_of(product: SlurmProduct) -> list[dict[str, Any]]:
 def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_back(
     slurm: Slurm, training: Callable[..., Training], product: SlurmProduct
 ) -> None:
-    run = training("--every=4", "--step-s=0.3", "--die-at=30", "--save-s=0.05", layout="megatron")
+    death = slurm.directory / "death"
+    run = training(
+        "--every=4", "--step-s=0.3", "--die-at=30", f"--die-when={death}", "--save-s=0.05", layout="megatron"
+    )  # fmt: skip
     manifest, settings = slurm.directory / "manifest.json", slurm.directory / "train.yaml"
     manifest.write_text('{"shards":\n ["a", "b"]}')
     settings.write_text("batch: 8\nlr: 1e-4\n")
@@ -226,6 +229,7 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
     assert (opened["job_id"], opened["ended_at"], opened["termination_reason"]) == (job_id, None, None)
 
     manifest.write_text("another")
+    death.touch()
     slurm.wait_for_state(job_id, "FAILED")
     with daemon(product, slurm, config):
         until(lambda: rows_of(product)[0]["ended_at"] is not None, "the attempt is closed")
