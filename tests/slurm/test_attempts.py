@@ -98,7 +98,7 @@ def test_every_way_to_end_is_one_closed_row(slurm: Slurm, watching: Callable[...
         "one": (0, "FAILED", 1, None),
         "killed": (0, "FAILED", 137, None),
         "gone": (0, "CANCELLED by root", 0, 15),
-        "again": (0, "REQUEUED", 0, None),
+        "again": (0, "REQUEUED", None, None),
         "down": (0, "NODE_FAIL", 0, None),
     }
     ledger = Ledger(tmp_path, print)
@@ -115,9 +115,10 @@ def test_every_way_to_end_is_one_closed_row(slurm: Slurm, watching: Callable[...
         assert (row["job_id"], row["model_family"], row["nodes"]) == (jobs[name], "reasoning", list(first.nodes))
         assert row["gpu_seconds"] == first.ended_at - first.started_at
         assert facts(first)[1:] == (row["scheduler_state"], row["exit_code"], row["signal"])
-    assert {name: rows[name]["termination_reason"] for name in ("ok", "gone", "down")} == {
+    assert {name: rows[name]["termination_reason"] for name in ("ok", "gone", "again", "down")} == {
         "ok": "completed",
         "gone": "cancelled-by-user",
+        "again": "requeued",
         "down": "node-fail",
     }
 

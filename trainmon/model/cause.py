@@ -15,7 +15,7 @@ CauseName = Literal[
     "gpu-hardware", "cuda-illegal-access", "device-assert", "cuda-error", "driver-mismatch", "segfault", "node-fail",
     "diverged",
     "disk-full", "quota", "inodes-full", "storage-io", "checkpoint-corrupt", "checkpoint-mismatch",
-    "preempted", "time-limit", "cancelled-by-user", "kill-switch", "no-restart",
+    "preempted", "requeued", "time-limit", "cancelled-by-user", "kill-switch", "no-restart",
     "import-error", "config-error", "missing-file", "permission",
     "data-error", "dataloader-worker", "network-or-auth", "evaluator",
     "python-exception", "assertion", "device-mismatch",

@@ -63,8 +63,9 @@ def end_of(job: Job, cluster: Cluster | None, state: State) -> AttemptEnd | None
 
 
 def _exit_code(job: Job) -> str | None:
-    """The exit code and the signal that Slurm reports. `0:0` of a job that has failed was read while it still ran."""
-    return None if (job.state, job.exit_code) == ("FAILED", "0:0") else job.exit_code
+    """The exit code and the signal that Slurm reports. `0:0` of a job that has failed was read while it still ran, and
+    a job that was requeued has not exited."""
+    return None if job.state in ("FAILED", "REQUEUED") and job.exit_code == "0:0" else job.exit_code
 
 
 def is_over(job: Job) -> bool:

@@ -10,7 +10,7 @@ from trainmon.analysis.causes.tracebacks import MODULE
 
 STATED = ("kill-switch", "preempted", "no-restart", "node-fail", "gpu-hardware", "host-oom")
 """Stated reasons. The first two explain all others; of the rest, the earliest counts. A time limit is weaker: an error
-may have kept the job waiting for it."""
+may have kept the job waiting for it. A requeue is weaker than the error after which a script requeues its job."""
 SIGTERM = re.compile(r"SIGTERM|signal:? ?15|Terminated", re.IGNORECASE)
 ENDED_BY = ("host-oom", "preempted", "segfault")
 NOISE = ("checkpoint-corrupt", "dataloader-worker", "storage-io", "rendezvous", "data-error")
@@ -53,12 +53,15 @@ def choose(signs: Signs) -> Found | None:
     limit = next((one for one in reversed(strong) if one.rule.cause == "time-limit"), None)
     if limit is not None and (root is None or root.rule.role == "generic"):
         return limit
+    requeue = next((one for one in reversed(strong) if one.rule.cause == "requeued"), None)
+    if requeue is not None and (root is None or root.index > requeue.index):
+        return requeue
     return root or _later(live, results)
 
 
 def _is_root(one: Found) -> bool:
     is_error = one.rule.role == "root" or (one.rule.role == "generic" and one.is_fatal_exception)
-    return is_error and one.rule.cause != "time-limit" and not one.is_consequence
+    return is_error and one.rule.cause not in ("time-limit", "requeued") and not one.is_consequence
 
 
 def _is_hard(one: Found, signs: Signs) -> bool:

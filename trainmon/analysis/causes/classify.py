@@ -21,15 +21,12 @@ from trainmon.lib.log_prefix import LEVEL
 from trainmon.model import CauseFacts, CauseName, Classification, Evidence, LogExcerpt, NodeFacts
 
 STATES: dict[str, CauseName] = {
-    "PREEMPTED": "preempted", "REQUEUED": "preempted", "NODE_FAIL": "node-fail", "BOOT_FAIL": "node-fail",
+    "PREEMPTED": "preempted", "REQUEUED": "requeued", "NODE_FAIL": "node-fail", "BOOT_FAIL": "node-fail",
     "OUT_OF_MEMORY": "host-oom", "TIMEOUT": "time-limit", "DEADLINE": "time-limit", "CANCELLED": "cancelled-by-user",
 }  # fmt: skip
 """Slurm's states that say why. A time limit and a cancellation may follow an error, and then the error is the cause."""
 FAILED = ("FAILED", "LAUNCH_FAILED")
 """Slurm's states that only say that the end was not as planned. Right after it, Slurm may still report 0 with them."""
-BY_WHOM = ", by whom is not known"
-REQUEUED = "DUE TO JOB REQUEUE"
-"""What slurmstepd writes. A person, a script or Slurm itself has requeued the job: it may be no preemption."""
 CERTAIN = ("preempted", "node-fail", "host-oom")
 SIGNALS: dict[int, CauseName] = {
     1: "cancelled-by-user", 2: "cancelled-by-user", 4: "segfault", 6: "segfault", 7: "segfault", 8: "segfault",
@@ -100,9 +97,9 @@ def classify(facts: CauseFacts) -> Classification:
     ended_well = _exit(facts) == Fact("completed", "exit status 0") and not is_root
     for fact in () if ended_well else _certain(facts, found if is_sure else None):
         shown = found if found is not None and found.rule.cause == fact.cause else None
-        return _answer(facts, signs, fact.cause, not fact.text.endswith(BY_WHOM), shown, fact)
-    if found is not None and is_root and found.rule.cause != "time-limit":
-        return _answer(facts, signs, _phase(facts, signs, found), found.text.upper() != REQUEUED, found)
+        return _answer(facts, signs, fact.cause, True, shown, fact)
+    if found is not None and is_root and found.rule.cause != "time-limit" and not _is_of_requeue(facts, found):
+        return _answer(facts, signs, _phase(facts, signs, found), True, found)
     ended = Fact("time-limit", "") if found is not None and found.rule.cause == "time-limit" else _state(facts)
     if ended is not None:
         if (facts.silent_s or 0) > HANG_AFTER:
@@ -113,6 +110,12 @@ def classify(facts: CauseFacts) -> Classification:
     if (nan := _diverged(signs)) is not None:
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
+
+
+def _is_of_requeue(facts: CauseFacts, found: Found) -> bool:
+    """Whether Slurm has requeued the job, and the log only shows that its program was interrupted."""
+    state = _state(facts)
+    return state is not None and state.cause == "requeued" and found.rule.cause == "cancelled-by-user"
 
 
 def fatal_end(lines: Sequence[str]) -> Classification | None:
@@ -195,8 +198,7 @@ def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
 
 def _state(facts: CauseFacts) -> Fact | None:
     state = (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper()
-    by_whom = BY_WHOM if state == "REQUEUED" else ""
-    return Fact(STATES[state], f"Slurm: {facts.scheduler_state}{by_whom}") if state in STATES else None
+    return Fact(STATES[state], f"Slurm: {facts.scheduler_state}") if state in STATES else None
 
 
 def _has_failed(facts: CauseFacts) -> bool:

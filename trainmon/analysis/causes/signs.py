@@ -115,9 +115,10 @@ class Signs(msgspec.Struct):
 
     def is_survived(self, one: Found) -> bool:
         """Whether the run went on after it, or another attempt began."""
-        if one.strength == 3:
+        is_requeue = one.rule.cause == "requeued"
+        if one.strength == 3 and not is_requeue:
             return False
-        started = one.raised is not None and self.starts and self.starts[-1] > one.index
+        started = (one.raised is not None or is_requeue) and self.starts and self.starts[-1] > one.index
         return bool(started) or self.steps_after(one.index) >= SURVIVED
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -141,7 +141,7 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
     evals = evals_of(attempt, following, records.evals)
     return Explanation(
         attempt=attempt,
-        sentence=" ".join(_sentences(attempt)),
+        sentence=" ".join(_sentences(attempt, records.actions)),
         timeline=timeline(attempt, following, records.alerts, records.actions),
         previous=previous,
         following=following,
@@ -214,7 +214,7 @@ def at_text(at: Instant) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _sentences(attempt: Attempt) -> Iterator[str]:
+def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     """What ended it, when, how sure, and what it cost."""
     name, end = f"Attempt {short_id(attempt)} of {attempt.run_id}", attempt.end
     ran = "" if attempt.duration_s is None else f", after {duration(attempt.duration_s)}"
@@ -235,7 +235,7 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
         sure = "certain" if cause.confidence == "high" else "not certain"
         what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
         yield f"{name} ended at {at_text(end.at)}{ran}: {what}, {sure}."
-        yield _meaning(attempt, cause.cause).rstrip(".") + "."
+        yield _meaning(attempt, cause.cause, actions).rstrip(".") + "."
     hours = None if attempt.gpu_seconds is None else f"{attempt.gpu_seconds / 3600:,.1f} GPU hours"
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
     if hours or lost:
@@ -244,13 +244,22 @@ def _sentences(attempt: Attempt) -> Iterator[str]:
         yield "Nothing reported its end: the time is when it was last seen."
 
 
-def _meaning(attempt: Attempt, cause: CauseName) -> str:
+def _meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> str:
     step, target = attempt.last_step, attempt.target_step
     if cause == "completed" and step is not None and target is not None and step < target:
         return f"It ended without an error at step {step:,} of {target:,}: not finished."
-    if cause == "preempted" and attempt.end is not None and attempt.end.scheduler_state == "REQUEUED":
-        return "The job was requeued; by whom is not known."
+    if cause == "requeued" and (by := next(_requeued_by(attempt, actions), "")):
+        return f"The job was requeued by {by} with trainmon-tui."
     return RULE[cause].meaning
+
+
+def _requeued_by(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
+    """Who has requeued the job of an attempt with an action of ours."""
+    for one in actions:
+        action, job = one.action, f"{attempt.cluster}/{attempt.job_id}"
+        is_its_job = action.job == job and action.expected.submitted_at == attempt.submitted_at
+        if action.verb == "requeue" and is_its_job and one.status in ("done", "unknown"):
+            yield action.who
 
 
 def _danger(attempt: Attempt) -> str:

@@ -85,10 +85,11 @@ def ending(attempt: Attempt) -> str:
     """`ended: FAILED, exit code 1, last step 12,898`."""
     end = attempt.end or attempt.reported_end
     assert end is not None
+    has_exited = end.exit_code or end.scheduler_state in (None, "COMPLETED")  # else Slurm prints 0
     facts = (
         "nothing reported it" if end.source == "lost" else None,
         end.scheduler_state,
-        None if end.exit_code is None else f"exit code {end.exit_code}",
+        f"exit code {end.exit_code}" if has_exited and end.exit_code is not None else None,
         None if end.signal is None else f"signal {end.signal}",
         None if attempt.last_step is None else f"last step {attempt.last_step:,}",
     )

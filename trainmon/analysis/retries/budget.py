@@ -17,6 +17,7 @@ ENDED_ON_PURPOSE: Mapping[CauseName, str] = {
     "cancelled-by-user": "a person ended it",
     "kill-switch": "its kill switch ended it",
     "no-restart": "its launcher has decided that it must not be restarted",
+    "requeued": "it was requeued: its job waits, or runs again",
 }
 """These ends have no budget, and nobody can give them one."""
 
@@ -120,10 +121,11 @@ def since_progress(history: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def in_vain(history: Sequence[Attempt]) -> tuple[Attempt, ...]:
-    """The retries since the last net progress that ended without any, except those that were ended on purpose."""
+    """The retries since the last net progress that ended without any, except those that were ended on purpose. A job
+    that was requeued counts: it may requeue itself."""
     ends = ((one, one.end) for one in since_progress(history)[1:])
-    causes = ((one, end.cause) for one, end in ends if end is not None)
-    return tuple(one for one, cause in causes if cause is not None and cause.cause not in ENDED_ON_PURPOSE)
+    causes = ((one, end.cause.cause) for one, end in ends if end is not None and end.cause is not None)
+    return tuple(one for one, cause in causes if cause == "requeued" or cause not in ENDED_ON_PURPOSE)
 
 
 def is_on_purpose(cause: CauseName) -> bool:

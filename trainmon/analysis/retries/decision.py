@@ -77,7 +77,7 @@ def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy)
         return None
     cause = found.cause
     if cause in ENDED_ON_PURPOSE:
-        choice: RetryChoice = "none" if cause == "completed" else "stop"
+        choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])
     history, limit = history_of(attempt, attempts), limit_of(cause, policy)
     used = spent(attempt, history, limit)

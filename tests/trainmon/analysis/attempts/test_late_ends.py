@@ -47,6 +47,20 @@ def test_a_failure_that_was_seen_stays_one_when_the_daemon_restarts_before_it_is
     assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
 
 
+def test_a_requeue_has_no_exit_code_whoever_reports_it() -> None:
+    story = trained().queue(85, REQUEUED).at(140).say()
+    assert told(story.attempt) == (BEGIN + 80, "REQUEUED", None, "requeued", "none")
+    accounted = replace(JOB, state="REQUEUED", ends_at=BEGIN + 80, exit_code="0:0")
+    story.say(JobsAccounted("prod", (accounted,)))
+    assert told(story.attempt) == (BEGIN + 80, "REQUEUED", None, "requeued", "none")
+
+
+def test_a_preemption_that_accounting_reports_stays_one() -> None:
+    story = trained().queue(85, REQUEUED).at(140).say()
+    story.say(JobsAccounted("prod", (replace(JOB, state="PREEMPTED", ends_at=BEGIN + 80, exit_code="0:0"),)))
+    assert told(story.attempt)[3:] == ("preempted", "now")
+
+
 def test_a_job_that_starts_at_once_in_the_same_log_does_not_hide_how_the_one_before_it_ended() -> None:
     story = trained().queue(55, FAILED).log(56, *DIED)
     following = replace(JOB, id="89", number=89, submitted_at=BEGIN + 20, started_at=BEGIN + 60)

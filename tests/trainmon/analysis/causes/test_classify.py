@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.analysis.causes.logs import of
+from trainmon.analysis.causes import RULE
 from trainmon.model import CauseName, NodeFacts
 
 STEPS = "".join(f"step {n}/1000 | loss 2.{n} | 3.1 it/s\n" for n in range(1, 30))
@@ -249,13 +250,35 @@ def test_what_slurm_calls_failed_has_not_completed(log: str, cause: CauseName, c
     assert (answer.confidence == "low") == (cause not in ("cuda-oom", "evaluator"))
 
 
-def test_a_requeue_does_not_say_who_has_requeued_the_job() -> None:
+REQUEUE = CANCELLED.replace(" ***\n", " DUE TO JOB REQUEUE ***\n")
+
+
+def test_a_requeue_is_a_cause_of_its_own() -> None:
     told = of(STEPS, scheduler_state="REQUEUED")
-    assert (told.cause, told.confidence) == ("preempted", "low")
-    assert told.evidence[0].text == "Slurm: REQUEUED, by whom is not known"
-    line = CANCELLED.replace(" ***\n", " DUE TO JOB REQUEUE ***\n")
-    assert (of(STEPS + line).cause, of(STEPS + line).confidence) == ("preempted", "low")
-    assert of(STEPS + line.replace("JOB REQUEUE", "PREEMPTION")).confidence == "high"
+    assert (told.cause, told.family, told.confidence) == ("requeued", "scheduler", "high")
+    assert told.evidence[0].text == "Slurm: REQUEUED"
+    assert RULE["requeued"].meaning == "The job was requeued; by whom is not known."
+    assert (of(STEPS + REQUEUE).cause, of(STEPS + REQUEUE).confidence) == ("requeued", "high")
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (STEPS + REQUEUE + uncaught("KeyboardInterrupt"), "requeued"),
+        (STEPS + REQUEUE + uncaught("RuntimeError: CUDA error: unspecified launch failure"), "requeued"),
+        (STEPS + uncaught("KeyboardInterrupt"), "requeued"),
+        (STEPS + uncaught(OOM) + "requeuing job 88\n" + REQUEUE, "cuda-oom"),
+        (STEPS + REQUEUE.replace("JOB REQUEUE", "PREEMPTION"), "preempted"),
+        (STEPS + REQUEUE.replace("JOB REQUEUE", "NODE FAILURE"), "node-fail"),
+    ],
+)  # fmt: skip
+def test_a_requeue_explains_what_follows_it_but_not_what_came_before(log: str, cause: CauseName) -> None:
+    assert of(log, scheduler_state="REQUEUED").cause == cause
+
+
+def test_the_requeue_of_an_earlier_attempt_in_the_same_log_is_not_the_end_of_this_one() -> None:
+    assert of(STEPS + REQUEUE + STEPS + uncaught(OOM)).cause == "cuda-oom"
+    assert of(STEPS + REQUEUE + STEPS, exit_code=0).cause == "completed"
 
 
 def test_a_run_that_completed_before_its_target_step_is_not_certain() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
@@ -11,7 +12,7 @@ from tests.trainmon.ledger.records import action
 from trainmon.analysis.attempts import missing
 from trainmon.analysis.attempts.provenance import resolved, with_named
 from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
-from trainmon.model import Alert, Attempt, AttemptFile, EvalResult, Record
+from trainmon.model import Alert, Attempt, AttemptFile, EvalResult, Expected, Record
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory."
 DIED = ("Traceback (most recent call last):", '  File "train.py", line 5', OOM)
@@ -52,11 +53,33 @@ def test_an_attempt_that_ended_well_before_its_target_has_not_ended_as_planned()
     assert ("advice", "Nothing to do.") not in rows(one, "Evidence")
 
 
-def test_a_requeue_is_not_called_the_work_of_the_scheduler() -> None:
+def requeued(*actions: Record) -> Explanation:
     told = Story().queue(10, JOB).steps(20, 1, 2).checkpoints(25, 10)
     again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
-    sentence = explained(told.queue(55, again).at(120).say().attempts).sentence
-    assert ": preempted, not certain. The job was requeued; by whom is not known. " in sentence
+    return explained(told.queue(55, again).at(120).say().attempts, actions=actions)
+
+
+def test_a_requeue_is_called_one_and_is_not_retried_once_more() -> None:
+    one = requeued()
+    assert ": requeued, certain. The job was requeued; by whom is not known. " in one.sentence
+    assert rows(one, "Retries")[0] == ("decision", "none: it was requeued: its job waits, or runs again")
+    assert not [text for label, text in rows(one, "Retries") if label == "budget"]
+
+
+def test_a_requeue_by_an_action_of_ours_says_by_whom() -> None:
+    ours = action(expected=Expected(id="88", submitted_at=JOB.submitted_at))
+    done = Record(action=ours, status="done", written_at=BEGIN + 49, done_at=BEGIN + 50)
+    assert "The job was requeued by ana with trainmon-tui. " in requeued(done).sentence
+    of_another = replace(done, action=action(expected=Expected(submitted_at=7.0)))
+    of_other_job = replace(done, action=replace(ours, job="prod/89"))
+    for other in (of_another, of_other_job, replace(done, status="refused")):
+        assert "by whom is not known" in requeued(other).sentence
+
+
+@pytest.mark.parametrize("state", ["NODE_FAIL", "TIMEOUT", "PREEMPTED"])
+def test_a_job_that_slurm_ended_is_not_said_to_have_exited_with_0(state: str) -> None:
+    told = Story().queue(10, JOB).steps(20, 1, 2).queue(55, ended(JOB, 50, state, "0:0")).at(120).say()
+    assert ("22:14:10", f"ended: {state}, last step 2") in rows(explained(told.attempts), "Timeline")
 
 
 def test_a_checkpoint_of_an_attempt_whose_start_is_not_known_is_not_said_to_be_of_an_earlier_one() -> None:

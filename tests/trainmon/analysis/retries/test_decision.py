@@ -66,9 +66,9 @@ def test_another_failure_or_another_node_has_a_budget_of_its_own() -> None:
 
 
 def test_retries_in_vain_for_changing_causes_stop_as_well() -> None:
-    causes: list[CauseName] = ["nccl-timeout", "rendezvous", "segfault", "preempted"]
+    causes: list[CauseName] = ["nccl-timeout", "rendezvous", "requeued", "preempted"]
     attempts = [ended(number, cause, last_step=100) for number, cause in enumerate(causes)]
-    assert [after(*attempts[: count + 1]).choice for count in range(4)] == ["now", "now", "now", "stop"]
+    assert [after(*attempts[: count + 1]).choice for count in range(4)] == ["now", "now", "none", "stop"]
     assert after(*attempts).why == "the last 3 retries made no new step and no new checkpoint"
 
 

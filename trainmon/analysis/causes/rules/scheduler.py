@@ -11,7 +11,7 @@ SCHEDULER = (
         advice="Resume from the last committed checkpoint. Nothing in the run needs a change.",
         source="Slurm: slurmstepd and sacct; LSF: TERM_PREEMPT; Kubernetes and spot notices",
         stated=(
-            r"DUE TO (?:PREEMPTION|JOB REQUEUE|QOS)", r"\bTERM_PREEMPT", r"\bstate\W{1,4}PREEMPTED",
+            r"DUE TO (?:PREEMPTION|QOS)", r"\bTERM_PREEMPT", r"\bstate\W{1,4}PREEMPTED",
             r"(?-i:\bPREEMPTED\b)",
             r"\b(?:job|task|run|instance|node|worker|vm|pod|machine|process|node(?:'s)?)\b.{0,40}\b(?:was|is|being"
             r"|been) (?:pre-?empted|reclaimed)",
@@ -27,9 +27,17 @@ SCHEDULER = (
             r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"\bReceived 15 death signal",
             r"killed by signal: Terminated", r"Main process received SIGTERM",
             r"Termination signal.? is detected by the operating",
-            r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)", r"\brequeu(?:e|ing) (?:the )?job",
+            r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)",
             r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
         ),
+    ),
+    Rule(
+        cause="requeued", family="scheduler", retry="never", role="root",
+        meaning="The job was requeued; by whom is not known.",
+        advice="Nothing to do: Slurm starts the job again. If nobody has requeued it, look whether its script does.",
+        source="Slurm: slurmstepd and sacct",
+        stated=(r"DUE TO JOB REQUEUE",),
+        hints=(r"\brequeu(?:e|ing) (?:the )?job",),
     ),
     Rule(
         cause="time-limit", family="scheduler", retry="now", role="root",

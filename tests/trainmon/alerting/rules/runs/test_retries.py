@@ -87,6 +87,8 @@ def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
         ("on", "nccl-timeout", None),  # it is about to be requeued
         ("on", "cancelled-by-user", None),
         ("suggest", "completed", None),
+        ("suggest", "requeued", None),
+        ("on", "requeued", None),
         ("off", "nccl-timeout", None),
     ],
 )  # fmt: skip
