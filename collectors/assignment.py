@@ -24,6 +24,7 @@ from trainmon.model import (
     FileSpec,
     LogChunk,
     LogSpec,
+    Receipts,
     RunSpec,
     Spec,
     SwitchSamples,
@@ -53,6 +54,8 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Directories that logs name. They are listed to see whether they hold checkpoints."""
     files: tuple[FileSpec, ...] = ()
     """Files of attempts that are still to be read."""
+    receipts: tuple[str, ...] = ()
+    """Directories of receipts of trainmon-run; empty text: where it keeps them without a setting."""
 
     @property
     def implied_disks(self) -> tuple[str, ...]:
@@ -107,6 +110,9 @@ def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator
         case FileContent(id=name):
             if any(file.id == name for file in spec.files):
                 yield reading, any(file.id == name for file in stand_in.files)
+        case Receipts(directory=directory):
+            if directory in spec.receipts:
+                yield reading, False
         case _:
             yield reading, False
 
@@ -124,6 +130,8 @@ def merge(one: Spec, other: Spec) -> Spec:
         mentions=one.mentions or other.mentions,
         own=one.own or other.own,
         files=(*one.files, *other.files),
+        receipts=tuple(dict.fromkeys((*one.receipts, *other.receipts))),
+        every_receipt=one.every_receipt or other.every_receipt,
     )
 
 
@@ -151,7 +159,7 @@ def _own(plan: WatchPlan, host: str) -> Spec:
     training = {node for run in plan.runs for node in run.nodes} or plan.nodes
     on_nodes = plan.node_disks if host in plan.nodes else ()
     on_runs = plan.run_disks if host in training else ()
-    return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))))
+    return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))), receipts=plan.receipts)
 
 
 def _shared(plan: WatchPlan) -> Spec:
@@ -170,6 +178,8 @@ def _shared(plan: WatchPlan) -> Spec:
         mentions=MENTIONS,
         own=plan.own_processes,
         files=plan.files,
+        receipts=plan.receipts,
+        every_receipt=bool(plan.receipts),
     )
 
 

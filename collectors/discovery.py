@@ -198,4 +198,5 @@ def watch_plan(
         keep=keep((*log_formats(settings), *FORMATS)),
         candidates=candidates,
         own_processes=is_implicit,
+        receipts=tuple(dict.fromkeys(("", *(run.receipts for run in own if run.receipts)))) if own else (),
     )

@@ -62,6 +62,9 @@ IDENTIFIER = re.compile(r"\w+")
 STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
 """The imports that stdlib_stubs.py replaces: the only changed lines of pynvml."""
 
+FOR_READERS = re.compile(r' *# (?:type|fmt|noqa): .*$|^"""[^"\n]*"""$', re.MULTILINE)
+"""What is not sent: comments for tools, and what explains a constant. The numbers of the lines stay."""
+
 BLOCK = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
 USED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
 
@@ -89,7 +92,7 @@ def _script() -> bytes:
 @functools.cache
 def _code(is_compiled: bool) -> bytes:
     """The length of a line, and the line: boot, then the modules as `name NUL text NUL …` or as of boot.unpacked."""
-    modules = {boot.PREFIX + name: path.read_text("utf-8") for name, path in sent().items()}
+    modules = {boot.PREFIX + name: FOR_READERS.sub("", path.read_text("utf-8")) for name, path in sent().items()}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
     if is_compiled:
         later = {
@@ -103,7 +106,7 @@ def _code(is_compiled: bool) -> bytes:
         packed = "\0".join(part for module in modules.items() for part in module).encode()
     first = base64.b64encode((FOLDER / f"{FIRST}.py").read_bytes())
     line = (
-        b" ".join((first, b"compiled" if is_compiled else b"texts", base64.b64encode(zlib.compress(packed, 6)))) + b"\n"
+        b" ".join((first, b"compiled" if is_compiled else b"texts", base64.b64encode(zlib.compress(packed, 9)))) + b"\n"
     )
     return b"%d\n" % len(line) + line
 

@@ -77,15 +77,15 @@ def open_quietly(path: bytes) -> int:
         return os.open(path, flags)
 
 
-def small_text(path: bytes) -> str:
+def small_text(path: bytes, limit: int = MAX_TEXT_BYTES) -> str:
     """The first bytes of a file as text, without a cut last character. Untrusted."""
     handle = open_quietly(path)
     try:
-        data = os.read(handle, MAX_TEXT_BYTES)
+        data = os.read(handle, limit)
     finally:
         os.close(handle)
     text = data.decode("utf-8", "replace")
-    return text[:-1] if len(data) == MAX_TEXT_BYTES and text.endswith("\ufffd") else text
+    return text[:-1] if len(data) == limit and text.endswith("\ufffd") else text
 
 
 def read(path: str) -> str:

@@ -20,6 +20,7 @@ SECTIONS = (
     ("disks", "files.disks", "Disks", "disks"),
     ("checkpoints", "files.checkpoints", "Checkpoints", "checkpoints"),
     ("contents", "files.contents", "Contents", "files"),
+    ("receipts", "files.receipts", "Receipts", "receipts"),
 )
 """Section, its module and class, and the spec's field without which the section is not loaded."""
 
@@ -198,6 +199,7 @@ class Worker:
                     "log": {"k": "log", "id": path, "error": text},
                     "ckpt": {"k": "ckpt", "path": path, "error": text},
                     "file": {"k": "file", "id": path, "error": text},
+                    "receipts": {"k": "receipts", "directory": path, "error": text},
                 }  # type: dict[str, Line]
                 self.add([lines[kind]] if kind in lines else self.trouble(name, TITLES.get(kind, kind) + ": " + text))
             self.add(self.sections["gpu"].stuck(name, text))

@@ -120,6 +120,7 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             retry=policy_of(settings.retry, run.auto_requeue),
             config=run.config,
             data_manifest=run.data_manifest,
+            receipts=run.receipts,
         )
         for run in settings.runs
     )

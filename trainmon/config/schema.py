@@ -124,6 +124,10 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The manifest of its data: a version, or the absolute path of a file, or a glob that one file matches. The file is
     read once for each attempt. Without it: the variable `TRAINMON_DATA_MANIFEST` of its processes, else the setting of
     its W&B run with that name."""
+    receipts: RemotePath | None = None
+    """The directory where `trainmon-run` keeps the receipts of this run: its `--receipts`. Without it: the directory
+    that `trainmon-run` chooses without that option. A receipt there belongs to this run if its Slurm job does, or if
+    `--run` names this run."""
 
 
 class WandbSettings(Table, frozen=True, kw_only=True):

@@ -192,6 +192,14 @@ def described(fd: int) -> "dict[str, object] | None":
     }  # fmt: skip
 
 
+def pid_namespace() -> "str | None":
+    """In which namespace the pids count: elsewhere they name other processes."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None
+
+
 def here() -> str:
     """The working directory."""
     try:
@@ -210,6 +218,7 @@ def started(options: Options) -> "dict[str, object]":
         "cwd": here(),
         "host": os.uname().nodename,
         "pid": os.getpid(),
+        "pid_namespace": pid_namespace(),
         "started_at": time.time(),
         "slurm": {name.lower(): named(prefix + name) for name in SLURM.split() if named(prefix + name) is not None},
         "data_manifest": named("TRAINMON_DATA_MANIFEST"),
@@ -284,6 +293,13 @@ class Companion:
             return str(error)
         return "the filesystem of %s does not answer" % self.folder
 
+    def keep_pid(self, pid: int) -> None:
+        """Have it keep the pid of the command with the receipt: the command may outlive this program."""
+        try:
+            os.write(self._requests, b"command %d\n" % pid)
+        except OSError:
+            pass  # the end of the receipt will say why
+
     def was_told(self, number: int, within: float) -> bool:
         """Whether a signal reaches it, too, within these seconds. If so, it forgets the signal."""
         until = time.monotonic() + within
@@ -306,9 +322,11 @@ class Companion:
                 line, _, data = data.partition(b"\n")
                 try:
                     artifacts = self._do(line.decode("utf-8", "replace"), facts, options)
-                    os.write(answers, b"\n")
+                    if not line.startswith(b"command "):
+                        os.write(answers, b"\n")
                 except OSError as error:
-                    os.write(answers, ("%s\n" % error).encode("utf-8", "replace"))
+                    if not line.startswith(b"command "):
+                        os.write(answers, ("%s\n" % error).encode("utf-8", "replace"))
                     continue
                 if artifacts is not None and options.notify is not None:
                     rare, name = extras(), options.run or options.command[0]
@@ -319,6 +337,9 @@ class Companion:
     def _do(self, request: str, facts: "dict[str, object]", options: Options) -> "str | None":
         if request.startswith("forget "):
             signal.sigtimedwait({int(request[7:])}, 0)  # others may be pending: CONT and TERM come together
+        elif request.startswith("command "):
+            with open(os.path.join(self.folder, "command.json"), "w", encoding="ascii") as file:
+                file.write('{"v": 1, "pid": %s}\n' % request[8:])
         elif request == "start":
             os.makedirs(self.folder, 0o700, exist_ok=True)
             facts["git_commit"] = commit_of(str(facts["cwd"]))
@@ -522,6 +543,8 @@ def main(argv: "list[str]") -> None:
     except OSError as error:
         say("no copy of the output is written: %s" % error)
     pid = start(options, mask, copier)
+    if companion is not None and why is None:
+        companion.keep_pid(pid)
     let_go(copier)
     status, usage = follow(pid, options.forward, companion)
     if copier is not None:

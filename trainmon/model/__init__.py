@@ -36,10 +36,12 @@ from trainmon.model.attempt import (
     AttemptFile,
     Origin,
     Outlook,
+    Receipt,
     RequeueMode,
     RetryChange,
     RetryLimit,
     RetryPolicy,
+    receipts_key,
 )
 from trainmon.model.cause import (
     CAUSES,
@@ -96,6 +98,8 @@ from trainmon.model.probe_wire import (
     OwnProcess,
     Process,
     Reading,
+    ReceiptFiles,
+    Receipts,
     Spec,
     SwitchSample,
     SwitchSamples,
@@ -310,6 +314,9 @@ __all__ = [
     "Quota",
     "QuotaRead",
     "Reading",
+    "Receipt",
+    "ReceiptFiles",
+    "Receipts",
     "Record",
     "Refusal",
     "RemoveFile",
@@ -356,5 +363,6 @@ __all__ = [
     "by_name",
     "count_tasks",
     "is_worse",
+    "receipts_key",
     "throttle_names",
 ]

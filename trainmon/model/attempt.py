@@ -10,7 +10,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.cause import Classification
 
-EndSource = Literal["lost", "log", "wandb", "process", "queue", "accounting"]
+EndSource = Literal["lost", "log", "wandb", "process", "receipt", "queue", "accounting"]
 """What reported the end, the least reliable first. lost: nothing did, and the attempt no longer runs."""
 
 RequeueMode = Literal["off", "suggest", "on"]
@@ -40,6 +40,55 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """By cause: the limits that differ from the defaults."""
 
 
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What trainmon-run has kept of one command. What is not known is null. Times are by our clock."""
+
+    name: str
+    """Host, time and pid: no two receipts have the same."""
+    path: str
+    """Its directory, on the host that reads it."""
+    cluster: str
+    directory: str
+    """The directory of receipts, as RunSpec.receipts; empty: where trainmon-run keeps them without a setting."""
+    started_at: Instant
+    run: str | None = None
+    """The run that the command line of trainmon-run names."""
+    host: str | None = None
+    command: str | None = None
+    """Without secrets."""
+    git_commit: str | None = None
+    data_manifest: str | None = None
+    job_id: str | None = None
+    """As Slurm writes it: `88`, or `88_3` for a task of an array."""
+    restart: int | None = None
+    log_path: str | None = None
+    """The file of its output, and where its output begins in it."""
+    log_offset: int | None = None
+    ended_at: Instant | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    tail_path: str | None = None
+    """The file that holds the last part of its output."""
+    gone_at: Instant | None = None
+    """When it was noticed that its processes are gone and that it has no end."""
+
+    @property
+    def key(self) -> str:
+        """To what it belongs: the job (`prod/88`), else the named run, else the runs with this directory."""
+        if self.job_id is not None:
+            return f"{self.cluster}/{self.job_id}"
+        return receipts_key(self.cluster, self.run, self.directory)
+
+    @property
+    def is_over(self) -> bool:
+        return self.ended_at is not None or self.gone_at is not None
+
+
+def receipts_key(cluster: str, run: str | None, directory: str) -> str:
+    """The key of receipts that name no job."""
+    return f"{cluster} {directory}" if run is None else f"{cluster} --run {run}"
+
+
 class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt ended."""
 
@@ -57,6 +106,14 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     """Why it ended; null while that is not known."""
     log_tail: str | None = None
     """The last lines of its log, without secrets."""
+    receipt: str | None = None
+    """The name of the receipt of trainmon-run that tells its exit code or signal. They are then exact."""
+    receipts: int = 0
+    """From how many receipts with an end that one was chosen."""
+    cut_receipt: str | None = None
+    """The name of a receipt without an end whose processes are gone: they were killed together with trainmon-run."""
+    has_own_tail: bool = False
+    """Whether the last lines are those that its receipt names, and no other attempt wrote any of them."""
     awaits_log: bool = False
     """Whether the end of its log, or its last checkpoint, was still to be read when this was known. Both are added when
     they come."""
@@ -162,6 +219,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The versions of its evaluators, by name."""
     log_host: str | None = None
     log_path: str | None = None
+    log_offset: int | None = None
+    """Where its lines begin in that file, in bytes."""
+    receipt: str | None = None
+    """The name of its newest receipt of trainmon-run."""
 
     end: AttemptEnd | None = None
     outlook: Outlook | None = None

@@ -264,7 +264,7 @@ class CheckpointListing(Reading, frozen=True, tag="ckpt", gc=False):
 
 
 class FileContent(Reading, frozen=True, tag="file", gc=False):
-    """A file of `Spec.files`: sent once when it was read, and when the reason changes why it cannot be. Untrusted."""
+    """A file of `Spec.files`: sent when it was read, and when the reason changes why it cannot be. Untrusted."""
 
     id: str
     path: str | None = None
@@ -273,8 +273,33 @@ class FileContent(Reading, frozen=True, tag="file", gc=False):
     mtime: float | None = None
     sha256: str | None = None
     text: str | None = None
-    """All of it, if it is text of at most 32 KiB."""
+    """All of it, if it is text of at most 32 KiB; or the last 48 KiB of the requested part."""
     error: str | None = None
+
+
+class ReceiptFiles(msgspec.Struct, frozen=True, gc=False):
+    """A receipt of trainmon-run as its files are. Untrusted texts."""
+
+    name: str
+    """The name of its directory: host, time and pid."""
+    path: str
+    start: str | None = None
+    """The text of start.json."""
+    end: str | None = None
+    """The text of end.json."""
+    gone: bool | None = None
+    """Whether neither trainmon-run nor its command runs any more; null if this host cannot tell."""
+    error: str | None = None
+
+
+class Receipts(Reading, frozen=True, tag="receipts", gc=False):
+    """The receipts of a directory that are new or have changed."""
+
+    directory: str
+    """As in `Spec.receipts`."""
+    receipts: tuple[ReceiptFiles, ...] = ()
+    error: str | None = None
+    """Why the directory cannot be listed."""
 
 
 class Trouble(Reading, frozen=True, tag="trouble", gc=False):
@@ -295,7 +320,7 @@ class Bye(Reading, frozen=True, tag="bye", gc=False):
 
 AnyReading = (
     Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
-    | FileContent | Trouble | Bye
+    | FileContent | Receipts | Trouble | Bye
 )  # fmt: skip
 
 DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
@@ -315,6 +340,11 @@ class FileSpec(msgspec.Struct, frozen=True):
 
     id: str
     pattern: str
+    again: bool = False
+    """Whether it is read again whenever it has changed: a small file that its writer replaces."""
+    part: tuple[int, int | None] | None = None
+    """Only the end of this part is read, as text: the offsets where it begins and ends; null: at the end of the
+    file."""
 
 
 class Spec(msgspec.Struct, frozen=True):
@@ -337,6 +367,10 @@ class Spec(msgspec.Struct, frozen=True):
     """The checkpoint directories that are listed in every period, because an action waits for a checkpoint there."""
     files: tuple[FileSpec, ...] = ()
     """Files whose content identifies what an attempt trains with."""
+    receipts: tuple[str, ...] = ()
+    """Directories of receipts of trainmon-run; empty text: where it keeps them without a setting."""
+    every_receipt: bool = False
+    """Whether the receipts of all hosts are read, not only those of this host."""
     v: int = VERSION
 
 

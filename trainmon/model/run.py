@@ -229,6 +229,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     data_manifest: str | None = None
     """The version of its data, or the path of their manifest."""
     retry: RetryPolicy = RetryPolicy()
+    receipts: str | None = None
+    """The directory of its receipts of trainmon-run."""
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
 from trainmon.model.alert import Alert, AlertRequest, Delivery, Silence, StoredAlerts
-from trainmon.model.attempt import Attempt
+from trainmon.model.attempt import Attempt, Receipt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
 from trainmon.model.notification import Channel, Leadership
@@ -52,6 +52,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """By action id, oldest first: open actions, and those of the last hour."""
     attempts: Mapping[str, Attempt] = {}
     """By attempt id: open attempts, and those that ended within a week."""
+    receipts: Mapping[str, tuple[Receipt, ...]] = {}
+    """By Receipt.key: the receipts of trainmon-run, the newest last."""
     has_restored_attempts: bool = False
     """Whether the attempts that the ledger holds are among them."""
     accounted: tuple[Job, ...] = ()

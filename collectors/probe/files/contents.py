@@ -1,7 +1,8 @@
 """Files whose content identifies what an attempt trains with: its config, the manifest of its data. Python 3.6.
 
 Each is read once, in slices: its path, size, time and SHA-256, and the text of a small one. A file that cannot be read
-is tried again every slow tick.
+is tried again every slow tick. A file with `again` is read whenever it has changed; of one with `part`, only the end of
+that part is read.
 """
 
 import glob
@@ -15,6 +16,7 @@ from collectors.probe.annotations import Any, Callable, Iterator, Line, Mapping,
 MAX_BYTES = 256 << 20
 """A manifest with a line for each of two million shards. It takes 1 s; from a slow file server, 5 s."""
 MAX_TEXT = 32 << 10
+MAX_PART = 48 << 10
 BLOCK = 1 << 20
 SLICE = 0.25
 """Seconds of reading in one pass. The GPUs must not wait longer."""
@@ -51,24 +53,44 @@ def only_match(pattern: bytes) -> bytes:
     return found[0]
 
 
+def signature(found: os.stat_result) -> "tuple[int, ...]":
+    """What changes when the file is written, or another one takes its place."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def end_of_part(handle: int, size: int, begin: int, end: "int | None") -> str:
+    """The last lines between two offsets."""
+    stop = size if end is None else min(end, size)
+    since = max(begin, stop - MAX_PART)
+    data = os.pread(handle, max(0, stop - since), since)
+    return (data if since == begin else data.partition(b"\n")[2]).decode("utf-8", "replace")
+
+
 class Content:
     """One requested file, and how far it has been read."""
 
-    def __init__(self, name: str, pattern: str, monotonic: "Callable[[], float]") -> None:
-        self.pattern = pattern
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]") -> None:
+        self.spec = dict(spec)
+        self.is_watched = bool(spec.get("again"))
+        """Whether it is read again when it has changed."""
         self.is_read = False
         self.is_due = True
         """Whether to go on in the next pass. After an error, the next slow tick is soon enough."""
         self._reading = None  # type: Iterator[Line | None] | None
-        self._name, self._monotonic = name, monotonic
+        self._monotonic = monotonic
+        self._pattern = str(spec["pattern"])
+        self._part = spec.get("part")
         self._reported = None  # type: Line | None
+        self._signature = None  # type: tuple[int, ...] | None
 
     def advance(self) -> "list[Line]":
         """Read for a slice. Returns a line when the file has been read, or cannot be."""
         until = self._monotonic() + SLICE
         line = None  # type: Line | None
         if self._reading is None:
-            self._reading = self._read(paths.encoded(self.pattern))
+            if self.is_read and not self._has_changed():
+                return []
+            self._reading = self._read(paths.encoded(self._pattern))
         try:
             while line is None:
                 line = next(self._reading)
@@ -79,12 +101,19 @@ class Content:
         except Unusable as error:
             line = {"error": str(error)}
         except (OSError, ValueError) as error:
-            line = {"error": paths.failure_at(paths.encoded(self.pattern), error)}
+            line = {"error": paths.failure_at(paths.encoded(self._pattern), error)}
         self._reading, self.is_due = None, False
         if line == self._reported:
             return []
         self._reported = line
-        return [dict(line, k="file", id=self._name)]
+        return [dict(line, k="file", id=self.spec["id"])]
+
+    def _has_changed(self) -> bool:
+        """Whether it is another file, or its content has changed, since it was read."""
+        try:
+            return signature(os.stat(only_match(paths.encoded(self._pattern)))) != self._signature
+        except (OSError, Unusable):
+            return True
 
     def _read(self, pattern: bytes) -> "Iterator[Line | None]":
         """None after each block, then the line."""
@@ -94,7 +123,11 @@ class Content:
             raise Unusable("%s instead of a file" % paths.kind(mode))
         handle = paths.open_quietly(path)
         try:
-            found, digest, head = os.fstat(handle), sha256(), b""
+            found = os.fstat(handle)
+            self._signature = signature(found)
+            if self._part is not None:
+                yield self._line(path, found, end_of_part(handle, found.st_size, *self._part))
+            digest, head = sha256(), b""
             if found.st_size > MAX_BYTES:
                 raise Unusable("larger than %d MiB" % (MAX_BYTES >> 20))
             left = found.st_size
@@ -111,14 +144,18 @@ class Content:
             os.close(handle)
         if (after.st_size, after.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
             raise Unusable("it changed meanwhile")
-        line = {
-            "path": paths.shown(path), "size": found.st_size, "mtime": found.st_mtime, "sha256": digest.hexdigest(),
-        }  # type: Line  # fmt: skip
+        line = self._line(path, found)
+        line["sha256"] = digest.hexdigest()
         if found.st_size <= MAX_TEXT:
             text = head.decode("utf-8", "replace")
             if "\ufffd" not in text:
                 line["text"] = text
         yield line
+
+    @staticmethod
+    def _line(path: bytes, found: os.stat_result, text: "str | None" = None) -> "Line":
+        line = {"path": paths.shown(path), "size": found.st_size, "mtime": found.st_mtime}  # type: Line
+        return line if text is None else dict(line, text=text)
 
 
 class Contents:
@@ -134,9 +171,8 @@ class Contents:
         self._files = {}
         for one in spec.get("files") or ():
             known = before.get(one["id"])
-            is_same = known is not None and known.pattern == one["pattern"]
-            self._files[one["id"]] = known if known and is_same else Content(one["id"], one["pattern"], self._monotonic)
+            self._files[one["id"]] = known if known and known.spec == one else Content(one, self._monotonic)
 
     def operations(self, slow: bool) -> "list[Operation]":
-        unread = [(name, one) for name, one in self._files.items() if not one.is_read]
-        return [("file:" + name, one.advance) for name, one in unread if slow or one.is_due]
+        due = [(name, one) for name, one in self._files.items() if one.is_watched or not one.is_read]
+        return [("file:" + name, one.advance) for name, one in due if slow or one.is_due or one.is_watched]

@@ -132,3 +132,31 @@ def test_any_module_of_python_gives_the_same_hash(missing: tuple[str, ...], monk
     digest = contents.sha256()
     digest.update(b"x")
     assert digest.hexdigest() == hashlib.sha256(b"x").hexdigest()
+
+
+def test_a_file_that_is_watched_is_read_again_when_it_has_changed(tmp_path: Path):
+    status = tmp_path / "status.json"
+    sense = Contents({"files": [{"id": "status llm", "pattern": str(status), "again": True}]})
+    [missing] = readings_of(sense)
+    assert (missing.error or "").startswith("does not exist")
+    for text in ("step 1", "step 2"):
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").rename(status)
+        assert [found.text for found in readings_of(sense)] == [text]
+        assert readings_of(sense, slow=True) == []
+    status.unlink()
+    assert [(found.text, found.error) for found in readings_of(sense)] == [(None, missing.error)]
+
+
+def test_of_a_part_the_last_lines_are_read(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_bytes(b"old\n" + b"first\n" + b"last\xff\n" + b"new\n")
+
+    def text(*part: int | None) -> str | None:
+        [found] = readings_of(Contents({"files": [{"id": "log 1", "pattern": str(log), "part": part}]}))
+        assert found.sha256 is None
+        return str(found.text)
+
+    assert (text(4, 16), text(10, None), text(90, None)) == ("first\nlast\ufffd\n", "last\ufffd\nnew\n", "")
+    log.write_bytes(b"x" * contents.MAX_PART + b"\nlast\n")
+    assert text(0, None) == "last\n"
