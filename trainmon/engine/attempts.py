@@ -27,7 +27,7 @@ class AttemptJournal(Protocol):
     def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
         """Queue the last hour of the GPUs of one node for writing. Never blocks."""
 
-    def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
+    def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
         """Queue results of the evaluators of a run for writing. Never blocks."""
 
     def keep(self, record: Attempt) -> None:
@@ -65,7 +65,7 @@ class AttemptRecorder:
             if results is not kept:
                 self._evals[name] = results
                 if new := [one for one in results if one not in kept]:
-                    self._journal.keep_evals(name, new)
+                    self._journal.keep_evals(name, new, run.spec.cluster)
         for _ in range(min(len(self._nodes), GPU_HOURS_AT_ONCE)):
             self._keep_gpu_hour(*self._nodes.popleft(), state, now)
         if len(self._written) > 2 * len(state.attempts) + 100:

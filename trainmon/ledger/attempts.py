@@ -22,7 +22,7 @@ PLAIN = (
     "attempt_id", "run_id", "cluster", "model_family", "job_id", "array_id", "restart", "wandb_id", "pid", "gpus",
     "gpu_seconds", "first_step", "last_step", "target_step", "resumed_from", "resumed_words", "last_committed_step",
     "steps_lost", "command", "config_hash", "config_path", "git_commit", "data_manifest", "retry_decision",
-    "budget_spent", "is_reconstructed", "log_host", "log_path",
+    "budget_spent", "is_reconstructed", "log_host", "log_path", "start_is_estimated",
 )  # fmt: skip
 """Columns that have the name of a field of Attempt."""
 TIMES = ("submitted_at", "started_at", "first_step_at", "ended_at", "seen_at")
@@ -55,17 +55,20 @@ EVAL_FACTS = (
 """Columns of the table evals that have the name of a field of EvalResult."""
 EVAL_LISTED = ("decoding", "results")
 """Columns of the table evals that hold JSON."""
-EVAL_COLUMNS = ("run_id", "digest", *EVAL_FACTS, "written_at")
+EVAL_COLUMNS = ("run_id", "digest", *EVAL_FACTS, "cluster", "written_at")
 """All columns of the table evals but the last one, `eval`, which is the whole value as JSON."""
 WRITE_EVAL = f"""
     INSERT INTO evals ({", ".join(EVAL_COLUMNS)}, eval) VALUES ({", ".join("?" * (len(EVAL_COLUMNS) + 1))})
-    ON CONFLICT DO NOTHING
+    ON CONFLICT DO UPDATE SET cluster = excluded.cluster, written_at = excluded.written_at
+    WHERE evals.cluster IS NULL AND excluded.cluster IS NOT NULL
 """
 WRITE_HOUR = """
     INSERT OR REPLACE INTO gpu_hours (attempt_id, node, ended_at, written_at, gpu_hour) VALUES (?, ?, ?, ?, ?)
 """
 SINCE_EVALS = 4
 """The version of the ledger that first had the tables evals and gpu_hours."""
+SINCE_CLUSTERS = 5
+"""The version that first had the columns start_is_estimated of attempts and cluster of evals."""
 
 
 class RunEval(NamedTuple):
@@ -74,6 +77,7 @@ class RunEval(NamedTuple):
     run: str
     digest: str
     result: EvalResult
+    cluster: str | None = None
 
 
 class AttemptHour(NamedTuple):
@@ -142,10 +146,10 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
 
 def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: Instant) -> None:
     """Write results of evaluators, each once, however often it is read."""
-    for run, digest, result in evals:
+    for run, digest, result, cluster in evals:
         facts = {name: getattr(result, name) for name in EVAL_FACTS}
         facts |= {name: as_json(facts[name]) for name in EVAL_LISTED if facts[name] is not None}
-        values = (run, digest, *facts.values(), timestamp(now), as_json(result))
+        values = (run, digest, *facts.values(), cluster, timestamp(now), as_json(result))
         connection.execute(WRITE_EVAL, [storable(one) if isinstance(one, str) else one for one in values])
 
 
@@ -156,9 +160,11 @@ def write_hours(connection: sqlite3.Connection, hours: Iterable[AttemptHour], no
         connection.execute(WRITE_HOUR, values)
 
 
-def read_evals(connection: sqlite3.Connection, run: str) -> list[EvalResult]:
-    """The results of the evaluators of a run, the newest last."""
-    rows = connection.execute("SELECT digest, eval FROM evals WHERE run_id = ? ORDER BY rowid", (run,))
+def read_evals(connection: sqlite3.Connection, run: str, cluster: str) -> list[EvalResult]:
+    """The results of the evaluators of a run, the newest last. Another cluster may have a run of that name."""
+    of_cluster = " AND coalesce(cluster, ?) = ?" if version_of(connection) >= SINCE_CLUSTERS else ""
+    values = (run, cluster, cluster) if of_cluster else (run,)
+    rows = connection.execute(f"SELECT digest, eval FROM evals WHERE run_id = ?{of_cluster} ORDER BY rowid", values)
     return decode_rows(rows, EvalResult, "result")
 
 
@@ -189,8 +195,10 @@ def _read(connection: sqlite3.Connection, condition: str, values: tuple[Any, ...
 def read_rows(connection: sqlite3.Connection, since: Instant, run: str | None, limit: int) -> list[dict[str, Any]]:
     """The rows of attempts that ran since then, by column; the newest `limit`, the newest last."""
     of_run = "" if run is None else " AND run_id = ?"
+    has_all = version_of(connection) >= SINCE_CLUSTERS
+    columns = ["0" if name == "start_is_estimated" and not has_all else name for name in COLUMNS]
     rows = connection.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM training_attempts WHERE (ended_at IS NULL OR {RECENT}){of_run} "
+        f"SELECT {', '.join(columns)} FROM training_attempts WHERE (ended_at IS NULL OR {RECENT}){of_run} "
         "ORDER BY coalesce(started_at, first_step_at, seen_at) DESC, attempt_id DESC LIMIT ?",
         (timestamp(since), *(() if run is None else (run,)), limit),
     )
@@ -199,7 +207,7 @@ def read_rows(connection: sqlite3.Connection, since: Instant, run: str | None, l
 
 def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
     listed = {name: msgspec.json.decode(row[name]) for name in LISTED}
-    return {**row, **listed, "is_reconstructed": bool(row["is_reconstructed"])}
+    return {**row, **listed, **{name: bool(row[name]) for name in ("is_reconstructed", "start_is_estimated")}}
 
 
 def read_names(connection: sqlite3.Connection, limit: int) -> list[AttemptName]:
@@ -225,7 +233,7 @@ def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attemp
     job = None if attempt.job_id is None else f"{attempt.cluster}/{attempt.job_id}"
     has_evals = version_of(connection) >= SINCE_EVALS
     return attempt, AttemptRecords(
-        evals=tuple(read_evals(connection, attempt.run_id)) if has_evals else (),
+        evals=tuple(read_evals(connection, attempt.run_id, attempt.cluster)) if has_evals else (),
         gpu_hours=tuple(read_hours(connection, attempt_id)) if has_evals else (),
         attempts=attempts,
         alerts=tuple(read_alerts_of(connection, attempt.run_id, attempt.nodes, began, until)),

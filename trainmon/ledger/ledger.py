@@ -154,10 +154,10 @@ class Ledger:
         """Write the last hour of the GPUs of an attempt's node soon; never blocks."""
         self._queue.put(AttemptHour(attempt_id, hour))
 
-    def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
+    def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
         """Write results of the evaluators of a run soon; never blocks. The same result is written once."""
         for one in results:
-            self._queue.put(RunEval(run, digest_of(as_json(one)), one))
+            self._queue.put(RunEval(run, digest_of(as_json(one)), one, cluster))
 
     def write_text(self, action_id: str, kind: str, host: str, path: str, text: str) -> None:
         """Commit the end of a text, with its secrets masked, before returning.

@@ -272,6 +272,16 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "DELETE FROM action_texts WHERE kind = 'evals' AND json_valid(text)",
         "DELETE FROM action_texts WHERE kind = 'gpu-hour' AND action_id IN (SELECT attempt_id FROM gpu_hours)",
     ),
+    (
+        "ALTER TABLE training_attempts ADD COLUMN start_is_estimated INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE evals ADD COLUMN cluster TEXT",
+        """
+        UPDATE evals SET cluster = (
+            SELECT CASE WHEN count(DISTINCT one.cluster) = 1 THEN min(one.cluster) END
+            FROM training_attempts AS one WHERE one.run_id = evals.run_id
+        )
+        """,
+    ),
 )
 """Most columns are for people with SQL; the last column of a row is the whole value as JSON. Entries are added, never
 changed. An outbox row is one notice for one channel; `because` is why a channel stands in for another."""

@@ -180,6 +180,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """How many GPUs it held."""
 
     started_at: Instant | None = None
+    start_is_estimated: bool = False
+    """Whether nothing but its log shows when it started."""
     first_step_at: Instant | None = None
     seen_at: Instant = 0.0
     """When it was last seen running, by our clock."""

@@ -106,6 +106,8 @@ class OwnProcess(msgspec.Struct, frozen=True, gc=False):
     workdir: str | None = None
     stdout: str | None = None
     """The path of its standard output if that is a file."""
+    started_s: float | None = None
+    """When it started, in seconds after the boot."""
 
 
 class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):
@@ -193,6 +195,10 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     """The unfinished last line, such as a progress bar; null when there is none."""
     restarted: Literal["truncated", "replaced", "newer"] | None = None
     error: str | None = None
+    head: str | None = None
+    """Of a file that was there before: its first line with a date and a time."""
+    born: float | None = None
+    """When the file was created, where the system says that."""
 
 
 class SwitchSample(msgspec.Struct, frozen=True, gc=False):

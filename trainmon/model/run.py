@@ -35,6 +35,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """When this file was first read."""
     is_new: bool = False
     """Whether this file was not there before."""
+    first_at: Instant | None = None
+    """Of a file that was there before: when its writer began, by the times in its lines, or when it was created."""
     pause_s: Seconds = 0.0
     """The longest observed pause between two lines of this file."""
     size: int | None = None

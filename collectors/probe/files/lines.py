@@ -27,6 +27,8 @@ LINE_CHARACTERS = 4000
 LINE_BYTES = 4 * LINE_CHARACTERS
 """The most bytes that 4,000 characters of UTF-8 take."""
 
+DATED = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
+DATED_CHARACTERS = 200
 LINE_END = re.compile(rb"[\n\0]")
 BAR_END = re.compile(rb"\r")
 
@@ -70,6 +72,7 @@ class Lines:
         self.mentions = ()  # type: tuple[bytes, ...]
         """Texts: of the lines from before the probe started, some with one of them are sent."""
         self._mentions = []  # type: list[str]
+        self._head = ""
         self.is_history = False
         """Whether the lines were written before the probe started. Surplus ones are then not counted as dropped."""
         self.begin()
@@ -79,6 +82,11 @@ class Lines:
         self._rest = b""
         self._inside = inside
         self._cut_lines = 0
+
+    def look_at_head(self, head: bytes) -> None:
+        """Keep the first line of the file that has a date and a time: it shows when its writer began."""
+        dated = (line for line in head.split(b"\n") if DATED.search(line))
+        self._head = readable(next(dated, b""))[:DATED_CHARACTERS]
 
     def look_back(self, head: bytes, last: bytes) -> None:
         """Keep the first lines of the head that mention a text, and for each text the last line before the end."""
@@ -160,9 +168,10 @@ class Lines:
             "lines": lines,
             "kept": self._kept,
             "mentions": self._mentions,
+            "head": self._head,
             "dropped": 0 if self.is_history else self._dropped,
             "seen": self.count,
         }
         self.count, self._dropped, self.is_history = 0, 0, False
-        self._newest, self._kept, self._mentions = [], [], []
+        self._newest, self._kept, self._mentions, self._head = [], [], [], ""
         return {name: value for name, value in taken.items() if value}

@@ -178,6 +178,7 @@ class Follower:
         if self._file:
             found = self._file.found
             state.update(path=paths.shown(self._file.path), size=found.st_size, mtime=found.st_mtime)
+            state["born"] = getattr(self._file.found, "st_birthtime", None)  # not on every system
             state["partial"] = self.lines.partial()
         lines = self.lines.take()
         if not (lines or restarted or slow or state != self._reported):

@@ -10,6 +10,9 @@ TAIL = 64 * 1024
 LOOK_BACK = 4 * 1024 * 1024
 """Bytes before the end in which the last mentions are searched, once."""
 
+HEAD = 16 * 1024
+"""Bytes at the start in which the first date is searched, once."""
+
 BLOCK = 256 * 1024
 READ_LIMIT = 4 * 1024 * 1024
 """Bytes read at a time. If a log grows faster, older bytes are skipped: the newest part is always read."""
@@ -68,6 +71,7 @@ class Tail:
         self._lines.begin(inside=start > 0)
         if not whole:
             self._lines.is_history = True
+            self._lines.look_at_head(os.pread(self._handle, HEAD, 0))
             if self._lines.mentions:
                 last = max(0, self.found.st_size - LOOK_BACK)
                 self._lines.look_back(os.pread(self._handle, TAIL, 0), os.pread(self._handle, LOOK_BACK, last))

@@ -82,7 +82,7 @@ class Processes:
         if not command or not started:
             return None
         paths = {"workdir": linked(os.path.join(folder, "cwd")), "stdout": linked(os.path.join(folder, "fd", "1"))}
-        return started[0], dict(paths, pid=pid, command=command)
+        return started[0], dict(paths, pid=pid, command=command, started_s=int(started[0]) / os.sysconf("SC_CLK_TCK"))
 
     def caught_signals(self, pid: int) -> "int | None":
         """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""

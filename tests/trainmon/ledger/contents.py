@@ -37,7 +37,8 @@ def contents(directory: Path, at: Instant) -> dict[str, Any]:
         orders = read_requests(connection, 0)
         waiting = read_waiting(connection)
         watched = read_open(connection, MANY)
-        evals = {run: read_evals(connection, run) for (run,) in connection.execute("SELECT DISTINCT run_id FROM evals")}
+        names = connection.execute("SELECT DISTINCT run_id, coalesce(cluster, '') FROM evals").fetchall()
+        evals = {run: read_evals(connection, run, cluster) for run, cluster in names}
         names = connection.execute("SELECT DISTINCT attempt_id FROM gpu_hours").fetchall()
         hours = {name: read_hours(connection, name) for (name,) in names}
     attempts = attempt_rows(directory, 0.0, None, MANY)

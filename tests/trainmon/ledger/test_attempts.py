@@ -39,7 +39,7 @@ class Kept:
     def keep_gpu_hour(self, attempt_id: str, hour: GpuHour) -> None:
         self.hours.append((attempt_id, hour))
 
-    def keep_evals(self, run: str, results: Sequence[EvalResult]) -> None:
+    def keep_evals(self, run: str, results: Sequence[EvalResult], cluster: str | None = None) -> None:
         self.evals += [(run, one.step) for one in results]
 
 
@@ -172,15 +172,27 @@ def test_results_of_evaluators_are_kept_once_and_come_back_with_the_attempts_of_
     for seen in (results[:2], results, results):  # three programs, one after the other
         with opened(tmp_path, clock=At(NOON)) as (ledger, _):
             ledger.keep(LONG)
-            ledger.keep_evals(LONG.run_id, seen)
+            ledger.keep_evals(LONG.run_id, seen, LONG.cluster)
     found = attempt_records(tmp_path, LONG.attempt_id)
     assert found is not None
     assert found[1].evals == results
-    rows = plain(tmp_path / NAME, "SELECT run_id, step, decoding, json_extract(results, '$.acc') FROM evals")
-    assert rows == [(LONG.run_id, step, '{"temperature":0.5}', 0.7) for step in (10, 20, 30)]
+    rows = plain(tmp_path / NAME, "SELECT run_id, step, decoding, json_extract(results, '$.acc'), cluster FROM evals")
+    assert rows == [(LONG.run_id, step, '{"temperature":0.5}', 0.7, "prod") for step in (10, 20, 30)]
     with opened(tmp_path, clock=At(NOON + 91 * 86_400)) as (ledger, _):
         ledger.keep(NEXT)
     assert plain(tmp_path / NAME, "SELECT * FROM evals") == []
+
+
+def test_results_of_a_run_of_that_name_on_another_cluster_are_not_those_of_the_attempt(tmp_path: Path) -> None:
+    with opened(tmp_path, clock=At(NOON)) as (ledger, _):
+        ledger.keep(LONG)
+        ledger.keep_evals(LONG.run_id, [EvalResult(step=10)], "elsewhere")
+        ledger.keep_evals(LONG.run_id, [EvalResult(step=20)])  # by an earlier version
+        ledger.keep_evals(LONG.run_id, [EvalResult(step=20)], "prod")
+    found = attempt_records(tmp_path, LONG.attempt_id)
+    assert found is not None
+    assert found[1].evals == (EvalResult(step=20),)
+    assert plain(tmp_path / NAME, "SELECT step, cluster FROM evals") == [(10, "elsewhere"), (20, "prod")]
 
 
 def test_a_restart_with_many_results_keeps_all_of_them(tmp_path: Path) -> None:

@@ -68,14 +68,16 @@ def test_results_of_evaluators_are_copied_once_with_their_scores(tmp_path: Path,
     first = EvalResult(step=10, decoding={}, results={"acc": 0.25, "note": "a\x00b"}, evaluated_at="on Sunday")
     copy = PostgresCopy(tmp_path, server.url, SystemClock())
     with opened(tmp_path, clock=At(time.time())) as (ledger, _):
-        ledger.keep_evals("llm", [first])
+        ledger.keep_evals("llm", [first], "prod")
     copy.copy()
     with opened(tmp_path, clock=At(time.time())) as (ledger, _):
         ledger.keep_evals("llm", [first, replace(first, step=20, results={"acc": 0.7})])
     copy.copy()
     PostgresCopy(tmp_path, server.url, SystemClock()).copy()  # another program, which begins with everything
-    scores = "select run_id, step, (results ->> 'acc')::float, decoding, evaluated_at from evals order by step"
-    assert rows(server, scores) == [("llm", 10, 0.25, {}, "on Sunday"), ("llm", 20, 0.7, {}, "on Sunday")]
+    scores = "select run_id, step, (results ->> 'acc')::float, decoding, evaluated_at, cluster from evals order by step"
+    assert rows(server, scores) == [
+        ("llm", 10, 0.25, {}, "on Sunday", "prod"), ("llm", 20, 0.7, {}, "on Sunday", None)
+    ]  # fmt: skip
     assert rows(server, "select count(*) from evals where written_at > now() - interval '1 day'") == [(2,)]
 
 

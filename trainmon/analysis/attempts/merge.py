@@ -17,14 +17,15 @@ from trainmon.model import Attempt, AttemptEnd, AttemptFile
 from trainmon.model.attempt import EndSource
 
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
-EARLIEST = frozenset({"submitted_at", "started_at"})
+EARLIEST = frozenset({"submitted_at"})
+STARTED = ("started_at", "start_is_estimated")
 FIRST = ("first_step_at", "first_step")
 RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
 COMMITTED = ("last_committed_step", "last_committed_at")
 LOG = ("log_host", "log_path")
 OUTLOOK = ("outlook", "outlook_at")
-TOGETHER = (*FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG, *OUTLOOK)
+TOGETHER = (*STARTED, *FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG, *OUTLOOK)
 """Fields that go together: each group is taken from one of the two."""
 
 APART = frozenset({*TOGETHER, "end", "reported_end", "named", "files"})
@@ -39,6 +40,7 @@ def merged(one: Attempt, other: Attempt) -> Attempt:
     found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
     found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED) | _earlier(one, other, DECIDED)
     found |= _greater(one, other, COMMITTED) | _greater(one, other, LOG)
+    found |= _started(one, other)
     end = _end(one.end, other.end)
     reported = None if end is not None else _end(one.reported_end, other.reported_end)
     named = {name: _together(one.named.get(name), other.named.get(name)) for name in {**one.named, **other.named}}
@@ -78,6 +80,13 @@ def _order(value: Any) -> Any:
     if isinstance(value, Mapping):
         return len(value), sorted(value.items())
     return (len(value), value) if isinstance(value, tuple) else value
+
+
+def _started(one: Attempt, other: Attempt) -> dict[str, Any]:
+    """The earlier start; one that is known rather than an estimate."""
+    known = [each for each in (one, other) if each.started_at is not None]
+    first = min(known or [one], key=lambda each: (each.start_is_estimated, each.started_at))
+    return {name: getattr(first, name) for name in STARTED}
 
 
 def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, Any]:

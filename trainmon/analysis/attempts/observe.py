@@ -14,7 +14,7 @@ from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
 from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, stepped
 from trainmon.analysis.checkpoints import names_count_steps
-from trainmon.analysis.runs import has_begun, target
+from trainmon.analysis.runs import has_begun, our_time, target
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
 
@@ -35,7 +35,7 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
                 if (found := _of_job(job, run, state, known, is_newest=job is begun[-1])) is not None:
                     yield found
         elif run.spec.process is not None:
-            yield _of_process(run, state)
+            yield from _of_process(run, state)
         elif jobs or _may_have_jobs(run, state):
             continue
         elif run.wandb is not None:
@@ -209,27 +209,33 @@ def _plain(run: Run, state: State, name: str) -> Attempt:
     return _with_names(attempt, run, None if process is None else process.command)
 
 
-def _of_process(run: Run, state: State) -> Attempt:
+def _of_process(run: Run, state: State) -> Iterator[Attempt]:
     process, host = run.spec.process, run.spec.nodes[0] if run.spec.nodes else ""
     assert process is not None
     node = state.nodes.get(host)
-    booted = "" if node is None or node.boot_time is None else f"@{stamp(node.boot_time)[:8]}"  # pids begin again
+    boot_time = None if node is None else node.boot_time
+    if boot_time is None and state.at - state.started_at < AFTER:
+        return  # it is a part of the name
+    booted = "" if boot_time is None else f"@{stamp(boot_time)[:8]}"  # pids begin again
     attempt = _plain(run, state, f"pid/{host}/{process.pid}{booted}")
     own = [] if node is None else [gpu for gpu in node.gpus if process.pid in [one.pid for one in gpu.processes]]
     wandb = None if run.wandb is None else run.wandb.current
-    ended_at = run.spec.ended_at
+    started_at, ended_at = None if wandb is None else wandb.created_at, run.spec.ended_at
+    if node is not None and boot_time is not None and process.started_s is not None:
+        started_at = our_time(min(boot_time + process.started_s, state.at), node.clock_skew_s or 0.0)
     attempt = replace(
         attempt,
         pid=process.pid,
         command=process.command,
-        started_at=None if wandb is None else wandb.created_at,
+        started_at=started_at,
+        start_was_watched=(started_at or 0.0) >= state.started_at,
         gpus=len(own) or None,
         gpu_uuids=tuple(gpu.uuid for gpu in own if gpu.uuid),
         end=None if ended_at is None else AttemptEnd(at=ended_at, source="process", noticed_at=ended_at),
         seen_at=state.at if ended_at is None else ended_at,
     )
     attempt = provenance.with_environment(attempt, [node], pid=process.pid)
-    return with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+    yield with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
 
 
 def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:
@@ -290,4 +296,6 @@ def _of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> 
         seen_at=log.at or 0.0,
         end=AttemptEnd(at=log.at, source="log", noticed_at=state.at) if has_ended and log.at is not None else None,
     )
-    return with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+    attempt = with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+    estimated = None if watched else log.first_at or attempt.first_step_at
+    return attempt if estimated is None else replace(attempt, started_at=estimated, start_is_estimated=True)

@@ -217,7 +217,8 @@ def at_text(at: Instant) -> str:
 def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
     """What ended it, when, how sure, and what it cost."""
     name, end = f"Attempt {short_id(attempt)} of {attempt.run_id}", attempt.end
-    ran = "" if attempt.duration_s is None else f", after {duration(attempt.duration_s)}"
+    about = "about " if attempt.start_is_estimated else ""
+    ran = "" if attempt.duration_s is None else f", after {about}{duration(attempt.duration_s)}"
     if end is None and attempt.reported_end is not None:
         yield f"{name} ended at {at_text(attempt.reported_end.at)}{ran}. {AWAITED}, then its cause is determined."
         return

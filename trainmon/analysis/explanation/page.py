@@ -244,7 +244,8 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
         yield PageRow("committed", "no checkpoint", "warn")
     else:
         is_unknown = attempt.started_at is None and attempt.first_step is None and attempt.resumed_from is None
-        by = "" if attempt.has_committed or is_unknown else ", by an earlier attempt"
+        whose = ", by an earlier attempt" if one.earlier else ", before it began"
+        by = "" if attempt.has_committed or is_unknown else whose
         yield PageRow("committed", f"step {committed:,}{by}")
     trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"

@@ -66,7 +66,8 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
         yield Moment(at=attempt.submitted_at, what="queued", text="queued")
     if attempt.started_at is not None:
         on = f" on {len(attempt.nodes)} nodes" if len(attempt.nodes) > 1 else "".join(f" on {n}" for n in attempt.nodes)
-        yield Moment(at=attempt.started_at, what="started", text=f"started{on}")
+        estimated = "; its log shows the time" if attempt.start_is_estimated else ""
+        yield Moment(at=attempt.started_at, what="started", text=f"started{on}{estimated}")
     if attempt.first_step_at is not None and attempt.first_step is not None:
         resumed = "" if attempt.resumed_from is None else f", resumed from step {attempt.resumed_from:,}"
         late = "" if attempt.start_was_watched else "; the time is when that was first read"

@@ -220,6 +220,10 @@ BACKWARDS: Seconds = 60.0
 """A log whose times go back by more than this mixes time zones, and its times cannot be compared."""
 
 
+STAMPED = 20
+"""Lines at the end of a log of which one shows when it was last written."""
+
+
 def before_the_end(lines: Sequence[str], index: int) -> Seconds:
     """How much older the line at `index` is than the last; 0 where their times do not say. A watchdog that writes into
     the log of a run that hangs makes its file look new, and not its last step."""
@@ -228,6 +232,12 @@ def before_the_end(lines: Sequence[str], index: int) -> Seconds:
     if own is None or any(earlier - later > BACKWARDS for earlier, later in pairwise(stamps)):
         return 0.0
     return max(0.0, stamps[-1] - own)
+
+
+def since_head(head: str, lines: Sequence[str]) -> Seconds | None:
+    """How much older the first dated line of a log is than its last lines. None where their times do not say."""
+    first, last = _stamp(head), [at for line in lines[-STAMPED:] if (at := _stamp(line)) is not None]
+    return last[-1] - first if first is not None and last and first <= last[-1] else None
 
 
 def _stamp(line: str) -> float | None:

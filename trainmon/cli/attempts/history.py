@@ -73,6 +73,8 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
         click.echo(plain("\n".join(shown)))
         if group is None and any(_is_marked(row) for row in rows):
             click.echo("* trainmon-tui did not watch it from start to end", err=True)
+        if group is None and any(row["start_is_estimated"] for row in rows):
+            click.echo("~ its log shows when it started", err=True)
     return 0
 
 
@@ -109,7 +111,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     shown = began or instant(row["first_step_at"])
     cause = row["termination_reason"] or ("unknown" if row["ended_at"] else "running")
     return (
-        shown.strftime("%m-%d %H:%M") if shown is not None else "",
+        shown.strftime(f"{'~' if row['start_is_estimated'] else ''}%m-%d %H:%M") if shown is not None else "",
         row["run_id"],
         short_name(row["job_id"], row["restart"], row["wandb_id"], row["pid"]),
         cause + ("*" if _is_marked(row) else ""),
@@ -136,6 +138,8 @@ def grouped(rows: Sequence[Row], group: str) -> list[Row]:
             "running": sum(row["ended_at"] is None for row, _ in members),
             "gpu_hours": sum((row["gpu_seconds"] or 0.0) / shares / 3600 for row, shares in members),
             "steps_lost": sum(row["steps_lost"] or 0 for row, _ in members),
+            "without_cost": sum(row["gpu_seconds"] is None for row, _ in members),
+            "without_loss": sum(row["steps_lost"] is None for row, _ in members),
         }
         for key, members in found.items()
     ]
@@ -168,8 +172,8 @@ def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:
                 count[group] or "unknown",
                 str(count["attempts"]),
                 str(count["running"]),
-                hours(3600 * count["gpu_hours"]),
-                f"{count['steps_lost']:,}",
+                "-" if count["without_cost"] == count["attempts"] else hours(3600 * count["gpu_hours"]),
+                "-" if count["without_loss"] == count["attempts"] else f"{count['steps_lost']:,}",
             )
             for count in grouped(rows, group)
         ],

@@ -14,7 +14,7 @@ from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import attempts, disks
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
-from trainmon.lib import Instant
+from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     LOG_LINES,
     LOG_MARK,
@@ -30,6 +30,7 @@ from trainmon.model import (
     Progress,
     Run,
     RunMemory,
+    StepSpan,
     Switch,
     SwitchSample,
     SwitchSamples,
@@ -165,8 +166,11 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
     is_new = chunk.restarted is not None or (log.is_new if began_at is not None else _was_missing(run.log))
     if is_same_file and chunk.seen and log.at is not None and log.checked_at is not None:
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
+    first_at = log.first_at if began_at is not None else None
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
     progress, memory = _progress(run, chunk, at or event.received_at, formats)
+    if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
+        first_at = _first_written(chunk, at, event.received_at - chunk.t)
     return replace(
         run,
         memory=memory,
@@ -178,6 +182,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
             checked_at=event.received_at,
             began_at=event.received_at if began_at is None and chunk.path is not None else began_at,
             is_new=is_new,
+            first_at=first_at,
             pause_s=pause_s,
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
@@ -257,6 +262,20 @@ def _was_missing(log: Log | None) -> bool:
 def _is_whole(chunk: LogChunk) -> bool:
     """Whether the chunk is all of its file."""
     return chunk.size is not None and not chunk.dropped and sum(len(line) + 1 for line in chunk.lines) >= chunk.size
+
+
+def _begins_again(spans: tuple[StepSpan, ...], chunk: LogChunk) -> bool:
+    """Whether the trainer has begun again in the lines that were there before: the log is older than its attempt."""
+    return any(one.is_start for one in (spans[1:] if _is_whole(chunk) else spans))
+
+
+def _first_written(chunk: LogChunk, at: Instant, ahead: Seconds) -> Instant | None:
+    """When a log that was there before was begun. Its last line was written at `at`; its host's clock is `ahead`
+    seconds behind ours."""
+    since = log_formats.since_head(chunk.head or "", chunk.lines)
+    if since is not None:
+        return at - since
+    return None if chunk.born is None else min(at, chunk.born + ahead)
 
 
 def _add_loss(losses: list[tuple[int | None, float]], progress: Progress) -> None:

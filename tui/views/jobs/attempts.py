@@ -34,7 +34,7 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
         what = runs if one.end is None else "cause not known" if cause is None else cause.cause
         is_good = one.end is None or what == "completed"
         facts = (
-            None if one.duration_s is None else duration(one.duration_s),
+            None if one.duration_s is None else ("~" if one.start_is_estimated else "") + duration(one.duration_s),
             None if one.last_step is None else f"step {count(one.last_step)}",
             None if not one.steps_lost else f"{count(one.steps_lost)} lost",
         )

@@ -339,3 +339,20 @@ def test_a_mention_of_a_short_log_is_sent_though_later_lines_push_it_out(path: P
     log.sense = Logs({"logs": [{"id": "run", "pattern": str(path)}], "mentions": ["aving"]}, log.watch)
     chunk = log.chunk()
     assert (chunk.mentions, len(chunk.lines)) == (("saving checkpoint to /out",), 200)
+
+
+def test_of_a_file_that_was_there_before_its_first_date_is_sent_once(path: Path):
+    path.write_text("".join(["a banner\n", "[2025-08-01 07:19:37] begins\n", "x" * 99 + "\n"] + ["step\n"] * 40_000))
+    log = Log(path)
+    assert log.chunk().head == "[2025-08-01 07:19:37] begins"
+    with path.open("a") as file:
+        file.write("2026-01-01 00:00:00 more\n")
+    assert log.chunk().head is None
+    path.write_text("2026-02-02 00:00:00 anew\n")
+    chunk = log.chunk()
+    assert (chunk.restarted, chunk.head, chunk.lines) == ("truncated", None, ("2026-02-02 00:00:00 anew",))
+
+
+def test_a_file_without_dates_at_its_begin_shows_none(path: Path):
+    path.write_text("a banner\n" * 4_000 + "2026-01-01 00:00:00 late\n")
+    assert Log(path).chunk().head is None

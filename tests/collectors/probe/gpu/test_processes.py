@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -92,12 +93,15 @@ def test_our_own_process_is_described_until_it_ends_though_the_driver_forgets_it
         until(lambda one=one: Path(f"/proc/{one.pid}/cmdline").read_bytes() == b"sleep\x0060\0")
     processes.update(card)
     processes.look_up([card], own=True)
-    assert [row for pid, (_, row) in processes.own.items() if pid != 1] == rows
+    found = [dict(row) for pid, (_, row) in processes.own.items() if pid != 1]
+    started = [row.pop("started_s") for row in found]
+    ticks = Path(f"/proc/{trainer.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    assert (found, started[0]) == (rows, int(ticks) / os.sysconf("SC_CLK_TCK"))
     card.running = []
     processes.update(card)
     out.unlink()
     processes.look_up([card], own=True)
-    assert processes.own[trainer.pid][1] == {**rows[0], "stdout": None}
+    assert processes.own[trainer.pid][1] == {**rows[0], "stdout": None, "started_s": started[0]}
     for one in (trainer, silent):
         one.kill()
         one.wait()

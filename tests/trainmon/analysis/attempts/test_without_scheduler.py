@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, Story
@@ -9,6 +12,8 @@ from trainmon.model import (
     AttemptsRestored,
     Cluster,
     ClustersChanged,
+    HostSample,
+    NodeReading,
     OwnProcess,
     RunsChanged,
     Source,
@@ -64,6 +69,61 @@ def test_a_log_that_appears_just_after_the_start_of_the_daemon_shows_when_its_at
     one = story.steps(75, 4).attempt
     assert (one.started_at, one.first_step, one.last_step) == (BEGIN + 5, 1, 4)
     assert (one.start_was_watched, one.has_committed, one.gpu_seconds) == (True, True, 140.0)
+
+
+TAIL = tuple(f"[2025-08-01 08:{minute:02}:00] step {minute} loss 2.0" for minute in range(30, 40))
+"""The last lines of a log that was there when this program started."""
+
+
+@pytest.mark.parametrize(("facts", "started"), [
+    ({"head": "2025-08-01 07:39:00 INFO: training begins"}, BEGIN - 3_595),
+    ({"head": "2025-08-01 07:39:00 INFO: training begins", "born": BEGIN - 9_000}, BEGIN - 3_595),
+    ({"born": BEGIN - 9_000}, BEGIN - 9_000),
+    ({}, None),
+    ({"head": "2025-08-09 07:39:00 INFO: a date of the future"}, None),
+])  # fmt: skip
+def test_an_attempt_whose_log_was_there_before_started_when_that_log_began(
+    facts: dict[str, Any], started: float | None
+) -> None:
+    story = Story(PLAIN, slurm=False, watched_from=0.0).gpus(1).say(AttemptsRestored(()))
+    story.log(8, *TAIL, size=9_999_999, mtime=BEGIN + 5, **facts).checkpoints(40, 35, since=-30).at(70).say()
+    one = story.attempt
+    assert (one.started_at, one.start_is_estimated, one.start_was_watched) == (started, started is not None, False)
+    if started is not None:
+        story.log(100, "[2025-08-01 08:40:00] step 40 loss 2.0")
+        assert (story.attempt.started_at, story.attempt.gpu_seconds) == (started, 2 * (BEGIN + 100 - started))
+        assert story.attempt.has_committed, "its checkpoint is younger"
+
+
+def test_a_short_log_without_times_began_at_its_first_step() -> None:
+    story = Story(PLAIN, slurm=False, watched_from=0.0).gpus(1).say(AttemptsRestored(()))
+    lines = [f"step {step} loss 2.0" for step in range(1, 6)]
+    story.log(8, *lines, size=sum(len(line) + 1 for line in lines), mtime=BEGIN + 5).at(70).say()
+    one = story.attempt
+    assert (one.started_at, one.start_is_estimated, one.first_step, one.last_step) == (BEGIN + 5, True, 1, 5)
+
+
+def test_a_log_that_has_begun_again_does_not_show_when_its_last_attempt_started() -> None:
+    story = Story(PLAIN, slurm=False, watched_from=0.0).gpus(1).say(AttemptsRestored(()))
+    lines = (*TAIL, "resuming from step 30", *TAIL)
+    story.log(8, *lines, size=9_999_999, mtime=BEGIN + 5, head="2025-08-01 01:00:00 INFO: begins").at(70).say()
+    assert story.attempt.started_at == story.attempt.first_step_at == BEGIN + 5
+
+
+def test_a_start_that_was_watched_counts_and_not_what_its_log_shows_after_a_restart() -> None:
+    stored = Story(PLAIN, slurm=False).steps(0, 1, 2).attempt
+    assert (stored.started_at, stored.start_is_estimated) == (BEGIN, False)
+    story = Story(PLAIN, slurm=False, watched_from=5000.0).say(AttemptsRestored((stored,)))
+    story.log(5008, *TAIL, size=9_999_999, head="2025-08-01 01:00:00 INFO: training begins").at(5070).say()
+    assert (story.attempt.started_at, story.attempt.start_is_estimated) == (BEGIN, False)
+
+
+def test_a_process_began_when_its_node_says() -> None:
+    process = OwnProcess(pid=4711, command="python train.py", stdout="/fsx/88.out", started_s=500.0)
+    story = Story(replace(PLAIN, process=process, found=True), slurm=False)
+    story.at(-20).say(NodeReading("n1", "prod", story.now, HostSample(1, BEGIN - 20, boot_time=BEGIN - 900)))
+    story.gpus(1).steps(30, 6)
+    assert (story.attempt.started_at, story.attempt.start_is_estimated) == (BEGIN - 400, False)
 
 
 def test_a_log_that_ends_with_an_oom_ends_its_attempt_after_a_minute_with_the_cause() -> None:

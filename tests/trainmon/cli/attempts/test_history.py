@@ -87,6 +87,25 @@ def test_an_attempt_whose_start_is_not_known_has_the_time_of_its_first_step(tmp_
     assert lines[2].split() == ["11-03", "12:01", "x", "log", "cuda-oom", "12.3k", "345", "12.0k"]
 
 
+def test_a_start_that_only_the_log_shows_is_marked(tmp_path: Path) -> None:
+    since = written(tmp_path)
+    ledger = Ledger(tmp_path / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)
+    ledger.start()
+    ledger.keep(replace(LONG, attempt_id="x/log/n1:/x", run_id="x", job_id=None, start_is_estimated=True))
+    ledger.stop()
+    done = called(tmp_path, "attempts", since)
+    assert done.stdout.splitlines()[2].split() == [
+        "~11-03", "12:00", "x", "log", "cuda-oom", "2h00m", "32.0", "12.3k", "345", "12.0k"
+    ]  # fmt: skip
+    assert done.stderr.splitlines() == [
+        "* trainmon-tui did not watch it from start to end", "~ its log shows when it started",
+    ]  # fmt: skip
+    rows = json.loads(called(tmp_path, "attempts", since, "--json").stdout)
+    assert [row["start_is_estimated"] for row in rows] == [False, True, False, False]
+    query = "select run_id from training_attempts where started_at >= '2026-11-03' and start_is_estimated"
+    assert called(tmp_path, "sql", query).stdout == "run_id\nx\n"
+
+
 def test_json_is_a_list_of_rows_with_the_columns_of_the_table(tmp_path: Path) -> None:
     rows = json.loads(called(tmp_path, "attempts", written(tmp_path), "--json").stdout)
     assert [row["attempt_id"] for row in rows] == [one.attempt_id for one in (LONG, NEXT, OTHER)]
@@ -108,8 +127,8 @@ def test_groups_have_counts_and_gpu_hours(tmp_path: Path) -> None:
     assert called(tmp_path, "attempts", since, "--by", "reason").stdout.splitlines() == [
         "REASON    ATTEMPTS  RUNNING  GPU-H  STEPS LOST",
         "cuda-oom  1         0        32.0   345",
-        "running   1         1        8.00   0",
-        "unknown   1         0        0.00   0",
+        "running   1         1        8.00   -",
+        "unknown   1         0        -      -",
     ]
     by_node = json.loads(called(tmp_path, "attempts", since, "--by", "node", "--json").stdout)
     assert [(row["node"], row["attempts"], row["gpu_hours"]) for row in by_node] == [
