@@ -67,6 +67,8 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     """As the shell or Slurm says it: 137 and -9 both mean signal 9."""
     signal: int | None = None
+    is_exact: bool = False
+    """Whether trainmon-run has seen the exit code itself."""
     scheduler_state: str | None = None
     """Slurm's state as sacct writes it, such as `CANCELLED by 1000`."""
     nodes: tuple[NodeFacts, ...] = ()

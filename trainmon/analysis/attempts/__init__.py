@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainmon.analysis.attempts.accounted import with_accounted
-from trainmon.analysis.attempts.ending import ending_directories
+from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import files_to_read, with_file
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.provenance import ORDER, has_same_config, missing, values_of
@@ -23,4 +23,5 @@ __all__ = [
     "with_accounted",
     "with_file",
     "with_stored",
+    "with_tail",
 ]

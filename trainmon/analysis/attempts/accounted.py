@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
 from trainmon.analysis.attempts.logs import is_read
 from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
@@ -36,6 +37,9 @@ def with_accounted(
             assert end is not None
             end = replace(end, source="accounting")
             seen = replace(job_attempt(job, run), end=end, seen_at=job.ends_at)
+            seen = receipts.applied(seen, receipts.of_attempt(seen, state))
+            assert seen.end is not None
+            end = seen.end
             if before is not None:
                 seen = replace(seen, attempt_id=before.attempt_id, restart=before.restart)
             is_newest = not has_newer(seen, found.values())

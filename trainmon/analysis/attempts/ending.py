@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import is_read
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.causes import classify
@@ -15,6 +16,8 @@ from trainmon.model import (
     AttemptEnd,
     CauseFacts,
     Cluster,
+    Evidence,
+    FileContent,
     Job,
     LogExcerpt,
     NodeFacts,
@@ -126,6 +129,8 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
         return merged(before, replace(seen, end=same))
     known = before.end or before.reported_end
     tail = None if known is None else known.log_tail
+    if known is not None and known.has_own_tail:
+        lines = ()
     end = replace(seen.end, awaits_log=seen.end.awaits_log and (before.end is None or before.end.awaits_log))
     whole = merged(replace(before, end=None, reported_end=None), replace(seen, end=end))
     found = with_cause(whole, lines or (tail or "").splitlines(), state)
@@ -147,10 +152,12 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
     assert end is not None
     tail = tail_of(lines) or end.log_tail
     text = "\n".join(lines) or tail or ""
+    by_receipt = receipts.evidence(end)
     facts = CauseFacts(
         log=(LogExcerpt(text=text, first_line=-(text.count("\n") + 1)),) if text else (),
         exit_code=end.exit_code,
         signal=end.signal,
+        is_exact=end.receipt is not None,
         scheduler_state=end.scheduler_state,
         nodes=tuple(node_facts(name, attempt, state) for name in attempt.nodes),
         wandb_state=_wandb_state(attempt, state),
@@ -159,7 +166,28 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
         last_step=attempt.last_step,
         target_step=attempt.target_step,
     )
-    return replace(attempt, end=replace(end, cause=classify(facts), log_tail=tail))
+    cause = classify(facts)
+    if by_receipt is not None:
+        cause = replace(cause, evidence=(*cause.evidence, Evidence(text=by_receipt)))
+    return replace(attempt, end=replace(end, cause=cause, log_tail=tail))
+
+
+def with_tail(known: Mapping[str, Attempt], content: FileContent, state: State, skew: Seconds) -> Mapping[str, Attempt]:
+    """The attempts after the last lines of one were read, and its cause by these lines."""
+    name = content.id.removeprefix(receipts.TAIL).lstrip()
+    attempt = known.get(name)
+    if attempt is None:
+        return known
+    attempt = replace(attempt, files={**attempt.files, receipts.TAIL: receipts.tail_file(content, state.at, skew)})
+    lines = (content.text or "").splitlines()
+    end = attempt.end or attempt.reported_end
+    if end is not None and lines:
+        end = replace(end, log_tail=tail_of(lines), has_own_tail=True)
+        if attempt.end is None:
+            attempt = replace(attempt, reported_end=end)
+        else:
+            attempt = with_cause(replace(attempt, end=end), lines, state)
+    return {**known, name: attempt}
 
 
 def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:

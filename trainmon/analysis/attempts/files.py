@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.provenance import config_hash
 from trainmon.lib import Instant, Seconds, clean, scrub
@@ -35,15 +36,22 @@ def files_to_read(state: State) -> Mapping[str, tuple[FileSpec, ...]]:
     """By cluster: the files of its attempts that were not read since these began."""
     found: dict[str, list[tuple[bool, FileSpec]]] = {}
     for one in state.attempts.values():
-        if one.end is not None and state.at - one.end.at > AFTER_END:
-            continue
-        for field, path in _paths(one, state):
-            known = one.files.get(field)
+        for spec in _wanted(one, state):
+            known = one.files.get(spec.id.partition(" ")[0])
             if known is None or known.error is not None:
-                spec = FileSpec(f"{field} {one.attempt_id}", path)
                 found.setdefault(one.cluster, []).append((known is not None, spec))
     ordered = ((cluster, sorted(files, key=lambda one: (one[0], one[1].id))) for cluster, files in found.items())
     return {cluster: tuple(spec for _, spec in files[:AT_ONCE]) for cluster, files in ordered}
+
+
+def _wanted(attempt: Attempt, state: State) -> Iterator[FileSpec]:
+    """The files of an attempt. What an old one trained with may have changed; the end of its log stays."""
+    end = attempt.end
+    if end is None or state.at - end.at <= AFTER_END:
+        yield from (FileSpec(f"{field} {attempt.attempt_id}", path) for field, path in _paths(attempt, state))
+    if end is None or state.at - end.noticed_at <= AFTER_END:
+        tail = receipts.tail_to_read(attempt, state)
+        yield from () if tail is None else (tail,)
 
 
 def _paths(attempt: Attempt, state: State) -> Iterator[tuple[str, str]]:

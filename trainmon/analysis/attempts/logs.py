@@ -5,6 +5,9 @@ from __future__ import annotations
 import posixpath
 import re
 
+from msgspec.structs import replace
+
+from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.steps import BEFORE
 from trainmon.analysis.runs import our_time
 from trainmon.lib import Instant, Seconds
@@ -50,6 +53,8 @@ def _is_of_other_job(path: str, attempt: Attempt, run: Run, state: State) -> boo
 def is_read(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether the end of its log was read, and the last checkpoint was listed."""
     since, log, saved = max(end.at, state.started_at), run.log, run.checkpoints
+    if receipts.is_awaited(replace(attempt, end=end), state):
+        return False
     if log is None or log.checked_at is None or log.checked_at < since + SETTLE:
         return False
     has_saves = run.spec.checkpoints is None or (saved is not None and saved.listed_at >= since)

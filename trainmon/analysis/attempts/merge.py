@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts.provenance import resolved
+from trainmon.analysis.attempts.receipts import RECEIPT
 from trainmon.model import Attempt, AttemptEnd, AttemptFile
 from trainmon.model.attempt import EndSource
 
@@ -23,7 +24,7 @@ FIRST = ("first_step_at", "first_step")
 RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
 COMMITTED = ("last_committed_step", "last_committed_at")
-LOG = ("log_host", "log_path")
+LOG = ("log_host", "log_path", "log_offset")
 OUTLOOK = ("outlook", "outlook_at")
 TOGETHER = (*STARTED, *FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG, *OUTLOOK)
 """Fields that go together: each group is taken from one of the two."""
@@ -95,7 +96,7 @@ def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, 
     return dict(zip(names, min(known, default=min(pairs, key=repr)), strict=True))
 
 
-def _greater(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, Any]:
+def _greater(one: Attempt, other: Attempt, names: tuple[str, ...]) -> dict[str, Any]:
     """The newer checkpoint; the log that a host reads, rather than that which the job names."""
     pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
     return dict(zip(names, max(pairs, key=lambda pair: [(each is not None, each) for each in pair]), strict=True))
@@ -108,11 +109,17 @@ def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
     if one is None or other is None:
         return one or other
     found = {name: max((getattr(end, name) for end in (one, other)), key=_known) for name in SUPPLEMENTS}
-    tail = max(one, other, key=lambda end: (not end.awaits_log, _known(end.log_tail))).log_tail
-    return replace(min(one, other, key=_reliability), log_tail=tail, **found)
+    exact = max(one, other, key=lambda end: (end.receipts, *(_known(getattr(end, name)) for name in EXACT)))
+    if exact.receipts:
+        found |= {name: getattr(exact, name) for name in EXACT}
+    tail = max(one, other, key=_fullness)
+    found |= {"log_tail": tail.log_tail, "has_own_tail": tail.has_own_tail}
+    return replace(min(one, other, key=_reliability), receipts=exact.receipts, **found)
 
 
-SUPPLEMENTS = ("exit_code", "signal", "was_watched")
+SUPPLEMENTS = ("exit_code", "signal", "was_watched", "cut_receipt")
+EXACT = ("receipt", "exit_code", "signal")
+"""What a receipt tells exactly. Of two, the one that was chosen from more of them counts."""
 
 
 def _known(value: Any) -> Any:
@@ -122,5 +129,12 @@ def _known(value: Any) -> Any:
 
 
 def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
-    own = replace(end, exit_code=None, signal=None, log_tail=None, was_watched=False)
-    return end.awaits_log, -RANKS[end.source], end.noticed_at, msgspec.json.encode(own)
+    own = replace(end, log_tail=None, was_watched=False, has_own_tail=False, cut_receipt=None)
+    own = replace(own, exit_code=None, signal=None, receipt=None, receipts=0)
+    knows_receipt = end.cause is not None and any(one.text.startswith(RECEIPT) for one in end.cause.evidence)
+    return end.awaits_log, -RANKS[end.source], not knows_receipt, end.noticed_at, msgspec.json.encode(own)
+
+
+def _fullness(end: AttemptEnd) -> tuple[Any, ...]:
+    """Lines that are certainly its own count first, then those that were read after its end."""
+    return end.has_own_tail, end.has_own_tail or not end.awaits_log, _known(end.log_tail)

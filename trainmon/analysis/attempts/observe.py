@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import provenance
+from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
 from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
 from trainmon.analysis.attempts.merge import RANKS
@@ -16,10 +16,13 @@ from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, s
 from trainmon.analysis.checkpoints import names_count_steps
 from trainmon.analysis.runs import has_begun, our_time, target
 from trainmon.lib import Instant, Seconds, clean, scrub
-from trainmon.model import Attempt, AttemptEnd, Job, Run, State, WandbRun
+from trainmon.model import Attempt, AttemptEnd, Job, Receipt, Run, State, WandbRun
 
 READ_WITHIN: Seconds = 10.0
 """How long the ledger may need to read its attempts."""
+
+OLD: Seconds = 7 * 86_400.0
+"""Receipts of attempts that ended so long ago are not looked at."""
 
 OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 """States of a W&B run that has ended."""
@@ -27,7 +30,7 @@ OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 
 def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
     """What is seen now of every attempt that is not closed for good. A run that has a scheduler has its jobs' attempts
-    only; else its process tells them apart, else W&B, else its log."""
+    only; else its process tells them apart, else its receipts, else W&B, else its log."""
     for run in state.runs.values():
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         if begun := sorted((job for job in jobs if is_begun(job)), key=lambda job: job.started_at or 0.0):
@@ -36,7 +39,11 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
                     yield found
         elif run.spec.process is not None:
             yield from _of_process(run, state)
-        elif jobs or _may_have_jobs(run, state):
+        elif jobs:
+            continue
+        elif groups := receipts.of_run(run, state):
+            yield from _of_receipts(run, groups, state, known)
+        elif _may_have_jobs(run, state):
             continue
         elif run.wandb is not None:
             yield from (one for each in run.wandb.runs if (one := _of_wandb(run, each, state, known)) is not None)
@@ -236,6 +243,40 @@ def _of_process(run: Run, state: State) -> Iterator[Attempt]:
     )
     attempt = provenance.with_environment(attempt, [node], pid=process.pid)
     yield with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
+
+
+def _of_receipts(
+    run: Run, groups: Sequence[Sequence[Receipt]], state: State, known: Mapping[str, Attempt]
+) -> Iterator[Attempt]:
+    """The attempts that trainmon-run has started. One that was opened before its receipt was read keeps its name."""
+    mine = [one for one in known.values() if one.run_id == run.name and one.job_id is None]
+    by_receipt = {one.receipt: one for one in mine if one.receipt is not None}
+    for index, group in enumerate(groups):
+        following = groups[index + 1][0].started_at if index + 1 < len(groups) else None
+        end = receipts.end_of(group, run, state, following)
+        if end is not None and state.at - end.at > OLD:
+            continue
+        before = next((by_receipt[one.name] for one in group if one.name in by_receipt), None)
+        if before is None:
+            began, until = group[0].started_at - AFTER, (state.at if end is None else end.at) + AFTER
+            others = (one for one in mine if one.receipt is None and began <= (one.started_at or one.seen_at) <= until)
+            before = next(others, None)
+        elif before.end is not None and end is not None and _adds_nothing(before.end, end):
+            continue
+        name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
+        attempt = replace(
+            _plain(run, state, name),
+            started_at=group[0].started_at,
+            start_was_watched=group[0].started_at >= state.started_at,
+            seen_at=state.at if end is None else end.at,
+            end=end,
+        )
+        attempt = with_run(attempt, run, state, attempt.started_at, is_newest=following is None)
+        yield receipts.applied(attempt, group)
+
+
+def _adds_nothing(known: AttemptEnd, found: AttemptEnd) -> bool:
+    return known.source == found.source and receipts.is_as_good(known, found)
 
 
 def _of_wandb(run: Run, wandb: WandbRun, state: State, known: Mapping[str, Attempt]) -> Attempt | None:

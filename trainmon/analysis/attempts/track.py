@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import (
     ACCOUNTING_LAGS,
     closed,
@@ -32,6 +33,7 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     later only adds to its end."""
     found = dict(known)
     for seen in (*observed(state, known), *_left(known, state)):
+        seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         before, run = found.get(seen.attempt_id), state.runs.get(seen.run_id)
         if seen.end is not None and run is not None:
             found[seen.attempt_id] = _ended(seen, before, run, state, is_newest=not has_newer(seen, found.values()))
@@ -40,7 +42,7 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
             before = replace(before, reported_end=None)
         seen = with_outlook(seen, before, run, state)
         found[seen.attempt_id] = seen if before is None else merged(before, seen)
-    for one in _read_late(known, state):
+    for one in (*_read_late(known, state), *_received_late(known, state)):
         found[one.attempt_id] = merged(found[one.attempt_id], one)
     return found if any(found[name] is not known.get(name) for name in found) else known
 
@@ -53,10 +55,13 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     if reported is not None:
         at = min(end.at, reported.at) if end.source == reported.source else end.at
         end = replace(end, at=at, noticed_at=reported.noticed_at, log_tail=reported.log_tail)
+        end = replace(end, has_own_tail=reported.has_own_tail)
     seen, lines = replace(seen, end=end), lines_of(run.log, seen.log_path, is_newest=is_newest)
     if (before is not None and not before.is_open) or is_settled(seen, end, run, state):
         return closed(seen, lines, before=before, state=state)
-    if lines and not (end.log_tail or "").endswith(tail_of(lines[-1:])):  # tail_of needs 8 ms for a long log
+    if (
+        lines and not end.has_own_tail and not (end.log_tail or "").endswith(tail_of(lines[-1:]))
+    ):  # tail_of needs 8 ms for a long log
         end = replace(end, log_tail=tail_of(lines))
     whole = seen if before is None else merged(before, seen)
     whole = replace(whole, end=None, reported_end=end)
@@ -74,6 +79,21 @@ def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
             yield seen  # the log may be that of the newer one
         else:
             yield closed(*with_log(seen, run, state), before=one, state=state)
+
+
+def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
+    """The attempts of jobs that were closed before their receipts were read."""
+    if not state.receipts:
+        return
+    for one in known.values():
+        if one.end is None or one.job_id is None or f"{one.cluster}/{one.job_id}" not in state.receipts:
+            continue
+        seen = receipts.applied(one, receipts.of_attempt(one, state))
+        if seen.end is not None and (seen.end.receipts, seen.end.cut_receipt) != (
+            one.end.receipts,
+            one.end.cut_receipt,
+        ):
+            yield closed(seen, (), before=one, state=state)
 
 
 def has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
@@ -155,8 +175,10 @@ def _followed(attempt: Attempt, known: Mapping[str, Attempt], state: State) -> A
         one
         for one in known.values()
         if one.run_id == attempt.run_id
-        and one.attempt_id.startswith(f"{attempt.run_id}/{kind}/")
-        and kind in ("log", "pid")
+        and (
+            (one.attempt_id.startswith(f"{attempt.run_id}/{kind}/") and kind in ("log", "pid"))
+            or (one.receipt is not None and attempt.receipt is None and kind in ("log", "wandb"))
+        )
         and one.attempt_id != attempt.attempt_id
         and one.seen_at > attempt.seen_at
         and (one.started_at or 0.0) > (attempt.started_at or 0.0)

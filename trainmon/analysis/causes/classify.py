@@ -213,7 +213,7 @@ def _exit(facts: CauseFacts) -> Fact | None:
         signal = -code if code < 0 else code - 128
     if signal:
         return Fact(SIGNALS[signal], f"signal {signal}") if signal in SIGNALS else None
-    if code in CUT:
+    if code in CUT and not facts.is_exact:
         return Fact(SIGNALS[code], f"exit status {code}; sacct prints {code} for {128 + code} too")
     return Fact(EXITS[code], f"exit status {code}") if code in EXITS else None
 

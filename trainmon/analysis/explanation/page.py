@@ -107,7 +107,9 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     for fact in one.facts:
         yield PageRow("fact", fact, "warn")
     if attempt.log_path is not None:
-        yield PageRow("log", f"{attempt.log_host}:{attempt.log_path}" if attempt.log_host else attempt.log_path)
+        where = "" if attempt.log_offset is None else f", from byte {attempt.log_offset:,}"
+        host = f"{attempt.log_host}:" if attempt.log_host else ""
+        yield PageRow("log", f"{host}{attempt.log_path}{where}")
     before: int | None = None
     for line in one.context:
         if before is not None and line.line != before + 1:

@@ -229,6 +229,22 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("bad", host, path, why, "remove the link" if why.startswith(DANGLING) else fix)
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
+    yield from _receipts(host, spec, output)
+
+
+def _receipts(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+    """The directories of receipts. Without a setting, there may be none."""
+    for path in spec.receipts:
+        found = output.receipts.get(path)
+        why = "does not answer" if found is None else found.error
+        is_missing = why is not None and why.startswith("does not exist")
+        if is_missing and path:
+            yield Row("note", host, path, why or "", "trainmon-run creates it when it first runs with --receipts")
+        elif why is not None and not is_missing:
+            subject = path or "receipts of trainmon-run"
+            yield Row("bad", host, subject, f"cannot be read: {why}", "ask for r and x permission")
+        elif path:
+            yield Row("ok", host, path, "receipts can be read")
 
 
 def check_quotas(host: str, shell: Shell, queries: Sequence[QuotaQuery]) -> Iterator[Row]:

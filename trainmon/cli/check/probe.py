@@ -19,6 +19,7 @@ from trainmon.model import (
     Hello,
     HostSample,
     LogChunk,
+    Receipts,
     Spec,
     SwitchSample,
     SwitchSamples,
@@ -40,6 +41,7 @@ class ProbeOutput:
         self.disks: dict[str, DiskSample] = {}
         self.logs: dict[str, LogChunk] = {}
         self.switches: dict[str, SwitchSample] = {}
+        self.receipts: dict[str, Receipts] = {}
         self.troubles: dict[str, str] = {}
         self.stderr = ""
         self.end: str | None = None
@@ -62,6 +64,7 @@ class ProbeOutput:
             and self.disks.keys() >= set(spec.disks)
             and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
             and (hello.python is None or self.switches.keys() >= set(spec.switches))
+            and (hello.python is None or self.receipts.keys() >= set(spec.receipts))
         ):
             self.has_ended.set()
 
@@ -106,6 +109,8 @@ class ProbeOutput:
                 self.logs[reading.id] = reading
             case SwitchSamples():
                 self.switches |= {sample.path: sample for sample in reading.s}
+            case Receipts():
+                self.receipts.setdefault(reading.directory, reading)
             case Trouble(text=str(text)):
                 self.troubles[reading.part] = clean(text)
 

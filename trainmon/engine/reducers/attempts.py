@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmon.analysis.attempts import pruned, track, with_accounted, with_file, with_stored
+from trainmon.analysis.attempts import pruned, receipts, track, with_accounted, with_file, with_stored, with_tail
 from trainmon.analysis.retries import with_decisions
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted
+from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted, NodeReading, Receipts
 
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
@@ -26,8 +26,29 @@ def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
 
 
 def file_read(batch: EventBatch, content: FileContent, at: Instant, skew: Seconds) -> None:
-    """Add the content of a file that identifies what an attempt trains with."""
-    _change(batch, with_file(batch.current("attempts"), content, at, skew))
+    """Add the content of a file that identifies what an attempt trains with, or the last lines of its log."""
+    if content.id.startswith(receipts.TAIL):
+        _change(batch, with_tail(batch.current("attempts"), content, batch.so_far(at), skew))
+    else:
+        _change(batch, with_file(batch.current("attempts"), content, at, skew))
+
+
+def receipts_read(batch: EventBatch, event: NodeReading, listing: Receipts) -> None:
+    """Add the receipts of trainmon-run that are new or have changed."""
+    cluster, nodes = batch.current("clusters").get(event.cluster), batch.current("nodes")
+
+    def ahead(host: str) -> Seconds:
+        node = nodes.get(host) or nodes.get(host.partition(".")[0]) or nodes.get(event.node)
+        return 0.0 if node is None else node.clock_skew_s or 0.0
+
+    slurm = cluster is None or cluster.has_slurm is not False
+    read = (
+        receipts.read(one, listing.directory, event.cluster, event.received_at, ahead, slurm=slurm)
+        for one in listing.receipts
+    )
+    found = receipts.with_receipts(batch.current("receipts"), (one for one in read if one is not None))
+    if listing.receipts:
+        batch.maps["receipts"] = found
 
 
 def advance(batch: EventBatch, now: Instant) -> None:

@@ -28,6 +28,7 @@ from trainmon.model import (
     LogChunk,
     NodeReading,
     Progress,
+    Receipts,
     Run,
     RunMemory,
     StepSpan,
@@ -63,6 +64,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
             _listed(batch, event, listing)
         case FileContent() as content:
             attempts.file_read(batch, content, event.received_at, skew=_skew(batch, event.node))
+        case Receipts() as listing:
+            attempts.receipts_read(batch, event, listing)
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))

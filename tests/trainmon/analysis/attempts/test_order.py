@@ -22,6 +22,7 @@ from trainmon.model import (
     Classification,
     ClustersChanged,
     Event,
+    Evidence,
     JobChanged,
     JobsAccounted,
     RunsChanged,
@@ -41,6 +42,7 @@ causes = st.none() | st.sampled_from(["cuda-oom", "unknown"]).map(
         retry="never",
         confidence="low",
         fingerprint=cause,
+        evidence=(Evidence(text="receipt r: signal 9"),) if cause == "unknown" else (),
     )
 )
 ends = st.none() | st.builds(
@@ -51,6 +53,11 @@ ends = st.none() | st.builds(
     exit_code=optional_int,
     scheduler_state=texts,
     cause=causes,
+    signal=optional_int,
+    receipt=texts,
+    receipts=st.integers(0, 3),
+    cut_receipt=texts,
+    has_own_tail=st.booleans(),
     log_tail=texts,
     awaits_log=st.booleans(),
 )
@@ -77,6 +84,8 @@ seen = st.builds(
     last_committed_at=times,
     log_host=texts,
     log_path=texts,
+    log_offset=optional_int,
+    receipt=texts,
     counts_steps=st.none() | st.booleans(),
     has_checkpoints=st.booleans(),
     start_was_watched=st.booleans(),
