@@ -10,6 +10,11 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", settings.get_profile("random"), derandomize=True)
+settings.load_profile("same")  # a change is judged by the same examples each time; --all looks for new ones
 
 gc.disable()  # until all is collected: a quarter of the time that it takes
 

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmon.lib.redact import MASK, scrub
@@ -141,14 +141,12 @@ PIECES = st.sampled_from([
 ])  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.one_of(st.lists(PIECES, max_size=14).map("".join), st.text()))
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     once = scrub(text)
     assert scrub(once) == once
 
 
-@settings(deadline=None)
 @given(st.lists(PIECES, max_size=6).map("".join), st.sampled_from(["--password=", "API_TOKEN=", "--api-key "]))
 def test_a_secret_is_masked_whatever_stands_before_it(before: str, name: str) -> None:
     assert S3CRET not in scrub(f"{before} {name}{S3CRET}")

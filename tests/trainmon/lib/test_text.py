@@ -4,7 +4,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmon.lib.text import cell_width, clean, counted, shorten, shorten_lines
@@ -57,7 +57,6 @@ def test_what_is_shown_of_untrusted_text(raw: str, shown: str) -> None:
     assert clean(raw) == shown
 
 
-@settings(deadline=None)
 @given(HOSTILE)
 def test_clean_text_is_printable_whatever_came(raw: str) -> None:
     shown = clean(raw)
@@ -65,7 +64,6 @@ def test_clean_text_is_printable_whatever_came(raw: str) -> None:
     assert not any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in shown)
 
 
-@settings(deadline=None)
 @given(HOSTILE, st.integers(0, 40))
 def test_cleaning_twice_is_cleaning_once_and_is_bounded(raw: str, limit: int) -> None:
     once = clean(raw, limit)
@@ -105,7 +103,6 @@ def test_a_long_text_is_cut_with_a_mark(text: str, width: int, short: str) -> No
     assert shorten(text, width) == short
 
 
-@settings(deadline=None)
 @given(HOSTILE, st.integers(0, 30))
 def test_a_shortened_text_always_fits(raw: str, width: int) -> None:
     assert cell_width(shorten(clean(raw), width)) <= width

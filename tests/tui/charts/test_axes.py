@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tui.charts.axes import (
@@ -83,7 +83,6 @@ def test_a_growing_run_moves_its_axis_a_few_times_and_not_with_each_step() -> No
 @example(low=0.0, span=5e-324, log=False)
 @example(low=1e-310, span=0.0, log=False)
 @example(low=0.0, span=1.5768615432942223e-296, log=False)
-@settings(deadline=None)
 def test_limits_always_hold_the_data_and_ticks_stand_within_them(low: float, span: float, log: bool) -> None:
     low = abs(low) + 1e-6 if log else low
     high = low + span
@@ -101,7 +100,6 @@ def test_limits_always_hold_the_data_and_ticks_stand_within_them(low: float, spa
 
 
 @given(st.integers(1, 12), st.floats(1e-6, 1e9), st.booleans())
-@settings(deadline=None)
 def test_there_are_no_more_ticks_than_fit(most: int, high: float, log: bool) -> None:
     limits = y(None, high / 1e3, high, log=log)
     assert len(ticks(limits, most, log=log)) <= max(2, most)

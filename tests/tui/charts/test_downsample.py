@@ -35,7 +35,7 @@ def same(a: Column | None, b: Column | None) -> bool:
 
 
 @given(VALUES, st.integers(1, 20), st.integers(1, 50))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_columns_made_piece_by_piece_are_those_of_all_points(values: list[float], columns: int, piece: int) -> None:
     frame = Frame(0.0, 512.0, columns if columns % 2 == 0 else 2 ** columns.bit_length())
     made, xs, ys = Columns(), array("d"), array("d")
@@ -49,7 +49,7 @@ def test_columns_made_piece_by_piece_are_those_of_all_points(values: list[float]
 
 
 @given(VALUES, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_blocks_show_what_the_points_show(values: list[float], data: st.DataObject) -> None:
     ys, blocks = array("d", values), Blocks()
     blocks.follow(ys)

@@ -119,7 +119,7 @@ def test_a_nasty_directory_is_a_directory(local: LocalShell, tmp_path: Path) -> 
         come_and_go(local, folder / "kill")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=200))
 def test_any_text_arrives_as_it_is(local: LocalShell, tmp_path: Path, text: str) -> None:
     path = tmp_path / "kill"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trainmon.alerting.stories.story import Story, mail, phone, rule
@@ -89,7 +89,7 @@ def told_of(story: Story, alert: Alert) -> bool:
     return any(alert.id in {one.id for one in notice.alerts} for notice in story.kept.notices)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30)
 @given(steps)
 def test_nothing_is_forgotten(deeds_and_pauses: list[tuple[Deed, float]]) -> None:
     held = rule("gpu-hot", for_=60)

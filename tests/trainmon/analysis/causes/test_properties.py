@@ -23,21 +23,21 @@ ABOVE = ("loading data", "step 3 | loss: 2.5 | 1.1 it/s", "Saving to out")
 some_log = st.sampled_from(LOGS)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(log=st.sampled_from(WITHOUT_PREFIX), prefix=st.sampled_from(PREFIXES))
 def test_the_prefix_of_a_rank_does_not_change_the_cause(log, prefix) -> None:  # type: ignore[no-untyped-def]
     text = "".join(f"{prefix}{line}\n" for line in log.log.splitlines())
     assert of(text).cause == of(log.log).cause
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(log=some_log, colour=st.sampled_from(("\x1b[31m", "\x1b[1;38;5;9m", "\x9b33m")))
 def test_colours_and_rewritten_lines_do_not_change_the_cause(log, colour) -> None:  # type: ignore[no-untyped-def]
     text = "".join(f"10%|#  | 1/9\r{colour}{line}\x1b[0m\r\n" for line in log.log.splitlines())
     assert of(text).cause == of(log.log).cause
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     log=some_log,
     above=st.lists(st.sampled_from(ABOVE), max_size=40),
@@ -47,13 +47,13 @@ def test_what_stands_above_does_not_change_the_cause(log, above) -> None:  # typ
     assert found.cause in (cause, "evaluator")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(log=some_log, times=st.integers(2, 4))
 def test_repetition_does_not_change_the_cause(log, times) -> None:  # type: ignore[no-untyped-def]
     assert of(log.log * times).cause == of(log.log).cause
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_the_order_of_interleaved_ranks_does_not_change_the_cause(data: st.DataObject) -> None:
     """Each rank's lines keep their order; the ranks mix in any way. The consequences are of other ranks."""
@@ -69,7 +69,7 @@ def test_the_order_of_interleaved_ranks_does_not_change_the_cause(data: st.DataO
     assert of("\n".join(mixed) + "\n" + CHILD_FAILED).cause == "cuda-oom"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(max_size=2_000), st.text(max_size=2_000))
 def test_any_text_has_an_answer(head: str, tail: str) -> None:
     log = (LogExcerpt(text=head), LogExcerpt(text=tail, first_line=-tail.count("\n") - 1))

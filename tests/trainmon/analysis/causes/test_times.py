@@ -53,7 +53,7 @@ def test_lines_without_a_time_have_that_of_the_line_above_of_their_rank() -> Non
         assert (found.cause, found.rank) == ("cuda-oom", "3")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_however_the_ranks_mix_the_first_by_the_clock_is_the_cause(data: st.DataObject) -> None:
     ranks = [
@@ -101,7 +101,7 @@ def test_of_several_files_one_without_times_comes_last() -> None:
     assert (found.cause, found.evidence[-1].file) == ("cuda-oom", "3/stderr.log")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(
         st.sampled_from(("10:00:01", "2026-11-22 10:00:00", "99:99:99", "11/22 10:00:00", "[rank1]: 10:00:09")),

@@ -248,7 +248,7 @@ WORDS = st.sampled_from(
 
 @pytest.mark.parametrize("parser", ["lustre", "gpfs", "beegfs", "quota", "du"])
 @given(words=st.lists(WORDS, max_size=60), space=st.sampled_from([" ", ":", ",", "|", ""]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_whatever_comes_is_read_or_refused(parser: Parser, words: list[str], space: str) -> None:
     try:
         answer = parse(parser, space.join(words), NOW, ("x", "-u", "me"))

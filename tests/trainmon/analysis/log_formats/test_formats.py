@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainmon.analysis.log_formats.lines import WRITTEN, examples, innocents
@@ -134,7 +134,6 @@ HOSTILE = st.lists(
 ).map("".join)  # fmt: skip
 
 
-@settings(deadline=None)
 @given(HOSTILE)
 def test_hostile_lines_never_raise(line: str) -> None:
     found = parse_line(line)

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmon.analysis.log_formats import FORMATS, StepLine, advance, parse_line
@@ -257,7 +257,6 @@ LINE = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["hf-trainer", "megatron", "own"]), LINE, st.floats(0, 700)), max_size=60))
 def test_whatever_the_lines_say_the_progress_stays_bounded_and_its_cadence_a_time(
     lines: list[tuple[str, StepLine, float]],
