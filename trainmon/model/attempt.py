@@ -282,10 +282,25 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return self.unrecognised_at is not None and self.unrecognised_at > (self.last_committed_at or -1.0)
 
     @property
-    def steps_lost(self) -> int | None:
-        """The steps after its last committed checkpoint, once it has ended."""
-        if self.may_have_later:
-            return None
-        if self.end is None or self.last_step is None or not self.has_checkpoints or self.counts_steps is False:
+    def has_completed(self) -> bool:
+        """Whether it ended as planned. One that ended without an error before its target step did not."""
+        cause = None if self.end is None else self.end.cause
+        return cause is not None and (cause.cause, self.is_unfinished) == ("completed", False)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether its last step is before its target step."""
+        return None not in (self.last_step, self.target_step) and (self.last_step or 0) < (self.target_step or 0)
+
+    @property
+    def unsaved_steps(self) -> int | None:
+        """The steps after its last committed checkpoint; None while that is not known."""
+        if self.last_step is None or not self.has_checkpoints or self.counts_steps is False or self.may_have_later:
             return None
         return max(0, self.last_step - (self.last_committed_step or 0))
+
+    @property
+    def steps_lost(self) -> int | None:
+        """The steps that must be trained again, once it has ended."""
+        unsaved = None if self.end is None else self.unsaved_steps
+        return 0 if unsaved is not None and self.has_completed else unsaved

@@ -246,9 +246,8 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
 
 
 def _meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> str:
-    step, target = attempt.last_step, attempt.target_step
-    if cause == "completed" and step is not None and target is not None and step < target:
-        return f"It ended without an error at step {step:,} of {target:,}: not finished."
+    if cause == "completed" and attempt.is_unfinished:
+        return f"It ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}: not finished."
     if cause == "requeued" and (by := next(_requeued_by(attempt, actions), "")):
         return f"The job was requeued by {by} with trainmon-tui."
     return RULE[cause].meaning

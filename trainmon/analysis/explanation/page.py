@@ -252,6 +252,8 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
+    if attempt.has_completed and attempt.unsaved_steps:
+        lost = f"; no committed checkpoint has the last {counted(attempt.unsaved_steps, 'step')}"
     yield PageRow("trained", trained + target + lost, "warn" if lost else "")
     yield _evaluated(one)
     if one.resumes_at is not None:

@@ -76,6 +76,9 @@ def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy)
     if found is None:
         return None
     cause = found.cause
+    if cause == "completed" and attempt.is_unfinished:
+        why = f"it ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}"
+        return RetryDecision(choice="stop", cause=cause, why=why)
     if cause in ENDED_ON_PURPOSE:
         choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])

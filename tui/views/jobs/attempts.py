@@ -32,7 +32,7 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
         cause = None if one.end is None else one.end.cause
         runs = "runs" if one.reported_end is None else "has ended"
         what = runs if one.end is None else "cause not known" if cause is None else cause.cause
-        is_good = one.end is None or what == "completed"
+        is_good = one.end is None or one.has_completed
         facts = (
             None if one.duration_s is None else ("~" if one.start_is_estimated else "") + duration(one.duration_s),
             None if one.last_step is None else f"step {count(one.last_step)}",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tests.trainmon.analysis.attempts.story import BEGIN, FAILED, Story, trained
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, FAILED, JOB, SPEC, Story, ended, trained
 from trainmon.analysis.explanation import AttemptRecords, explain, page
-from trainmon.model import CheckpointEntry, CheckpointListing, FileGroup, NodeReading
+from trainmon.analysis.retries import decide
+from trainmon.model import CheckpointEntry, CheckpointListing, FileGroup, NodeReading, RetryPolicy
 
 
 def saved(story: Story, seconds: float, name: str, *files: str) -> Story:
@@ -38,3 +41,30 @@ def test_a_directory_with_weights_and_the_state_of_hf_counts_under_any_name() ->
     story.log(110)
     saved(story, 112, "step_25", "model.safetensors", "trainer_state.json").queue(120, FAILED)
     assert (story.attempt.last_committed_step, story.attempt.steps_lost) == (25, 5)
+
+
+def completed(target: int) -> Story:
+    """Job 88 ends well at step 45. Its last checkpoint is of step 40."""
+    story = Story(replace(SPEC, target_step=target)).gpus(-50).queue(10, JOB).steps(20, 1, 40).checkpoints(25, 40)
+    done = ended(JOB, 50, "COMPLETED", "0:0")
+    return (
+        story.steps(40, 45).queue(55, done).log(56, "Training completed.").checkpoints(57, 40, since=17).at(120).say()
+    )
+
+
+def test_a_run_that_ended_as_planned_has_lost_nothing() -> None:
+    story = completed(45)
+    assert (story.attempt.last_committed_step, story.attempt.last_step, story.attempt.steps_lost) == (40, 45, 0)
+    assert explain(story.attempt, AttemptRecords(attempts=story.attempts)).sentence.endswith(
+        "0.0 GPU hours, 0 steps lost."
+    )
+    assert "trained: to step 45 of 45; no committed checkpoint has the last 5 steps" in checkpoint_rows(story)
+
+
+def test_a_run_that_ended_without_an_error_before_its_target_must_train_the_last_steps_again() -> None:
+    story = completed(1_000)
+    assert story.attempt.steps_lost == 5
+    assert "trained: to step 45 of 1,000; 5 steps lost" in checkpoint_rows(story)
+    decision = decide(story.attempt, story.attempts, RetryPolicy())
+    assert decision is not None
+    assert (decision.choice, decision.why) == ("stop", "it ended without an error at step 45 of 1,000")
