@@ -60,6 +60,7 @@ TEXT = """\
 # labels = {{ owner = "team-a" }}
 # data_manifest = "v3"                          # or a file; default: $TRAINMON_DATA_MANIFEST, else its W&B setting
 # config = "/shared/exp/train.yaml"             # default: as --config on its command line; its hash is stored
+# receipts = "/shared/my-run/receipts"          # where `trainmon-run` keeps them; default: the state directory
 
 # A log format of your own. It is tried before the built-in formats.
 # [[log_format]]
