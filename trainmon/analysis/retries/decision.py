@@ -77,8 +77,8 @@ def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy)
         return None
     cause = found.cause
     if cause == "completed" and attempt.is_unfinished:
-        why = f"it ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}"
-        return RetryDecision(choice="stop", cause=cause, why=why)
+        early = f"it ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}"
+        return RetryDecision(choice="stop", cause=cause, why=early)
     if cause in ENDED_ON_PURPOSE:
         choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])
