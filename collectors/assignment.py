@@ -52,8 +52,8 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Whether our own processes on the GPUs of the first host are runs."""
     candidates: tuple[str, ...] = ()
     """Directories that logs name. They are listed to see whether they hold checkpoints."""
-    files: tuple[FileSpec, ...] = ()
-    """Files of attempts that are still to be read."""
+    files: tuple[FileSpec | LogSpec, ...] = ()
+    """Files and logs of attempts that are still to be read."""
     receipts: tuple[str, ...] = ()
     """Directories of receipts of trainmon-run; empty text: where it keeps them without a setting."""
 
@@ -171,13 +171,14 @@ def _shared(plan: WatchPlan) -> Spec:
         logs=(
             *(LogSpec(id=run.name, pattern=run.log) for run in runs if run.log is not None and run.log.startswith("/")),
             *(log for run in runs for log in eval_logs(run)),
+            *(file for file in plan.files if isinstance(file, LogSpec)),
         ),
         switches=_unique(path for run in runs for path in (run.kill_switch, run.save_switch)),
         checkpoints=_unique((*(run.checkpoints for run in runs), *plan.candidates)),
         keep=plan.keep,
         mentions=MENTIONS,
         own=plan.own_processes,
-        files=plan.files,
+        files=tuple(file for file in plan.files if isinstance(file, FileSpec)),
         receipts=plan.receipts,
         every_receipt=bool(plan.receipts),
     )

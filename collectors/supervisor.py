@@ -33,6 +33,7 @@ from trainmon.model import (
     Event,
     FileSpec,
     Job,
+    LogSpec,
     NodeReading,
     RunsChanged,
     SourceRemoved,
@@ -74,8 +75,8 @@ class Supervisor(PollingThread):
         make_queue: MakePoller = Poller,
         login: Callable[[], Credentials | None] = lambda: None,
         followed: Callable[[], Collection[str]] = frozenset,
-        files: Callable[[], Mapping[str, tuple[FileSpec, ...]]] = dict,
-        unwatched_since: UnwatchedSince = lambda: None,
+        files: Callable[[], Mapping[str, tuple[FileSpec | LogSpec, ...]]] = dict,
+        unwatched_since: UnwatchedSince = lambda: float("inf"),
     ) -> None:
         super().__init__("supervisor", TICK, submit, clock or SystemClock())
         self._loop = EventLoop()

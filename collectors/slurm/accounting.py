@@ -26,7 +26,7 @@ MAX_TRIES = 10
 """Accounting lags by seconds to minutes."""
 
 UnwatchedSince = Callable[[], Instant | None]
-"""Since when attempts may have been missed; None while that is not known itself."""
+"""Since when attempts may have been missed; None while that is not known itself, infinite if nothing was missed."""
 
 
 class JobAccounting:
@@ -44,6 +44,12 @@ class JobAccounting:
         """The numbers of jobs, and how often they were requested."""
         self._awaited: dict[str, Job] = {}
         """By number: the jobs, as the queue last showed them running, whose end is awaited."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether what ended while nobody watched is still to be requested."""
+        begin = self._since() if self._begin is None else self._begin
+        return begin is None or begin < self._end or MAX_TRIES - 1 in self._due.values()
 
     def await_end(self, running: Job) -> None:
         """Request the end of an attempt that the queue shows no longer, or not in full."""

@@ -38,7 +38,7 @@ class Poller(PollingThread):
         submit: Callable[[Event], None],
         clock: Clock,
         on_poll: OnPoll = lambda jobs, me: None,
-        unwatched_since: UnwatchedSince = lambda: None,
+        unwatched_since: UnwatchedSince = lambda: float("inf"),
     ) -> None:
         """`on_poll` is called on the poller's thread with the listed jobs and our user name there. Accounting is asked
         for the jobs that ended after `unwatched_since`."""
@@ -114,6 +114,8 @@ class Poller(PollingThread):
             took, changed = self._queue.poll(client)
             self._polled(took, changed=changed)
             self._queue.poll_rest(client, took, refresh_nodes=self._refresh_nodes)
+            if self._queue.is_behind:
+                self._rate_limit.poll_often(self._clock.monotonic())
         except SlurmFailed as failure:
             self._failed(failure)
         except HostUnreachable as error:

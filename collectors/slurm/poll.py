@@ -79,6 +79,11 @@ class PolledQueue:
     def has_jobs(self) -> bool:
         return any(job.stage != "ended" for job in self._jobs.values())
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether accounting must still be asked for what ended while nobody watched."""
+        return self.cluster.accounting is True and self._accounting.is_behind
+
     def poll(self, client: Client) -> tuple[Seconds, bool]:
         """Poll the queue. Returns the controller's time for it, and whether a job has changed.
 
@@ -104,8 +109,8 @@ class PolledQueue:
         for request in (
             lambda client: self._poll_details(client, took),
             self._poll_accounting,
-            self._poll_attempts,
             self._poll_configuration,
+            self._poll_attempts,
             lambda client: self._poll_nodes(client, refresh=refresh_nodes),
         ):
             try:

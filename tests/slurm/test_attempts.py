@@ -251,6 +251,32 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
     assert "uncorrectable ECC error" in closed["log_tail"]
 
 
+@pytest.mark.slow  # accounting is asked for one part of the past after another, at every poll
+def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its_own_log(
+    slurm: Slurm, product: SlurmProduct
+) -> None:
+    errors = ("OSError: [Errno 28] No space left on device", "torch.OutOfMemoryError: CUDA out of memory.")
+    jobs = []
+    for error in errors:
+        script = f"#!/bin/bash\necho 'Traceback (most recent call last):'; echo '{error}'; exit 1"
+        jobs.append(slurm.submit(script, "-J", "off", "-o", f"{slurm.directory}/off-%j.log"))
+        slurm.wait_for(lambda: recorded(slurm, jobs[-1], "FAILED"), what="its failure is in the accounts")
+    slurm.stop_controller()
+    slurm.start_controller(forgetting=True)
+    config = product.config(
+        '[[cluster]]\nname = "lab"\nevery = "1s"\nslurm_every = "15s"\n'
+        f'[[run]]\nname = "off"\ncluster = "lab"\nlog = "{slurm.directory}/off-*.log"\n'
+    )
+    with daemon(product, slurm, config):
+        expected = {jobs[0]: "disk-full", jobs[1]: "cuda-oom"}
+        until(
+            lambda: {row["job_id"]: row["termination_reason"] for row in rows_of(product)} == expected,
+            "each has its own cause",
+            seconds=120,
+        )
+    assert [row["log_path"] for row in rows_of(product)] == [f"{slurm.directory}/off-{job}.log" for job in jobs]
+
+
 def test_a_dashboard_writes_without_a_daemon_and_with_one_there_is_still_one_row(
     slurm: Slurm, training: Callable[..., Training], product: SlurmProduct
 ) -> None:

@@ -14,7 +14,7 @@ from collectors.daemon.connection import DaemonConnection
 from collectors.supervisor import Supervisor
 from collectors.wandb.collector import WandbCollector
 from trainmon.actions.verification import followed_directories
-from trainmon.analysis.attempts import ending_directories, files_to_read, unwatched_since
+from trainmon.analysis.attempts import ending_directories, read_once, unwatched_since
 from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
@@ -91,8 +91,8 @@ class Monitor(DashboardBackend):
             ssh_config=ssh_config,
             login=lambda: self._wandb.credentials,
             followed=lambda: followed_directories(engine.state) | ending_directories(engine.state),
-            files=lambda: files_to_read(engine.state),
-            unwatched_since=lambda: unwatched_since(engine.state) if keeps else None,
+            files=lambda: read_once(engine.state),
+            unwatched_since=lambda: unwatched_since(engine.state) if keeps else float("inf"),
         )
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)

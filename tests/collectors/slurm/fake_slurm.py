@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from collectors.slurm.collector import Poller, Watched
@@ -149,7 +149,9 @@ class FakeSlurm:
 class Polled:
     """A poller on a fake clock, and everything that it said."""
 
-    def __init__(self, **watched: object) -> None:
+    def __init__(
+        self, *, unwatched_since: Callable[[], float | None] = lambda: float("inf"), **watched: object
+    ) -> None:
         self.clock = FakeClock()
         self.slurm = FakeSlurm(self.clock)
         self.events: list[Event] = []
@@ -162,6 +164,7 @@ class Polled:
             self.events.append,
             self.clock,
             lambda jobs, me: self.seen.append((jobs, me)),
+            unwatched_since,
         )
 
     def _client(self) -> Client:

@@ -116,3 +116,14 @@ def test_the_end_of_a_requeued_attempt_is_awaited_and_has_the_name_that_the_queu
     assert len(scene.accounts.of("--jobs")) == 3
     scene.accounting.await_end(Job(cluster="prod", id="99", number=99, name="x", state="RUNNING"))
     assert len(scene.poll(50).accounts.of("--jobs")) == 3 + MAX_TRIES
+
+
+def test_it_is_behind_until_everything_that_ended_unseen_was_asked_for() -> None:
+    scene = Scene(NOW - 25 * 3_600)
+    scene.accounts.numbers = "\n".join(str(number) for number in range(100, 160))
+    assert scene.accounting.is_behind
+    assert scene.poll().accounting.is_behind
+    assert scene.poll().accounting.is_behind, "60 jobs are more than one request takes"
+    assert not scene.poll().accounting.is_behind
+    assert Scene(None).poll().accounting.is_behind, "the ledger was not read yet"
+    assert not Scene(float("inf")).accounting.is_behind, "without a ledger, nothing is missed"

@@ -196,3 +196,13 @@ def test_it_stops_at_once_whatever_hangs() -> None:
     poller.stop()
     assert not answered.is_set()
     let_go.set()
+
+
+def test_an_idle_queue_is_polled_often_until_it_is_known_what_ended_while_nobody_watched() -> None:
+    """What ended in the night would be known five minutes after the start."""
+    began = FakeClock().now()
+    polled = Polled(unwatched_since=lambda: began - 25 * 3_600).first()
+    assert polled.poller.step() == 15
+    polled.look().look()
+    polled.pass_by(120)
+    assert polled.poller.step() > 200

@@ -46,7 +46,8 @@ def with_accounted(
             if is_newest and (before is None or before.is_open) and not is_settled(seen, end, run, state):
                 waiting.append(job)
                 continue
-            seen = replace(seen, end=replace(end, awaits_log=is_newest and not is_read(seen, end, run, state)))
+            end = replace(end, awaits_log=not is_newest or not is_read(seen, end, run, state))
+            seen = replace(seen, end=end)
             seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
             found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)

@@ -18,6 +18,7 @@ from trainmon.analysis.attempts.logs import is_read, lines_of
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.outlook import with_outlook
+from trainmon.analysis.attempts.unseen import is_wanted
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Run, State
 
@@ -51,12 +52,15 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     """The attempt with what is reported of its end; it is closed once its log and its last checkpoint were read."""
     assert seen.end is not None
     reported = None if before is None else before.reported_end
-    end = replace(seen.end, awaits_log=is_newest and not is_read(seen, seen.end, run, state))
+    lines = lines_of(run.log, seen.log_path, is_newest=is_newest)
+    is_unseen = seen.job_id is not None and not lines and (reported is None or reported.log_tail is None)
+    awaits = not is_read(seen, seen.end, run, state) if is_newest else is_unseen
+    end = replace(seen.end, awaits_log=awaits)
     if reported is not None:
         at = min(end.at, reported.at) if end.source == reported.source else end.at
         end = replace(end, at=at, noticed_at=reported.noticed_at, log_tail=reported.log_tail)
         end = replace(end, has_own_tail=reported.has_own_tail)
-    seen, lines = replace(seen, end=end), lines_of(run.log, seen.log_path, is_newest=is_newest)
+    seen = replace(seen, end=end)
     if (before is not None and not before.is_open) or is_settled(seen, end, run, state):
         return closed(seen, lines, before=before, state=state)
     if (
@@ -76,7 +80,8 @@ def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
             continue
         seen = replace(one, end=replace(one.end, awaits_log=False))
         if has_newer(one, known.values()):
-            yield seen  # the log may be that of the newer one
+            if not is_wanted(one, state):
+                yield seen  # the log may be that of the newer one
         else:
             yield closed(*with_log(seen, run, state), before=one, state=state)
 

@@ -110,6 +110,9 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
         where = "" if attempt.log_offset is None else f", from byte {attempt.log_offset:,}"
         host = f"{attempt.log_host}:" if attempt.log_host else ""
         yield PageRow("log", f"{host}{attempt.log_path}{where}")
+    unread = attempt.files.get("log_path")
+    if unread is not None and unread.error is not None:
+        yield PageRow("", f"{unread.path} is not its log: {unread.error}", "warn")
     before: int | None = None
     for line in one.context:
         if before is not None and line.line != before + 1:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmon.analysis.attempts import pruned, receipts, track, with_accounted, with_file, with_stored, with_tail
+from trainmon.analysis.attempts import (
+    pruned,
+    receipts,
+    track,
+    with_accounted,
+    with_file,
+    with_stored,
+    with_tail,
+    with_unseen_log,
+)
 from trainmon.analysis.retries import with_decisions
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted, NodeReading, Receipts
+from trainmon.model import Attempt, AttemptsRestored, FileContent, JobsAccounted, NodeReading, Receipts, Run
 
 
 def restored(batch: EventBatch, event: AttemptsRestored) -> None:
@@ -49,6 +58,13 @@ def receipts_read(batch: EventBatch, event: NodeReading, listing: Receipts) -> N
     found = receipts.with_receipts(batch.current("receipts"), (one for one in read if one is not None))
     if listing.receipts:
         batch.maps["receipts"] = found
+
+
+def log_read(batch: EventBatch, attempt: Attempt, read: Run, now: Instant) -> None:
+    """Add what was read of the log of an attempt that ended unseen. `read` is its run with that log."""
+    found = with_unseen_log(attempt, read, batch.so_far(now))
+    if found is not attempt:
+        _change(batch, {**batch.current("attempts"), attempt.attempt_id: found})
 
 
 def advance(batch: EventBatch, now: Instant) -> None:

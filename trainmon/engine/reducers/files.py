@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from trainmon.analysis import log_formats
-from trainmon.analysis.attempts import steps
+from trainmon.analysis.attempts import attempt_of_log, steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
 from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
@@ -20,6 +20,7 @@ from trainmon.model import (
     LOG_MARK,
     RECENT_LOSSES,
     AnyReading,
+    Attempt,
     CheckpointListing,
     DiskSamples,
     FileContent,
@@ -58,6 +59,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
             run = batch.current("runs").get(chunk.id)
             if run is not None:
                 batch.writable("runs")[chunk.id] = _logged(run, event, chunk, batch.formats)
+            elif (ended := attempt_of_log(chunk.id, batch.current("attempts"))) is not None:
+                _read_unseen(batch, event, chunk, ended)
             else:
                 _evaluated(batch, chunk)
         case CheckpointListing() as listing:
@@ -69,6 +72,14 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
+
+
+def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt: Attempt) -> None:
+    """Read the log of an attempt that ended unseen as if a run followed it."""
+    run = batch.current("runs").get(attempt.run_id)
+    if run is not None:
+        read = _logged(Run(spec=run.spec), event, chunk, batch.formats)
+        attempts.log_read(batch, attempt, read, event.received_at)
 
 
 def _evaluated(batch: EventBatch, chunk: LogChunk) -> None:
