@@ -19,7 +19,7 @@ from trainmon import __version__
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("trainmon", "collectors", "tui")
-FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+FILES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in", "trainmon_hooks.py")
 NOT_INSTALLED = ("tests/docs.py", "tests/screenshots.py")
 """Tools of those who work on this program."""
 
@@ -46,7 +46,7 @@ def test_the_wheel_has_every_file_of_the_packages_and_nothing_else(built: Path) 
     files = {path.relative_to(ROOT).as_posix() for name in PACKAGES for path in (ROOT / name).rglob("*.*")}
     ours = {name for name in files if "__pycache__" not in name}
     found = {name for name in names_in_wheel(built) if ".dist-info/" not in name}
-    assert found == ours
+    assert found == ours | {"trainmon_hooks.py"}
 
 
 @pytest.mark.parametrize("tool", NOT_INSTALLED)

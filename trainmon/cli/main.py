@@ -27,6 +27,7 @@ MODULES = {
     "service": "daemon.service",
     "completion": "completion",
     "run": "attempts.run",
+    "hooks": "attempts.hooks",
     "snapshot": "snapshot.command",
     "classify": "logs.classify",
     "status": "alerts.status",
@@ -44,7 +45,7 @@ COMMANDS = tuple(MODULES)
 SUBCOMMANDS = COMMANDS[1:]
 GROUPS = {
     "Set up": ("init", "check", "log-format", "rules", "service", "completion"),
-    "In a job": ("run",),
+    "In a job": ("run", "hooks"),
     "Look": ("snapshot", "status", "actions", "attempts", "explain", "sql", "classify"),
     "Act on runs, jobs and nodes": VERBS,
     "Answer alerts": ("ack", "mute", "unmute"),

@@ -1,4 +1,6 @@
-"""What people add to their jobs: trainmon-run, a wrapper. Files of the standard library alone, for old Pythons too."""
+"""What people add to their jobs: trainmon-run, a wrapper, and trainmon_hooks, for the training loop.
+
+Files of the standard library alone, for old Pythons too."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 FOLDER = Path(__file__).parent
+CALLBACKS = "# ---- callbacks of frameworks"
 
 
 def run_script() -> str:
@@ -16,6 +19,12 @@ def run_script() -> str:
     extras = (FOLDER / "run_extras.py").read_text("utf-8")
     assert "'''" not in extras
     return alone.replace("EXTRAS = None  # type: str | None\n", f"EXTRAS = r'''{extras}'''  # type: str | None\n")
+
+
+def hooks_module() -> str:
+    """trainmon_hooks as one file: the hooks, then the callbacks."""
+    callbacks = (FOLDER / "hooks_callbacks.py").read_text("utf-8")
+    return f"{(FOLDER / 'trainmon_hooks.py').read_text('utf-8')}\n\n{callbacks[callbacks.index(CALLBACKS) :]}"
 
 
 def main() -> NoReturn:
