@@ -89,6 +89,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: str | None = None
     """`code:signal`, as Slurm writes it."""
     cancelled_by: str | None = None
+    preempted_at: Instant | None = None
+    """When Slurm began to preempt it. It runs on for the grace time of its partition or QOS."""
 
     gone_at: Instant | None = None
     """Since when squeue no longer lists it. The other fields are then the last known values."""

@@ -145,6 +145,7 @@ def _with_details(job: Job, field: defaultdict[str, str]) -> Job:
     return replace(
         job,
         restarts=number(field["Restarts"]),
+        preempted_at=instant(field["PreemptTime"]),
         requeue=_flag(field["Requeue"]),
         batch=_flag(field["BatchFlag"]),
         command=scrub(command) if command else None,

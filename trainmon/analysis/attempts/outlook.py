@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts.logs import lines_of
 from trainmon.analysis.causes import HARDWARE_XIDS, classify, stated
 from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
-from trainmon.lib import Instant, Seconds, size
+from trainmon.lib import Instant, Seconds, duration, size
 from trainmon.model import Attempt, CauseFacts, Classification, Disk, LogExcerpt, Outlook, Run, State
 
 LOOK_EVERY: Seconds = 10.0
@@ -44,6 +44,9 @@ def outlook(attempt: Attempt, run: Run, state: State) -> Outlook:
 def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
     if run.kill is not None and run.kill.exists:
         yield Outlook(what="its kill switch is armed", cause=stated("kill-switch", "its kill switch is armed"))
+    job = state.jobs.get(f"{attempt.cluster}/{attempt.job_id}")
+    if job is not None and job.preempted_at is not None:
+        yield Outlook(what="is being preempted", cause=stated("preempted", f"Slurm is preempting job {job.id}"))
     for name in attempt.nodes:
         if what := _broken(name, attempt.started_at or 0.0, state):
             yield Outlook(what=what, cause=stated("gpu-hardware", what))
@@ -57,6 +60,9 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
     elif run.wandb is not None and run.wandb.loss_state == "spike":
         yield Outlook(what="its loss has jumped", cause=stated("diverged", run.wandb.loss_why or "a loss spike"))
     yield from _full_disks(run, state)
+    if job is not None and job.ends_at is not None and run.eta_at is not None and job.ends_at < run.eta_at:
+        early = f"job {job.id} ends {duration(run.eta_at - job.ends_at)} before the target step is reached at this pace"
+        yield Outlook(what="its job ends before its target step", cause=stated("time-limit", early))
 
 
 def _broken(name: str, since: Instant, state: State) -> str:

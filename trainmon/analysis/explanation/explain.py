@@ -268,7 +268,8 @@ def _danger(attempt: Attempt) -> str:
     if outlook is None or outlook.cause is None:
         return ""
     steps = "" if outlook.since is None else f": no step for {duration(max(0.0, attempt.seen_at - outlook.since))}"
-    return f", and {outlook.what}{steps}; if it ends now its cause is {outlook.cause.cause}"
+    when = "then" if outlook.cause.cause in ("preempted", "time-limit") else "if it ends now"
+    return f", and {outlook.what}{steps}; {when} its cause is {outlook.cause.cause}"
 
 
 def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:

@@ -75,6 +75,8 @@ def key_of(attempt: Attempt) -> Key | None:
     entity = ""
     if cause.cause in OF_CHECKPOINT:
         entity = f"checkpoint {attempt.resumed_from}: {attempt.resumed_words}"
+    elif cause.cause == "evaluator":
+        entity = f"checkpoint {attempt.last_committed_step}"
     elif cause.cause in OF_DATA:
         entity = f"{attempt.data_manifest} at step {attempt.last_step}"
     elif cause.cause in OF_NODE:

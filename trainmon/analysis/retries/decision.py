@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
@@ -90,8 +91,7 @@ def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy)
     elif cause == "evaluator":
         choice, why = "evaluator", "the training is saved: only the evaluator must run again"
     elif limit.after_change:
-        changes = " or ".join(CHANGES[one] for one in limit.after_change)
-        choice, why = "after-change", f"{cause}: a retry needs a change of {changes} first"
+        choice, why = "after-change", _needs_change(attempt, history, limit)
     elif cause in NEEDS:
         choice, why = "after-change", f"{cause}: a retry needs {NEEDS[cause]} first"
     else:
@@ -128,10 +128,14 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     alike = [one for one in before if key_of(one) == cause]
     if limit.times == 0:
         return f"{cause[0]}: the next attempt would end in the same way"
-    if limit.after_change and alike and not has_changed(alike[-1], last, limit.after_change):
+    if limit.after_change and alike and has_changed(alike[-1], last, limit.after_change) is False:
         config = f"config {last.config_hash}, " if last.config_hash is not None else ""
         return f"{cause[0]} came again, and nothing had changed ({config}{_placement(last)})"
-    if used >= limit.times:
+    unknown = [has_changed(one, after, limit.after_change) is None for one, after in pairwise((*alike, last))]
+    if limit.after_change and unknown[-2:] == [True, True]:
+        return f"{cause[0]} came again after a retry of which it is not known whether anything had changed"
+    is_asked = bool(limit.after_change) and unknown[-1:] == [True]  # a person confirms that something has changed
+    if used >= limit.times + is_asked:
         times = "once" if used == 1 else f"{used} times"
         return f"{cause[0]} came again {times} without a new step or checkpoint: its budget is spent"
     if len(vain := in_vain(history)) >= STORM:
@@ -139,13 +143,28 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     return None
 
 
-def has_changed(before: Attempt, after: Attempt, changes: Collection[RetryChange]) -> bool:
-    """Whether one of these may have changed. A change of the batch or of activation checkpointing shows in the hash of
-    the config, by W&B or by its file; an unknown hash proves nothing."""
-    if "placement" in changes and _placement(before) != _placement(after):
-        return True
-    in_config = set(changes) - {"placement"}
-    return bool(in_config) and has_same_config(before, after) is not True
+def has_changed(before: Attempt, after: Attempt, changes: Collection[RetryChange]) -> bool | None:
+    """Whether one of these has changed; None if that is not known. A change of the batch or of activation checkpointing
+    shows in the hash of the config, by W&B or by its file; without both hashes it is not known."""
+    is_same = {_is_same(change, before, after) for change in changes}
+    return True if False in is_same else None if None in is_same else False
+
+
+def _is_same(change: RetryChange, before: Attempt, after: Attempt) -> bool | None:
+    if change != "placement":
+        return has_same_config(before, after)
+    places = [(len(one.nodes), one.gpus) for one in (before, after)]
+    return None if (0, None) in places else places[0] == places[1]
+
+
+def _needs_change(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit) -> str:
+    """What must change before a retry, or that a person must confirm that it has."""
+    key, changes = key_of(attempt), " or ".join(CHANGES[one] for one in limit.after_change)
+    assert key is not None
+    alike = [one for one in since_progress(history) if key_of(one) == key]
+    if len(alike) > 1 and has_changed(alike[-2], alike[-1], limit.after_change) is None:
+        return f"{key[0]} came again, and it is not known whether {changes} has changed: confirm that before one retry"
+    return f"{key[0]}: a retry needs a change of {changes} first"
 
 
 def _placement(attempt: Attempt) -> str:

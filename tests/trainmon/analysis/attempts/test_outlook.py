@@ -13,6 +13,7 @@ from trainmon.model import (
     Checkpoints,
     Disk,
     Gpu,
+    Job,
     Log,
     Node,
     Outlook,
@@ -30,7 +31,10 @@ RUN = Run(
     spec=RunSpec(name="llm", cluster="prod"), verdict="healthy", progress=Progress(step=7, at=NOW - 300),
     checkpoints=Checkpoints(path="/fsx/ckpt", host="n1", listed_at=NOW),
 )  # fmt: skip
-ATTEMPT = Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", nodes=("n1",), started_at=NOW - 900, seen_at=NOW)
+JOB = Job(cluster="prod", id="88", number=88, state="RUNNING", ends_at=NOW + 3_600)
+ATTEMPT = Attempt(
+    attempt_id="prod/88", job_id="88", run_id="llm", cluster="prod", nodes=("n1",), started_at=NOW - 900, seen_at=NOW
+)
 WATCHDOG = "[rank3]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=71) ran for 600060 milliseconds"
 DISK = Disk(
     path="/fsx", host="n1", cluster="prod", at=NOW, state="ok", mount="/fsx", filesystem="lustre", free_bytes=1 << 40,
@@ -60,6 +64,10 @@ def node(state: str) -> dict[str, Node]:
         ({}, {"nodes": node("lost")}, "n1 has lost 1 GPU", "gpu-hardware"),
         ({"verdict": "hung"}, {"nodes": node("lost")}, "n1 has lost 1 GPU", "gpu-hardware"),
         ({}, {"nodes": node("ok")}, "", None),
+        ({}, {"jobs": {JOB.key: replace(JOB, preempted_at=NOW - 5)}}, "is being preempted", "preempted"),
+        ({"eta_at": NOW + 7_200}, {"jobs": {JOB.key: JOB}}, "its job ends before its target step", "time-limit"),
+        ({"eta_at": NOW + 600}, {"jobs": {JOB.key: JOB}}, "", None),
+        ({}, {"jobs": {JOB.key: JOB}}, "", None),
         ({}, {"scheduler_nodes": {"n1": SchedulerNode(name="n1", cluster="prod", state="DOWN")}}, "n1 is down",
          "node-fail"),
         ({}, {"disks": {DISK.key: DISK}}, "", None),

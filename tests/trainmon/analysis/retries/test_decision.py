@@ -174,6 +174,41 @@ def test_steps_up_to_the_resumed_checkpoint_are_no_progress() -> None:
     assert after(ended(0, "segfault"), ended(1, "segfault", resumed_from=500, last_step=500)).spent == 1
 
 
-def test_an_unknown_config_may_have_changed() -> None:
-    limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch",))}
-    assert after(ended(0, "cuda-oom"), ended(1, "cuda-oom"), limits=limits).choice == "after-change"
+UNKNOWN = (
+    "cuda-oom came again, and it is not known whether the batch size or activation checkpointing or the placement has "
+    "changed: confirm that before one retry"
+)
+
+
+@pytest.mark.parametrize(("before", "after_it"), [(None, None), ("aa", None), (None, "aa")])
+def test_if_it_is_not_known_whether_the_config_has_changed_one_confirmation_is_asked_for(
+    before: str | None, after_it: str | None
+) -> None:
+    first, second = ended(0, "cuda-oom", config_hash=before), ended(1, "cuda-oom", config_hash=after_it)
+    decision = after(first, second)
+    assert (decision.choice, decision.why) == ("after-change", UNKNOWN)
+    third = ended(2, "cuda-oom", config_hash=before)
+    if before is None or after_it is None:
+        assert after(first, second, third).why == (
+            "cuda-oom came again after a retry of which it is not known whether anything had changed"
+        )
+
+
+def test_a_placement_that_is_not_known_may_have_changed_and_a_known_change_is_enough() -> None:
+    limits = {"cuda-oom": RetryLimit(times=2, after_change=("placement",))}
+    nowhere = {"nodes": (), "gpus": None}
+    assert (
+        "not known whether the placement has changed"
+        in after(ended(0, "cuda-oom", **nowhere), ended(1, "cuda-oom"), limits=limits).why
+    )
+    both = {"cuda-oom": RetryLimit(times=2, after_change=("batch", "placement"))}
+    more = ended(1, "cuda-oom", nodes=("n1", "n2"))
+    assert after(ended(0, "cuda-oom"), more, limits=both).why.startswith("cuda-oom: a retry needs a change of")
+
+
+def test_the_budget_of_an_evaluator_is_its_own() -> None:
+    first = ended(0, "evaluator", has_checkpoints=True, last_committed_step=100, last_step=100)
+    again = ended(1, "evaluator", has_checkpoints=True, last_committed_step=100, last_step=100)
+    assert (after(first).choice, after(first, again).choice) == ("evaluator", "stop")
+    later = ended(1, "evaluator", has_checkpoints=True, last_committed_step=200, last_step=200)
+    assert after(first, later).choice == "evaluator", "it is another checkpoint"

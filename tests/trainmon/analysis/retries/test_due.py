@@ -105,3 +105,19 @@ def test_an_automatic_start_before_the_end_is_not_the_one_that_followed(
     bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"))
     queued = done(replace(only(planned("queue", of=state())), who=ACTOR, requested_at=requested_at))
     assert verbs(watched(bad, jobs=(replace(FAILED, state="PENDING", restarts=1),), actions={"a": queued})) == expected
+
+
+def test_an_evaluator_with_a_job_of_its_own_is_requeued_and_the_training_is_not() -> None:
+    """It is a run of its own, with a job name and a budget of its own."""
+    seen = watched(attempt(0, "evaluator"))
+    job = replace(FAILED, id="81", number=81, name="llm-eval")
+    spec = replace(SPEC, name="llm-eval", job="llm-eval", checkpoints=None, retry=RetryPolicy(auto_requeue="on"))
+    run = replace(RUN, spec=spec, jobs=(job.key,), verdict="dead", checkpoints=None)
+    crashed = replace(attempt(0, "python-exception"), attempt_id="prod/81@0000", run_id="llm-eval", job_id="81")
+    seen = replace(
+        seen,
+        runs={**seen.runs, run.name: run},
+        jobs={**seen.jobs, job.key: job},
+        attempts={**seen.attempts, crashed.attempt_id: crashed},
+    )
+    assert [(one.verb, one.run, one.attempt.job_id) for one in due(seen, NOW)] == [("requeue", "llm-eval", "81")]
