@@ -123,7 +123,7 @@ class Directory:
                 self._list(path)
                 self._changed_at = changed_at
         except (OSError, ValueError) as error:
-            line["error"] = paths.failure_at(path, error)
+            line["error"] = paths.failure(error) if os.path.lexists(path) else paths.missing(path)
         line["receipts"] = self._news()
         if line == self._reported:
             return []

@@ -1,0 +1,58 @@
+"""Receipts of trainmon-run in jobs of the real Slurm: their exact ends, also of those that nobody watched."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.product import until
+from tests.lab.slurm import Slurm
+from tests.slurm.conftest import open_directory
+from tests.slurm.product import SlurmProduct
+from tests.slurm.test_accounting import recorded
+from tests.slurm.test_attempts import daemon, rows_of
+from tests.trainmon.job.commands import wrapped
+
+COMMANDS = {
+    "saved": "trap 'echo SAVED; exit 7' USR1; echo ready; while :; do sleep 0.1; done",
+    "lossy": "echo ready; exit 137",
+}
+
+
+@pytest.fixture(scope="module")
+def one_slurm() -> Iterator[Slurm]:
+    with open_directory() as directory, Slurm.start(directory, nodes=1, gpus=1, accounting=True) as slurm:
+        yield slurm
+
+
+def submit(slurm: Slurm, name: str) -> tuple[str, Path]:
+    """A job whose script uses trainmon-run; its number and its output."""
+    out = slurm.directory / f"{name}.out"
+    command = shlex.join([*wrapped(slurm.directory), "bash", "-c", COMMANDS[name]])
+    return slurm.submit(f"#!/bin/bash\necho prologue\nsrun {command}", "-J", name, "-o", str(out), "--no-requeue"), out
+
+
+@pytest.mark.slow
+def test_a_job_that_nobody_watched_has_the_exact_exit_code_of_its_command(slurm: Slurm, product: SlurmProduct) -> None:
+    saved, out = submit(slurm, "saved")
+    slurm.wait_for(lambda: out.exists() and "ready" in out.read_text(), what="the command is ready")
+    slurm.ask("scancel", "-s", "USR1", saved)
+    slurm.wait_for_state(saved, "FAILED")
+    lossy, _ = submit(slurm, "lossy")
+    slurm.wait_for_state(lossy, "FAILED")
+    for job in (saved, lossy):
+        slurm.wait_for(lambda job=job: recorded(slurm, job, "FAILED"), what="it is in the accounts")  # type: ignore[misc]
+    runs = "".join(f'[[run]]\nname = "{name}"\nreceipts = "{slurm.directory}/receipts"\n' for name in COMMANDS)
+    config = product.config(f'[cluster]\nname = "lab"\nevery = "1s"\nslurm_every = "15s"\n{runs}')
+    with daemon(product, slurm, config):
+        until(lambda: [row for row in rows_of(product) if row["ended_at"]][1:], "both attempts are closed")
+        rows = {row["run_id"]: row for row in rows_of(product)}
+    receipts = sorted((slurm.directory / "receipts").iterdir(), key=lambda one: one.stat().st_mtime)
+    for name, job, code, receipt in zip(COMMANDS, (saved, lossy), (7, 137), receipts, strict=True):
+        row = rows[name]
+        assert (row["job_id"], row["scheduler_state"]) == (job, "FAILED")
+        assert (row["exit_code"], row["signal"]) == (code, None)
+        assert {"text": f"receipt {receipt.name}: exit status {code}", "line": None, "rank": None} in row["evidence"]
