@@ -63,9 +63,8 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     seen = replace(seen, end=end)
     if (before is not None and not before.is_open) or is_settled(seen, end, run, state):
         return closed(seen, lines, before=before, state=state)
-    if (
-        lines and not end.has_own_tail and not (end.log_tail or "").endswith(tail_of(lines[-1:]))
-    ):  # tail_of needs 8 ms for a long log
+    is_known = end.has_own_tail or (end.log_tail or "").endswith(tail_of(lines[-1:]))  # it needs 8 ms for a long log
+    if lines and not is_known:
         end = replace(end, log_tail=tail_of(lines))
     whole = seen if before is None else merged(before, seen)
     whole = replace(whole, end=None, reported_end=end)
@@ -94,10 +93,7 @@ def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attem
         if one.end is None or one.job_id is None or f"{one.cluster}/{one.job_id}" not in state.receipts:
             continue
         seen = receipts.applied(one, receipts.of_attempt(one, state))
-        if seen.end is not None and (seen.end.receipts, seen.end.cut_receipt) != (
-            one.end.receipts,
-            one.end.cut_receipt,
-        ):
+        if seen.end is not None and not receipts.is_as_good(one.end, seen.end):
             yield closed(seen, (), before=one, state=state)
 
 
