@@ -60,6 +60,8 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
     elif run.wandb is not None and run.wandb.loss_state == "spike":
         yield Outlook(what="its loss has jumped", cause=stated("diverged", run.wandb.loss_why or "a loss spike"))
     yield from _full_disks(run, state)
+    if run.queued_behind:
+        return  # the next job of its chain goes on
     if job is not None and job.ends_at is not None and run.eta_at is not None and job.ends_at < run.eta_at:
         early = f"job {job.id} ends {duration(run.eta_at - job.ends_at)} before the target step is reached at this pace"
         yield Outlook(what="its job ends before its target step", cause=stated("time-limit", early))

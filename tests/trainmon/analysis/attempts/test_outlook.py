@@ -66,6 +66,7 @@ def node(state: str) -> dict[str, Node]:
         ({}, {"nodes": node("ok")}, "", None),
         ({}, {"jobs": {JOB.key: replace(JOB, preempted_at=NOW - 5)}}, "is being preempted", "preempted"),
         ({"eta_at": NOW + 7_200}, {"jobs": {JOB.key: JOB}}, "its job ends before its target step", "time-limit"),
+        ({"eta_at": NOW + 7_200, "queued_behind": 1}, {"jobs": {JOB.key: JOB}}, "", None),
         ({"eta_at": NOW + 600}, {"jobs": {JOB.key: JOB}}, "", None),
         ({}, {"jobs": {JOB.key: JOB}}, "", None),
         ({}, {"scheduler_nodes": {"n1": SchedulerNode(name="n1", cluster="prod", state="DOWN")}}, "n1 is down",
