@@ -103,7 +103,8 @@ def _greater(one: Attempt, other: Attempt, names: tuple[str, ...]) -> dict[str, 
 
 
 def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:
-    """The one whose log was read; of two alike, the more reliable one, then the one that was noticed first. The fuller
+    """The one whose log was read; of two alike, the more reliable one, then the one whose cause was chosen with the
+    receipt or the exit code, then the one that was noticed first. The fuller
     end of the log counts, and the greater code: sacct prints exit code 137 as 9, and no signal of a job that was
     cancelled. What was watched once stays so."""
     if one is None or other is None:
@@ -122,6 +123,10 @@ EXACT = ("receipt", "exit_code", "signal")
 """What a receipt tells exactly. Of two, the one that was chosen from more of them counts."""
 
 
+STATUS = ("exit status", "signal ")
+"""How the evidence of a cause begins that was chosen with the exit code: that may come after the attempt was closed."""
+
+
 def _known(value: Any) -> Any:
     if isinstance(value, str):
         return len(value), value
@@ -131,8 +136,9 @@ def _known(value: Any) -> Any:
 def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
     own = replace(end, log_tail=None, was_watched=False, has_own_tail=False, cut_receipt=None)
     own = replace(own, exit_code=None, signal=None, receipt=None, receipts=0)
-    knows_receipt = end.cause is not None and any(one.text.startswith(RECEIPT) for one in end.cause.evidence)
-    return end.awaits_log, -RANKS[end.source], not knows_receipt, end.noticed_at, msgspec.json.encode(own)
+    facts = () if end.cause is None else [one.text for one in end.cause.evidence if one.line is None]
+    knows = [any(text.startswith(how) for text in facts) for how in (RECEIPT, STATUS)]
+    return end.awaits_log, -RANKS[end.source], *(not one for one in knows), end.noticed_at, msgspec.json.encode(own)
 
 
 def _fullness(end: AttemptEnd) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, STEP, Story, trained
@@ -45,6 +46,22 @@ def test_a_failure_that_was_seen_stays_one_when_the_daemon_restarts_before_it_is
     stored = trained().queue(55, FAILED).log(56, *DIED).attempt
     story = Story(watched_from=70.0).say(AttemptsRestored((stored,))).queue(90, REQUEUED).at(120).say()
     assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"), [("1:0", "python-exception"), ("137:0", "host-oom"), ("93:0", "no-restart")]
+)
+def test_an_exit_code_that_comes_after_an_attempt_was_closed_changes_its_cause(code: str, cause: str) -> None:
+    """Slurm shows the details of a job that has failed late, and there is no accounting."""
+    failed = replace(FAILED, exit_code="0:0")
+    story = trained().queue(55, failed).log(56, "the end").checkpoints(57, 10, 20).at(120).say()
+    stored = story.attempt
+    assert told(stored)[2:] == (None, "unknown", "now")
+    story.queue(150, replace(FAILED, exit_code=code))
+    late = story.attempt
+    assert told(late)[2:4] == (int(code.partition(":")[0]), cause)
+    assert late.retry_decision == {"host-oom": "after-change", "no-restart": "stop"}.get(cause, "now")
+    assert story.queue(160, failed).say(AttemptsRestored((stored,))).attempt == late
 
 
 def test_a_requeue_has_no_exit_code_whoever_reports_it() -> None:

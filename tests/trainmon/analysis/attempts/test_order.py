@@ -35,14 +35,15 @@ NEXT = replace(JOB, id="89", number=89, submitted_at=BEGIN + 70, started_at=BEGI
 optional_int = st.none() | st.integers(0, 50)
 times = st.none() | st.integers(0, 50).map(float)
 texts = st.none() | st.sampled_from(["a", "b", "c"])
-causes = st.none() | st.sampled_from(["cuda-oom", "unknown"]).map(
+FACTS = {"cuda-oom": (), "unknown": ("receipt r: signal 9",), "host-oom": ("exit status 9",)}
+causes = st.none() | st.sampled_from([*FACTS]).map(
     lambda cause: Classification(
         cause=cause,  # type: ignore[arg-type]
         family="resources",
         retry="never",
         confidence="low",
         fingerprint=cause,
-        evidence=(Evidence(text="receipt r: signal 9"),) if cause == "unknown" else (),
+        evidence=tuple(Evidence(text=text) for text in FACTS[cause]),
     )
 )
 ends = st.none() | st.builds(
