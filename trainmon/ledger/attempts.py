@@ -197,17 +197,20 @@ def read_rows(connection: sqlite3.Connection, since: Instant, run: str | None, l
     of_run = "" if run is None else " AND run_id = ?"
     has_all = version_of(connection) >= SINCE_CLUSTERS
     columns = ["0" if name == "start_is_estimated" and not has_all else name for name in COLUMNS]
+    columns += ["ended_at IS NULL AND json_extract(attempt, '$.reported_end') IS NOT NULL"]
     rows = connection.execute(
         f"SELECT {', '.join(columns)} FROM training_attempts WHERE (ended_at IS NULL OR {RECENT}){of_run} "
         "ORDER BY coalesce(started_at, first_step_at, seen_at) DESC, attempt_id DESC LIMIT ?",
         (timestamp(since), *(() if run is None else (run,)), limit),
     )
-    return [_decoded(dict(zip(COLUMNS, row, strict=True))) for row in rows][::-1]
+    return [_decoded(dict(zip((*COLUMNS, "stage"), row, strict=True))) for row in rows][::-1]
 
 
 def _decoded(row: Mapping[str, Any]) -> dict[str, Any]:
     listed = {name: msgspec.json.decode(row[name]) for name in LISTED}
-    return {**row, **listed, **{name: bool(row[name]) for name in ("is_reconstructed", "start_is_estimated")}}
+    stage = "ended" if row["ended_at"] is not None else "ending" if row["stage"] else "running"
+    flags = {name: bool(row[name]) for name in ("is_reconstructed", "start_is_estimated")}
+    return {**row, **listed, **flags, "stage": stage}
 
 
 def read_names(connection: sqlite3.Connection, limit: int) -> list[AttemptName]:

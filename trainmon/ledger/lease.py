@@ -24,6 +24,7 @@ import sqlite3
 import struct
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -288,6 +289,8 @@ class LeaderNote(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = msgspec.field(default=None, name="words")
     """One sentence about what is wrong with it."""
     sources: tuple[SourceNote, ...] = ()
+    unrecorded: Mapping[str, tuple[str, ...]] = {}
+    """By source, such as `slurm:prod`: the runs whose attempts are not recorded while it does not answer."""
     channels: tuple[Channel, ...] = ()
 
 

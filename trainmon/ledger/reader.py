@@ -16,7 +16,7 @@ from trainmon.ledger.actions import ActionText, read_actions, read_texts
 from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
 from trainmon.ledger.attempts import AttemptName, read_around, read_names, read_recent, read_rows
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
-from trainmon.ledger.lease import LOCK, LeaderNow, is_locked, is_row_held, read_note, this_program
+from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
 from trainmon.ledger.outbox import Counts, count, read_newest, read_sent, take_over
 from trainmon.ledger.schema import NewerLedger, version_of
 from trainmon.lib import Instant, Seconds
@@ -104,10 +104,21 @@ def alerts_now(directory: Path, now: Instant) -> AlertsNow:
     """
     found = query_ledger(directory, lambda connection: read_all(connection, now), AlertsNow())
     found = replace(found, is_locked=is_locked(directory))
-    if found.leader is None:
-        return found
-    is_held = found.is_locked if (directory / LOCK).exists() else is_row_held(found.leader.note, this_program(), now)
-    return replace(found, leader=replace(found.leader, is_held=is_held))
+    return found if found.leader is None else replace(found, leader=_leader(directory, found.leader.note, now))
+
+
+def leader_now(directory: Path, now: Instant) -> LeaderNow | None:
+    """What the program that leads, or led last, has written about itself.
+
+    Raises: LedgerStuck.
+    """
+    note = query_ledger(directory, read_note, None)
+    return None if note is None else _leader(directory, note, now)
+
+
+def _leader(directory: Path, note: LeaderNote, now: Instant) -> LeaderNow:
+    is_held = is_locked(directory) if (directory / LOCK).exists() else is_row_held(note, this_program(), now)
+    return LeaderNow(note=note, is_held=is_held)
 
 
 def alert_history(directory: Path, since: Instant, limit: int) -> list[HistoryLine]:

@@ -246,6 +246,11 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return not self.start_was_watched or (self.end is not None and not self.end.was_watched)
 
     @property
+    def stage(self) -> Literal["running", "ending", "ended"]:
+        """`ending`: its end was reported, and its cause is not determined yet."""
+        return "ended" if self.end is not None else "running" if self.reported_end is None else "ending"
+
+    @property
     def is_open(self) -> bool:
         return self.end is None
 

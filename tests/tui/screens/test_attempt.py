@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
 from tests.tui.screen_text import dashboard, settled, text_of
@@ -12,7 +13,7 @@ from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
 from trainmon.lib import cell_width
-from trainmon.model import Attempt
+from trainmon.model import Attempt, AttemptEnd
 from tui.charts import gpu_hour_lines
 from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
 from tui.style import Span
@@ -38,6 +39,15 @@ def test_a_run_lists_its_attempts_the_newest_first() -> None:
         "11-15 00:13 → 418190.2  cuda-oom  30m  step 80  20 lost",
         "11-14 23:13 → 418190.1  cuda-oom  30m  step 80  20 lost",
     ]
+
+
+def test_an_attempt_whose_end_is_awaited_is_ending() -> None:
+    state = attempted()
+    newest = max(state.attempts.values(), key=lambda one: one.started_at or 0.0)
+    reported = AttemptEnd(at=NOW - 5, source="queue", noticed_at=NOW - 4, scheduler_state="FAILED")
+    ending = replace(newest, reported_end=reported)
+    state = replace(state, attempts={**state.attempts, newest.attempt_id: ending})
+    assert texts(attempt_lines(state.runs[RUN], state, 70))[1].startswith("11-15 01:13 → 418190.3  ending  ")
 
 
 def test_many_attempts_do_not_hide_the_rest_of_the_run() -> None:

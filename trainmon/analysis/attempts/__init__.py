@@ -6,6 +6,7 @@ from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import files_to_read, with_file
 from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.observe import unrecorded
 from trainmon.analysis.attempts.provenance import ORDER, has_same_config, missing, values_of
 from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_stored
 from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read_once, with_unseen_log
@@ -22,6 +23,7 @@ __all__ = [
     "pruned",
     "read_once",
     "track",
+    "unrecorded",
     "unwatched_since",
     "values_of",
     "with_accounted",

@@ -56,6 +56,23 @@ def is_begun(job: Job) -> bool:
     return job.started_at is not None and (job.stage == "running" or is_over(job)) and has_begun(job)
 
 
+def unrecorded(state: State) -> Mapping[str, tuple[str, ...]]:
+    """By source: the runs of which no attempt is recorded while it does not answer. Slurm would say whether they are
+    its jobs; W&B, for a minute after the start, which of its runs they are."""
+    found: dict[str, tuple[str, ...]] = {}
+    for run in state.runs.values():
+        if run.jobs or run.spec.process is not None or receipts.of_run(run, state):
+            continue
+        has_log = run.log is not None and run.log.path is not None
+        may_have_jobs = _may_have_jobs(run, state) and (has_log or run.wandb is not None)
+        awaits_wandb = has_log and run.wandb is None and run.spec.wandb is not None and _may_have_others(run, state)
+        name = f"slurm:{run.spec.cluster}" if may_have_jobs else f"wandb:{run.name}" if awaits_wandb else ""
+        source = state.sources.get(name)
+        if source is not None and source.health in ("late", "down"):
+            found[name] = (*found.get(name, ()), run.name)
+    return found
+
+
 def _may_have_jobs(run: Run, state: State) -> bool:
     """Whether its scheduler has not answered since its log began. A source that needs long to appear does not exist.
     Where there is no squeue, there are no jobs."""

@@ -305,7 +305,7 @@ def _retries(one: Explanation) -> Iterator[PageRow]:
 def attempt_line(attempt: Attempt) -> str:
     """`418220_3.1: nccl-timeout after 2h03m, steps 12,771 to 12,898, 28 lost`."""
     cause = None if attempt.end is None else attempt.end.cause
-    runs = "still runs" if attempt.reported_end is None else "has ended"
+    runs = "still runs" if attempt.stage == "running" else attempt.stage
     what = runs if attempt.end is None else "cause not known" if cause is None else cause.cause
     ran = "" if attempt.duration_s is None else f" after {duration(attempt.duration_s)}"
     first = "?" if attempt.first_step is None else f"{attempt.first_step:,}"

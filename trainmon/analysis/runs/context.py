@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.job_matching import present
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Job, Node, Progress, Record, Run, Source, Verdict
+from trainmon.model import Cluster, Job, Node, Progress, Record, Run, Source, Verdict
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
@@ -37,6 +37,7 @@ class RunContext(NamedTuple):
     sources: Mapping[str, Source] = {}
     jobs: Mapping[str, Job] = {}
     actions: Mapping[str, Record] = {}
+    clusters: Mapping[str, Cluster] = {}
 
 
 class Queue(NamedTuple):
@@ -153,7 +154,9 @@ def where(progress: Progress) -> str:
 def no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
     """`Slurm has not answered for 20m`; nothing while it answers, and nothing without Slurm."""
     source = context.sources.get(f"slurm:{run.spec.cluster}")
-    if source is None or source.health == "off" or does_answer(run, context):
+    cluster = context.clusters.get(run.spec.cluster)
+    has_slurm = cluster is None or cluster.has_slurm is not False  # there is no squeue, although the config needs it
+    if source is None or not has_slurm or source.health == "off" or does_answer(run, context):
         return ""
     since = " yet" if source.answered_at is None else f" for {duration(now - source.answered_at)}"
     return f"Slurm has not answered{since}"

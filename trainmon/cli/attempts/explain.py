@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainmon.cli.attempts.known import did_you_mean, unrecorded_lines
 from trainmon.cli.options import complete_runs, config_option
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from trainmon.model import RetryPolicy
 
 NAMES_AT_MOST = 10_000
-CLOSE_AT_MOST = 4
 SAME_AT_MOST = 10
 WIDEST = 110
 """Longer lines are hard to read."""
@@ -56,7 +56,10 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
         raise click.UsageError("--json and --markdown exclude each other")
     log_to_file()
     directory = find_state_directory(os.environ).path
-    attempt_id = named(" ".join(words), attempt_names(directory, NAMES_AT_MOST))
+    name = " ".join(words)
+    for line in unrecorded_lines(directory, time.time(), None if name == LAST else name):
+        click.echo(plain(line), err=True)
+    attempt_id = named(name, attempt_names(directory, NAMES_AT_MOST))
     found = attempt_records(directory, attempt_id)
     if found is None:
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
@@ -112,8 +115,7 @@ def named(name: str, known: Sequence[AttemptName]) -> str:
         raise click.UsageError(f"{len(meant)} attempts are called {name}; name one by its id, the newest first:\n{ids}")
     if not meant:
         words = dict.fromkeys(word for one in known for word in (*_of_a_run(one), *_own(one)))
-        close = difflib.get_close_matches(name, words, n=CLOSE_AT_MOST, cutoff=0.5)
-        like = f"; did you mean {' or '.join(close)}?" if close else ""
+        like = did_you_mean(name, words)
         raise click.UsageError(f"no attempt and no run is called {name}{like} (trainmon-tui attempts lists them)")
     return meant[0].attempt_id
 
@@ -197,7 +199,10 @@ def as_object(one: Explanation) -> dict[str, Any]:
     outlook = plain["attempt"]["outlook"]
     resumes = {"resumed": one.resumed, "resumes_at": one.resumes_at}
     return {
-        "attempt": columns_of(one.attempt, one.attempt.ended_at or one.attempt.seen_at),
+        "attempt": {
+            **columns_of(one.attempt, one.attempt.ended_at or one.attempt.seen_at),
+            "stage": one.attempt.stage,
+        },
         "sentence": one.sentence,
         "outlook": outlook if outlook is None else {**outlook, "since": timestamp(outlook["since"])},
         "timeline": [{**moment, "at": timestamp(moment["at"])} for moment in plain["timeline"]],

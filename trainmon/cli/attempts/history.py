@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from trainmon.cli.attempts.known import did_you_mean, unrecorded_lines
 from trainmon.cli.options import complete_runs, ledger_config_option, read_duration
 
 MAX_ATTEMPTS = 10_000
@@ -56,18 +57,24 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
     Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read.
     """
     from trainmon.cli.terminal import plain
-    from trainmon.ledger.ledger import attempt_rows
+    from trainmon.ledger.ledger import attempt_names, attempt_rows
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
-    rows = attempt_rows(find_state_directory(os.environ).path, time.time() - since, run, MAX_ATTEMPTS)
+    directory, now = find_state_directory(os.environ).path, time.time()
+    rows = attempt_rows(directory, now - since, run, MAX_ATTEMPTS)
+    for line in unrecorded_lines(directory, now, run):
+        click.echo(plain(line), err=True)
     if as_json:
         import json
 
         click.echo(json.dumps(rows if group is None else grouped(rows, group), ensure_ascii=False))
     elif not rows:
-        click.echo(plain(f"no attempts{f' of {run}' if run else ''} in this period"), err=True)
+        known = [one.run_id for one in attempt_names(directory, MAX_ATTEMPTS)]
+        of_run = "" if run is None else f" of {run}"
+        like = "" if run is None or run in known else did_you_mean(run, known)
+        click.echo(plain(f"no attempts{of_run} in this period{like}"), err=True)
     else:
         shown = lines(rows, shutil.get_terminal_size().columns) if group is None else group_lines(rows, group)
         click.echo(plain("\n".join(shown)))
@@ -109,7 +116,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
     shown = began or instant(row["first_step_at"])
-    cause = row["termination_reason"] or ("unknown" if row["ended_at"] else "running")
+    cause = row["termination_reason"] or ("unknown" if row["ended_at"] else row["stage"])
     return (
         shown.strftime(f"{'~' if row['start_is_estimated'] else ''}%m-%d %H:%M") if shown is not None else "",
         row["run_id"],
@@ -158,7 +165,7 @@ def _keys(row: Row, group: str) -> list[str | None]:
             return [f"{began - timedelta(days=began.weekday()):%Y-%m-%d}"]
         case "run":
             return [row["run_id"]]
-    return [row["termination_reason"] if row["ended_at"] else "running"]
+    return [row["termination_reason"] if row["ended_at"] else row["stage"]]
 
 
 def group_lines(rows: Sequence[Row], group: str) -> Iterator[str]:

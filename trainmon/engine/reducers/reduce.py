@@ -149,7 +149,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
         jobs.join(batch)
     files.pass_time(batch, now)
     wandb.pass_time(batch, now)
-    context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions")))
+    context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions", "clusters")))
     for name, run in batch.current("runs").items():
         judged = judge(run, context, now)
         eta = None if judged.verdict in NEVER_DONE else _eta(run)

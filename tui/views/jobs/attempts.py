@@ -30,7 +30,7 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
         yield (Span("attempts", "head"),)
     for one in own[:ATTEMPTS_SHOWN]:
         cause = None if one.end is None else one.end.cause
-        runs = "runs" if one.reported_end is None else "has ended"
+        runs = "runs" if one.stage == "running" else one.stage
         what = runs if one.end is None else "cause not known" if cause is None else cause.cause
         is_good = one.end is None or one.has_completed
         facts = (

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, Story
+from trainmon.analysis.attempts import unrecorded
 from trainmon.model import (
     AttemptsRestored,
     Cluster,
@@ -232,3 +233,42 @@ def test_a_wandb_run_that_was_silent_for_a_moment_has_not_ended() -> None:
     assert (story.attempt.is_open, story.attempt.reported_end is None) == (True, False)
     story.wandb(70, wandb_run("a", "running", 5, 69, 3)).at(200).say()
     assert (story.attempt.is_open, story.attempt.reported_end) == (True, None)
+
+
+SILENT = Source(name="slurm:prod", kind="slurm", cluster="prod", phase="retrying", error="squeue: no controller")
+OOM = ("Traceback (most recent call last):", '  File "/app/train.py", line 12, in <module>', "    main()",
+       "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")  # fmt: skip
+
+
+def silent(**more: Any) -> Story:
+    """Slurm is required, and has never answered."""
+    cluster = Cluster(name="prod", login="login1", **more)
+    return Story(replace(PLAIN, job="llm"), slurm=False).say(ClustersChanged((cluster,)), SourceChanged(SILENT))
+
+
+def test_while_slurm_does_not_answer_it_is_known_whose_attempts_are_not_recorded() -> None:
+    story = silent().steps(0, 1, 2).steps(4, 3).at(70).say()
+    assert (story.attempts, unrecorded(story.state)) == ((), {"slurm:prod": ("llm",)})
+    assert unrecorded(story.queue(100).state) == {}
+    assert len(story.at(170).say().attempts) == 1
+
+
+def test_where_a_required_squeue_is_missing_the_log_shows_the_attempt_and_its_end() -> None:
+    story = silent(has_slurm=False).steps(0, 1, 2).steps(4, 3).log(10, *OOM)
+    assert unrecorded(story.state) == {}
+    one = story.log(75, mtime=BEGIN + 10).checkpoints(76).log(130, mtime=BEGIN + 10).attempt
+    assert story.state.runs["llm"].verdict == "dead"
+    assert story.state.runs["llm"].why.startswith("its log ended 2m ago with an error")
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert (one.end.cause.cause, one.ended_at, one.end.source) == ("cuda-oom", BEGIN + 10, "log")
+
+
+def test_an_attempt_that_waits_for_a_wandb_run_at_the_start_is_named() -> None:
+    cluster = Cluster(name="prod", login="login1", has_slurm=False)
+    source = Source(name="wandb:llm", kind="wandb", cluster="", phase="waiting")
+    story = Story(WANDB, slurm=False).say(ClustersChanged((cluster,)), SourceChanged(source))
+    story.at(-98).steps(-95, 1, 2)
+    assert (story.attempts, unrecorded(story.state)) == ((), {"wandb:llm": ("llm",)})
+    assert unrecorded(story.steps(0, 3).state) == {}
+    assert len(story.attempts) == 1

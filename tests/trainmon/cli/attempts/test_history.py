@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 import time
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,6 +12,8 @@ from subprocess import CompletedProcess
 from msgspec.structs import replace
 
 from tests.trainmon.cli.test_main import trainmon
+from tests.trainmon.ledger.records import record
+from trainmon.ledger.lease import LeaderNote, SourceNote, this_program, write_note
 from trainmon.ledger.ledger import Ledger
 from trainmon.model import Attempt, AttemptEnd, Classification, Evidence
 
@@ -148,3 +152,63 @@ def test_sql_prints_a_table_or_json_and_says_what_it_refuses(tmp_path: Path) -> 
     done = called(tmp_path, "sql", "drop table training_attempts")
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("trainmon-tui: only SELECT is permitted")
+
+
+def test_a_mistyped_run_is_answered_with_the_names_that_are_like_it(tmp_path: Path) -> None:
+    since = written(tmp_path)
+    done = called(tmp_path, "attempts", since, "vidoe-2b")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "no attempts of vidoe-2b in this period; did you mean video-2b?\n"
+    assert called(tmp_path, "attempts", "--since=1s", "a-run-with-quite-a-long-name").stderr == (
+        "no attempts of a-run-with-quite-a-long-name in this period\n"
+    )
+
+
+def test_an_attempt_whose_end_is_awaited_is_ending_and_not_running(tmp_path: Path) -> None:
+    since, ledger = written(tmp_path), Ledger(tmp_path / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)
+    reported = AttemptEnd(at=NOON + 10_920, source="queue", noticed_at=NOON + 10_921, scheduler_state="FAILED")
+    ledger.start()
+    ledger.keep(replace(NEXT, reported_end=reported))
+    ledger.stop()
+    assert " ending " in called(tmp_path, "attempts", since).stdout.splitlines()[2]
+    rows = json.loads(called(tmp_path, "attempts", since, "--json").stdout)
+    assert [(row["stage"], row["ended_at"] is None) for row in rows] == [
+        ("ended", False), ("ending", True), ("ended", False),
+    ]  # fmt: skip
+    assert "ending" in called(tmp_path, "attempts", since, "--by=reason").stdout
+    explained = json.loads(called(tmp_path, "explain", "88.1", "--json").stdout)
+    assert explained["attempt"]["stage"] == "ending"
+
+
+def silent(home: Path) -> None:
+    """A daemon that runs, and to which Slurm does not answer."""
+    directory = home / "state" / "trainmon-tui"
+    ledger = Ledger(directory, print)
+    ledger.start()
+    ledger.write(record())
+    ledger.stop()
+    now = time.time()
+    sources = (
+        SourceNote(name="slurm:prod", kind="slurm", health="down", answered_at=now - 180, error="no controller"),
+    )
+    note = LeaderNote(
+        holder=replace(this_program(), pid=os.getpid()), started_at=now - 600, written_at=now, sources=sources,
+        unrecorded={"slurm:prod": ("llm", "multi")},
+    )  # fmt: skip
+    with sqlite3.connect(directory / "ledger.sqlite") as connection:
+        write_note(connection, note)
+    connection.close()
+
+
+def test_while_slurm_does_not_answer_the_commands_say_whose_attempts_are_not_recorded(tmp_path: Path) -> None:
+    silent(tmp_path)
+    said = (
+        "Slurm of prod has not answered for 3m (no controller): attempts of llm, multi are not recorded until it "
+        "answers\n"
+    )
+    assert called(tmp_path, "attempts").stderr == said + "no attempts in this period\n"
+    assert called(tmp_path, "attempts", "multi").stderr.startswith(said)
+    assert called(tmp_path, "attempts", "other").stderr == "no attempts of other in this period\n"
+    for words in (("explain", "last"), ("explain", "llm")):
+        done = called(tmp_path, *words)
+        assert (done.returncode, done.stderr.startswith(said)) == (3, True)

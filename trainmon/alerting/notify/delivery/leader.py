@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from trainmon.alerting.notify.delivery.dispatcher import Dispatcher
 from trainmon.alerting.notify.delivery.journal import Journal
 from trainmon.alerting.rules import ago
+from trainmon.analysis.attempts import unrecorded
 from trainmon.ledger.lease import Holder, LeaderNote, SourceNote
 from trainmon.ledger.outbox import Address
 from trainmon.ledger.reader import AlertsNow
@@ -96,6 +97,7 @@ class LeaderState:
                 )
                 for one in (state.sources.values() if state is not None else ())
             ),
+            unrecorded={} if state is None else unrecorded(state),
             channels=self._dispatcher.health,
         )
 
