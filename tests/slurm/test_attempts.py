@@ -22,7 +22,8 @@ from tests.slurm.polling import Polling
 from tests.slurm.product import SlurmProduct
 from tests.slurm.test_accounting import recorded
 from tests.slurm.training import Training
-from trainmon.analysis.attempts.files import settings_hash
+from trainmon.analysis.attempts.files import settings_in
+from trainmon.analysis.attempts.provenance import config_hash
 from trainmon.engine.reducers import reduce
 from trainmon.ledger.ledger import Ledger, attempt_rows
 from trainmon.model import Attempt, RunSpec
@@ -246,7 +247,11 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
     assert (closed["first_step"], closed["last_step"], closed["target_step"]) == (1, 30, 100_000)
     assert (closed["last_committed_step"], closed["steps_lost"]) == (28, 2)
     assert (closed["data_manifest"], closed["config_path"]) == (f"{manifest} sha256:{digest}", str(settings))
-    assert closed["config_hash"] == opened["config_hash"] == settings_hash(str(settings), "{lr: 1e-4, batch: 8}")
+    assert (
+        closed["config_hash"]
+        == opened["config_hash"]
+        == config_hash(settings_in(str(settings), "{lr: 1e-4, batch: 8}") or {})
+    )
     assert (closed["termination_reason"], closed["gpus"]) == ("gpu-hardware", 2)
     assert "uncorrectable ECC error" in closed["log_tail"]
 

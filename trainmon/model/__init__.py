@@ -41,6 +41,8 @@ from trainmon.model.attempt import (
     RetryChange,
     RetryLimit,
     RetryPolicy,
+    SettingChange,
+    Settings,
     receipts_key,
 )
 from trainmon.model.cause import (
@@ -336,6 +338,8 @@ __all__ = [
     "SeenDisk",
     "SeenRun",
     "Series",
+    "SettingChange",
+    "Settings",
     "Severity",
     "Silence",
     "Source",

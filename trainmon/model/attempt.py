@@ -119,8 +119,25 @@ class AttemptEnd(msgspec.Struct, frozen=True, kw_only=True):
     they come."""
 
 
-Origin = Literal["config", "environment", "command", "wandb", "file"]
-"""What names a value: the `[[run]]` table, the environment of a process, its command line, W&B, or a file's content."""
+Origin = Literal["config", "environment", "command", "wandb", "file", "scheduler", "receipt"]
+"""What names a value: the `[[run]]` table, the environment of a process, its command line, W&B, the content of a file,
+Slurm, or the receipt of trainmon-run."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attempt was started with, by the names of the settings. Nested names are joined by dots. No secrets."""
+
+    values: Mapping[str, str] = {}
+    left_out: int = 0
+    """How many were too many."""
+
+
+class SettingChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that differs between two attempts. Null: it was not set."""
+
+    name: str
+    before: str | None
+    after: str | None
 
 
 class AttemptFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,6 +155,8 @@ class AttemptFile(msgspec.Struct, frozen=True, kw_only=True):
     settings_hash: str | None = None
     """Of a config: the hash of its settings, if they could be read. Comments and the order of lines do not change
     it."""
+    settings: Settings | None = None
+    """Of a config: its settings, if they could be read."""
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +227,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     config_hash: str | None = None
     """The first 12 digits of the SHA-256 of its W&B settings, else of those in its config file."""
     config_path: str | None = None
+    settings: Settings | None = None
+    """Its settings in W&B."""
     git_commit: str | None = None
     container: str | None = None
     """The image, with its digest if that is known."""

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.provenance import config_hash
+from trainmon.analysis.attempts.settings import settings_of
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptFile, FileContent, FileSpec, State
 
@@ -79,6 +80,7 @@ def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, s
     is_config = field == "config_path"
     named = attempt.named.get(field, {})
     line = "" if is_config else (content.text or "").strip()
+    settings = settings_in(content.path or "", content.text or "") if is_config else None
     is_version = 0 < len(line) <= LONGEST_LINE and len(line.splitlines()) == 1
     file = AttemptFile(
         path=clean(content.path or named.get("config") or named.get("command") or ""),
@@ -88,13 +90,14 @@ def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, s
         modified_at=None if content.mtime is None else content.mtime - skew,
         sha256=content.sha256,
         text=scrub(clean(line)) if is_version else None,
-        settings_hash=settings_hash(content.path or "", content.text or "") if is_config else None,
+        settings_hash=None if settings is None else config_hash(settings),
+        settings=None if settings is None else settings_of(settings),
     )
     return {**known, name: merged(attempt, replace(attempt, files={field: file}))}
 
 
-def settings_hash(path: str, text: str) -> str | None:
-    """The hash of the settings of a YAML, JSON or TOML file; None if it is another file, or cannot be read."""
+def settings_in(path: str, text: str) -> Mapping[str, str] | None:
+    """The settings in a YAML, JSON or TOML file; None if it is another file, or cannot be read."""
     decode: Any = DECODERS.get(posixpath.splitext(path)[1].lower())
     if decode is None:
         return None
@@ -103,7 +106,7 @@ def settings_hash(path: str, text: str) -> str | None:
         settings = tuple(islice(_settings(found), SETTINGS_AT_MOST + 1)) if isinstance(found, dict) else ()
     except (msgspec.MsgspecError, ImportError, RecursionError, ValueError):
         return None
-    return config_hash(dict(settings)) if len(settings) <= SETTINGS_AT_MOST else None
+    return dict(settings) if 0 < len(settings) <= SETTINGS_AT_MOST else None
 
 
 def _settings(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

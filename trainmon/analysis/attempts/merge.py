@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.provenance import resolved
 from trainmon.analysis.attempts.receipts import RECEIPT
-from trainmon.model import Attempt, AttemptEnd, AttemptFile
+from trainmon.model import Attempt, AttemptEnd, AttemptFile, Settings
 from trainmon.model.attempt import EndSource
 
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
@@ -78,6 +78,8 @@ def _is_unknown(value: Any) -> bool:
 
 def _order(value: Any) -> Any:
     """A total order of the values of one field: of two lists the longer one knows more."""
+    if isinstance(value, Settings):
+        return len(value.values), sorted(value.values.items()), value.left_out
     if isinstance(value, Mapping):
         return len(value), sorted(value.items())
     return (len(value), value) if isinstance(value, tuple) else value

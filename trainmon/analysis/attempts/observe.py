@@ -114,10 +114,10 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         gpus=job.gpus or job.gpus_requested,
         started_at=job.started_at,
         target_step=target(run),
-        command=None if job.command is None else clean(scrub(job.command)),
         log_path=job.stdout,
     )
-    return _with_names(attempt, run, job.command)
+    command = None if job.command is None else clean(scrub(job.command))
+    return _with_names(provenance.with_named(attempt, "scheduler", {"command": command}), run, job.command)
 
 
 def _with_names(attempt: Attempt, run: Run, command: str | None) -> Attempt:

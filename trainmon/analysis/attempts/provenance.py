@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts.settings import settings_of
 from trainmon.lib import Instant, clean, scrub
 from trainmon.model import Attempt, Node, Origin, Run, WandbRun
 
@@ -40,9 +41,12 @@ ORDER: Mapping[str, tuple[Origin, ...]] = {
     "container": ("environment", "wandb"),
     "config_path": ("config", "command", "wandb"),
     "config_hash": ("wandb", "file"),
+    "git_commit": ("receipt", "wandb"),
+    "command": ("scheduler", "receipt"),
 }
 """Of several values of a field, the first one counts: what a person wrote for this run, then what its process was
-started with, then what it logged. Only of the settings, W&B knows more: those that were changed on the command line."""
+started with, then what it logged. Only of the settings, W&B knows more: those that were changed on the command line. A
+receipt was written by the command itself, and W&B may run in another folder."""
 
 
 def with_named(attempt: Attempt, origin: Origin, values: Mapping[str, str | None]) -> Attempt:
@@ -110,11 +114,12 @@ def with_wandb(attempt: Attempt, wandb: WandbRun) -> Attempt:
         "config_path": _setting(config, CONFIG_PATH),
         "container": _setting(config, CONTAINER),
         "data_manifest": _setting(config, MANIFEST),
+        "git_commit": wandb.commit,
     }
     attempt = replace(
         attempt,
         wandb_id=wandb.path,
-        git_commit=wandb.commit or attempt.git_commit,
+        settings=settings_of(config) if config else attempt.settings,
         evaluators=evaluators or attempt.evaluators,
     )
     return with_named(attempt, "wandb", values)

@@ -210,10 +210,9 @@ def applied(attempt: Attempt, own: Sequence[Receipt]) -> Attempt:
     attempt = replace(
         attempt,
         receipt=newest.name,
-        command=attempt.command or newest.command,
-        git_commit=newest.git_commit or attempt.git_commit,
         end=None if attempt.end is None else ended(attempt.end, own),
     )
+    attempt = provenance.with_named(attempt, "receipt", {"command": newest.command, "git_commit": newest.git_commit})
     return provenance.with_named(attempt, "environment", {"data_manifest": newest.data_manifest})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trainmon.analysis.attempts import has_same_config
+from trainmon.analysis.attempts import changed_settings, has_same_config
 from trainmon.analysis.causes import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.gpu_hour import GpuHour
@@ -16,7 +16,7 @@ from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of
 from trainmon.lib import Instant, counted, duration
-from trainmon.model import Alert, Attempt, CauseName, EvalResult, Record, RetryPolicy, State
+from trainmon.model import Alert, Attempt, CauseName, EvalResult, Record, RetryPolicy, SettingChange, State
 
 AWAITED = "The end of its log and its last checkpoint are awaited"
 
@@ -109,6 +109,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     following: Attempt | None = None
     changes: tuple[Change, ...] = ()
     """What differs from the previous attempt."""
+    settings: tuple[SettingChange, ...] = ()
+    """The settings that differ from those of the previous attempt."""
     resumed: Resume | None = None
     """How this attempt resumed; null for the first one."""
     resumes_at: Resume | None = None
@@ -146,6 +148,7 @@ def explain(attempt: Attempt, records: AttemptRecords, policy: RetryPolicy | Non
         previous=previous,
         following=following,
         changes=() if previous is None else tuple(_changes(previous, attempt)),
+        settings=() if previous is None else changed_settings(previous, attempt),
         resumed=None if previous is None else resume_of(earlier, attempt),
         resumes_at=None if following is None else resume_of((*earlier, attempt), following),
         retry=decide(attempt, records.attempts, policy or RetryPolicy()),

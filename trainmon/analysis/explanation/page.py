@@ -42,6 +42,7 @@ FIELDS = {
 """The labels of fields."""
 ORIGINS: Mapping[Origin, str] = {
     "config": "[[run]]", "environment": "its environment", "command": "its command line", "wandb": "W&B",
+    "receipt": "its receipt",
 }  # fmt: skip
 AT_THE_START = 60.0
 """Seconds. A file that is written that soon after the start is probably written by the job itself, before it trains."""
@@ -54,6 +55,7 @@ MEASURED = {
 }  # fmt: skip
 NODES_AT_MOST = 16
 EVALS_AT_MOST = 20
+SETTINGS_AT_MOST = 20
 UNKNOWN = "not known"
 
 
@@ -163,8 +165,10 @@ def _config(one: Explanation) -> Iterator[PageRow]:
         yield PageRow(FIELDS[field], f"{value}{hashed}" if value else UNKNOWN, "" if value else "dim")
         if field in changed:
             yield PageRow("", _was(changed.pop(field)), "warn")
+        if field == "config_hash":
+            yield from _settings(one)
         yield from _file(one.attempt, field)
-        if field in ("container", "data_manifest"):
+        if field in ("container", "data_manifest", "git_commit"):
             yield from _contradictions(one.attempt, field)
     for change in changed.values():
         yield PageRow(FIELDS[change.field], _value(change.after))
@@ -180,6 +184,15 @@ def _config(one: Explanation) -> Iterator[PageRow]:
     if one.previous is not None and (fields := not_compared(one.previous, one.attempt)):
         text = f"{', '.join(FIELDS[field] for field in fields)}: known of only one of the two attempts"
         yield PageRow("not compared", text, "dim")
+
+
+def _settings(one: Explanation) -> Iterator[PageRow]:
+    """The settings that have changed since the previous attempt."""
+    for setting in one.settings[:SETTINGS_AT_MOST]:
+        was, now = (value if value is not None else "not set" for value in (setting.before, setting.after))
+        yield PageRow("", f"{setting.name}: {now}; before: {was}", "warn")
+    if (left := len(one.settings) - SETTINGS_AT_MOST) > 0:
+        yield PageRow("", f"and {counted(left, 'other setting')}", "warn")
 
 
 def _hashed(attempt: Attempt) -> str:

@@ -134,10 +134,14 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     unknown = [has_changed(one, after, limit.after_change) is None for one, after in pairwise((*alike, last))]
     if limit.after_change and unknown[-2:] == [True, True]:
         return f"{cause[0]} came again after a retry of which it is not known whether anything had changed"
-    is_asked = bool(limit.after_change) and unknown[-1:] == [True]  # a person confirms that something has changed
-    if used >= limit.times + is_asked:
+    if used >= limit.times:
         times = "once" if used == 1 else f"{used} times"
-        return f"{cause[0]} came again {times} without a new step or checkpoint: its budget is spent"
+        doubt = (
+            f", and it is not known whether {_changes(limit)} had changed"
+            if limit.after_change and unknown[-1:] == [True]
+            else ""
+        )
+        return f"{cause[0]} came again {times} without a new step or checkpoint{doubt}: its budget is spent"
     if len(vain := in_vain(history)) >= STORM:
         return f"the last {len(vain)} retries made no new step and no new checkpoint"
     return None
@@ -159,12 +163,16 @@ def _is_same(change: RetryChange, before: Attempt, after: Attempt) -> bool | Non
 
 def _needs_change(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit) -> str:
     """What must change before a retry, or that a person must confirm that it has."""
-    key, changes = key_of(attempt), " or ".join(CHANGES[one] for one in limit.after_change)
+    key, changes = key_of(attempt), _changes(limit)
     assert key is not None
     alike = [one for one in since_progress(history) if key_of(one) == key]
     if len(alike) > 1 and has_changed(alike[-2], alike[-1], limit.after_change) is None:
         return f"{key[0]} came again, and it is not known whether {changes} has changed: confirm that before one retry"
     return f"{key[0]}: a retry needs a change of {changes} first"
+
+
+def _changes(limit: RetryLimit) -> str:
+    return " or ".join(CHANGES[one] for one in limit.after_change)
 
 
 def _placement(attempt: Attempt) -> str:

@@ -209,6 +209,7 @@ def as_object(one: Explanation) -> dict[str, Any]:
         "previous": None if one.previous is None else one.previous.attempt_id,
         "next": None if one.following is None else one.following.attempt_id,
         "changes": plain["changes"],
+        "settings": plain["settings"],
         **{
             name: None if found is None else {**plain[name], "is_wrong": found.is_wrong}
             for name, found in resumes.items()

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
 from trainmon.analysis.attempts import files_to_read
-from trainmon.analysis.attempts.files import settings_hash
+from trainmon.analysis.attempts.files import settings_in
+from trainmon.analysis.attempts.provenance import config_hash
 from trainmon.model import (
     AttemptsRestored,
     FileContent,
@@ -105,7 +106,10 @@ def test_an_attempt_that_ended_within_seconds_is_read_shortly_after() -> None:
 def test_the_config_file_gives_the_hash_that_wandb_does_not() -> None:
     story = read(Story(CONFIG).queue(10, JOB), 12, text="train:\n  batch: 8\n")
     one = story.attempt
-    assert (one.config_path, one.config_hash) == ("/fsx/c.yaml", settings_hash("/fsx/c.yaml", "train: {batch: 8}"))
+    assert (one.config_path, one.config_hash) == (
+        "/fsx/c.yaml",
+        config_hash(settings_in("/fsx/c.yaml", "train: {batch: 8}") or {}),
+    )
     story = read(Story(replace(SPEC, config="/fsx/run.sh")).queue(10, JOB), 12, text="lr=1\n")
     assert story.attempt.config_hash == "abababababab"
 
@@ -158,8 +162,8 @@ def test_the_config_of_a_process_is_below_its_working_directory() -> None:
     ],
 )
 def test_the_hash_is_one_of_values_not_of_comments_and_order(path: str, one: str, other: str) -> None:
-    assert settings_hash(path, one) == settings_hash(path, other)
-    assert settings_hash(path, one) != settings_hash(path, one.replace("1", "3"))
+    assert settings_in(path, one) == settings_in(path, other)
+    assert settings_in(path, one) != settings_in(path, one.replace("1", "3"))
 
 
 @pytest.mark.parametrize(
@@ -174,12 +178,12 @@ def test_the_hash_is_one_of_values_not_of_comments_and_order(path: str, one: str
     ],
 )
 def test_what_is_no_settings_has_no_hash_of_settings(path: str, text: str) -> None:
-    assert settings_hash(path, text) is None
+    assert settings_in(path, text) is None
 
 
 def test_references_to_references_do_not_take_forever() -> None:
     bomb = "a0: &a0 [[], []]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 60))
-    assert settings_hash("c.yaml", bomb) is None
+    assert settings_in("c.yaml", bomb) is None
 
 
 def test_of_many_files_those_that_cannot_be_read_come_last() -> None:

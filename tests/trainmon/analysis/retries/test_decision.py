@@ -184,14 +184,20 @@ UNKNOWN = (
 def test_if_it_is_not_known_whether_the_config_has_changed_one_confirmation_is_asked_for(
     before: str | None, after_it: str | None
 ) -> None:
+    limits = {"cuda-oom": RetryLimit(times=3, after_change=("batch", "checkpointing", "placement"))}
     first, second = ended(0, "cuda-oom", config_hash=before), ended(1, "cuda-oom", config_hash=after_it)
-    decision = after(first, second)
+    decision = after(first, second, limits=limits)
     assert (decision.choice, decision.why) == ("after-change", UNKNOWN)
     third = ended(2, "cuda-oom", config_hash=before)
-    if before is None or after_it is None:
-        assert after(first, second, third).why == (
-            "cuda-oom came again after a retry of which it is not known whether anything had changed"
-        )
+    assert after(first, second, third, limits=limits).why == (
+        "cuda-oom came again after a retry of which it is not known whether anything had changed"
+    )
+    spent = after(first, second)
+    assert (spent.choice, spent.why) == (
+        "stop",
+        "cuda-oom came again once without a new step or checkpoint, and it is not known whether the batch size or "
+        "activation checkpointing or the placement had changed: its budget is spent",
+    )
 
 
 def test_a_placement_that_is_not_known_may_have_changed_and_a_known_change_is_enough() -> None:

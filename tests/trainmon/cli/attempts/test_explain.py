@@ -142,7 +142,8 @@ def test_the_text_fits_a_terminal_of_80_columns_and_begins_with_the_answer(home:
 def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) -> None:
     found = json.loads(explain(home, "89", "--json").stdout)
     assert list(found) == [
-        "attempt", "sentence", "outlook", "timeline", "previous", "next", "changes", "resumed", "resumes_at", "retry",
+        "attempt", "sentence", "outlook", "timeline", "previous", "next", "changes", "settings", "resumed",
+        "resumes_at", "retry",
         "earlier", "facts", "context", "gpu_hours", "evals", "smell_test", "traceable",
     ]  # fmt: skip
     assert found["attempt"]["termination_reason"] == "cuda-oom"
