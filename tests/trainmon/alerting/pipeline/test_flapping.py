@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from trainmon.alerting.pipeline.episode import after_outage, alert_id
+from trainmon.alerting.pipeline.episode import after_outage, alert_id, new_alert
 from trainmon.alerting.pipeline.flapping import SLOT, STATES, flapped, flapping
-from trainmon.model import Alert
+from trainmon.model import Alert, Finding
 
 NOW = 1_750_000_000.0
 HOT = Alert(
@@ -55,6 +55,24 @@ def test_another_episode_of_what_flaps_inherits_who_was_notified() -> None:
     changed = flapped({alert.id: alert for alert in (before, newest, *others)}, NOW).changed
     assert (changed[newest.id].flapping, changed[newest.id].notified_on) == (True, ("phone",))
     assert (changed[before.id].flapping, changed[before.id].notified_on) == (False, ())
+
+
+@pytest.mark.parametrize(
+    ("flaps", "fired", "resolved"),
+    [((-35, -5), -25, -15), ((-35,), -25, -5), ((-25,), -35, -5), ((-5, -25), -35, -15), ((-25, -15), -5, -35)],
+    ids=str,
+)
+def test_of_the_changes_in_a_minute_the_first_and_the_last_are_kept_in_whatever_order_they_come(
+    flaps: tuple[int, ...], fired: int, resolved: int
+) -> None:
+    """NOW is 40 s after a full minute."""
+    at = int(NOW)
+    before = replace(
+        HOT, phase="resolved", flaps=tuple(at + one for one in flaps), fired_at=NOW + fired, resolved_at=NOW + resolved
+    )
+    finding = Finding(rule=HOT.rule, subject=HOT.subject, severity="warning", summary="hot", cluster="prod")
+    again = new_alert(finding, NOW, {}, lambda: "t", before)
+    assert (again.flaps, again.episode) == ((at - 35, at - 5), 2)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,18 @@ def test_a_run_of_slurm_or_under_a_kill_switch_is_judged_by_that() -> None:
     assert judge(armed, RunContext(), NOW).verdict == "healthy"
 
 
+@pytest.mark.parametrize("lines", [STEPS, (*STEPS, "Training completed. Exiting."), (*STEPS, *OOM["log"].split("\n"))])
+def test_a_run_that_only_has_a_log_is_stopped_by_its_kill_switch_after_stall_after(lines: tuple[str, ...]) -> None:
+    """Its trainer may be saving: nothing but the silence shows that it has obeyed."""
+    spec = replace(SPEC, stall_after=600.0)
+    kill = Switch(path="/k", exists=True, armed_at=NOW - 650, by="ann")
+    for quiet, verdict in ((70, "healthy"), (590, "healthy"), (610, "stopped")):
+        found = judge(ended(quiet, *lines, spec=spec, kill=kill), RunContext(), NOW)
+        assert found.verdict == verdict, quiet
+        assert "kill switch" in found.why
+        assert "armed for 11m by ann" in found.why
+
+
 BARE = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.lab.daemons import until
 from tests.lab.ntfy_server import Message, NtfyServer
+from tests.lab.receiver import Request
 from tests.trainmon.alerting.notify.samples import TOKEN, alert, message, notice
 from trainmon.alerting.notify.channels.ntfy import Ntfy
 from trainmon.alerting.notify.channels.ntfy_replies import FILE, Memory, Replies, requests
@@ -59,6 +60,18 @@ def last_message(server: NtfyServer) -> Message:
     return server.of(TOPIC)[-1]
 
 
+def readers(server: NtfyServer) -> list[Request]:
+    """The connections that were made to read the replies."""
+    return [one for one in server.requests if one.method == "GET"]
+
+
+def break_connection(server: NtfyServer) -> None:
+    """The server hangs up, and the reader comes back."""
+    before = len(readers(server))
+    server._http.hang_up()
+    until(lambda: len(readers(server)) > before, "another connection")
+
+
 def test_a_press_of_the_button_becomes_a_request(server: NtfyServer, tmp_path: Path) -> None:
     memory = Memory(tmp_path)
     phone = channel(server, memory)
@@ -102,9 +115,10 @@ def test_a_connection_that_broke_is_made_again(server: NtfyServer, tmp_path: Pat
     with reading(phone, memory) as got:
         server.press(last_message(server))
         until(lambda: got, "the first order")
-        server._http.hang_up()
+        break_connection(server)
         server.press(last_message(server))
         until(lambda: len(got) == 2, "the order after the break")
+    assert readers(server)[1].path.endswith(f"since={server.messages[1].id}"), "it goes on after the first order"
 
 
 def test_a_topic_that_may_not_be_read_is_reported_once_and_without_its_name(
@@ -154,15 +168,13 @@ def test_a_line_that_is_far_too_long_is_skipped_once_and_the_next_reply_is_read(
         until(lambda: memory.last(phone.reply_topic or "")[0] != "all", "the position after the long line")
         server.press(last_message(server))
         until(lambda: got, "the order")
-        server._http.hang_up()
+        break_connection(server)
         server.press(last_message(server))
         until(lambda: len(got) == 2, "the order after the break")
     assert len([record for record in caplog.records if "longer than 64 KiB" in record.getMessage()]) == 1
 
 
 def request_of(body: bytes) -> object:
-    from tests.lab.receiver import Request
-
     return Request("POST", "/", {}, body, 0.0)
 
 

@@ -11,6 +11,7 @@ from tests.trainmon.alerting.notify.samples import alert, beat, over
 from trainmon.alerting.notify.delivery.batch import MessageBatch
 from trainmon.alerting.notify.delivery.queue import (
     BURST,
+    CRITICAL_TOKENS,
     GIVEN_UP_AFTER,
     LATE,
     LONGEST_PAUSE,
@@ -20,6 +21,7 @@ from trainmon.alerting.notify.delivery.queue import (
     TOGETHER,
     SendQueue,
 )
+from trainmon.model import Severity
 
 
 def waits(made: SendQueue, at: float) -> float:
@@ -95,6 +97,25 @@ def test_a_channel_is_sent_no_more_than_its_rate_limit() -> None:
         now += 0.5
     assert BURST + 95 <= sent <= BURST + 101
     assert len(made) < 2 * TOGETHER, "what had no room went together"
+
+
+def test_the_last_messages_of_a_burst_are_for_new_critical_alerts() -> None:
+    made, now = queue(), 1_000.0
+
+    def sent(severity: Severity) -> int:
+        """How many are sent at once, one after the other."""
+        for number in range(2 * BURST):
+            made.add(notification(about(f"{severity}{number}", severity=severity)), now)
+            found = batch(made, now)
+            if not found.queued:
+                return number
+            made.sent(found)
+        raise AssertionError("without a limit")
+
+    assert sent("warning") == BURST - CRITICAL_TOKENS
+    assert waits(made, now) == REFILL, "until there is one more than those for critical alerts"
+    assert sent("critical") == CRITICAL_TOKENS
+    assert waits(made, now) == REFILL
 
 
 def test_pauses_grow_and_are_drawn_by_lot() -> None:
