@@ -18,6 +18,9 @@ from tests.lab.slurm_accounting import Accounting
 OTHER = "nobody"
 """Another person, who exists on every machine."""
 
+NO_DATABASE = "we have no TRES from it"
+"""Of the last words of a controller that slurmdbd did not answer."""
+
 OVER = frozenset({"CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"})
 
 
@@ -132,8 +135,9 @@ class Slurm:
     def start_controller(self, *, forgetting: bool = False) -> None:
         """Start it again, with its state or without any. The nodes are, too: they report at once then, and not in 4 s;
         their jobs do not notice."""
-        self._controller.start(*(["-c"] if forgetting else []))
-        self._until_up()
+        options = ["-c"] if forgetting else []
+        self._controller.start(*options)
+        self._until_up(*options)
         for slurmd in self._slurmds.values():
             slurmd.stop()
             slurmd.start()
@@ -200,8 +204,22 @@ class Slurm:
         self._until_up()
         self._until_idle()
 
-    def _until_up(self) -> None:
-        self._controller.until(lambda: "is UP" in self.run("scontrol", "ping").stdout, "the controller answers")
+    def _until_up(self, *options: str) -> None:
+        """Wait until the controller answers. A new one ends if slurmdbd does not answer it, which a busy machine may
+        cause: it is started again."""
+
+        def answers() -> bool:
+            if not self._controller.is_running:
+                words = self._controller.log.read_text(errors="replace")[-2000:]
+                assert NO_DATABASE in words, f"slurmctld ended: {words}"
+                self._controller.stop()
+                self._controller.start(*options)
+            return self._answers()
+
+        until(answers, "the controller answers")
+
+    def _answers(self) -> bool:
+        return "is UP" in self.run("scontrol", "ping").stdout
 
     def _until_idle(self) -> None:
         wanted = {f"{node} idle" for node in self.nodes}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import getpass
 import os
+import random
 import socket
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import IO
 
 SLURM = """\
 ClusterName=lab
@@ -79,16 +83,33 @@ def host() -> str:
     return socket.gethostname().partition(".")[0]
 
 
+LOWEST_PORT, HIGHEST_PORT = 10_000, 30_000
+"""Below the ports that the kernel gives to connections: a daemon binds its port seconds after it was chosen, and any
+connection of another test could have it by then."""
+
+RESERVED: list[IO[str]] = []
+"""The locks of the ports of this process. Other test processes choose other ports."""
+
+
 def ports(count: int) -> list[int]:
-    """Ports of loopback that are free now, all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """Free ports of loopback, all different, that no other test process chooses as long as this one runs."""
+    folder = Path(tempfile.gettempdir()) / f"test-ports-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    found: list[int] = []
+    for port in random.SystemRandom().sample(range(LOWEST_PORT, HIGHEST_PORT), 1_000):
+        lock = (folder / str(port)).open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            lock.close()
+            continue
+        RESERVED.append(lock)
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise RuntimeError(f"no {count} free ports")
 
 
 def write_slurm(directory: Path, *, nodes: int, gpus: int, min_job_age: int, dbd_port: int | None) -> Path:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.lab.daemons import until
 from tests.lab.slurm import OTHER, Slurm
 from tests.slurm.product import SlurmProduct
@@ -99,6 +101,47 @@ def test_a_job_that_has_ended_is_started_again_as_long_as_slurm_knows_it(
     slurm.ask("scontrol", "update", f"JobId={failed}", "StartTime=now")
     slurm.wait_for_state(failed, "FAILED")
     assert "kill switch, armed" in product.refused("requeue", run.name)
+
+
+@pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute
+def test_a_job_that_reached_its_time_limit_is_started_again(
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
+) -> None:
+    run = training()
+    job_id = slurm.submit("sleep 600", "-J", run.name, "--time=1")
+    slurm.wait_for_state(job_id, "TIMEOUT", within=300)
+    product.watch(run.config())
+    assert "It ended TIMEOUT " in product.run("requeue", run.name, "--dry-run").stdout
+    done = product.run("requeue", run.name, "--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "it waits again" in done.stdout
+    job = slurm.job(job_id)
+    assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
+
+
+def test_a_job_whose_node_fails_is_requeued_by_slurm_alone_or_not_at_all(
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct
+) -> None:
+    run, fixed = training(), training()
+    jobs = [
+        slurm.submit("sleep 600", "-J", one.name, option)
+        for one, option in ((run, "--requeue"), (fixed, "--no-requeue"))
+    ]
+    for job_id in jobs:
+        slurm.wait_for_state(job_id, "RUNNING")
+    nodes = {slurm.job(job_id)["NodeList"] for job_id in jobs}
+    for node in nodes:
+        slurm.lose(node)
+    slurm.wait_for_state(jobs[0], "PENDING")
+    slurm.wait_for_state(jobs[1], "NODE_FAIL")
+    product.watch(run.config() + fixed.table())
+    text = product.refused("requeue", run.name, fixed.name)
+    assert f"job {jobs[0]} is already waiting" in text
+    assert f"job {jobs[1]} cannot be requeued: it was submitted with --no-requeue" in text
+    assert f"trainmon-tui queue {fixed.name}" in text
+    assert [slurm.job(job_id)["Restarts"] for job_id in jobs] == ["1", "0"]
+    for node in nodes:
+        slurm.find(node)
 
 
 def test_a_cancel_of_several_nodes_or_of_anothers_job_wants_the_id_typed(

@@ -6,6 +6,8 @@ import contextlib
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.alerts.daemon import AlertDaemon
 from tests.lab.clock import SetClock
 from tests.lab.slurm import Slurm
@@ -37,6 +39,26 @@ name = "killed"
 log = "{folder}/killed.log"
 kill_switch = "{folder}/kill-killed"
 """
+
+
+@pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute
+def test_a_job_that_reached_its_time_limit_is_requeued_automatically(slurm: Slurm, tmp_path: Path) -> None:
+    folder = slurm.directory / "auto-requeue-time-limit"
+    folder.mkdir()
+    script = f"#!/bin/bash\n#SBATCH --requeue --time=1 --output={folder}/flaky.log\nexec sleep 600"
+    job_id = slurm.submit(script, "-J", "flaky")
+    slurm.wait_for_state(job_id, "TIMEOUT", within=300)
+    clock = SetClock(tmp_path)
+    clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
+    daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
+    daemon.config.write_text(CONFIG.format(folder=folder))
+    with contextlib.closing(daemon):
+        daemon.start()
+        line = daemon.until("auto-requeue", run="flaky")
+        assert line["words"] == f"Requeue job {job_id} of flaky, which has ended"
+        assert line["why"].startswith("time-limit: ")
+        slurm.wait_for(lambda: slurm.job(job_id)["Restarts"] == "1", what="the job was requeued")
+        assert slurm.state(job_id) == "PENDING"
 
 
 def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_it(
