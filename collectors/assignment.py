@@ -53,7 +53,7 @@ class WatchPlan(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[str, ...] = ()
     """Directories that logs name. They are listed to see whether they hold checkpoints."""
     files: tuple[FileSpec | LogSpec, ...] = ()
-    """Files and logs of attempts that are still to be read."""
+    """Files and logs of attempts that are still to be read, and the status files of trainers."""
     receipts: tuple[str, ...] = ()
     """Directories of receipts of trainmon-run; empty text: where it keeps them without a setting."""
 

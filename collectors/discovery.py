@@ -13,7 +13,15 @@ from collectors.wandb.login import Credentials
 from trainmon.analysis import log_mentions
 from trainmon.analysis.log_formats import FORMATS, keep
 from trainmon.analysis.log_mentions import Mentions
-from trainmon.analysis.runs import ENDED_RUNS_STAY, holds_nodes, jobs_of, owner_of, process_runs, watched_runs
+from trainmon.analysis.runs import (
+    ENDED_RUNS_STAY,
+    holds_nodes,
+    jobs_of,
+    owner_of,
+    process_runs,
+    status_file,
+    watched_runs,
+)
 from trainmon.config import ClusterSettings, ImplicitCluster, Settings, log_formats, run_specs
 from trainmon.lib import Instant, Seconds
 from trainmon.model import AnyReading, CheckpointListing, GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec
@@ -198,5 +206,6 @@ def watch_plan(
         keep=keep((*log_formats(settings), *FORMATS)),
         candidates=candidates,
         own_processes=is_implicit,
+        files=tuple(file for run in own if (file := status_file(run)) is not None),
         receipts=tuple(dict.fromkeys(("", *(run.receipts for run in own if run.receipts)))) if own else (),
     )

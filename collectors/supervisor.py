@@ -238,7 +238,7 @@ class Supervisor(PollingThread):
         stand_in: dict[str, Spec] = {}
         plans, nodes = self._plans, self._nodes  # in this order: the collectors of a newer plan exist by then
         files = self._files()
-        for plan in (replace(plan, files=files.get(plan.cluster, ())) for plan in plans):
+        for plan in (replace(plan, files=(*plan.files, *files.get(plan.cluster, ()))) for plan in plans):
             up = {host for host in plan.hosts if nodes[host].is_up and nodes[host].reads_files}
             is_awaited = bool(plan.hosts) and nodes[plan.hosts[0]].is_awaited
             merge_into(specs, assign(plan, up, is_awaited=is_awaited))

@@ -100,6 +100,7 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             evals=tuple(dict.fromkeys(one.results for one in settings.evals if one.run == run.name)),
             kill_switch=run.kill_switch,
             save_switch=run.save_switch,
+            status=run.status or next((f"{one}.status" for one in (run.kill_switch, run.save_switch) if one), None),
             target_step=run.target_step,
             stall_after=run.stall_after,
             nodes=run.nodes,

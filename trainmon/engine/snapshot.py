@@ -29,6 +29,7 @@ from trainmon.model import (
     Source,
     State,
     Switch,
+    Trainer,
     Wandb,
 )
 
@@ -156,6 +157,18 @@ def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
             | {"taken_at": None if run.save is None else run.save.taken_at},
         },
         "checkpoints": _checkpoints(run.checkpoints, progress.step),
+        "trainer": _trainer(run.trainer),
+    }
+
+
+def _trainer(found: Trainer | None) -> dict[str, Any]:
+    asked = None if found is None else found.asked
+    names = ("at", "phase", "step", "deadline", "saved_step", "saved_at", "ended_at", "ended")
+    fields = dict.fromkeys(names) if found is None else _fields(found, *names)
+    return fields | {
+        "asked": None if asked is None else asked.what,
+        "asked_by": None if asked is None else asked.by,
+        "asked_at": None if asked is None else asked.at,
     }
 
 

@@ -31,6 +31,7 @@ from trainmon.model.alert import (
     is_worse,
 )
 from trainmon.model.attempt import (
+    Asked,
     Attempt,
     AttemptEnd,
     AttemptFile,
@@ -43,6 +44,7 @@ from trainmon.model.attempt import (
     RetryPolicy,
     SettingChange,
     Settings,
+    Trainer,
     receipts_key,
 )
 from trainmon.model.cause import (
@@ -224,6 +226,7 @@ __all__ = [
     "AlertsRestored",
     "Allowance",
     "AnyReading",
+    "Asked",
     "Attempt",
     "AttemptEnd",
     "AttemptFile",
@@ -355,6 +358,7 @@ __all__ = [
     "SwitchSample",
     "SwitchSamples",
     "Throughput",
+    "Trainer",
     "TrainingMetrics",
     "Trouble",
     "Verb",

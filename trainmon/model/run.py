@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.attempt import RetryPolicy
+from trainmon.model.attempt import RetryPolicy, Trainer
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
@@ -214,6 +214,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The files of the results of its evaluators; may be globs."""
     kill_switch: str | None = None
     save_switch: str | None = None
+    status: str | None = None
+    """The status file of its trainer, if it has trainmon_hooks."""
     target_step: int | None = None
     stall_after: Seconds = 900.0
     nodes: tuple[str, ...] = ()
@@ -350,6 +352,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The last listing of its checkpoint directory."""
     evals: Evals = Evals()
     wandb: Wandb | None = None
+    trainer: Trainer | None = None
     memory: RunMemory = RunMemory()
 
     @property

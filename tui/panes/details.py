@@ -33,6 +33,7 @@ from tui.views import (
     recent_actions,
     settings_lines,
     switch_lines,
+    trainer_lines,
     wandb_lines,
     wrapped_fact,
 )
@@ -253,6 +254,7 @@ def run_lines(run: Run, state: State, width: int, *, few: bool = False) -> Itera
     yield ()
     yield from switch_lines("kill", run.kill, now, width)
     yield from switch_lines("save", run.save, now, width)
+    yield from trainer_lines(run, now, width)
     yield from recent_actions(run, state, width)
     yield ()
     yield from log_lines(run, now, width)

@@ -37,6 +37,7 @@ from tui.views.runs import (
     recent_actions,
     record_lines,
     switch_lines,
+    trainer_lines,
     verdict_style,
 )
 from tui.views.wandb import settings_lines, wandb_lines
@@ -88,6 +89,7 @@ __all__ = [
     "settings_lines",
     "subjects_text",
     "switch_lines",
+    "trainer_lines",
     "verdict_style",
     "visible",
     "wandb_lines",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED
+from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
 from trainmon.lib import Instant, cell_width, clean, counted, duration, shorten, shorten_start
 from trainmon.model import Checkpoint, Checkpoints, Evals, Record, Run, State, Switch, Verdict
 from tui.style import UNKNOWN, VERDICTS, Span, calm_age, count, since, size
@@ -187,6 +188,31 @@ def switch_lines(kind: str, found: Switch | None, now: Instant, width: int) -> I
     else:
         text = "not armed" if found.taken_at is None else f"taken {since(found.taken_at, now)} ago"
         yield fact(label, text, width, "" if found.taken_at is None else "ok")
+
+
+def trainer_lines(run: Run, now: Instant, width: int) -> Iterator[Line]:
+    """What its training loop reports: its phase and step, what it was asked, its last save, and its deadline."""
+    found = run.trainer
+    if found is None:
+        return
+    step = "" if found.step is None else f", step {count(found.step)}"
+    text = f"{found.phase}{step}, reported {calm_age(max(0.0, now - found.at))} ago"
+    is_silent = found.ended is None and found.phase not in BUSY and now - found.at > SILENT
+    yield fact("trainer", safe(text), width, "warn" if is_silent else "")
+    if found.ended is not None:
+        yield from wrapped_fact("", safe(f"ended {since(found.ended_at, now)} ago: {found.ended}"), width)
+    if found.asked is not None:
+        at = "" if found.asked.step is None else f", at step {count(found.asked.step)}"
+        text = f"asked to {found.asked.what} by {found.asked.by} {since(found.asked.at, now)} ago{at}"
+        yield from wrapped_fact("", safe(text), width)
+    if found.saved_at is not None:
+        yield fact("", f"saved step {count(found.saved_step)} {since(found.saved_at, now)} ago", width, "ok")
+    if found.deadline is not None and found.ended is None:
+        stops = max(0.0, found.deadline - found.grace_s - now)
+        yield fact("", f"saves and stops in {duration(stops)}, before its time limit", width)
+    for kind, ours, theirs in other_switches(run.spec, found):
+        text = f"it looks at {'no ' + kind + ' switch' if theirs is None else theirs}, not at {ours}"
+        yield from wrapped_fact("", safe(text), width, "crit")
 
 
 def recent_actions(run: Run, state: State, width: int) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from hashlib import blake2s
 import msgspec
 
 from trainmon.actions.planning.context import PlanContext
+from trainmon.analysis.runs import listening
 from trainmon.lib import clean, duration
 from trainmon.model import Action, CreateFile, Execute, Expected, Job, Operation, Verb
 
@@ -50,7 +51,7 @@ def action(
         title=title,
         run=None if run is None else run.name,
         job=None if job is None else job.key,
-        facts=(*_target(context, job, operation), *facts, *_training(context)),
+        facts=(*_target(context, job, operation), *facts, *_listening(context, verb, operation), *_training(context)),
         consequences=consequences,
         warnings=warnings,
         expected=expected or Expected(),
@@ -91,6 +92,15 @@ def _target(context: PlanContext, job: Job | None, operation: Operation) -> tupl
     else:
         command = ("file", clean(operation.path))
     return (*facts, ("host", context.host or "unknown"), command)
+
+
+def _listening(context: PlanContext, verb: Verb, operation: Operation) -> tuple[tuple[str, str], ...]:
+    """Whether the trainer reports that it listens to what the action does."""
+    if context.run is None or not (verb == "signal" or isinstance(operation, CreateFile)):
+        return ()
+    what = context.request.signal.upper().removeprefix("SIG") if verb == "signal" else verb
+    found = listening(context.run, what, context.now)
+    return () if found is None else (("trainer listens", found),)
 
 
 def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:

@@ -31,6 +31,7 @@ from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last
 from trainmon.analysis.runs.own_processes import process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
+from trainmon.analysis.runs.trainer import listening, other_switches, read_status, status_file
 
 __all__ = [
     "AT_LEAST",
@@ -53,8 +54,10 @@ __all__ = [
     "jobs_of",
     "judge",
     "last_line_at",
+    "listening",
     "loss_scale",
     "needed_to_save",
+    "other_switches",
     "our_time",
     "owner_of",
     "patience",
@@ -62,7 +65,9 @@ __all__ = [
     "present",
     "process_runs",
     "queue_of",
+    "read_status",
     "rivals",
+    "status_file",
     "target",
     "trouble_of",
     "watched_runs",

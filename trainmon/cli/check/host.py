@@ -14,6 +14,7 @@ from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
 from collectors.probe import bundle
 from collectors.quota.command import QuotaQuery, run_query
 from trainmon.analysis.checkpoints import is_eval_log, read_results
+from trainmon.analysis.runs import other_switches, read_status, status_file
 from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.probe import ProbeOutput, run_probe
 from trainmon.cli.check.rows import FileTest, Row, check_files, reported
@@ -26,11 +27,12 @@ from trainmon.lib import (
     Seconds,
     SystemClock,
     TrainmonError,
+    clean,
     counted,
     size,
 )
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
-from trainmon.model import DANGLING, Spec
+from trainmon.model import DANGLING, RunSpec, Spec
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import addresses
@@ -56,6 +58,7 @@ class HostCheck(NamedTuple):
     slurm: SlurmCheck | None = None
     ssh_config: Path | None = None
     quotas: tuple[QuotaQuery, ...] = ()
+    runs: tuple[RunSpec, ...] = ()
 
 
 def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool) -> Iterator[Row]:
@@ -229,7 +232,35 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("bad", host, path, why, "remove the link" if why.startswith(DANGLING) else fix)
         else:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
+    yield from _trainers(check, spec, output)
     yield from _receipts(host, spec, output)
+
+
+def _trainers(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+    """Whether the trainers look at the switches of the config, as their status files say. A missing file is no fault:
+    few trainers have trainmon_hooks."""
+    requested = {file.id for file in spec.files}
+    for run in check.runs:
+        file = status_file(run)
+        content = None if file is None or file.id not in requested else output.files.get(file.id)
+        if file is None or content is None:
+            continue
+        trainer = read_status(content, check.host, 0.0)
+        if trainer is None:
+            if content.error is None:
+                yield Row(
+                    "bad", check.host, file.pattern, "is no status file of trainmon_hooks", "fix `status` in the config"
+                )
+            continue
+        others = other_switches(run, trainer)
+        for kind, ours, theirs in others:
+            text = f"the trainer of {run.name} does not look at it, but at {theirs or 'no ' + kind + ' switch'}"
+            fix = (
+                f"set {kind}_switch in the config, or TRAINMON_{kind.upper()} of the trainer, so that both are the same"
+            )
+            yield Row("bad", check.host, ours, clean(text), fix)
+        if not others:
+            yield Row("ok", check.host, file.pattern, f"the trainer of {run.name} looks at the same switches")
 
 
 def _receipts(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:

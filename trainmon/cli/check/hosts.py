@@ -96,7 +96,8 @@ class ClusterCheck(NamedTuple):
         python = sys.executable if is_here else self.cluster.python
         disks = [disk for disk in self.settings.disks if spec and disk.path in spec.disks]
         quotas = tuple(query for disk in disks if (query := quota_query(disk, self.cluster)) is not None)
-        check = HostCheck(host, self.cluster.name, python, spec, self.logs, files, slurm, self.ssh_config, quotas)
+        runs = run_specs(self.settings)
+        check = HostCheck(host, self.cluster.name, python, spec, self.logs, files, slurm, self.ssh_config, quotas, runs)
         connect = partial(LocalShell, self.loop, host=host) if is_here else partial(self.connections.dial, host)
         return check, connect, is_here
 

@@ -14,6 +14,7 @@ from trainmon.model import (
     PROBES_WITHOUT_GPUS,
     DiskSample,
     DiskSamples,
+    FileContent,
     GpuFactsAll,
     GpuSamples,
     Hello,
@@ -42,6 +43,7 @@ class ProbeOutput:
         self.logs: dict[str, LogChunk] = {}
         self.switches: dict[str, SwitchSample] = {}
         self.receipts: dict[str, Receipts] = {}
+        self.files: dict[str, FileContent] = {}
         self.troubles: dict[str, str] = {}
         self.stderr = ""
         self.end: str | None = None
@@ -65,6 +67,7 @@ class ProbeOutput:
             and (hello.python is None or self.logs.keys() >= {log.id for log in spec.logs})
             and (hello.python is None or self.switches.keys() >= set(spec.switches))
             and (hello.python is None or self.receipts.keys() >= set(spec.receipts))
+            and (hello.python is None or self.files.keys() >= {file.id for file in spec.files})
         ):
             self.has_ended.set()
 
@@ -109,6 +112,8 @@ class ProbeOutput:
                 self.logs[reading.id] = reading
             case SwitchSamples():
                 self.switches |= {sample.path: sample for sample in reading.s}
+            case FileContent():
+                self.files[reading.id] = reading
             case Receipts():
                 self.receipts.setdefault(reading.directory, reading)
             case Trouble(text=str(text)):

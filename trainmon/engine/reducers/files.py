@@ -8,7 +8,7 @@ from trainmon.analysis import log_formats
 from trainmon.analysis.attempts import attempt_of_log, steps
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
-from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere
+from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer
 from trainmon.analysis.runs.status import NO_LOG
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import attempts, disks
@@ -65,6 +65,8 @@ def read(batch: EventBatch, event: NodeReading) -> None:
                 _evaluated(batch, chunk)
         case CheckpointListing() as listing:
             _listed(batch, event, listing)
+        case FileContent(id=name) as content if name.startswith(trainer.PREFIX):
+            _reported(batch, event, content)
         case FileContent() as content:
             attempts.file_read(batch, content, event.received_at, skew=_skew(batch, event.node))
         case Receipts() as listing:
@@ -72,6 +74,14 @@ def read(batch: EventBatch, event: NodeReading) -> None:
         case SwitchSamples(s=switches):
             for switch in switches:
                 _switched(batch, event, switch, skew=_skew(batch, event.node))
+
+
+def _reported(batch: EventBatch, event: NodeReading, content: FileContent) -> None:
+    """Apply the status file of a trainer. One that cannot be read, or is gone, changes nothing: its age shows."""
+    run = batch.current("runs").get(content.id.removeprefix(trainer.PREFIX))
+    found = trainer.read_status(content, event.node, _skew(batch, event.node))
+    if run is not None and found is not None and _reads_for(batch, event, run):
+        batch.writable("runs")[run.name] = replace(run, trainer=found)
 
 
 def _read_unseen(batch: EventBatch, event: NodeReading, chunk: LogChunk, attempt: Attempt) -> None:

@@ -21,6 +21,7 @@ from trainmon.config import (
     RunSettings,
     Settings,
 )
+from trainmon.job.trainmon_hooks import Hooks
 
 HERE = Settings(disks=(DiskSettings(path="/"),))
 
@@ -283,3 +284,28 @@ def test_a_quota_command_that_is_not_there_says_what_to_do(tmp_path: Path) -> No
     quotas = [row for row in rows if row.what.startswith("quota ")]
     assert [(row.mark, row.fix) for row in quotas] == [("bad", "set its absolute path"), ("note", "")]
     assert quotas[1].text == "not tested: du reads the whole tree; the monitor runs it every 6h at most"
+
+
+def test_the_switches_of_the_trainer_are_compared_with_those_of_the_config(tmp_path: Path) -> None:
+    for name, kill in (("same", "kill"), ("other", "elsewhere")):
+        hooks = Hooks(
+            kill=str(tmp_path / kill), save=str(tmp_path / "save"), status=str(tmp_path / f"{name}.status"), rank=0
+        )
+        hooks.close()
+    (tmp_path / "text.status").write_text("step 7")
+    runs = tuple(
+        RunSettings(
+            name=name,
+            kill_switch=str(tmp_path / "kill"),
+            save_switch=str(tmp_path / "save"),
+            status=str(tmp_path / f"{name}.status"),
+        )
+        for name in ("same", "other", "text", "missing")
+    )
+    (rows,) = look(Settings(clusters=HERE.clusters, runs=runs))
+    found = {(row.mark, row.what, row.text) for row in rows if "trainer" in row.text or "status" in row.text}
+    assert found == {
+        ("ok", f"{tmp_path}/same.status", "the trainer of same looks at the same switches"),
+        ("bad", f"{tmp_path}/kill", f"the trainer of other does not look at it, but at {tmp_path}/elsewhere"),
+        ("bad", f"{tmp_path}/text.status", "is no status file of trainmon_hooks"),
+    }

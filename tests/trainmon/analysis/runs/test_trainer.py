@@ -1,0 +1,131 @@
+"""What a training loop reports by trainmon_hooks: read from its own file, shown on the screen, said in plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.actions.cluster import KILL, NOW, RUN, RUNNING, SAVE, only, planned, readback
+from tests.trainmon.actions.cluster import state as cluster_state
+from trainmon.analysis.runs.trainer import read_status, status_file
+from trainmon.config.load import run_specs
+from trainmon.config.schema import ClusterSettings, RunSettings, Settings
+from trainmon.engine.reducers.reduce import reduce
+from trainmon.job import trainmon_hooks
+from trainmon.model import FileContent, NodeReading, Run, RunsChanged, State, Trainer
+from tui.views import trainer_lines
+
+STEPS = {RUNNING.key: ("88.0",)}
+
+
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool = False, kill: str = KILL) -> str:
+    """The status file of a real loop that was asked to save by USR1 12s ago, and saved 2s ago."""
+    clock = SimpleNamespace(now=NOW - 20)
+    times = SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now)
+    monkeypatch.setattr(trainmon_hooks, "time", times)
+    path = tmp_path / "status"
+    hooks = trainmon_hooks.Hooks(kill=kill, save=SAVE, status=str(path), deadline=NOW + 3720, rank=0)
+    hooks.step(12_878, 2.5)
+    hooks._told["SIGUSR1"] += 1
+    clock.now = NOW - 12
+    assert hooks.step(12_880, 2.4) == "save"
+    clock.now = NOW - 2
+    hooks.saved(12_880)
+    if ends:
+        hooks.done(12_881)
+    hooks.close()
+    return path.read_text()
+
+
+def reported(text: str | None, **fields: object) -> Run:
+    """The run after the probe has read the file."""
+    content = FileContent(1, NOW, "status of llm", path=f"{KILL}.status", text=text, **fields)  # type: ignore[arg-type]
+    read = NodeReading("n1", "prod", NOW, content)
+    state = reduce(State(), [RunsChanged((RUN.spec,)), read], NOW)
+    return replace(RUN, trainer=state.runs["llm"].trainer)
+
+
+def shown(run: Run, now: float = NOW) -> list[str]:
+    return ["".join(span.text for span in line).strip() for line in trainer_lines(run, now, 100)]
+
+
+def test_the_screen_shows_what_the_trainer_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = reported(written(tmp_path, monkeypatch))
+    assert [" ".join(line.split()) for line in shown(run)] == [
+        "trainer training, step 12,880, reported 2s ago",
+        "asked to save by SIGUSR1 on rank 0 12s ago, at step 12,880",
+        "saved step 12,880 2s ago",
+        "saves and stops in 60m, before its time limit",
+    ]
+    assert shown(replace(RUN, trainer=None)) == []
+    ended = reported(written(tmp_path, monkeypatch, ends=True))
+    assert "ended 2s ago: the training loop has ended" in shown(ended)
+
+
+def test_a_trainer_that_looks_at_another_switch_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = reported(written(tmp_path, monkeypatch, kill="/fsx/other/kill"))
+    assert shown(run)[-1] == f"it looks at /fsx/other/kill, not at {KILL}"
+
+
+@pytest.mark.parametrize("text", [None, "", "[]", "{}", '{"at": "x"}', "step 7", '{"at": 1, "phase": 2}'])
+def test_what_is_no_status_file_changes_nothing(text: str | None) -> None:
+    assert reported(text).trainer is None
+
+
+def test_texts_of_the_file_are_cleaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.loads(written(tmp_path, monkeypatch))
+    text["asked"]["by"] = "\x1b[31mred"
+    trainer = read_status(FileContent(1, NOW, "status of llm", text=json.dumps(text)), "n1", 0.0)
+    assert trainer is not None
+    assert trainer.asked is not None
+    assert "\x1b" not in trainer.asked.by
+
+
+def test_the_status_file_is_named_or_beside_the_switch() -> None:
+    def path(**paths: str) -> str | None:
+        settings = Settings(clusters=(ClusterSettings(name="lab"),), runs=(RunSettings(name="llm", **paths),))  # type: ignore[arg-type]
+        found = status_file(run_specs(settings)[0])
+        return None if found is None else found.pattern
+
+    assert path(kill_switch="/a/kill", save_switch="/a/save") == "/a/kill.status"
+    assert path(save_switch="/a/save") == "/a/save.status"
+    assert path(kill_switch="/a/kill", status="/b/status") == "/b/status"
+    assert path() is None
+
+
+def said(run: Run, verb: str, **fields: object) -> str | None:
+    seen = readback(RUNNING, steps=STEPS) if verb == "signal" else readback(RUNNING)
+    plan = planned(verb, of=replace(cluster_state(RUNNING), runs={"llm": run}), seen=seen, **fields)  # type: ignore[arg-type]
+    return dict(only(plan).facts).get("trainer listens")
+
+
+def test_the_plans_say_whether_the_trainer_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = reported(written(tmp_path, monkeypatch))
+    run = replace(run, jobs=(RUNNING.key,))
+    assert said(run, "save") == said(run, "kill") == "yes: it reported 2s ago"
+    assert said(run, "signal", signal="USR1") == "yes: it reported 2s ago; USR1 asks it to save"
+    assert said(run, "signal", signal="TERM") == "yes: it reported 2s ago; TERM asks it to stop"
+    assert said(run, "signal", signal="USR2") == "no: it does not listen to USR2"
+    trainer = run.trainer
+    assert trainer is not None
+
+    def changed(**fields: object) -> Run:
+        return replace(run, trainer=replace(trainer, **fields))
+
+    assert said(changed(at=NOW - 300), "save") == "not known: its last report came 5m ago"
+    assert said(changed(at=NOW - 300, phase="saving"), "save") == "yes: it reported 5m ago"
+    assert said(changed(save="/fsx/else"), "save") == "no: it looks at /fsx/else"
+    assert said(changed(kill=None), "kill") == "no: it looks at no such file"
+    assert said(changed(ended="stop: the time limit"), "save") == "no: it ended 2s ago (stop: the time limit)"
+    assert said(replace(run, trainer=None), "save") is None
+
+
+def test_the_times_of_the_file_are_by_our_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = FileContent(1, NOW, "status of llm", text=written(tmp_path, monkeypatch))
+    trainer = read_status(content, "n1", 100.0)
+    assert isinstance(trainer, Trainer)
+    assert (trainer.at, trainer.deadline, trainer.saved_at) == (NOW - 102, NOW + 3620, NOW - 102)

@@ -1,0 +1,108 @@
+"""The status file that a training loop with trainmon_hooks writes: which file it is, and what it says. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from trainmon.lib import Instant, Seconds, clean, duration, scrub
+from trainmon.model import Asked, FileContent, FileSpec, Run, RunSpec, Trainer
+
+PREFIX = "status of "
+"""Of the name of such a file, as the probe sends it back."""
+
+SILENT: Seconds = 60.0
+"""A loop writes once a second while it makes steps. One step, or a save, may take longer."""
+
+
+BUSY = frozenset({"saving", "evaluation"})
+"""Phases in which it may be silent for longer."""
+
+
+class Moment(msgspec.Struct):
+    """A checkpoint that was saved, or the end."""
+
+    at: float
+    step: int | None = None
+    why: str = ""
+
+
+class Status(msgspec.Struct):
+    """The file as it is written."""
+
+    at: float
+    phase: str
+    step: int | None = None
+    job: str | None = None
+    deadline: float | None = None
+    grace_s: float = 0.0
+    kill: str | None = None
+    save: str | None = None
+    signals: Mapping[str, str] = {}
+    asked: Asked | None = None
+    last_save: Moment | None = None
+    ended: Moment | None = None
+
+
+DECODER = msgspec.json.Decoder(Status)
+
+
+def status_file(spec: RunSpec) -> FileSpec | None:
+    """The file to read for a run."""
+    return None if spec.status is None else FileSpec(f"{PREFIX}{spec.name}", spec.status, again=True)
+
+
+def read_status(content: FileContent, host: str, skew: Seconds) -> Trainer | None:
+    """What a file says; None if it cannot be read or is none. `skew` is how far the clock of its host is ahead."""
+    try:
+        found = DECODER.decode(content.text or "")
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    asked, saved, ended = found.asked, found.last_save, found.ended
+
+    def text(value: str) -> str:
+        return scrub(clean(value))
+
+    return Trainer(
+        path=clean(content.path or ""),
+        host=host,
+        at=found.at - skew,
+        phase=text(found.phase),
+        step=found.step,
+        job=found.job,
+        deadline=None if found.deadline is None else found.deadline - skew,
+        grace_s=found.grace_s,
+        kill=found.kill,
+        save=found.save,
+        signals={text(name): text(ask) for name, ask in found.signals.items()},
+        asked=None if asked is None else Asked(text(asked.what), text(asked.by), asked.at - skew, asked.step),
+        saved_step=None if saved is None else saved.step,
+        saved_at=None if saved is None else saved.at - skew,
+        ended_at=None if ended is None else ended.at - skew,
+        ended=None if ended is None else text(ended.why),
+    )
+
+
+def other_switches(spec: RunSpec, trainer: Trainer) -> tuple[tuple[str, str, str | None], ...]:
+    """The switches of the config that the trainer does not look at: kill or save, the path, and that of the trainer."""
+    pairs = (("kill", spec.kill_switch, trainer.kill), ("save", spec.save_switch, trainer.save))
+    return tuple((kind, ours, theirs) for kind, ours, theirs in pairs if ours is not None and ours != theirs)
+
+
+def listening(run: Run, what: str, now: Instant) -> str | None:
+    """Whether the trainer listens to `kill`, `save` or a signal, in words. None if it does not report that."""
+    trainer = run.trainer
+    if trainer is None:
+        return None
+    ago, is_switch = f"{duration(max(0.0, now - trainer.at))} ago", what in ("kill", "save")
+    others = {kind: theirs for kind, _, theirs in other_switches(run.spec, trainer)}
+    if trainer.ended is not None:
+        return f"no: it ended {ago} ({trainer.ended})"
+    if what in others:
+        return f"no: it looks at {clean(others[what] or 'no such file')}"
+    if not is_switch and f"SIG{what}" not in trainer.signals:
+        return f"no: it does not listen to {what}"
+    asks = "" if is_switch else f"; {what} asks it to {trainer.signals[f'SIG{what}']}"
+    is_silent = now - trainer.at > SILENT and trainer.phase not in BUSY
+    return f"{'not known: its last report came' if is_silent else 'yes: it reported'} {ago}{asks}"
