@@ -42,3 +42,11 @@ def torch_python() -> Path:
         environment(FOLDER)
         pip("--python", python, "install", "torch", timeout=PATIENCE)
     return python
+
+
+def frameworks_python() -> Path:
+    """The Python that has Transformers, Accelerate and Lightning, too."""
+    python = torch_python()
+    if not any(FOLDER.glob("lib/*/site-packages/lightning")):
+        pip("--python", python, "install", "transformers", "accelerate", "lightning", timeout=PATIENCE)
+    return python

@@ -63,6 +63,10 @@ def lightning_callback(hooks: Hooks, folder: str) -> Any:
         def on_train_end(self, trainer: Any, module: Any) -> None:
             hooks.done(trainer.global_step)
 
+        def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
+            if hooks.why.startswith("stop"):  # Lightning ends by an exception of its own after SIGTERM
+                hooks.done(trainer.global_step)
+
     return TrainmonCallback()
 
 

@@ -31,7 +31,6 @@ from trainmon.model.alert import (
     is_worse,
 )
 from trainmon.model.attempt import (
-    Asked,
     Attempt,
     AttemptEnd,
     AttemptFile,
@@ -44,7 +43,6 @@ from trainmon.model.attempt import (
     RetryPolicy,
     SettingChange,
     Settings,
-    Trainer,
     receipts_key,
 )
 from trainmon.model.cause import (
@@ -56,7 +54,7 @@ from trainmon.model.cause import (
     LogExcerpt,
     NodeFacts,
 )
-from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
+from trainmon.model.job import ME, Asked, Cluster, Job, SchedulerNode, Trainer, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.node import (
     FAULT_GAP,

@@ -8,7 +8,8 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.attempt import RetryPolicy, Trainer
+from trainmon.model.attempt import RetryPolicy
+from trainmon.model.job import Trainer
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec

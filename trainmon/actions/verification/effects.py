@@ -33,6 +33,7 @@ TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 WAITS, STARTS, ENDS = "it waits again", "it starts anew", "it has ended"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
 KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"
+OBEYS = "the training loop obeys"
 APPEARS, TAKEN, SAVES, EXITS, GONE = (
     "the file appears", "the trainer consumes it", "the trainer saves", "it exits", "the file is gone"
 )  # fmt: skip
@@ -63,7 +64,19 @@ def requeue(observed: Observation) -> Progress:
     is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
     is_running = waits.at is not None and job.stage == "running" and is_new
     starts = observed.milestone(STARTS, (job.started_at or observed.now) if is_running else None)
-    return (waits, starts), starts.at is not None or (waits.at is None and job.stage == "ended" and polls >= 2)
+    return (*_obeys(observed), waits, starts), starts.at is not None or (
+        waits.at is None and job.stage == "ended" and polls >= 2
+    )
+
+
+def _obeys(observed: Observation) -> tuple[Milestone, ...]:
+    """That a loop with trainmon_hooks was asked to save or to stop since the action."""
+    trainer = None if observed.run is None else observed.run.trainer
+    if trainer is None:
+        return ()
+    asked = trainer.asked
+    is_new = asked is not None and asked.at >= observed.since - CLOCK_TOLERANCE
+    return (observed.milestone(OBEYS, max(asked.at, observed.since) if asked is not None and is_new else None),)
 
 
 def cancel(observed: Observation) -> Progress:
@@ -222,4 +235,4 @@ def signal(observed: Observation) -> Progress:
     saved, exited = committed(observed, COMMITTED, observed.since), exited_at(observed)
     if saved.at is None and exited is not None and observed.now - exited > EXIT_LISTED:
         return (observed.milestone(COMMITTED, None, "it ended without a new checkpoint"),), True
-    return (saved,), saved.at is not None
+    return (*_obeys(observed), saved), saved.at is not None

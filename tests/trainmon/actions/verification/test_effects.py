@@ -20,9 +20,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
 )
 from tests.trainmon.actions.verification.records import AGAIN, REQUEUE, after, marks_of, saved
 from trainmon.actions.verification.observation import has_task
-from trainmon.model import (
-    SchedulerNode,
-)
+from trainmon.model import Asked, Run, SchedulerNode, Trainer
 
 
 def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
@@ -123,6 +121,27 @@ def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
     record = after(done(action), 130, jobs=ended)
     assert marks_of(record) == {"a new checkpoint is committed": "it ended without a new checkpoint"}
     assert not record.is_open
+
+
+def reporting(run: Run, *asked: Asked) -> Run:
+    """The run with a training loop that reports by trainmon_hooks."""
+    trainer = Trainer(
+        path="/fsx/llm/kill.status", host="login", at=NOW, phase="training", asked=next(iter(asked), None)
+    )
+    return replace(run, trainer=trainer)
+
+
+def test_a_training_loop_that_reports_shows_that_it_obeys_a_signal_or_a_requeue() -> None:
+    action = only(planned("signal", seen=readback(RUNNING)))
+    before, then = Asked("save", "the save switch", NOW - 60), Asked("save", "SIGUSR1 on rank 0", NOW + 3)
+    record = after(done(action), 10, reporting(RUN, before))
+    assert marks_of(record) == {"the training loop obeys": None, "a new checkpoint is committed": None}
+    record = after(record, 90, reporting(saved(RUN, 12_881, 80, 4), then))
+    assert marks_of(record) == {"the training loop obeys": 3, "a new checkpoint is committed": 80}
+    assert not record.is_open
+    record = after(done(REQUEUE), 31, reporting(RUN, Asked("stop", "SIGTERM on rank 0", NOW + 2)), jobs=(AGAIN,))
+    record = after(record, 160, reporting(RUN), jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
+    assert marks_of(record) == {"the training loop obeys": 2, "it waits again": 31, "it starts anew": 150}
 
 
 def test_a_signal_is_not_credited_with_the_regular_checkpoint_that_was_being_written() -> None:
