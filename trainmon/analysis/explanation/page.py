@@ -274,7 +274,7 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     yield _evaluated(one)
     if one.resumes_at is not None:
         yield _resume("next attempt", one.resumes_at)
-    elif attempt.end is not None and committed is not None and not attempt.may_have_later:
+    elif attempt.end is not None and committed is not None and not attempt.may_have_later | attempt.has_completed:
         yield PageRow("next attempt", f"none yet; it should resume from step {committed:,}")
 
 

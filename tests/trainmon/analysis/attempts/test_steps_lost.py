@@ -58,7 +58,9 @@ def test_a_run_that_ended_as_planned_has_lost_nothing() -> None:
     assert explain(story.attempt, AttemptRecords(attempts=story.attempts)).sentence.endswith(
         "0.0 GPU hours, 0 steps lost."
     )
-    assert "trained: to step 45 of 45; no committed checkpoint has the last 5 steps" in checkpoint_rows(story)
+    rows = checkpoint_rows(story)
+    assert "trained: to step 45 of 45; no committed checkpoint has the last 5 steps" in rows
+    assert not any("next attempt" in row for row in rows), "none is needed"
 
 
 def test_a_run_that_ended_without_an_error_before_its_target_must_train_the_last_steps_again() -> None:
