@@ -12,8 +12,7 @@ from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, end_of, is_over
 from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
 from trainmon.analysis.attempts.merge import RANKS
-from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, stepped
-from trainmon.analysis.checkpoints import names_count_steps
+from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, stepped, with_checkpoints
 from trainmon.analysis.runs import has_begun, our_time, target
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Receipt, Run, State, WandbRun
@@ -185,18 +184,7 @@ def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *,
     wandb = provenance.wandb_during(run, began, until) if is_newest else None
     if wandb is not None:
         attempt = provenance.with_wandb(attempt, wandb)
-    known = run.checkpoints
-    if known is None or known.error is not None:
-        return attempt
-    attempt = replace(attempt, has_checkpoints=True, counts_steps=names_count_steps(run, known))
-    by_then = [one for one in known.list if (one.at or 0.0) <= until + AFTER]
-    written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
-    attempt = replace(attempt, unrecognised_at=written)
-    whole = (one for one in by_then if one.is_whole)
-    newest = max((one for one in whole if one.step is not None), key=lambda one: one.step or 0, default=None)
-    if newest is None:
-        return replace(attempt, last_committed_step=None)
-    return replace(attempt, last_committed_step=newest.step, last_committed_at=newest.at)
+    return with_checkpoints(attempt, run, until)
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:

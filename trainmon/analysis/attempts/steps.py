@@ -1,4 +1,4 @@
-"""Where the steps of a log begin and end: the spans that tell the attempts of a run apart. Pure."""
+"""Where the steps of a log begin and end, which tells the attempts of a run apart, and which are saved. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from itertools import takewhile
 
 from msgspec.structs import replace
 
+from trainmon.analysis.checkpoints import names_count_steps
 from trainmon.lib import Instant, Seconds, clean, scrub
-from trainmon.model import SPANS, Attempt, StepSpan
+from trainmon.model import SPANS, Attempt, Run, StepSpan
 
 PAUSE: Seconds = 10.0
 """No trainer ends and starts again within this time; a longer pause may only be a save."""
@@ -111,3 +112,19 @@ def stepped(
     elif attempt.restart and first.first_at == first.last_at:
         return attempt  # the end of an old log, which may be all of the attempt before
     return replace(attempt, last_step=max(one.last or 0 for one in counted[counted.index(first) :]))
+
+
+def with_checkpoints(attempt: Attempt, run: Run, until: Instant) -> Attempt:
+    """The attempt with the checkpoints of its run that were written until then."""
+    known = run.checkpoints
+    if known is None or known.error is not None:
+        return attempt
+    attempt = replace(attempt, has_checkpoints=True, counts_steps=names_count_steps(run, known))
+    by_then = [one for one in known.list if (one.at or 0.0) <= until + AFTER]
+    written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
+    attempt = replace(attempt, unrecognised_at=written)
+    whole = (one for one in by_then if one.is_whole)
+    newest = max((one for one in whole if one.step is not None), key=lambda one: one.step or 0, default=None)
+    if newest is None:
+        return replace(attempt, last_committed_step=None)
+    return replace(attempt, last_committed_step=newest.step, last_committed_at=newest.at)
