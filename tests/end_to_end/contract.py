@@ -81,6 +81,11 @@ RUN = {
         "save": {"path": TEXT_OR_NULL, "armed_at": REAL_OR_NULL, "by": TEXT_OR_NULL, "error": TEXT_OR_NULL,
                  "taken_at": REAL_OR_NULL},
     },
+    "trainer": {
+        "at": REAL_OR_NULL, "phase": TEXT_OR_NULL, "step": WHOLE_OR_NULL, "deadline": REAL_OR_NULL,
+        "asked": TEXT_OR_NULL, "asked_by": TEXT_OR_NULL, "asked_at": REAL_OR_NULL, "saved_step": WHOLE_OR_NULL,
+        "saved_at": REAL_OR_NULL, "ended_at": REAL_OR_NULL, "ended": TEXT_OR_NULL,
+    },
     "checkpoints": {
         "latest_committed_step": WHOLE_OR_NULL, "latest_committed_at": REAL_OR_NULL, "writing_step": WHOLE_OR_NULL,
         "steps_at_risk": WHOLE_OR_NULL, "torn": [TEXT],

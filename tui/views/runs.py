@@ -203,7 +203,7 @@ def trainer_lines(run: Run, now: Instant, width: int) -> Iterator[Line]:
         yield from wrapped_fact("", safe(f"ended {since(found.ended_at, now)} ago: {found.ended}"), width)
     if found.asked is not None:
         at = "" if found.asked.step is None else f", at step {count(found.asked.step)}"
-        text = f"asked to {found.asked.what} by {found.asked.by} {since(found.asked.at, now)} ago{at}"
+        text = f"asked to {found.asked.what} by {found.asked.by}, {since(found.asked.at, now)} ago{at}"
         yield from wrapped_fact("", safe(text), width)
     if found.saved_at is not None:
         yield fact("", f"saved step {count(found.saved_step)} {since(found.saved_at, now)} ago", width, "ok")

@@ -57,7 +57,7 @@ def test_the_screen_shows_what_the_trainer_reports(tmp_path: Path, monkeypatch: 
     run = reported(written(tmp_path, monkeypatch))
     assert [" ".join(line.split()) for line in shown(run)] == [
         "trainer training, step 12,880, reported 2s ago",
-        "asked to save by SIGUSR1 on rank 0 12s ago, at step 12,880",
+        "asked to save by SIGUSR1 on rank 0, 12s ago, at step 12,880",
         "saved step 12,880 2s ago",
         "saves and stops in 60m, before its time limit",
     ]
