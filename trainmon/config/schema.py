@@ -106,7 +106,8 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """The trainer saves a checkpoint when this file appears."""
     status: RemotePath | None = None
     """The status file of its trainer, if that uses `trainmon_hooks`: its `TRAINMON_STATUS`. Without it: the path of the
-    kill switch, else of the save switch, with `.status` behind it."""
+    kill switch, else of the save switch, with `.status` behind it; without switches, what `TRAINMON_STATUS` or
+    `TRAINMON_KILL` of its processes on the GPUs names."""
     script: RemotePath | None = None
     """Its batch script, which `queue` submits with sbatch."""
     stall_after: Duration = 900.0

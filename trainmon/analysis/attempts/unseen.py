@@ -15,6 +15,7 @@ from trainmon.analysis.attempts.files import files_to_read
 from trainmon.analysis.attempts.logs import NUMBERS
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe import with_log
+from trainmon.analysis.runs import named_files
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptFile, FileSpec, LogSpec, Run, State
 
@@ -53,9 +54,11 @@ def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
 
 
 def read_once(state: State) -> Mapping[str, tuple[FileSpec | LogSpec, ...]]:
-    """By cluster: the files and the logs of attempts that are still to be read."""
-    files, logs = files_to_read(state), logs_to_read(state)
-    return {cluster: (*files.get(cluster, ()), *logs.get(cluster, ())) for cluster in (*files, *logs)}
+    """By cluster: the files and logs of attempts that are still to be read, and status files that processes name."""
+    parts: tuple[Mapping[str, tuple[FileSpec | LogSpec, ...]], ...]
+    parts = files_to_read(state), logs_to_read(state), named_files(state)
+    clusters = dict.fromkeys(cluster for part in parts for cluster in part)
+    return {cluster: tuple(one for part in parts for one in part.get(cluster, ())) for cluster in clusters}
 
 
 def _specs(attempts: Iterable[Attempt], state: State) -> Iterator[LogSpec]:

@@ -31,7 +31,7 @@ from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last
 from trainmon.analysis.runs.own_processes import process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
-from trainmon.analysis.runs.trainer import listening, other_switches, read_status, status_file
+from trainmon.analysis.runs.trainer import listening, named_files, other_switches, read_status, status_file
 
 __all__ = [
     "AT_LEAST",
@@ -56,6 +56,7 @@ __all__ = [
     "last_line_at",
     "listening",
     "loss_scale",
+    "named_files",
     "needed_to_save",
     "other_switches",
     "our_time",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Mapping
 
 import msgspec
 
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
-from trainmon.model import Asked, FileContent, FileSpec, Run, RunSpec, Trainer
+from trainmon.model import Asked, FileContent, FileSpec, Run, RunSpec, State, Trainer
 
 PREFIX = "status of "
 """Of the name of such a file, as the probe sends it back."""
@@ -51,6 +52,29 @@ DECODER = msgspec.json.Decoder(Status)
 def status_file(spec: RunSpec) -> FileSpec | None:
     """The file to read for a run."""
     return None if spec.status is None else FileSpec(f"{PREFIX}{spec.name}", spec.status, again=True)
+
+
+def named_files(state: State) -> Mapping[str, tuple[FileSpec, ...]]:
+    """By cluster: the files of runs whose config names none, by the environment of their processes on the GPUs."""
+    found: dict[str, tuple[FileSpec, ...]] = {}
+    for run in state.runs.values():
+        path = None if run.spec.status is not None else _in_environment(run, state)
+        if path is not None:
+            file = FileSpec(f"{PREFIX}{run.name}", glob.escape(path), again=True)
+            found[run.spec.cluster] = (*found.get(run.spec.cluster, ()), file)
+    return found
+
+
+def _in_environment(run: Run, state: State) -> str | None:
+    job, process = state.jobs.get(run.job or ""), run.spec.process
+    nodes = (state.nodes.get(name) for name in (run.spec.nodes if job is None else job.nodes))
+    for one in (one for node in nodes if node is not None for gpu in node.gpus for one in gpu.processes):
+        known, kill = one.environment, one.environment.get("TRAINMON_KILL")
+        is_of_job = job is not None and known.get("SLURM_JOB_ID") == str(job.number)
+        path = known.get("TRAINMON_STATUS") or (f"{kill}.status" if kill else "")
+        if path.startswith("/") and (is_of_job or (process is not None and process.pid == one.pid)):
+            return path
+    return None
 
 
 def read_status(content: FileContent, host: str, skew: Seconds) -> Trainer | None:

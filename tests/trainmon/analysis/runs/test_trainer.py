@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import KILL, NOW, RUN, RUNNING, SAVE, only, planned, readback
 from tests.trainmon.actions.cluster import state as cluster_state
+from trainmon.analysis.attempts import read_once
 from trainmon.analysis.runs.trainer import read_status, status_file
 from trainmon.config.load import run_specs
 from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.job import trainmon_hooks
-from trainmon.model import FileContent, NodeReading, Run, RunsChanged, State, Trainer
+from trainmon.model import FileContent, FileSpec, Gpu, Node, NodeReading, Process, Run, RunsChanged, State, Trainer
 from tui.views import trainer_lines
 
 STEPS = {RUNNING.key: ("88.0",)}
@@ -129,3 +130,17 @@ def test_the_times_of_the_file_are_by_our_clock(tmp_path: Path, monkeypatch: pyt
     trainer = read_status(content, "n1", 100.0)
     assert isinstance(trainer, Trainer)
     assert (trainer.at, trainer.deadline, trainer.saved_at) == (NOW - 102, NOW + 3620, NOW - 102)
+
+
+def test_the_file_of_a_run_without_switches_is_named_by_the_environment_of_its_processes() -> None:
+    def named(run: Run = RUN, **environment: str) -> list[str]:
+        process = Process(pid=7, environment={"SLURM_JOB_ID": str(RUNNING.number), **environment})
+        nodes = {"n1": Node(name="n1", cluster="prod", gpus=(Gpu(index=0, processes=(process,)),))}
+        run = replace(run, spec=replace(run.spec, status=None), jobs=(RUNNING.key,))
+        state = State(nodes=nodes, jobs={RUNNING.key: RUNNING}, runs={run.name: run})
+        return [file.pattern for file in read_once(state).get("prod", ()) if isinstance(file, FileSpec)]
+
+    assert named(TRAINMON_STATUS="/a/status", TRAINMON_KILL="/a/kill") == ["/a/status"]
+    assert named(TRAINMON_KILL="/a/kill") == ["/a/kill.status"]
+    assert named() == named(TRAINMON_STATUS="relative") == []
+    assert named(TRAINMON_STATUS="/a/status", SLURM_JOB_ID="1") == []
