@@ -151,7 +151,7 @@ def test_json_has_the_row_of_the_attempt_and_every_part_of_the_page(home: Path) 
     assert [one["what"] for one in found["timeline"]] == ["started", "ended", "action", "next-attempt"]
     assert found["timeline"][0]["at"] == found["attempt"]["started_at"]
     assert found["context"][1] == {"line": -2, "text": "CUDA out of memory; see *logs*", "is_evidence": True}
-    assert (found["retry"]["choice"], found["retry"]["left"]) == ("after-change", 0)
+    assert (found["retry"]["choice"], found["retry"]["left"]) == ("stop", 0)
     assert found["smell_test"][1]["to_add"] == [
         "Set data_manifest in [[run]] or TRAINMON_DATA_MANIFEST in its environment, or log data_manifest to W&B."
     ]
