@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trainmon.cli.attempts.known import did_you_mean, unrecorded_lines
+from trainmon.cli.attempts.known import did_you_mean, open_line, silent_lines
 from trainmon.cli.options import complete_runs, config_option
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
     from trainmon.analysis.explanation import explain
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import attempt_names, attempt_records
+    from trainmon.ledger.reader import leader_now
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
 
@@ -56,13 +57,16 @@ def command(words: tuple[str, ...], as_json: bool, as_markdown: bool, config: Pa
         raise click.UsageError("--json and --markdown exclude each other")
     log_to_file()
     directory = find_state_directory(os.environ).path
-    name = " ".join(words)
-    for line in unrecorded_lines(directory, time.time(), None if name == LAST else name):
+    name, now = " ".join(words), time.time()
+    leader = leader_now(directory, now)
+    for line in silent_lines(leader, None if name == LAST else name, now):
         click.echo(plain(line), err=True)
     attempt_id = named(name, attempt_names(directory, NAMES_AT_MOST))
     found = attempt_records(directory, attempt_id)
     if found is None:
         raise click.UsageError(f"attempt {attempt_id} is no longer in the ledger")
+    if (silence := open_line(leader, found[0], now)) is not None:
+        click.echo(plain(silence), err=True)
     explanation = explain(*found, policy=retry_policy(config))
     if as_json:
         import json

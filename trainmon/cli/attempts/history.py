@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from trainmon.cli.attempts.known import did_you_mean, unrecorded_lines
+from trainmon.cli.attempts.known import did_you_mean, silent_lines
 from trainmon.cli.options import complete_runs, ledger_config_option, read_duration
 
 MAX_ATTEMPTS = 10_000
@@ -58,13 +58,14 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
     """
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import attempt_names, attempt_rows
+    from trainmon.ledger.reader import leader_now
     from trainmon.lib import find_state_directory
     from trainmon.runtime.logfile import log_to_file
 
     log_to_file()
     directory, now = find_state_directory(os.environ).path, time.time()
     rows = attempt_rows(directory, now - since, run, MAX_ATTEMPTS)
-    for line in unrecorded_lines(directory, now, run):
+    for line in silent_lines(leader_now(directory, now), run, now):
         click.echo(plain(line), err=True)
     if as_json:
         import json

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainmon.ledger.lease import LeaderNote, LeaderNow
+    from trainmon.lib import Instant
+    from trainmon.model import Attempt
 
 CLOSE_AT_MOST = 4
 RUNS_AT_MOST = 5
@@ -17,27 +22,37 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
-def unrecorded_lines(directory: Path, now: float, run: str | None) -> Iterator[str]:
+def silent_lines(leader: LeaderNow | None, run: str | None, now: Instant) -> Iterator[str]:
     """A sentence for each source that does not answer, if attempts are not recorded because of that: of any run, or of
     this one."""
-    from trainmon.ledger.reader import leader_now
-    from trainmon.lib import counted, duration
+    from trainmon.lib import counted
 
-    leader = leader_now(directory, now)
     if leader is None or not leader.is_held:
         return
     for name, runs in leader.note.unrecorded.items():
-        if run is not None and run not in runs:
-            continue
-        source = next((one for one in leader.note.sources if one.name == name), None)
-        kind, _, cluster = name.partition(":")
-        who = f"Slurm of {cluster}" if kind == "slurm" else f"W&B, for {cluster},"
-        at, why = (None, None) if source is None else (source.answered_at, source.error)
-        since = "yet" if at is None else f"for {duration(now - at)}"
-        more = "" if len(runs) <= RUNS_AT_MOST else f" and {counted(len(runs) - RUNS_AT_MOST, 'other run')}"
-        until = "until it answers" if kind == "slurm" else "until it answers, or for a minute after the start"
-        reason = "" if why is None else f" ({why})"
-        yield (
-            f"{who} has not answered {since}{reason}: "
-            f"attempts of {', '.join(runs[:RUNS_AT_MOST])}{more} are not recorded {until}"
-        )
+        if run is None or run in runs:
+            more = "" if len(runs) <= RUNS_AT_MOST else f" and {counted(len(runs) - RUNS_AT_MOST, 'other run')}"
+            until = "it answers" if name.startswith("slurm:") else "it answers, or for a minute after the start"
+            named = f"{', '.join(runs[:RUNS_AT_MOST])}{more}"
+            yield f"{_silence(name, leader.note, now)}: attempts of {named} are not recorded until {until}"
+
+
+def open_line(leader: LeaderNow | None, attempt: Attempt, now: Instant) -> str | None:
+    """That the source of an attempt that has not ended does not answer: it may have ended since."""
+    name = f"slurm:{attempt.cluster}" if attempt.job_id is not None else f"wandb:{attempt.run_id}"
+    if leader is None or not leader.is_held or not attempt.is_open:
+        return None
+    is_silent = any(one.name == name and one.health in ("late", "down") for one in leader.note.sources)
+    return f"{_silence(name, leader.note, now)}: whether this attempt still runs is not known" if is_silent else None
+
+
+def _silence(name: str, note: LeaderNote, now: Instant) -> str:
+    """`Slurm of prod has not answered for 3m (no controller)`."""
+    from trainmon.lib import duration
+
+    source = next((one for one in note.sources if one.name == name), None)
+    at, why = (None, None) if source is None else (source.answered_at, source.error)
+    kind, _, of = name.partition(":")
+    who = f"Slurm of {of}" if kind == "slurm" else f"W&B, for {of},"
+    since = "yet" if at is None else f"for {duration(now - at)}"
+    return f"{who} has not answered {since}" + ("" if why is None else f" ({why})")

@@ -212,3 +212,12 @@ def test_while_slurm_does_not_answer_the_commands_say_whose_attempts_are_not_rec
     for words in (("explain", "last"), ("explain", "llm")):
         done = called(tmp_path, *words)
         assert (done.returncode, done.stderr.startswith(said)) == (3, True)
+
+
+def test_the_page_of_a_job_of_which_slurm_says_nothing_now_says_so(tmp_path: Path) -> None:
+    written(tmp_path)
+    silent(tmp_path)
+    assert called(tmp_path, "explain", "88.1").stderr == (
+        "Slurm of prod has not answered for 3m (no controller): whether this attempt still runs is not known\n"
+    )
+    assert called(tmp_path, "explain", "88").stderr == ""
