@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
 from trainmon.model import State
 from tui.app import Dashboard
@@ -26,6 +27,6 @@ async def showing(
 ) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
     backend = backend or FakeBackend(state)
     app = dashboard(backend)
-    async with app.run_test(size=size, notifications=True) as pilot:
+    async with running(app, size=size, notifications=True) as pilot:
         await settled(pilot)
         yield app, pilot, backend

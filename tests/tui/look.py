@@ -6,13 +6,14 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states.plans import STATES, planning
 
 
 async def look(size: tuple[int, int], state: str, press: list[str], svg: str | None, theme: str | None) -> str:
     app = dashboard(planning(STATES[state]()))
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         if theme:
             app.theme = theme
         await settled(pilot)

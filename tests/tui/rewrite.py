@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states.plans import STATES, planning
 
@@ -78,7 +79,7 @@ SCREENS: tuple[Kept, ...] = (
 async def draw(kept: Kept) -> str:
     """The screen as text, without trailing blanks."""
     app = dashboard(planning(STATES[kept.state]()))
-    async with app.run_test(size=kept.size) as pilot:
+    async with running(app, size=kept.size) as pilot:
         await settled(pilot)
         for key in kept.keys:
             await pilot.press(key)

@@ -11,6 +11,7 @@ from textual.screen import Screen
 
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import StillClock, arrive, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
@@ -59,7 +60,7 @@ async def test_a_key_that_arrives_three_times_ends_it_once(
     dialog: Callable[[], Dialog[Any]], before: tuple[str, ...], key: str
 ) -> None:
     app, answers, below = ActionApp(FakeBackend()), list[object](), Screen[None]()
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         app.push_screen(below)
         app.push_screen(dialog(), answers.append)
         await settled(pilot)
@@ -74,7 +75,7 @@ async def test_a_key_that_arrives_three_times_ends_it_once(
 async def test_enter_held_on_a_row_opens_one_screen_and_none_over_a_plan() -> None:
     backend = FakeBackend(plans.with_jobs())
     app = dashboard(backend)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         await settled(pilot)
         arrive(app, "enter", "enter")
         await settled(pilot)
@@ -90,7 +91,7 @@ async def test_enter_held_on_a_button_that_acts_acts_once_and_stays_on_the_scree
     backend = FakeBackend(plans.with_jobs())
     backend.plan = plans.kills
     app = dashboard(backend)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         await settled(pilot)
         await pilot.press("enter")
         await settled(pilot)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states.states import log, run, state
 from trainmon.analysis.log_formats import NAMES, cells, custom_format, named, report
@@ -26,7 +27,7 @@ def rows_of(text: str, label: str) -> str:
 
 async def test_it_shows_the_fields_of_the_newest_line_and_what_the_format_reads() -> None:
     app = ActionApp(FakeBackend())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(app, size=(100, 30)) as pilot:
         app.push_screen(LogFormat("llm", report(KNOWN)))
         text = await settled(pilot)
         assert "Log format of llm: learned" in text
@@ -44,7 +45,7 @@ async def test_it_shows_the_fields_of_the_newest_line_and_what_the_format_reads(
 @pytest.mark.parametrize("size", [(200, 60), (80, 24), (50, 14)])
 async def test_the_newest_line_and_its_result_are_in_sight_at_every_size(size: tuple[int, int]) -> None:
     app = ActionApp(FakeBackend())
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         app.push_screen(LogFormat("llm", report(KNOWN)))
         text = await settled(pilot)
         assert "›         29  iter 29" in text
@@ -56,7 +57,7 @@ async def test_no_template_is_offered_where_several_lines_make_one_step() -> Non
         text for epoch in (1, 2) for text in (f"Epoch {epoch}/5", f"100/100 - 3s - 30ms/step - loss: 0.{9 - epoch}")
     ]
     app = ActionApp(FakeBackend())
-    async with app.run_test(size=(140, 30)) as pilot:
+    async with running(app, size=(140, 30)) as pilot:
         app.push_screen(LogFormat("keras", report(keras)))
         text = await settled(pilot)
         assert "several lines make one step here, and a template reads one line: no format is needed" in text
@@ -66,7 +67,7 @@ async def test_no_template_is_offered_where_several_lines_make_one_step() -> Non
 
 async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> None:
     app = ActionApp(FakeBackend())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(app, size=(100, 30)) as pilot:
         app.push_screen(LogFormat("own", report(NAMELESS)))
         text = await settled(pilot)
         assert "Log format of own: not recognized" in text
@@ -90,7 +91,7 @@ async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> Non
 async def test_a_format_of_the_config_is_shown_and_its_block_replaced() -> None:
     own = custom_format("llm", pattern=r"iter (?P<step>\d+): loss (?P<loss>\S+),")
     app = ActionApp(FakeBackend())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(app, size=(100, 30)) as pilot:
         app.push_screen(LogFormat("llm", report(KNOWN, (own,))))
         text = await settled(pilot)
         assert "Log format of llm: llm" in text
@@ -103,7 +104,7 @@ async def test_a_format_of_the_config_is_shown_and_its_block_replaced() -> None:
 
 async def test_enter_lists_all_fields_and_a_field_is_of_one_number_only() -> None:
     app = ActionApp(FakeBackend())
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(app, size=(100, 30)) as pilot:
         app.push_screen(LogFormat("own", report(NAMELESS[:-1])))
         await settled(pilot)
         await pilot.press("right", "enter")
@@ -126,7 +127,7 @@ async def test_enter_lists_all_fields_and_a_field_is_of_one_number_only() -> Non
 async def test_i_opens_it_in_the_log_and_in_the_screen_of_a_run() -> None:
     known = run("own", log=log(tuple(KNOWN)), progress=Progress())
     app = dashboard(FakeBackend(state(runs=(known, run("new", log=None)))))
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         for keys in (("4", "i"), ("l", "i"), ("enter", "i")):
             await settled(pilot)
             app.main.runs.lines.move_to("own")

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
@@ -80,7 +81,7 @@ def test_hold_and_release_share_a_key_and_only_the_one_that_fits_is_shown() -> N
 async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains() -> None:
     backend = FakeBackend(state())
     app = ActionApp(backend)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         app.actions.menu((RUN,))
         text = await settled(pilot)
         assert "Actions on llm-70b" in text
@@ -101,7 +102,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
 
 async def test_escape_closes_the_menu_and_a_row_about_nothing_is_shown() -> None:
     app = ActionApp(FakeBackend(state()))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         app.actions.menu((RUN,))
         await settled(pilot)
         await pilot.press("escape")

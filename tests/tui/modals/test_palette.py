@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import arrive, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.terminal import Terminal
@@ -35,7 +36,7 @@ COMMANDS = (
 async def asking() -> AsyncIterator[tuple[CommandPalette, Pilot[None], list[str | None]]]:
     """The palette over nothing; what it ended with is in the list."""
     app, taken = ActionApp(FakeBackend()), list[str | None]()
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         palette = CommandPalette(COMMANDS)
         app.push_screen(palette, lambda chosen: taken.append(chosen and chosen.text))
         await settled(pilot)
@@ -115,7 +116,7 @@ async def showing(state: State | None = None) -> AsyncIterator[tuple[Dashboard, 
     backend = FakeBackend(state or plans.with_jobs())
     backend.plan = plans.kills
     app = dashboard(backend)
-    async with app.run_test(size=(120, 40), notifications=True) as pilot:
+    async with running(app, size=(120, 40), notifications=True) as pilot:
         await settled(pilot)
         yield app, pilot, backend
 

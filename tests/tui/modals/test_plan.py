@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
@@ -29,7 +30,7 @@ async def planning(
     """The plan of an Ask is open."""
     backend = backend or FakeBackend(plans.with_jobs())
     app = ActionApp(backend)
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         app.actions.open(ask)
         await settled(pilot)
         assert isinstance(app.screen, PlanScreen)

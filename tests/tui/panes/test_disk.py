@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tui.apps import Alone
+from tests.tui.pilot import running
 from tests.tui.states import worlds
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, source, state
 from trainmon.cli.snapshot.tables import lines as snapshot_lines
@@ -31,7 +32,7 @@ def test_a_calm_disk_says_what_is_free_and_how_fast_it_goes() -> None:
 
 async def test_one_path_is_not_called_paths() -> None:
     pane = DiskPane(id="disk")
-    async with Alone(pane).run_test(size=(60, 10)) as pilot:
+    async with running(Alone(pane), size=(60, 10)) as pilot:
         pane.show(state(disks=(disk("/home"),)))
         await pilot.pause()
         assert "1 path " in "".join(span.text for span in pane.top.spans)
@@ -154,7 +155,7 @@ def test_a_disk_keeps_its_row_until_it_is_looked_at_again_and_its_age_moves() ->
 
 async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
     pane = DiskPane(id="disk")
-    async with Alone(pane).run_test(size=(120, 30)) as pilot:
+    async with running(Alone(pane), size=(120, 30)) as pilot:
         pane.show(worlds.rough())
         await pilot.pause()
         pane.lines.focus()
@@ -167,7 +168,7 @@ async def test_the_pane_copies_a_path_and_shows_the_history() -> None:
 
 async def test_with_no_disk_it_says_how_to_name_one() -> None:
     pane = DiskPane(id="disk")
-    async with Alone(pane).run_test(size=(120, 30)) as pilot:
+    async with running(Alone(pane), size=(120, 30)) as pilot:
         pane.show(State(at=NOW))
         await pilot.pause()
         assert pane.lines.rows[0].text.startswith("No disk has been read yet.")

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from textual.geometry import Region
 
 from tests.tui.apps import Alone
+from tests.tui.pilot import running
 from tests.tui.states import worlds
 from tests.tui.states.worlds import NOW, node, source, state
 from tests.tui.still import StillBackend
@@ -235,7 +236,7 @@ def test_the_story_of_a_node_has_what_its_line_had_to_cut() -> None:
 async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:
     pane = GpusPane(id="gpus")
     app = Alone(pane)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         found = worlds.calm(30)
         pane.show(found)
         await pilot.pause()
@@ -253,7 +254,7 @@ async def test_one_warmer_gpu_paints_its_cell_and_nothing_else() -> None:
 async def test_the_same_numbers_again_paint_nothing() -> None:
     pane = GpusPane(id="gpus")
     app = Alone(pane)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         found = worlds.calm(30)
         pane.show(found)
         await pilot.pause()
@@ -266,7 +267,7 @@ async def test_the_same_numbers_again_paint_nothing() -> None:
 async def test_v_goes_round_the_metrics_and_the_cursor_stays() -> None:
     pane = GpusPane(id="gpus")
     app = Alone(pane)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         pane.show(worlds.rough())
         await pilot.pause()
         pane.lines.focus()
@@ -282,7 +283,7 @@ async def test_v_goes_round_the_metrics_and_the_cursor_stays() -> None:
 async def test_with_no_node_it_says_how_to_name_one() -> None:
     pane = GpusPane(id="gpus")
     app = Alone(pane)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         pane.show(State(at=NOW))
         await pilot.pause()
         assert pane.lines.rows[0].text.startswith("No node is watched yet.")
@@ -297,7 +298,7 @@ def test_a_node_without_gpus_has_no_memory_and_no_use_of_them_to_be_unknown() ->
 
 async def test_with_nodes_and_no_run_the_screen_starts_with_the_gpus() -> None:
     app = Dashboard(StillBackend(worlds.calm(1, 0)))
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         await pilot.pause()
         assert app.main.current == "2"
         assert app.main.gpus.display

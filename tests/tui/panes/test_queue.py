@@ -9,6 +9,7 @@ import msgspec
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.states import NOW, calm, job, queue_jobs, queued, slurm, slurm_down
 from trainmon.model import State
@@ -26,7 +27,7 @@ async def showing(
 ) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
     backend = FakeBackend(state)
     app = dashboard(backend)
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         await settled(pilot)
         await pilot.press("7")
         await settled(pilot)
@@ -167,7 +168,7 @@ async def test_a_slurm_that_was_looked_for_and_is_not_there_says_where() -> None
 async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_one() -> None:
     backend = FakeBackend(calm())
     app = dashboard(backend)
-    async with app.run_test(size=(130, 55)) as pilot:
+    async with running(app, size=(130, 55)) as pilot:
         await settled(pilot)
         assert "─ 6 W&B  7 Queue ─" in text_of(app)
 

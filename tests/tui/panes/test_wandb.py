@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from tests.tui.apps import Alone
+from tests.tui.pilot import running
 from tests.tui.screen_text import settled, text_of
 from tests.tui.states.states import NOW, run
 from tests.tui.states.wandb_runs import KEYS, NAME, STEP_S, CurveBackend, attempt, filled, watched
@@ -82,7 +83,7 @@ async def pane(
     app = Framed(made)
     if plain:
         app._filters.append(Ascii())
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         made.follow_run(NAME)
         made.show(backend.state or State())
         await pilot.pause()

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
@@ -69,7 +70,7 @@ def test_no_line_of_the_page_is_wider_than_the_screen(width: int) -> None:
 async def test_enter_on_a_run_and_on_one_of_its_attempts_explains_it() -> None:
     backend = FakeBackend(attempted())
     app = dashboard(backend)
-    async with app.run_test(size=(100, 60)) as pilot:
+    async with running(app, size=(100, 60)) as pilot:
         await settled(pilot)
         for key in ("j", "enter"):
             await pilot.press(key)
@@ -93,7 +94,7 @@ async def test_an_attempt_that_only_the_ledger_has_is_shown_when_the_ledger_has_
     first = attempts()[0]
     backend.stored[first.attempt_id] = first, AttemptRecords(attempts=attempts())
     app = dashboard(backend)
-    async with app.run_test(size=(100, 40)) as pilot:
+    async with running(app, size=(100, 40)) as pilot:
         await settled(pilot)
         app.push_screen(AttemptScreen(first.attempt_id, backend))
         assert "Attempt 418190.1 of llm-70b ended at 2023-11-14 23:43:20 UTC" in await settled(pilot)

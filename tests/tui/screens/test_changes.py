@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
 from tests.tui.dashboard import publish
+from tests.tui.pilot import running
 from tests.tui.screen_text import StillClock, settled, text_of
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, run
@@ -32,7 +33,7 @@ LINE = "Since 11:03 (3h10m): a ended, 1 alert (1 open)  u list  Esc hide"
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_opening_the_dashboard_says_in_one_line_what_changed_and_u_lists_it(size: tuple[int, int]) -> None:
     app = Dashboard(FakeBackend(now()), clock=StillClock(), seen=before())
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         assert LINE in (await settled(pilot)).splitlines()[2]
 
         await pilot.press("u")
@@ -51,7 +52,7 @@ async def test_opening_the_dashboard_says_in_one_line_what_changed_and_u_lists_i
 async def test_escape_hides_the_line_and_later_events_are_not_added() -> None:
     backend = FakeBackend(now())
     app = Dashboard(backend, clock=StillClock(), seen=before())
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         await settled(pilot)
         await publish(app, pilot, backend, replace(now(), runs={"a": run("a"), "b": run("b", "hung")}))
         assert LINE in text_of(app)
@@ -61,7 +62,7 @@ async def test_escape_hides_the_line_and_later_events_are_not_added() -> None:
 
 async def test_the_first_time_there_is_nothing_to_compare_with() -> None:
     app = Dashboard(FakeBackend(now()), clock=StillClock())
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         assert "Since" not in await settled(pilot)
         await pilot.press("u")
         assert "The dashboard has not been open before with this config." in await settled(pilot)

@@ -10,6 +10,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled, text_of
 from tests.tui.states.states import NOW, job, queue_jobs, queued, slurm_down
 from trainmon.model import State
@@ -162,7 +163,7 @@ def test_plain_lines_lead_nowhere() -> None:
 async def showing(size: tuple[int, int] = (100, 40)) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
     backend = FakeBackend(queued())
     app = dashboard(backend)
-    async with app.run_test(size=size) as pilot:
+    async with running(app, size=size) as pilot:
         await settled(pilot)
         yield app, pilot, backend
 

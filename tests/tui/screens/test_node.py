@@ -9,6 +9,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
+from tests.tui.pilot import running
 from tests.tui.states import worlds
 from tests.tui.states.states import NOW as STATES_NOW
 from tests.tui.states.states import job, scheduler_node
@@ -249,7 +250,7 @@ def test_plots_come_where_there_is_room(screen: int, gpus: int, wanted: tuple[in
 async def test_the_screen_plots_the_selected_gpu_and_esc_goes_back() -> None:
     backend = StillBackend(worlds.rough())
     app = Dashboard(backend)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         await app.push_screen(NodeScreen("node07"))
         await pilot.pause()
         await pilot.pause()
@@ -269,7 +270,7 @@ async def test_the_screen_plots_the_selected_gpu_and_esc_goes_back() -> None:
 async def test_plots_are_drawn_again_only_every_few_seconds() -> None:
     backend = StillBackend(worlds.rough())
     app = Dashboard(backend)
-    async with app.run_test(size=(120, 40)) as pilot:
+    async with running(app, size=(120, 40)) as pilot:
         screen = NodeScreen("node07")
         await app.push_screen(screen)
         await pilot.pause()
@@ -285,7 +286,7 @@ async def test_plots_are_drawn_again_only_every_few_seconds() -> None:
 async def test_a_small_screen_has_table_and_facts_and_draws_no_plot() -> None:
     backend = StillBackend(worlds.rough())
     app = Dashboard(backend)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with running(app, size=(80, 24)) as pilot:
         screen = NodeScreen("node08")
         await app.push_screen(screen)
         await pilot.pause()
@@ -299,7 +300,7 @@ async def test_y_copies_the_node_or_the_whole_fact_under_the_cursor() -> None:
     hint = "compare the fingerprint with the owner of the host, then: " + "ssh-keyscan -H n1 >> ~/.ssh/known_hosts " * 3
     made = worlds.state(node("n1"), sources=(source("n1", health="down", error="unknown host key", hint=hint),))
     app = Dashboard(StillBackend(made))
-    async with app.run_test(size=(100, 40)) as pilot:
+    async with running(app, size=(100, 40)) as pilot:
         app.push_screen(NodeScreen("n1"))
         await pilot.pause()
         await pilot.press("y")

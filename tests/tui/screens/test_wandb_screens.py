@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.plans import planning
@@ -30,7 +31,7 @@ async def showing(
 ) -> AsyncIterator[tuple[Dashboard, Pilot[None], FakeBackend]]:
     backend = planning(state)
     app = dashboard(backend)
-    async with app.run_test(size=size, notifications=True) as pilot:
+    async with running(app, size=size, notifications=True) as pilot:
         await settled(pilot)
         if keys:
             await pilot.press(*keys)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import arrive, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
@@ -29,7 +30,7 @@ async def showing(
     backend = FakeBackend(state)
     backend.plan = plans.kills
     app = dashboard(backend)
-    async with app.run_test(size=size, notifications=True) as pilot:
+    async with running(app, size=size, notifications=True) as pilot:
         await settled(pilot)
         yield app, pilot, backend
 

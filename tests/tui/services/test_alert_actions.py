@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 
 import tui.app
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
@@ -31,7 +32,7 @@ class Ringing(Dashboard):
 async def showing(state: State) -> AsyncIterator[tuple[FakeBackend, Pilot[None]]]:
     backend = FakeBackend(state)
     app = dashboard(backend)
-    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+    async with running(app, size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         yield backend, pilot
 
@@ -125,7 +126,7 @@ async def test_capitals_do_nothing_among_alerts() -> None:
 async def test_a_new_critical_alert_rings_while_another_screen_is_open() -> None:
     backend = FakeBackend(with_alerts())
     app = Ringing(backend)
-    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+    async with running(app, size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         await press(pilot, "question_mark")
         backend.publish(with_alerts(alert(fired_at=NOW)))

@@ -11,6 +11,7 @@ import pytest
 import tui.app
 from tests.trainmon.alerting.notify.samples import message, notice
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
@@ -33,7 +34,7 @@ async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings()
     app, toaster = Ringing(FakeBackend(alarmed())), Toaster()
     toaster.toast = app.toast
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
-    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+    async with running(app, size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         results: list[str] = []
         sending = threading.Thread(target=lambda: results.append(channel.send(message(), 10).answer))
@@ -55,7 +56,7 @@ async def test_a_critical_alert_is_shown_once_whichever_is_first_channel_or_stat
     app = Ringing(backend)
     toaster.toast = app.toast
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
-    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+    async with running(app, size=(100, 30), notifications=True) as pilot:
         await settled(pilot)
         steps: list[Callable[[], object]] = [
             lambda: channel.send(message(notice(new)), 10),

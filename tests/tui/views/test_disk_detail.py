@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from collectors.demo import Demo
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import StillClock, dashboard, settled, text_of
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
 from trainmon.engine.engine import Engine
@@ -110,7 +111,7 @@ async def test_y_copies_the_whole_path_of_a_checkpoint() -> None:
         SAVED, path=deep, list=(*SAVED.list[:3], checkpoint(1000, "superseded", path=f"{deep}/step-1000", at=1.0))
     )
     app = dashboard(FakeBackend(world(None, replace(LLM, checkpoints=saved))))
-    async with app.run_test(size=(80, 40)) as pilot:
+    async with running(app, size=(80, 40)) as pilot:
         await settled(pilot)
         await pilot.press("3", "enter", "end", "up", "up", "y")
         shown = await settled(pilot)
@@ -120,7 +121,7 @@ async def test_y_copies_the_whole_path_of_a_checkpoint() -> None:
 
 async def test_enter_opens_the_disk_and_its_run() -> None:
     app = dashboard(FakeBackend(world()))
-    async with app.run_test(size=(100, 30)) as pilot:
+    async with running(app, size=(100, 30)) as pilot:
         await settled(pilot)
         await pilot.press("3", "enter")
         await settled(pilot)

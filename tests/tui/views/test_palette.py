@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.tui.backend import FakeBackend
+from tests.tui.pilot import running
 from tests.tui.screen_text import dashboard, settled
 from tests.tui.states import alerts as alert_states
 from tests.tui.states import states
@@ -37,7 +38,7 @@ def everything() -> State:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def app() -> AsyncIterator[Dashboard]:
     dash = dashboard(FakeBackend(everything()))
-    async with dash.run_test(size=(120, 40)) as pilot:
+    async with running(dash, size=(120, 40)) as pilot:
         await settled(pilot)
         yield dash
 
