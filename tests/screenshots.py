@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from collectors.demo import Demo
 from collectors.demo.channels import ROUTES, channels
-from tests.tui.screen_text import settled
+from tests.tui.screen_text import at_rest
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.pipeline import Routing
 from trainmon.alerting.rules import RULES
@@ -128,10 +128,10 @@ async def draw(backend: Played, picture: Picture) -> str:
     """The picture as SVG."""
     app = Dashboard(backend, clock=backend.clock)
     async with app.run_test(size=picture.size) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         for key in picture.press:
             await pilot.press(key)
-            await settled(pilot)
+            await at_rest(pilot)
         return app.export_screenshot(title="trainmon-tui --demo")
 
 

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled
+from tests.tui.screen_text import at_rest, dashboard
 from trainmon.model import State
 from tui.app import Dashboard
 
@@ -18,7 +18,7 @@ async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, stat
     """A State comes two seconds later, and is on the screen."""
     app.clock.at += 2.0  # type: ignore[attr-defined]
     backend.publish(state)
-    await settled(pilot)
+    await at_rest(pilot)
 
 
 @asynccontextmanager
@@ -28,5 +28,5 @@ async def showing(
     backend = backend or FakeBackend(state)
     app = dashboard(backend)
     async with running(app, size=size, notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         yield app, pilot, backend

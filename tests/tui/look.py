@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled
+from tests.tui.screen_text import at_rest, dashboard, settled
 from tests.tui.states.plans import STATES, planning
 
 
@@ -16,11 +16,11 @@ async def look(size: tuple[int, int], state: str, press: list[str], svg: str | N
     async with running(app, size=size) as pilot:
         if theme:
             app.theme = theme
-        await settled(pilot)
+        await at_rest(pilot)
         for key in press:
             await pilot.press(key)
-            await settled(pilot)
-        await settled(pilot)
+            await at_rest(pilot)
+        await at_rest(pilot)
         if svg:
             Path(svg).write_text(app.export_screenshot(), encoding="utf-8")
         return await settled(pilot)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled
+from tests.tui.screen_text import at_rest, dashboard, settled
 from tests.tui.states.plans import STATES, planning
 
 FOLDER = Path(__file__).parent / "kept"
@@ -80,10 +80,10 @@ async def draw(kept: Kept) -> str:
     """The screen as text, without trailing blanks."""
     app = dashboard(planning(STATES[kept.state]()))
     async with running(app, size=kept.size) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         for key in kept.keys:
             await pilot.press(key)
-            await settled(pilot)
+            await at_rest(pilot)
         return await settled(pilot)
 
 

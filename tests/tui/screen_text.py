@@ -45,7 +45,13 @@ def text_of(app: App[Any]) -> str:
 
 
 async def settled(pilot: Pilot[None]) -> str:
-    """The screen's text once nothing is drawn: a screen that opens does so a moment after its key."""
+    """The screen's text once nothing is drawn any more."""
+    await at_rest(pilot)
+    return text_of(pilot.app)
+
+
+async def at_rest(pilot: Pilot[None]) -> None:
+    """Wait until nothing is drawn any more: a screen that opens does so a moment after its key."""
     app, screen, still = pilot.app, pilot.app.screen, 0
 
     def drawn() -> None:
@@ -58,7 +64,6 @@ async def settled(pilot: Pilot[None]) -> str:
         screen, still = app.screen, still + 1 if app.screen is screen else 0
         if still == SAME:
             break
-    return text_of(app)
 
 
 def arrive(app: App[Any], *keys: str) -> None:

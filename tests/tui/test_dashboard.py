@@ -9,7 +9,7 @@ import pytest
 from textual import events
 
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import settled, text_of
+from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.states import NOW, calm, empty, troubled
 from trainmon.model import State
 from tui.screens import MainScreen
@@ -26,7 +26,7 @@ async def test_it_shows_runs_gpus_disks_and_the_log_of_the_worst_run() -> None:
 async def test_the_log_and_the_reason_follow_the_selected_run() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("j")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert "4 Log abl-3" in text_of(app)
         assert "abl-3: diverged, the loss is nan" in text_of(app)
@@ -48,27 +48,27 @@ async def test_the_cursor_stays_on_its_run_when_the_order_changes_and_when_other
 async def test_the_filter_acts_while_it_is_typed_enter_keeps_it_and_escape_clears_it() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("slash", "h", "u", "n", "g")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "/hung  1 of 5" in text_of(app)
 
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.filter == "hung"
         assert app.main.runs.lines.has_focus
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.filter == ""
 
 
 async def test_escape_takes_messages_away_that_cover_rows() -> None:
     async with showing(troubled(), size=(80, 24)) as (app, pilot, _):
         await pilot.press("r")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "polling all sources" in text_of(app)
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "polling all sources" not in text_of(app)
 
 
@@ -77,7 +77,7 @@ async def test_keys_that_come_in_one_burst_are_handled_one_after_the_other() -> 
     async with showing(troubled(), size=(160, 50)) as (app, pilot, _):
         for key in "2/p":
             app.post_message(events.Key({"/": "slash"}.get(key, key), key))
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, MainScreen)
         assert app.screen.find.value == "p"
         assert app.screen.pane is app.screen.gpus
@@ -87,11 +87,11 @@ async def test_keys_that_come_in_one_burst_are_handled_one_after_the_other() -> 
 async def test_the_sort_picker_offers_the_panes_sort_orders_and_escape_changes_nothing() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("s", "escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.sort == "worst"
 
         await pilot.press("s", "j", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.sort == "name"
 
 
@@ -121,7 +121,7 @@ async def test_pause_holds_the_screen_and_says_so_and_letting_go_shows_the_lates
         assert "llm-7b-a" not in text_of(app)
 
         await pilot.press("p")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "PAUSED" not in text_of(app)
         assert "llm-7b-a" in text_of(app)
 
@@ -129,7 +129,7 @@ async def test_pause_holds_the_screen_and_says_so_and_letting_go_shows_the_lates
 async def test_copy_puts_the_name_on_the_clipboard() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("y")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert app.clipboard == "llm-70b"
 
@@ -137,7 +137,7 @@ async def test_copy_puts_the_name_on_the_clipboard() -> None:
 async def test_refresh_sends_one_request_to_the_backend_per_press() -> None:
     async with showing(calm()) as (_, pilot, backend):
         await pilot.press("r")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert backend.requests == [("refresh",)]
 
@@ -152,14 +152,14 @@ async def test_a_small_terminal_shows_one_pane_and_says_what_is_hidden() -> None
         assert "also 2 GPUs  3 Disk  4 Log  5 Alerts  6 W&B  7 Queue" in text_of(app)
 
         await pilot.press("2")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "2 GPUs" in text_of(app)
 
 
 async def test_a_terminal_that_grows_gets_the_other_panes() -> None:
     async with showing(calm(), (58, 14)) as (app, pilot, _):
         await pilot.resize_terminal(200, 60)
-        await settled(pilot)
+        await at_rest(pilot)
 
         text = text_of(app)
         assert all(title in text for title in ("1 Runs", "2 GPUs", "3 Disk", "4 Log", "Run llm-70b"))
@@ -169,6 +169,6 @@ async def test_a_silent_engine_is_not_mistaken_for_a_calm_one() -> None:
     async with showing(calm()) as (app, pilot, _):
         app.clock.at += 20.0  # type: ignore[attr-defined]
         app._notice_silence()
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert "NO UPDATE 20s" in text_of(app)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import arrive, settled, text_of
+from tests.tui.screen_text import arrive, at_rest, text_of
 from tests.tui.states.states import NOW, calm, iterations, log, run, troubled
 from tui.panes import Pane
 from tui.screens import MainScreen
@@ -18,17 +18,17 @@ from tui.screens.details import LogScreen, NodeScreen, RunScreen
 async def test_a_number_key_goes_to_the_pane_and_the_second_time_zooms_it() -> None:
     async with showing(troubled(), (80, 24)) as (app, pilot, _):
         await pilot.press("3")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "3 Disk" in text_of(app)
         assert "4 Log" not in text_of(app)
 
         await pilot.press("3")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "1 Runs" not in text_of(app)
         assert app.main.zoomed
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "1 Runs" in text_of(app)
 
 
@@ -41,7 +41,7 @@ async def test_the_whole_frame_of_the_pane_with_the_focus_stands_out() -> None:
 
         on, off = colours(runs), colours(disk)
         await pilot.press("3")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert colours(disk) == on != off == colours(runs)
 
@@ -52,7 +52,7 @@ async def test_tab_walks_through_the_panes_in_sight() -> None:
         for _step in range(4):
             visited.append(app.main.current)
             await pilot.press("tab")
-            await settled(pilot)
+            await at_rest(pilot)
 
         assert sorted(visited) == ["1", "2", "3", "4"]
 
@@ -60,19 +60,19 @@ async def test_tab_walks_through_the_panes_in_sight() -> None:
 async def test_enter_opens_the_run_and_escape_comes_back() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, RunScreen)
         assert "81,204 of 120,000" in text_of(app)
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, MainScreen)
 
 
 async def test_enter_on_a_node_opens_its_detail() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("2", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, NodeScreen)
 
@@ -80,7 +80,7 @@ async def test_enter_on_a_node_opens_its_detail() -> None:
 async def test_l_opens_the_log_on_the_full_screen_and_keeps_it_up_to_date() -> None:
     async with showing(calm()) as (app, pilot, backend):
         await pilot.press("l")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, LogScreen)
 
         longer = run("llm-70b", log=log((*iterations(), "a fresh line")))
@@ -92,24 +92,24 @@ async def test_the_log_search_finds_upwards_marks_and_says_when_there_is_none() 
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("l")
         arrive(app, "slash", *"12700", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "12700/" in text_of(app)
         assert "lines below" in text_of(app)
 
         await pilot.press("slash", *"zzz", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "no match for “zzz”" in text_of(app)
 
 
 async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press("2", "question_mark")
-        await settled(pilot)
+        await at_rest(pilot)
         text = text_of(app)
         assert text.index("GPUs") < text.index("next metric: temperature")
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, MainScreen)
 
 
@@ -121,14 +121,14 @@ async def test_help_lists_this_panes_keys_first_and_closes_with_escape() -> None
 async def test_the_help_of_each_pane_explains_its_columns(pane: str, words: str) -> None:
     async with showing(calm(), (120, 60)) as (app, pilot, _):
         await pilot.press(pane, "question_mark")
-        await settled(pilot)
+        await at_rest(pilot)
         assert words in text_of(app)
 
 
 async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
     async with showing(calm()) as (app, pilot, _):
         await pilot.press("apostrophe", "s")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert app.main.current == "2"
         assert isinstance(app.screen, MainScreen), "the letter went no further: s alone opens the orders"
@@ -137,7 +137,7 @@ async def test_jump_goes_to_the_pane_whose_letter_is_pressed() -> None:
 async def test_the_palette_goes_to_a_node_by_name() -> None:
     async with showing(calm()) as (app, pilot, _):
         arrive(app, "colon", *"node gpu-004", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, NodeScreen)
 
@@ -148,10 +148,10 @@ async def test_the_palette_goes_to_a_node_by_name() -> None:
 async def test_go_to_run_shows_it_in_runs_from_every_place(before: tuple[str, ...]) -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press(*before)
-        await settled(pilot)
+        await at_rest(pilot)
 
         app.go_to_run("sft-1b")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert app.screen is app.main
         assert (app.main.current, app.main.runs.selected) == ("1", "sft-1b")
@@ -163,11 +163,11 @@ async def test_go_to_run_shows_it_in_runs_from_every_place(before: tuple[str, ..
 async def test_a_click_selects_the_row_and_a_double_click_opens_it() -> None:
     async with showing(troubled()) as (app, pilot, _):
         await pilot.click(app.main.runs.lines, offset=(10, 2))
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.selected == "llm-70b"
 
         await pilot.click(app.main.runs.lines, offset=(10, 1), times=2)
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, RunScreen)
 
 
@@ -175,7 +175,7 @@ async def test_a_click_on_the_footer_presses_its_key() -> None:
     async with showing(troubled()) as (app, pilot, _):
         column = next(start for key, start in app.main.foot.placed() if key.short == "Zoom")
         await pilot.click(app.main.foot, offset=(column, 0))
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert app.main.zoomed
 
@@ -183,6 +183,6 @@ async def test_a_click_on_the_footer_presses_its_key() -> None:
 async def test_keys_typed_faster_than_the_screen_go_where_they_were_meant() -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press("2", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, NodeScreen)

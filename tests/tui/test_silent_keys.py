@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.tui.dashboard import showing
-from tests.tui.screen_text import settled, text_of
+from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.states import calm, empty, troubled
 from trainmon.model import State
 
@@ -31,7 +31,7 @@ from trainmon.model import State
 async def test_a_key_that_does_nothing_says_why(keys: str, words: str) -> None:
     async with showing(troubled(), (120, 40)) as (app, pilot, _):
         await pilot.press(*keys.split())
-        await settled(pilot)
+        await at_rest(pilot)
         assert words in [toast.message[: len(words)] for toast in app._notifications]
 
 
@@ -49,7 +49,7 @@ async def test_a_key_that_does_nothing_says_why(keys: str, words: str) -> None:
 async def test_a_key_says_that_there_is_nothing_for_it(keys: str, words: str) -> None:
     async with showing(empty(), (120, 40)) as (app, pilot, _):
         await pilot.press(*keys.split())
-        await settled(pilot)
+        await at_rest(pilot)
         assert words in [toast.message for toast in app._notifications]
 
 
@@ -67,14 +67,14 @@ async def test_the_panes_that_do_not_fit_are_named_with_their_keys(
     async with showing(state, size) as (app, pilot, _):
         assert title in text_of(app)
         await pilot.press("z")
-        await settled(pilot)
+        await at_rest(pilot)
         assert title not in text_of(app)
 
 
 async def test_the_help_names_the_pane_of_each_key_and_can_be_searched() -> None:
     async with showing(calm(), (80, 24)) as (app, pilot, _):
         await pilot.press("question_mark", *"/wrap")
-        await settled(pilot)
+        await at_rest(pilot)
         shown = [line.strip(" │\n") for line in text_of(app).splitlines()]
         assert [line for line in shown if "In " in line or "wrap long" in line] == [
             "In Log",
@@ -82,12 +82,12 @@ async def test_the_help_names_the_pane_of_each_key_and_can_be_searched() -> None
         ]
 
         await pilot.press("escape", *"/no such key")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "Nothing matches “no such key”." in text_of(app)
 
         await pilot.press("enter", "escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "filter the rows" in text_of(app)
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.screen is app.main

@@ -12,7 +12,7 @@ from textual.screen import Screen
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import StillClock, arrive, dashboard, settled
+from tests.tui.screen_text import StillClock, arrive, at_rest, dashboard
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import ActionRequest, Prompt
@@ -63,10 +63,10 @@ async def test_a_key_that_arrives_three_times_ends_it_once(
     async with running(app, size=(80, 24)) as pilot:
         app.push_screen(below)
         app.push_screen(dialog(), answers.append)
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press(*before)
         arrive(app, key, key, key)
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert app.screen is below
         assert len(answers) == 1
@@ -76,14 +76,14 @@ async def test_enter_held_on_a_row_opens_one_screen_and_none_over_a_plan() -> No
     backend = FakeBackend(plans.with_jobs())
     app = dashboard(backend)
     async with running(app, size=(120, 40)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         arrive(app, "enter", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert [type(screen) for screen in app.screen_stack] == [MainScreen, RunScreen]
 
         await pilot.press("escape")
         arrive(app, "enter", "K")
-        await settled(pilot)
+        await at_rest(pilot)
         assert [type(screen) for screen in app.screen_stack] == [MainScreen, PlanScreen]
 
 
@@ -92,13 +92,13 @@ async def test_enter_held_on_a_button_that_acts_acts_once_and_stays_on_the_scree
     backend.plan = plans.kills
     app = dashboard(backend)
     async with running(app, size=(120, 40)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("K", "tab")
-        await settled(pilot)
+        await at_rest(pilot)
         arrive(app, "enter", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, RunScreen)
         assert [action.verb for action in backend.acted] == ["kill"]

@@ -9,7 +9,7 @@ import pytest
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled
+from tests.tui.screen_text import at_rest, dashboard, settled
 from tests.tui.states.states import log, run, state
 from trainmon.analysis.log_formats import NAMES, cells, custom_format, named, report
 from trainmon.model import Progress
@@ -79,7 +79,7 @@ async def test_naming_numbers_of_an_unknown_line_makes_a_format_to_copy() -> Non
         assert rows_of(text, "template") == "{step} : {loss} {step_time_ms}ms"
         assert rows_of(text, "reads") == "20 of 21 lines, steps 100–290"
         await pilot.press("y")
-        await settled(pilot)
+        await at_rest(pilot)
         block = tomllib.loads(app.clipboard)["log_format"][0]
         found = custom_format(**block).parse(NAMELESS[0])
         assert found is not None
@@ -97,7 +97,7 @@ async def test_a_format_of_the_config_is_shown_and_its_block_replaced() -> None:
         assert "Log format of llm: llm" in text
         assert rows_of(text, "fields") == "step=29  loss=3.70"
         await pilot.press("c")
-        await settled(pilot)
+        await at_rest(pilot)
         assert tomllib.loads(app.clipboard)["log_format"] == [{"name": "llm", "template": "iter {step}: loss {loss}"}]
         assert "replace the block of that name with it in trainmon.toml" in app.toasts[-1][1]
 
@@ -106,7 +106,7 @@ async def test_enter_lists_all_fields_and_a_field_is_of_one_number_only() -> Non
     app = ActionApp(FakeBackend())
     async with running(app, size=(100, 30)) as pilot:
         app.push_screen(LogFormat("own", report(NAMELESS[:-1])))
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("right", "enter")
         assert "What is 2.70?" in await settled(pilot)
         await pilot.press("g", "j", "j")
@@ -119,7 +119,7 @@ async def test_enter_lists_all_fields_and_a_field_is_of_one_number_only() -> Non
         text = await settled(pilot)
         assert rows_of(text, "reads") == "no step: go to its number with ← → and press s"
         await pilot.press("y")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.clipboard == ""
         assert app.toasts[-1][1:] == ("no step: go to its number with ← → and press s", "warning")
 
@@ -129,19 +129,19 @@ async def test_i_opens_it_in_the_log_and_in_the_screen_of_a_run() -> None:
     app = dashboard(FakeBackend(state(runs=(known, run("new", log=None)))))
     async with running(app, size=(120, 40)) as pilot:
         for keys in (("4", "i"), ("l", "i"), ("enter", "i")):
-            await settled(pilot)
+            await at_rest(pilot)
             app.main.runs.lines.move_to("own")
             for key in keys:
                 await pilot.press(key)
                 text = await settled(pilot)
             assert "Log format of own: learned" in text
             await pilot.press("escape")
-            await settled(pilot)
+            await at_rest(pilot)
             await pilot.press("escape", "1")
         app.main.runs.lines.move_to("new")
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("4", "i")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "the log of new has no lines yet" in [one.message for one in app._notifications]
 
 

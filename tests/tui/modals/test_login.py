@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import settled, text_of
+from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.states import asking, calm, source, troubled
 from trainmon.model import Prompt
 from tui.modals import LoginPrompt
@@ -16,14 +16,14 @@ async def test_a_question_names_its_host_hides_what_is_typed_and_gives_the_answe
     async with showing(asking()) as (app, pilot, backend):
         assert isinstance(app.screen, LoginPrompt)
         await pilot.press(*"123456")
-        await settled(pilot)
+        await at_rest(pilot)
         text = text_of(app)
         assert "gpu-001 asks: Duo two-factor" in text
         assert "Passcode or option (1-2):" in text
         assert "123456" not in text
 
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.requests == [("answer", 7, ("123456",))]
 
 
@@ -36,11 +36,11 @@ async def test_questions_come_one_at_a_time_and_escape_declines() -> None:
         assert "1 more to answer" in text_of(app)
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "b asks: Code" in text_of(app)
 
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.requests == [("answer", 1, None), ("answer", 2, ())]
         assert isinstance(app.screen, MainScreen)
 
@@ -56,9 +56,9 @@ async def test_a_question_waits_until_nobody_types_so_that_no_key_answers_it() -
     async with showing(calm()) as (app, pilot, backend):
         await pilot.press("slash", *"llm")
         backend.publish(asking())
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press(*"-7", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, MainScreen)
         assert (app.main.runs.filter, backend.requests) == ("llm-7", [])
 
@@ -72,7 +72,7 @@ async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the
         await publish(app, pilot, backend, calm())
         assert "no longer asks" in text_of(app)
         await pilot.press(*"terKSq", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, MainScreen)
         assert backend.requests == [("answer", 7, None)]
@@ -81,13 +81,13 @@ async def test_a_question_that_times_out_under_the_fingers_keeps_the_rest_of_the
 async def test_login_goes_to_the_one_held_host_and_asks_which_when_there_are_several() -> None:
     async with showing(troubled()) as (app, pilot, backend):
         await pilot.press("L")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.requests == [("login", "node:gpu-006")]
 
         held = {**troubled().sources, "node:gpu-007": source(7, health="down", phase="held", error="refused")}
         await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=held))
         await pilot.press("L", "j", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.requests[-1] == ("login", "node:gpu-007")
 
 
@@ -97,12 +97,12 @@ async def test_login_is_offered_where_a_prompt_helps_and_elsewhere_says_that_it_
         sources = {**troubled().sources, "node:gpu-007": refused}
         await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=sources))
         await pilot.press("L")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.requests == [("login", "node:gpu-006")]
 
         del sources["node:gpu-006"]
         await publish(app, pilot, backend, msgspec.structs.replace(troubled(), sources=sources))
         await pilot.press("L")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.requests[-1] == ("login", "node:gpu-007")
         assert "gpu-007 accepts no answer of a person; connecting again" in text_of(app)

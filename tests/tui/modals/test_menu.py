@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import settled, text_of
+from tests.tui.screen_text import at_rest, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from trainmon.model import SchedulerNode, Source, State
@@ -94,7 +94,7 @@ async def test_enter_and_capitals_open_plans_and_what_is_refused_only_explains()
         assert max(map(len, text.splitlines())) <= 80
 
         await pilot.press("K")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, PlanScreen)
         assert backend.requests == [("prepare", "kill", ("llm-70b",))]
         assert backend.acted == []
@@ -104,9 +104,9 @@ async def test_escape_closes_the_menu_and_a_row_about_nothing_is_shown() -> None
     app = ActionApp(FakeBackend(state()))
     async with running(app, size=(80, 24)) as pilot:
         app.actions.menu((RUN,))
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert not isinstance(app.screen, Menu)
 
         app.actions.menu(())

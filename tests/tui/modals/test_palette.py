@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import arrive, dashboard, settled
+from tests.tui.screen_text import arrive, at_rest, dashboard, settled
 from tests.tui.states import plans
 from tests.tui.terminal import Terminal
 from trainmon.model import State
@@ -39,7 +39,7 @@ async def asking() -> AsyncIterator[tuple[CommandPalette, Pilot[None], list[str 
     async with running(app, size=(80, 24)) as pilot:
         palette = CommandPalette(COMMANDS)
         app.push_screen(palette, lambda chosen: taken.append(chosen and chosen.text))
-        await settled(pilot)
+        await at_rest(pilot)
         yield palette, pilot, taken
 
 
@@ -48,29 +48,29 @@ async def test_a_word_that_nothing_is_called_says_so_and_enter_does_nothing() ->
         await pilot.press(*"zzz")
         assert "no match for “zzz”" in await settled(pilot)
         await pilot.press("enter", "down", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert (palette.is_current, taken) == (True, [])
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert taken == [None]
 
 
 async def test_enter_takes_nothing_before_anything_is_typed_or_chosen() -> None:
     async with asking() as (palette, pilot, taken):
         await pilot.press("enter", "space", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert (palette.is_current, taken) == (True, [])
 
         await pilot.press("down", "down", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert taken == ["keep the rows as they are"]
 
 
 async def test_every_letter_puts_the_cursor_on_the_best_again() -> None:
     async with asking() as (_, pilot, taken):
         await pilot.press("k", "end", "e", "backspace", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert taken == ["keep the rows as they are"]
 
@@ -78,7 +78,7 @@ async def test_every_letter_puts_the_cursor_on_the_best_again() -> None:
 async def test_what_is_typed_can_be_taken_back_and_pasted() -> None:
     async with asking() as (palette, pilot, _):
         await pilot.press(*"kilo", "backspace", *" dis", "ctrl+w")
-        await settled(pilot)
+        await at_rest(pilot)
         assert palette.typed == "kil"
 
         await pilot.press("ctrl+u")
@@ -98,13 +98,13 @@ async def test_what_opens_a_plan_is_marked() -> None:
 async def test_one_click_chooses_a_row_and_two_take_it() -> None:
     async with asking() as (palette, pilot, taken):
         await pilot.press(*"gpu")
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.click(palette.lines, offset=(GUTTER + 2, 1))
-        await settled(pilot)
+        await at_rest(pilot)
         assert (palette.lines.cursor_key, taken) == (palette.lines.rows[1].key, [])
 
         await pilot.click(palette.lines, offset=(GUTTER + 2, 1), times=2)
-        await settled(pilot)
+        await at_rest(pilot)
         assert taken == ["gpu-002"]
 
 
@@ -117,7 +117,7 @@ async def showing(state: State | None = None) -> AsyncIterator[tuple[Dashboard, 
     backend.plan = plans.kills
     app = dashboard(backend)
     async with running(app, size=(120, 40), notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         yield app, pilot, backend
 
 
@@ -133,7 +133,7 @@ async def test_a_word_and_enter_lead_to_its_pane_from_every_screen_also_in_one_p
         ):  # fmt: skip
             await pilot.press(*before)
             arrive(app, "colon", *word, "enter", "enter")
-            await settled(pilot)
+            await at_rest(pilot)
 
             assert (app.screen, app.main.current) == (app.main, pane), word
             assert app.focused is not None
@@ -146,11 +146,11 @@ async def test_theme_lets_choose_the_colours_and_a_theme_is_taken_by_its_name() 
         arrive(app, "colon", *"theme", "enter")
         assert "› trainmon-dark  (current)" in await settled(pilot)
         await pilot.press("down", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.theme == "trainmon-light"
 
         arrive(app, "colon", *"clear", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.theme == "trainmon-clear"
         assert planned(backend) == []
 
@@ -158,7 +158,7 @@ async def test_theme_lets_choose_the_colours_and_a_theme_is_taken_by_its_name() 
 async def test_an_alert_is_opened_by_its_id() -> None:
     async with showing(plans.STATES["alarmed"]()) as (app, pilot, _):
         arrive(app, "colon", *"aaaa0006", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, AlertScreen)
         assert app.screen.pane.about == "aaaa0006"
@@ -167,9 +167,9 @@ async def test_an_alert_is_opened_by_its_id() -> None:
 async def test_capitals_after_the_colon_are_typed_and_open_no_plan() -> None:
     async with showing() as (app, pilot, backend):
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         arrive(app, "colon", *"SKRCX")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, CommandPalette)
         assert app.screen.typed == "SKRCX"

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from tests.tui.apps import ActionApp
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import settled, text_of
+from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NASTY, NOW
 from trainmon.model import Action, ActionRequest, CreateFile, Execute, Plan, Refusal, RemoveFile
@@ -32,7 +32,7 @@ async def planning(
     app = ActionApp(backend)
     async with running(app, size=size) as pilot:
         app.actions.open(ask)
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, PlanScreen)
         yield app, pilot, backend, app.screen
 
@@ -65,11 +65,11 @@ async def test_a_host_that_does_not_answer_is_named_after_ten_seconds_and_escape
     async with planning() as (app, pilot, backend, screen):
         app.clock.at += 12.0
         screen.tick()
-        await settled(pilot)
+        await at_rest(pilot)
         assert "login1 has not answered for 12s" in text_of(app)
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert is_closed(app)
         assert backend.acted == []
 
@@ -80,7 +80,7 @@ async def test_the_plan_comes_from_another_thread() -> None:
         thread = threading.Thread(target=reply, args=(plans.kills(ask),))
         thread.start()
         thread.join(5.0)
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert "Create the kill switch of llm-7b-a" in text_of(app)
 
@@ -90,7 +90,7 @@ async def test_a_plan_that_comes_after_escape_is_not_shown() -> None:
         await pilot.press("escape")
         ask, reply = backend.replies[0]
         reply(plans.kills(ask))
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert is_closed(app)
 
@@ -110,7 +110,7 @@ async def test_a_plan_that_is_looked_at_for_long_says_how_old_it_is() -> None:
 async def test_the_same_capital_again_enter_and_escape_do_not_act() -> None:
     async with planning(backend=answering(plans.kills)) as (app, pilot, backend, _):
         await pilot.press("K", "K", "y", "space", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert is_closed(app)
         assert backend.acted == []
@@ -120,12 +120,12 @@ async def test_the_same_capital_again_enter_and_escape_do_not_act() -> None:
 async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> None:
     async with planning(backend=answering(plans.kills)) as (app, pilot, backend, screen):
         await pilot.press(way)
-        await settled(pilot)
+        await at_rest(pilot)
         assert screen.act_button.has_focus
         assert "›[ Kill ]" in text_of(app)
 
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert [action.subject for action in backend.acted] == ["llm-7b-a"]
         assert app.toasts == [("requested", "Create the kill switch of llm-7b-a", "information")]
 
@@ -133,7 +133,7 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
 async def test_the_mouse_presses_the_buttons() -> None:
     async with planning(backend=answering(plans.kills)) as (_, pilot, backend, _screen):
         await pilot.click("#act")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert len(backend.acted) == 1
 
@@ -147,7 +147,7 @@ async def test_what_is_refused_can_only_be_closed_and_says_the_way_out() -> None
         assert not screen.act_button.display
 
         await pilot.press("right", "tab", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.acted == []
 
 
@@ -162,12 +162,12 @@ async def test_a_job_of_several_nodes_opens_its_button_only_when_its_id_is_typed
         assert screen.act_button.disabled
 
         await pilot.press("3", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert screen.act_button.has_focus
         assert backend.acted == []
 
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert len(backend.acted) == 1
 
 
@@ -180,18 +180,18 @@ async def test_a_required_reason_is_entered_before_the_plan_can_be_run() -> None
         await pilot.press(*"ev")
         backend.plan = None
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert screen.close_button.has_focus
         assert screen.act_button.disabled, "what it would write is not on the screen yet"
 
         ask, reply = backend.replies[-1]
         assert ask.why == "ev"
         reply(plans.kills(ask))
-        await settled(pilot)
+        await at_rest(pilot)
         assert "trainmon-tui kill by me: ev" in text_of(app)
 
         await pilot.press("tab", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert [action.why for action in backend.acted] == ["ev"]
 
 
@@ -199,12 +199,12 @@ async def test_what_an_earlier_look_brings_too_late_is_dropped() -> None:
     async with planning() as (_app, pilot, backend, screen):
         await pilot.click("#why")
         await pilot.press("x", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         first, second = backend.replies
 
         second[1](plans.kills(second[0]))
         first[1](plans.kills(first[0]))
-        await settled(pilot)
+        await at_rest(pilot)
         assert screen.plan is not None
         assert screen.plan.request.why == "x"
 
@@ -214,7 +214,7 @@ async def test_queue_asks_how_many_first() -> None:
     async with planning(ask, answering(plans.kills)) as (_, pilot, backend, screen):
         assert screen.count.has_focus
         await pilot.press("backspace", *"4x", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert backend.replies[-1][0].count == 4
         assert screen.close_button.has_focus
@@ -225,19 +225,19 @@ async def test_of_several_armed_switches_one_is_chosen_and_then_planned() -> Non
     async with planning(ask, answering(plans.switches)) as (app, pilot, backend, _):
         assert "kill switch, armed 4m ago by ana" in text_of(app)
         await pilot.press("j", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert backend.replies[-1][0].switch == "/fsx/save"
         assert "Remove /fsx/save" in text_of(app)
 
         await pilot.press("tab", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert len(backend.acted) == 1
 
 
 async def test_a_hung_run_is_offered_the_cancel_of_its_job() -> None:
     async with planning(backend=answering(plans.kills)) as (app, pilot, backend, _):
         await pilot.click("#instead")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, PlanScreen)
         assert app.screen.request.verb == "cancel"
@@ -264,7 +264,7 @@ async def test_several_are_counted_and_everything_can_be_scrolled_to_in_a_small_
         assert "End last" not in text
 
         await pilot.press("G")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "/fsx/last/kill-switch" in text_of(app)
         assert "below" not in text_of(app)
         assert screen.close_button.has_focus

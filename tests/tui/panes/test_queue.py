@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import at_rest, dashboard, text_of
 from tests.tui.states.states import NOW, calm, job, queue_jobs, queued, slurm, slurm_down
 from trainmon.model import State
 from tui.app import Dashboard
@@ -28,16 +28,16 @@ async def showing(
     backend = FakeBackend(state)
     app = dashboard(backend)
     async with running(app, size=size) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("7")
-        await settled(pilot)
+        await at_rest(pilot)
         yield app, pilot, backend
 
 
 async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, state: State) -> None:
     app.clock.at += 2.0  # type: ignore[attr-defined]
     backend.publish(state)
-    await settled(pilot)
+    await at_rest(pilot)
 
 
 async def test_the_cursor_and_the_marks_stay_on_their_jobs_after_a_sort_a_removal_and_a_rebuild() -> None:
@@ -55,7 +55,7 @@ async def test_the_cursor_and_the_marks_stay_on_their_jobs_after_a_sort_a_remova
         assert pane.selected == "prod/418302"
 
         await pilot.press("v", "v", "v")
-        await settled(pilot)
+        await at_rest(pilot)
         assert pane.selected == "prod/418302"
         assert pane.subjects() == (("job", "prod/418301"),)
 
@@ -79,7 +79,7 @@ async def test_v_goes_from_all_jobs_to_the_nodes_and_to_mine() -> None:
         for _step in range(3):
             seen.append((app.main.queue.view, "llm-7b-a  ana" in text_of(app), "gpu-006  idle" in text_of(app)))
             await pilot.press("v")
-            await settled(pilot)
+            await at_rest(pilot)
 
         assert seen == [("all", True, False), ("nodes", False, True), ("mine", False, False)]
 
@@ -89,7 +89,7 @@ async def test_among_the_nodes_the_footer_offers_what_acts_on_a_node() -> None:
         offered = []
         for keys in ((), ("v",), ("v", "g")):
             await pilot.press(*keys)
-            await settled(pilot)
+            await at_rest(pilot)
             offered.append({one.short for one in app.main.foot.keys()} & {"Exclude", "Kill", "Actions"})  # noqa: SIM118
 
         assert offered == [{"Actions", "Kill"}, {"Actions", "Exclude"}, {"Actions", "Kill"}]
@@ -131,7 +131,7 @@ async def test_a_view_comes_back_with_the_row_that_it_had() -> None:
         seen = []
         for _step in range(3):
             await pilot.press("v")
-            await settled(pilot)
+            await at_rest(pilot)
             seen.append((pane.view, len(pane.subjects()), pane.selected))
 
         assert [(view, subjects) for view, subjects, _ in seen] == [("nodes", 1), ("mine", 1), ("all", 1)]
@@ -169,7 +169,7 @@ async def test_a_tall_screen_gives_the_queue_a_place_of_its_own_once_there_is_on
     backend = FakeBackend(calm())
     app = dashboard(backend)
     async with running(app, size=(130, 55)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         assert "─ 6 W&B  7 Queue ─" in text_of(app)
 
         await publish(app, pilot, backend, msgspec.structs.replace(queued(), at=NOW + 2.0))

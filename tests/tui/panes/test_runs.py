@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.log_formats.test_learned import read
 from tests.tui.dashboard import publish, showing
-from tests.tui.screen_text import settled, text_of
+from tests.tui.screen_text import at_rest, text_of
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, run, source, troubled
 from trainmon.alerting.rules.registry import RULES as ALL_RULES
@@ -276,7 +276,7 @@ async def test_a_run_that_a_person_reads_or_acts_on_counts_as_chosen(key: str) -
     healthy = several("healthy", "healthy", "healthy")
     async with showing(healthy) as (app, pilot, backend):
         await pilot.press(key)
-        await settled(pilot)
+        await at_rest(pilot)
         await publish(app, pilot, backend, with_alerts(alert(subject="run:c", run="c"), base=healthy))
         assert app.main.runs.selected == "a"
 
@@ -284,11 +284,11 @@ async def test_a_run_that_a_person_reads_or_acts_on_counts_as_chosen(key: str) -
 async def test_the_cursor_comes_back_to_the_chosen_run_when_a_filter_no_longer_hides_it() -> None:
     async with showing(several("healthy", "healthy", "queued")) as (app, pilot, _):
         await pilot.press("j", "slash", *"queued", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.selected == "c"
 
         await pilot.press("escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.main.runs.selected == "b"
 
 

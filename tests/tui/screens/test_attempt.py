@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import at_rest, dashboard, settled, text_of
 from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
@@ -71,10 +71,10 @@ async def test_enter_on_a_run_and_on_one_of_its_attempts_explains_it() -> None:
     backend = FakeBackend(attempted())
     app = dashboard(backend)
     async with running(app, size=(100, 60)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         for key in ("j", "enter"):
             await pilot.press(key)
-            await settled(pilot)
+            await at_rest(pilot)
         assert isinstance(app.screen, RunScreen)
         assert app.screen.pane.lines.move_to(f">attempt:{attempts()[1].attempt_id}")
         await pilot.press("enter")
@@ -85,7 +85,7 @@ async def test_enter_on_a_run_and_on_one_of_its_attempts_explains_it() -> None:
             assert title in text
         assert app.screen.pane.lines.move_to(">node:gpu-001")
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, NodeScreen)
 
 
@@ -95,7 +95,7 @@ async def test_an_attempt_that_only_the_ledger_has_is_shown_when_the_ledger_has_
     backend.stored[first.attempt_id] = first, AttemptRecords(attempts=attempts())
     app = dashboard(backend)
     async with running(app, size=(100, 40)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         app.push_screen(AttemptScreen(first.attempt_id, backend))
         assert "Attempt 418190.1 of llm-70b ended at 2023-11-14 23:43:20 UTC" in await settled(pilot)
         app.push_screen(AttemptScreen("prod/1@2", backend))

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.tui.backend import FakeBackend
 from tests.tui.dashboard import publish
 from tests.tui.pilot import running
-from tests.tui.screen_text import StillClock, settled, text_of
+from tests.tui.screen_text import StillClock, at_rest, settled, text_of
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, run
 from trainmon.analysis.last_seen import seen
@@ -43,7 +43,7 @@ async def test_opening_the_dashboard_says_in_one_line_what_changed_and_u_lists_i
             assert text in shown
 
         await pilot.press("j", "j", "j", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, AlertScreen)
         await pilot.press("escape", "u")
         assert LINE not in await settled(pilot), "it is read"
@@ -53,7 +53,7 @@ async def test_escape_hides_the_line_and_later_events_are_not_added() -> None:
     backend = FakeBackend(now())
     app = Dashboard(backend, clock=StillClock(), seen=before())
     async with running(app, size=(120, 40)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         await publish(app, pilot, backend, replace(now(), runs={"a": run("a"), "b": run("b", "hung")}))
         assert LINE in text_of(app)
         await pilot.press("escape")

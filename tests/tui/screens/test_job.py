@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled, text_of
+from tests.tui.screen_text import at_rest, dashboard, text_of
 from tests.tui.states.states import NOW, job, queue_jobs, queued, slurm_down
 from trainmon.model import State
 from tui.app import Dashboard
@@ -164,14 +164,14 @@ async def showing(size: tuple[int, int] = (100, 40)) -> AsyncIterator[tuple[Dash
     backend = FakeBackend(queued())
     app = dashboard(backend)
     async with running(app, size=size) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         yield app, pilot, backend
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
     for key in keys:
         await pilot.press(key)
-        await settled(pilot)
+        await at_rest(pilot)
 
 
 async def test_enter_leads_from_the_run_to_its_job_and_a_node_and_escape_goes_back_one_at_a_time() -> None:
@@ -254,7 +254,7 @@ async def test_the_cursor_stays_on_its_link_when_the_job_changes() -> None:
         jobs["prod/418190"] = job("418190", nodes=("gpu-002", "gpu-003"), restarts=2)
         app.clock.at += 2.0  # type: ignore[attr-defined]
         backend.publish(msgspec.structs.replace(queued(), at=NOW + 2.0, jobs=jobs))
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert "restarts      2" in text_of(app)
         assert lines.cursor_key == ">node:gpu-002"

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.tui.dashboard import showing
-from tests.tui.screen_text import settled
+from tests.tui.screen_text import at_rest, settled
 from tests.tui.states.alerts import alert, with_alerts
 from tests.tui.states.states import NOW, calm, iterations, log, run
 from tests.tui.states.wandb_runs import NAME, filled, watched
@@ -33,7 +33,7 @@ async def test_one_key_leads_from_the_alert_to_the_log_of_its_time_and_back(
     async with showing(spiking(), size) as (app, pilot, _):
         for key in keys:
             await pilot.press(key)
-            await settled(pilot)
+            await at_rest(pilot)
         assert isinstance(app.screen, MomentScreen)
         shown = await settled(pilot)
         assert "loss-spike: the loss of a rose to 5.51 at step 12,700" in shown
@@ -41,11 +41,11 @@ async def test_one_key_leads_from_the_alert_to_the_log_of_its_time_and_back(
         assert "12880" not in shown, "not the end of the log"
 
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, RunScreen)
         for _ in range(3):
             await pilot.press("escape")
-            await settled(pilot)
+            await at_rest(pilot)
         assert isinstance(app.screen, MainScreen)
 
 
@@ -85,7 +85,7 @@ async def test_a_spike_in_a_chart_leads_to_its_time_and_the_same_key_back() -> N
         assert number is not None
         assert "12700" in screen.log_pane.view.text[number]
         await pilot.press("o")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, MainScreen)
 
 

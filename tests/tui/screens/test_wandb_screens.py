@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import arrive, dashboard, settled, text_of
+from tests.tui.screen_text import arrive, at_rest, dashboard, settled, text_of
 from tests.tui.states import wandb as wandb_states
 from tests.tui.states.plans import planning
 from tests.tui.states.wandb_runs import NAME
@@ -32,10 +32,10 @@ async def showing(
     backend = planning(state)
     app = dashboard(backend)
     async with running(app, size=size, notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         if keys:
             await pilot.press(*keys)
-            await settled(pilot)
+            await at_rest(pilot)
         yield app, pilot, backend
 
 
@@ -136,7 +136,7 @@ async def test_b_opens_a_browser_in_the_background(tmp_path: Path, monkeypatch: 
         request.unlink()
         app.clock.at += 2.0  # type: ignore[attr-defined]
         backend.publish(wandb_states.wandb(runs=(wandb_states.current(url="file:///etc/passwd"),)))
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("b")
         assert "file:///etc/passwd" in await settled(pilot), "what is no page of the web is only shown"
         assert not request.exists()
@@ -199,7 +199,7 @@ async def test_samples_are_fetched_into_the_folder_that_was_requested(
 async def test_the_palette_opens_the_charts_of_a_run_by_name() -> None:
     async with showing(wandb_states.wandb(), (80, 24), "2") as (app, pilot, _):
         arrive(app, "colon", *"W&B charts of", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, WandbScreen)
         assert app.screen.pane.run == NAME

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import arrive, dashboard, settled, text_of
+from tests.tui.screen_text import arrive, at_rest, dashboard, settled, text_of
 from tests.tui.states import plans
 from tests.tui.states.states import NOW
 from tests.tui.terminal import Terminal
@@ -31,14 +31,14 @@ async def showing(
     backend.plan = plans.kills
     app = dashboard(backend)
     async with running(app, size=size, notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         yield app, pilot, backend
 
 
 async def publish(app: Dashboard, pilot: Pilot[None], backend: FakeBackend, state: State) -> None:
     app.clock.at += 2.0  # type: ignore[attr-defined]
     backend.publish(state)
-    await settled(pilot)
+    await at_rest(pilot)
 
 
 def planned(backend: FakeBackend) -> Sequence[object]:
@@ -95,7 +95,7 @@ async def test_the_plan_stays_on_its_job_when_rows_are_sorted_and_removed_and_re
         backend.plan = None
         assert app.main.runs.selected == "llm-7b-a"
         await pilot.press("K")
-        await settled(pilot)
+        await at_rest(pilot)
 
         app.main.runs.set_sort("name")
         fewer = {name: one for name, one in state.runs.items() if name != "llm-7b-a"}
@@ -107,16 +107,16 @@ async def test_the_plan_stays_on_its_job_when_rows_are_sorted_and_removed_and_re
         await publish(app, pilot, backend, replace(state, at=NOW + 4.0))
         request, reply = backend.replies[0]
         reply(plans.kills(request))
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("tab", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert [action.subject for action in backend.acted] == ["llm-7b-a"]
 
 
 async def test_enter_right_after_the_capital_closes_and_never_acts() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         await pilot.press("K", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, MainScreen)
         assert planned(backend) == [("kill", ("llm-7b-a",))]
@@ -129,16 +129,16 @@ async def test_enter_right_after_the_capital_closes_and_never_acts() -> None:
 async def test_marked_rows_get_one_plan_and_lose_their_marks_only_when_it_is_agreed_to() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         await pilot.press("space", "space")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "2 marked" in text_of(app)
 
         app.main.runs.set_sort("name")
         await pilot.press("K", "escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert len(app.main.runs.lines.marked) == 2
 
         await pilot.press("K", "tab", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert sorted(action.subject for action in backend.acted) == ["abl-3", "llm-7b-a"]
         assert "marked" not in text_of(app)
 
@@ -148,7 +148,7 @@ async def test_marks_outlive_a_filter_and_say_that_they_are_hidden_and_go_with_t
     async with showing(state) as (app, pilot, backend):
         await pilot.press("space")
         app.main.runs.set_filter("llm-70b")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "1 marked, 1 of them hidden" in text_of(app)
         assert app.main.runs.subjects() == (("run", "llm-7b-a"),)
 
@@ -178,7 +178,7 @@ async def test_capitals_do_nothing_in_a_log_and_among_disks() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         for pane in "43":
             await pilot.press(pane, "K", "S", "N", "x")
-            await settled(pilot)
+            await at_rest(pilot)
 
             assert isinstance(app.screen, MainScreen)
         assert planned(backend) == []
@@ -187,10 +187,10 @@ async def test_capitals_do_nothing_in_a_log_and_among_disks() -> None:
 async def test_on_a_node_only_x_acts() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         await pilot.press("2", "K")
-        await settled(pilot)
+        await at_rest(pilot)
         assert "K acts on a run or a job" in text_of(app)
         await pilot.press("X")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert planned(backend) == [("exclude", (app.main.gpus.selected,))]
 
@@ -198,7 +198,7 @@ async def test_on_a_node_only_x_acts() -> None:
 async def test_the_palette_opens_a_plan_by_its_verb() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         arrive(app, "colon", *"requ", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert planned(backend) == [("requeue", ("llm-7b-a",))]
         assert isinstance(app.screen, PlanScreen)
@@ -207,12 +207,12 @@ async def test_the_palette_opens_a_plan_by_its_verb() -> None:
 async def test_the_palette_goes_to_a_job_by_its_number() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         arrive(app, "colon", *"418500", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert isinstance(app.screen, JobScreen)
         assert ("look at job", "prod/418500") in backend.requests
         await pilot.press("C")
-        await settled(pilot)
+        await at_rest(pilot)
         assert planned(backend) == [("cancel", ("prod/418500",))]
 
 
@@ -220,7 +220,7 @@ async def test_a_click_on_the_footer_opens_a_plan() -> None:
     async with showing(plans.with_jobs()) as (app, pilot, backend):
         column = next(start for key, start in app.main.foot.placed() if key.short == "Requeue")
         await pilot.click(app.main.foot, offset=(column, 0))
-        await settled(pilot)
+        await at_rest(pilot)
 
         assert planned(backend) == [("requeue", ("llm-7b-a",))]
 
@@ -245,7 +245,7 @@ async def test_quitting_asks_while_an_action_is_on_its_way(key: str, ends: bool)
     state = replace(plans.with_jobs(), actions={"a1": plans.record("asked")})
     async with showing(state) as (app, pilot, _):
         await pilot.press("q")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, Pick)
         assert "1 action still running: Save llm-70b" in text_of(app)
 

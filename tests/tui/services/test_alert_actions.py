@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 import tui.app
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled
+from tests.tui.screen_text import at_rest, dashboard, settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
 from trainmon.model import Silence, State
@@ -33,14 +33,14 @@ async def showing(state: State) -> AsyncIterator[tuple[FakeBackend, Pilot[None]]
     backend = FakeBackend(state)
     app = dashboard(backend)
     async with running(app, size=(100, 30), notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         yield backend, pilot
 
 
 async def press(pilot: Pilot[None], *keys: str) -> str:
     for key in keys:
         await pilot.press(key)
-        await settled(pilot)
+        await at_rest(pilot)
     return await settled(pilot)
 
 
@@ -127,7 +127,7 @@ async def test_a_new_critical_alert_rings_while_another_screen_is_open() -> None
     backend = FakeBackend(with_alerts())
     app = Ringing(backend)
     async with running(app, size=(100, 30), notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         await press(pilot, "question_mark")
         backend.publish(with_alerts(alert(fired_at=NOW)))
 

@@ -12,7 +12,7 @@ import tui.app
 from tests.trainmon.alerting.notify.samples import message, notice
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import settled
+from tests.tui.screen_text import at_rest, settled
 from tests.tui.states.alerts import alarmed, alert, with_alerts
 from tests.tui.states.states import NOW
 from trainmon.alerting.notify.channels.desktop import Desktop, Toaster
@@ -35,7 +35,7 @@ async def test_where_there_is_no_desktop_a_channels_message_is_shown_and_rings()
     toaster.toast = app.toast
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with running(app, size=(100, 30), notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         results: list[str] = []
         sending = threading.Thread(target=lambda: results.append(channel.send(message(), 10).answer))
         sending.start()
@@ -57,20 +57,20 @@ async def test_a_critical_alert_is_shown_once_whichever_is_first_channel_or_stat
     toaster.toast = app.toast
     channel = Desktop(Channel(name="desktop", type="desktop"), toaster=toaster, find=lambda _: None)
     async with running(app, size=(100, 30), notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         steps: list[Callable[[], object]] = [
             lambda: channel.send(message(notice(new)), 10),
             lambda: backend.publish(with_alerts(new)),
         ]
         for step in steps if is_channel_first else steps[::-1]:
             step()
-            await settled(pilot)
+            await at_rest(pilot)
         assert (app.rung, len(app._notifications)) == (1, 1)
 
         channel.send(message(notice(new, key="again", kind="repeat")), 10)
-        await settled(pilot)
+        await at_rest(pilot)
         assert (app.rung, len(app._notifications)) == (2, 2), "that it is still so is told"
 
         channel.send(message(notice(new)), 10)
-        await settled(pilot)
+        await at_rest(pilot)
         assert app.rung == 3, "told anew after a mute, which no State shows"

@@ -15,7 +15,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from tests.tui.backend import FakeBackend
-from tests.tui.screen_text import StillClock, settled
+from tests.tui.screen_text import StillClock, at_rest
 from tests.tui.states.states import calm
 from tui.app import Dashboard
 from tui.services.toasts import IDLE_POLLS
@@ -66,7 +66,7 @@ async def cleared(app: Mirrored) -> None:
 async def test_a_message_that_goes_while_a_pane_asks_where_it_is_leaves_no_cell_behind() -> None:
     app = Mirrored()
     async with app.run_test(size=SIZE, notifications=True) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         app.notify("message number 1", title="asked", timeout=MINUTES)
         assert await seen(app, pilot, 1)
         app.toasts.poll()

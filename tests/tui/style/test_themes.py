@@ -12,7 +12,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from tests.tui.dashboard import showing
-from tests.tui.screen_text import settled
+from tests.tui.screen_text import at_rest
 from tests.tui.states.states import troubled
 from tui.style.themes import CLEAR, DARK, LIGHT, SIXTEEN, SIXTEEN_LIGHT
 from tui.widgets.span_lines import SpanStyles
@@ -34,7 +34,7 @@ def contrast(one: Color, other: Color) -> float:
 async def test_every_status_is_readable_on_every_background_and_under_the_cursor(theme: Theme) -> None:
     async with showing(troubled(), (80, 24)) as (app, pilot, _):
         app.theme = theme.name
-        await settled(pilot)
+        await at_rest(pilot)
         lines = app.main.runs.lines
         styles = SpanStyles(lines)
         texts = {name: Color.from_rich_color(styles[name].color) for name in TEXTS}
@@ -73,7 +73,7 @@ async def test_a_theme_with_the_same_background_is_drawn_at_once() -> None:
     async with showing(troubled(), (80, 24)) as (app, pilot, _):
         for theme, warning in ((SIXTEEN, 3), (SIXTEEN_LIGHT, 5)):
             app.theme = theme.name
-            await settled(pilot)
+            await at_rest(pilot)
             segments = itertools.chain(*app.screen._compositor.render_strips())
             drawn = {style.color.number for _, style, *_ in segments if style is not None and style.color is not None}
             assert {3, 5} & drawn == {warning}

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from collectors.demo import Demo
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import StillClock, dashboard, settled, text_of
+from tests.tui.screen_text import StillClock, at_rest, dashboard, settled, text_of
 from tests.tui.states.worlds import GIB, NOW, TIB, disk, state
 from trainmon.engine.engine import Engine
 from trainmon.model import Checkpoint, Checkpoints, Disk, Event, Forecast, Log, Run, RunSpec, State
@@ -112,7 +112,7 @@ async def test_y_copies_the_whole_path_of_a_checkpoint() -> None:
     )
     app = dashboard(FakeBackend(world(None, replace(LLM, checkpoints=saved))))
     async with running(app, size=(80, 40)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("3", "enter", "end", "up", "up", "y")
         shown = await settled(pilot)
         assert "…" in next(line for line in shown.splitlines() if "step-1000" in line)
@@ -122,16 +122,16 @@ async def test_y_copies_the_whole_path_of_a_checkpoint() -> None:
 async def test_enter_opens_the_disk_and_its_run() -> None:
     app = dashboard(FakeBackend(world()))
     async with running(app, size=(100, 30)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         await pilot.press("3", "enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, DiskScreen)
         assert "what could be deleted" in text_of(app)
         await pilot.press("enter")
-        await settled(pilot)
+        await at_rest(pilot)
         assert isinstance(app.screen, RunScreen)
         await pilot.press("escape", "escape")
-        await settled(pilot)
+        await at_rest(pilot)
         assert not isinstance(app.screen, DiskScreen)
 
 

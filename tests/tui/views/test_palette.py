@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
-from tests.tui.screen_text import dashboard, settled
+from tests.tui.screen_text import at_rest, dashboard
 from tests.tui.states import alerts as alert_states
 from tests.tui.states import states
 from tests.tui.states import wandb as wandb_states
@@ -39,7 +39,7 @@ def everything() -> State:
 async def app() -> AsyncIterator[Dashboard]:
     dash = dashboard(FakeBackend(everything()))
     async with running(dash, size=(120, 40)) as pilot:
-        await settled(pilot)
+        await at_rest(pilot)
         yield dash
 
 
