@@ -32,6 +32,8 @@ SPEC = RunSpec(
 STEP = " iteration {:8d}/   90000 | elapsed time per iteration (ms): 4000.0 | lm loss: {:.4E} |"
 PROSE = "page {:d} of the diary: flour for {:.2f} pounds, and rain again"
 PULSE = "[2026-05-01 03:56:11] PULSE: llm is running for 7:27:33 since 2026-04-30T20:28:38 (88 on 'gpu' partition)"
+QUIET = 20.0
+"""Seconds between two looks in hours in which nothing happens: probes answer every 30 s at the latest."""
 
 
 class Training(Story):
@@ -50,21 +52,25 @@ class Training(Story):
         self.rise = 0.0
         self.hear(RunsChanged((SPEC,)))
 
-    def live(self, until: float) -> Self:
-        """Let time pass, with samples, lines and the queue every four seconds."""
+    def live(self, until: float, pace: float = 4.0) -> Self:
+        """Let time pass, with samples, lines and the queue every four seconds; in long quiet hours less often."""
         while self.elapsed < until - 1e-6:
-            at = self.clock.wall + 4.0
+            at = self.clock.wall + pace
             self.hear(*(reading for name in NODES for reading in self._sampled(name, at)))
             self.hear(NodeReading("gpu-001", "prod", at, self._switch(at)))
-            if self.trains:
-                self.steps += 1
-                self._write(self.line.format(self.steps, 3.0 + self.rise - self.steps / 10_000), at)
-            elif self.pulses:
-                self._write(PULSE, at)
+            for late in range(int(pace / 4.0) - 1, -1, -1):
+                self._train(at - 4.0 * late)
             if "slurm:prod" not in self.silent:
                 self.hear(JobsListed("prod", at, () if self.job is None else (self.job,)))
-            self.at(self.elapsed + 4.0, tick=4.0)
+            self.at(self.elapsed + pace, tick=pace)
         return self
+
+    def _train(self, at: float) -> None:
+        if self.trains:
+            self.steps += 1
+            self._write(self.line.format(self.steps, 3.0 + self.rise - self.steps / 10_000), at)
+        elif self.pulses:
+            self._write(PULSE, at)
 
     def end(self, state: str, **more: str) -> Self:
         """The job ends now, and its processes are gone."""
@@ -125,7 +131,7 @@ def test_a_log_of_which_no_line_is_known_is_one_information_until_it_falls_silen
         story.line = PROSE
         notice = story.live(1_000).expect("event", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("info", "log-unread")
-        story.live(9_000)
+        story.live(9_000, QUIET)
         assert story.new() == []
         assert story.state.runs["llm"].verdict == "unknown"
         story.trains, story.use, story.power = False, 0, 90.0
@@ -221,7 +227,7 @@ def test_what_a_person_stops_wakes_nobody_not_even_when_they_take_their_switch_b
         assert story.alert("run-stopped").is_firing
         assert "ann" in story.alert("run-stopped").summary
         story.kill = None
-        story.live(7_200)
+        story.live(7_200, QUIET)
         assert story.state.runs["llm"].verdict == "stopped"
 
 
@@ -229,7 +235,7 @@ def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_di
     with Training() as story:
         story.live(600)
         story.kill = story.clock.wall
-        story.live(600 + 7_200)
+        story.live(600 + 7_200, QUIET)
         assert story.expect("fire", "run:llm").alerts[0].rule == "kill-switch-left"
         story.end("FAILED", exit_code="1:0").live(600 + 7_300)
         notice = story.expect("fire", "run:llm")
@@ -243,7 +249,7 @@ def test_a_loss_that_rises_and_stays_is_not_reported_to_be_over() -> None:
         story.rise = 5.0
         notice = story.live(1_400).expect("fire", "run:llm")
         assert notice.alerts[0].rule == "loss-spike"
-        story.live(5_000)
+        story.live(5_000, QUIET)
         assert story.alert("loss-spike").phase == "firing"
         story.rise = 0.0
         story.live(5_800).expect("resolve", "run:llm")
@@ -274,9 +280,9 @@ def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dea
         story.kill = story.clock.wall
         story.live(660).end("COMPLETED", exit_code="0:0").live(1_000)
         story.kill = None
-        story.live(1_100).restart(60).hear(RunsChanged((SPEC,))).live(4_000)
+        story.live(1_100).restart(60).hear(RunsChanged((SPEC,))).live(4_000, QUIET)
         assert story.alert("run-stopped").is_firing
     with Training() as story:
         story.live(600).end("FAILED", exit_code="1:0").live(700).expect("fire", "run:llm")
-        story.restart(60).hear(RunsChanged((SPEC,))).live(4_000)
+        story.restart(60).hear(RunsChanged((SPEC,))).live(4_000, QUIET)
         assert story.alert("run-dead").is_firing, "and it is told once"
