@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.end_to_end.product import PROGRAM, environment
+from tests.lab import forked
 from tests.lab.daemons import Daemon, until
 from trainmon.ledger.ledger import alerts_now
 
@@ -114,16 +115,10 @@ class AlertDaemon:
 
     def run(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Another command of the same user."""
-        return subprocess.run(
-            [PROGRAM, *words], cwd=self.folder, env={**self.env, **env}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=90, check=False,
-        )  # fmt: skip
+        return forked.run([PROGRAM, *words], cwd=self.folder, env={**self.env, **env})
 
     def once(self, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv("--alerts-only", "--once"), cwd=self.folder, env={**self.env, **env}, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=90, check=False,
-        )  # fmt: skip
+        return forked.run(self.argv("--alerts-only", "--once"), cwd=self.folder, env={**self.env, **env})
 
     def status(self) -> dict[str, Any]:
         done = self.run("status", "--json")

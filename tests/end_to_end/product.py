@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.lab import forked
 from tests.lab.nvml import Nvml, library
 from tests.lab.sshd import NESTED, Sshd
 from tests.lab.terminal import Terminal
@@ -122,6 +123,23 @@ class Screen(Terminal):
         super().close()
 
 
+class QuickScreen(Screen):
+    """The same, without the second that its imports take."""
+
+    def __init__(self, argv: Sequence[str], *, columns: int, rows: int, env: Mapping[str, str], cwd: Path) -> None:
+        self._environ, self._cwd = env, cwd
+        super().__init__(argv, columns=columns, rows=rows, env=env, cwd=cwd)
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int]:
+        master, slave = os.openpty()
+        self._child = forked.Child(argv[argv.index(PROGRAM) :], self._environ, self._cwd, slave)
+        os.close(slave)
+        return self._child.pid, master
+
+    def _poll(self) -> int | None:
+        return self._child.poll()
+
+
 def is_restored(raw: bytes) -> bool:
     """Whether the terminal is as it was: the first screen, a cursor, no mouse, no bracketed paste."""
     off = {b"1049l": b"1049h", b"25h": b"25l", b"1000l": b"1000h", b"1003l": b"1003h", b"2004l": b"2004h"}
@@ -150,10 +168,7 @@ class Product:
         return [PROGRAM, *words, *with_config]
 
     def run(self, *words: str, timeout: float = 90.0, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*words), cwd=self.work, env=environment(self.home, **env), stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=timeout, check=False,
-        )  # fmt: skip
+        return forked.run(self.argv(*words), cwd=self.work, env=environment(self.home, **env), timeout=timeout)
 
     def snapshot(self, *words: str, status: int = 0, **env: str) -> dict[str, Any]:
         """snapshot --json, as a script reads it."""
@@ -162,11 +177,11 @@ class Product:
         result: dict[str, Any] = json.loads(done.stdout)
         return result
 
-    def screen(self, *words: str, columns: int = 120, rows: int = 40, **env: str) -> Screen:
-        """The dashboard; closed by the fixture if the test does not leave it."""
-        found = Screen(
-            self.argv(*words), columns=columns, rows=rows, env=environment(self.home, **env), cwd=self.work
-        )  # fmt: skip
+    def screen(self, *words: str, columns: int = 120, rows: int = 40, is_installed: bool = False, **env: str) -> Screen:
+        """The dashboard; closed by the fixture if the test does not leave it. `is_installed`: by its script."""
+        argv, environ = self.argv(*words), environment(self.home, **env)
+        kind = Screen if is_installed or not forked.can_run(argv, environ) else QuickScreen
+        found = kind(argv, columns=columns, rows=rows, env=environ, cwd=self.work)
         self.screens.append(found)
         return found
 

@@ -50,7 +50,7 @@ def test_a_hung_host_says_so_with_its_age_while_the_others_go_on_and_leaving_is_
 ) -> None:
     nodes = cluster(2)
     with_mute(nodes, product, mute)
-    screen = product.screen("n0", "n1", "mute")
+    screen = product.screen("n0", "n1", "mute", is_installed=True)
     screen.until_shown(r"ssh 2/3")
     with hung(nodes, 1):
         screen.until_line("n1 ", r"(late|silent|reconnecting) \d+s")
@@ -80,7 +80,7 @@ def test_every_way_out_restores_the_terminal_and_leaves_nothing_on_the_node(
 ) -> None:
     nodes = cluster(1)
     with_mute(nodes, product, mute)
-    screen = product.screen("n0", "mute")
+    screen = product.screen("n0", "mute", is_installed=True)
     screen.until_shown("ssh 1/2")
     probes = nodes.sessions_of(0)
     assert probes
@@ -92,7 +92,7 @@ def test_every_way_out_restores_the_terminal_and_leaves_nothing_on_the_node(
 
 def test_a_terminal_that_is_gone_ends_the_dashboard_and_its_probe(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(1)
-    screen = product.screen("n0")
+    screen = product.screen("n0", is_installed=True)
     screen.until_shown("ssh 1/1")
     probes = nodes.sessions_of(0)
     assert probes
@@ -102,7 +102,7 @@ def test_a_terminal_that_is_gone_ends_the_dashboard_and_its_probe(product: Produ
 
 
 def test_ctrl_c_says_how_to_quit_and_does_not(product: Product) -> None:
-    screen = product.screen()
+    screen = product.screen(is_installed=True)
     screen.until_shown("ssh 1/1")
     screen.keys("\x03")
     screen.until_shown("q quits")
@@ -112,7 +112,7 @@ def test_ctrl_c_says_how_to_quit_and_does_not(product: Product) -> None:
 
 def test_a_client_that_is_killed_takes_its_probe_with_it_at_once(product: Product, cluster: StartCluster) -> None:
     nodes = cluster(1)
-    screen = product.screen("n0")
+    screen = product.screen("n0", is_installed=True)
     screen.until_shown("ssh 1/1")
     probes = nodes.sessions_of(0)
     assert probes

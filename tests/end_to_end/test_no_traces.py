@@ -19,7 +19,7 @@ StartCluster = Callable[..., Cluster]
 
 
 def test_with_no_config_and_an_empty_home_this_machine_is_watched(product: Product) -> None:
-    screen = product.screen()
+    screen = product.screen(is_installed=True)
     screen.until_shown(r"ssh 1/1")
     screen.until_line(":/ ", r"\d+%")
     children = Path(f"/proc/{screen.pid}/task/{screen.pid}/children").read_text().split()
@@ -36,7 +36,7 @@ def test_nothing_is_written_in_a_nodes_home(product: Product, cluster: StartClus
     home = product.folder / "node-home"
     home.mkdir()
     nodes = cluster(1, env={"HOME": str(home)})
-    screen = product.screen("n0")
+    screen = product.screen("n0", is_installed=True)
     screen.until_shown("ssh 1/1", r"n0:/ ")
     folders = {Path(f"/proc/{pid}/cwd").resolve() for pid in nodes.sessions_of(0)}
     assert folders

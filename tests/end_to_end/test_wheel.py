@@ -101,7 +101,7 @@ def test_the_installed_program_says_its_version(installed: Installed, fresh: Pat
 
 
 def test_the_installed_program_shows_its_demo_and_leaves(installed: Installed) -> None:
-    screen = installed.screen("--demo")
+    screen = installed.screen("--demo", is_installed=True)
     screen.until_shown("DEMO", "1 Runs", "2 GPUs", "q Quit", r"ssh 1[0-6]/16")
     assert screen.leave() < QUICK
     assert is_restored(bytes(screen.screen))

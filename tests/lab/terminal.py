@@ -46,18 +46,28 @@ class Terminal:
         self._drawn = pyte.Screen(columns, rows)
         self._display = pyte.ByteStream(self._drawn)
         self._fed = 0
+        self._text = ""
         self.first_at: float | None = None
         self.started_at = time.monotonic()
         self._changed = threading.Condition()
-        self.pid, self._master = pty.fork()
-        if self.pid == 0:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a shell were started deaf to it
-            os.execvpe(argv[0], list(argv), {**unsized(os.environ), "TERM": "xterm-256color", **(env or {})})
+        self.pid, self._master = self._start(argv, {**unsized(os.environ), "TERM": "xterm-256color", **(env or {})})
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         os.kill(self.pid, signal.SIGWINCH)
         self._status: int | None = None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int]:
+        pid, master = pty.fork()
+        if pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a shell were started deaf to it
+            os.execvpe(argv[0], list(argv), env)
+        return pid, master
+
+    def _poll(self) -> int | None:
+        """The child's exit status; None while it runs."""
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
 
     def _read(self) -> None:
         while True:
@@ -80,9 +90,12 @@ class Terminal:
     def text(self) -> str:
         """The screen as a person sees it now."""
         with self._changed:
-            self._display.feed(bytes(self.screen[self._fed :]))
+            new = bytes(self.screen[self._fed :])
             self._fed = len(self.screen)
-        return "\n".join(self._drawn.display)
+        if new or not self._text:  # hundreds of looks at one screen cost as much as one
+            self._display.feed(new)
+            self._text = "\n".join(self._drawn.display)
+        return self._text
 
     def wait_for_text(self, text: str, timeout: float = 120.0) -> None:
         """Wait until a person sees a text; TimeoutError with the screen if it does not come."""
@@ -105,12 +118,10 @@ class Terminal:
         """Wait for the child's end; its exit status."""
         deadline = time.monotonic() + timeout
         while self._status is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-            elif time.monotonic() > deadline:
-                raise TimeoutError(f"still running after {timeout} s")
-            else:
+            self._status = self._poll()
+            if self._status is None:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"still running after {timeout} s")
                 time.sleep(0.02)
         self._reader.join(2.0)
         return self._status
@@ -122,7 +133,13 @@ class Terminal:
         rss = int(status.partition("VmRSS:")[2].split()[0]) / 1024
         return Cost(time.monotonic(), (int(fields[11]) + int(fields[12])) / TICKS, rss, int(fields[17]), self.written)
 
+    def is_asleep(self) -> bool:
+        """Whether the child waits for something, such as a key."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+
     def close(self) -> None:
+        if self._status is None:
+            self._status = self._poll()
         if self._status is None:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 os.kill(self.pid, number)

@@ -25,6 +25,7 @@ class Terminal:
 
     def __init__(self, *argv: str, size: tuple[int, int] = (120, 40), env: Mapping[str, str] | None = None) -> None:
         self.bytes = b""
+        self._text = ""
         self.screen = pyte.Screen(*size)
         self._stream = pyte.ByteStream(self.screen)
         self.pid, self.fd = pty.fork()
@@ -59,6 +60,7 @@ class Terminal:
             return b""
         self.bytes += data
         self._stream.feed(data)
+        self._text = ""
         return data
 
     def until(self, holds: Callable[[], bool], seconds: float = DEADLINE) -> bool:
@@ -75,7 +77,8 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        return "\n".join(self.screen.display)
+        self._text = self._text or "\n".join(self.screen.display)
+        return self._text
 
     def press(self, keys: str) -> None:
         os.write(self.fd, keys.encode())

@@ -19,7 +19,9 @@ from tests.wandb.product import RUN, pointed_at, processes
 
 
 def shown(product: Product, server: WandbServer, text: str = RUN) -> Screen:
-    return product.screen("--config", str(product.config(text)), columns=140, rows=60, **pointed_at(server))
+    return product.screen(
+        "--config", str(product.config(text)), columns=140, rows=60, is_installed=True, **pointed_at(server)
+    )
 
 
 def media(run: StoredRun) -> set[bytes]:

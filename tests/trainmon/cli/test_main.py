@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.lab import forked
+from tests.lab.daemons import until
 from tests.lab.terminal import Terminal
 from trainmon import __version__
 from trainmon.cli.main import GROUPS, SUBCOMMANDS, route, run
@@ -17,12 +19,9 @@ HEAVY = ("msgspec", "paramiko", "textual", "rich", "wandb", "plotext", "ClusterS
 
 
 def trainmon(*argv: str, cwd: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "trainmon", *argv]
-    root = str(Path(__file__).parents[3])
-    env = {**os.environ, "PYTHONPATH": root, "NO_COLOR": "1", **environ}
-    return subprocess.run(
-        command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-    )
+    root = Path(__file__).parents[3]
+    env = {**os.environ, "PYTHONPATH": str(root), "NO_COLOR": "1", **environ}
+    return forked.run([str(root / "trainmon" / "__main__.py"), *argv], cwd=cwd, env=env)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +159,7 @@ def test_ctrl_c_at_a_question_ends_without_a_traceback(tmp_path: Path) -> None:
     output = str(tmp_path / "t.toml")
     with Terminal([sys.executable, "-m", "trainmon", "init", "--offline", "--output", output]) as terminal:
         terminal.wait_for(b"Hosts to watch")
+        until(terminal.is_asleep, "it waits for the answer")  # a signal just before would be seen at the next key
         terminal.keys("\x03")
         assert terminal.wait() == 130
         assert b"Traceback" not in terminal.screen
