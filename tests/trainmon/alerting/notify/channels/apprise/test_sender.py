@@ -15,11 +15,14 @@ from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import CUT, status
 from tests.lab.smtp import DIE, HANG, MailServer
 from tests.lab.webhook_receiver import WebhookReceiver
+from tests.trainmon.alerting.notify.channels.apprise.inside import Inside
 from tests.trainmon.alerting.notify.samples import alert, message, notice, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry, Sent
 from trainmon.alerting.notify.channels.apprise.child import masked, message_id
 from trainmon.alerting.notify.channels.apprise.sender import CHILD, Apprise, later, pages
 from trainmon.model import Channel
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # apprise imports imghdr
 
 
 def apprise(url: str, **settings: Any) -> Apprise:
@@ -53,9 +56,9 @@ def test_a_mail_has_the_message_its_pictures_and_a_name_of_its_own(mail: MailSer
 def test_two_copies_of_a_message_have_one_message_id(mail: MailServer) -> None:
     mail.script(DIE)
     with pytest.raises(Retry):
-        apprise(mail.url).send(message(), 20)
-    apprise(mail.url).send(message(), 20)
-    apprise(mail.url).send(message(over(alert())), 20)
+        Inside(mail.url).send(message(), 20)
+    Inside(mail.url).send(message(), 20)
+    Inside(mail.url).send(message(over(alert())), 20)
     one, two, three = (got["message-id"] for got in mail.messages)
     assert one == two != three
 
@@ -71,7 +74,7 @@ def test_two_copies_of_a_message_have_one_message_id(mail: MailServer) -> None:
 def test_what_a_mail_server_says_is_for_now_or_for_good(mail: MailServer, answer: str, error_: Any, words: str) -> None:
     mail.script(answer)
     with pytest.raises(error_) as caught:
-        apprise(mail.url).send(message(), 20)
+        Inside(mail.url).send(message(), 20)
     assert caught.value.message == words
     assert not mail.messages
 
@@ -84,9 +87,9 @@ def test_a_mail_server_that_hangs_is_left_in_time(mail: MailServer) -> None:
 
 def test_a_wrong_password_is_broken_and_not_repeated() -> None:
     with MailServer.start(login=("ann", "right-hunter2")) as mail:
-        apprise(mail.url).send(message(), 20)
+        Inside(mail.url).send(message(), 20)
         with pytest.raises(Broken) as caught:
-            apprise(mail.url.replace("right-hunter2", "wrong-hunter2")).send(message(), 20)
+            Inside(mail.url.replace("right-hunter2", "wrong-hunter2")).send(message(), 20)
     assert caught.value.message.startswith("the mail server answers 535 ")
     assert "hunter2" not in str(caught.value)
     assert len(mail.messages) == 1
@@ -106,7 +109,7 @@ def test_statuses_are_found_in_what_apprise_logs(answer: Any, error_: Any) -> No
     with NtfyServer.start() as server:
         server.script(answer)
         with pytest.raises(error_) as caught:
-            apprise(f"ntfy://127.0.0.1:{server.port}/hunter2topic").send(message(), 20)
+            Inside(f"ntfy://127.0.0.1:{server.port}/hunter2topic").send(message(), 20)
     assert "hunter2" not in str(caught.value)
 
 
@@ -155,7 +158,7 @@ def test_a_child_that_dies_or_babbles_is_for_now_only(tmp_path: Path) -> None:
     ],
 )
 def test_whether_there_is_such_a_service_is_known_without_sending(url: str, words: str | None) -> None:
-    assert apprise(url).check(20) == words
+    assert Inside(url).check(20) == words
 
 
 def test_services_whose_receipts_come_later_say_so() -> None:
@@ -165,7 +168,7 @@ def test_services_whose_receipts_come_later_say_so() -> None:
 
 
 def test_several_recipients_in_one_address_are_warned_of() -> None:
-    one, two = apprise("mailto://ann:pass@host.test"), apprise("mailto://ann:pass@host.test?to=bob@x.test,eve@x.test")
+    one, two = Inside("mailto://ann:pass@host.test"), Inside("mailto://ann:pass@host.test?to=bob@x.test,eve@x.test")
     assert one.check(20) is two.check(20) is None
     assert one.health.note is None
     assert two.health.note == (

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import msgspec
 import pytest
+from apprise.plugins import discord, pagerduty, pushover, slack, twilio
 
 from tests.lab.receiver import Answer, status
 from tests.lab.webhook_receiver import WebhookReceiver
+from tests.trainmon.alerting.notify.channels.apprise.inside import Inside
 from tests.trainmon.alerting.notify.samples import NOW, alert, beat, message, notice, over
 from trainmon.alerting.notify.base import Attachment, Broken, Retry
-from trainmon.alerting.notify.channels.apprise.sender import Apprise
-from trainmon.model import Channel
 
-PLACES = (
-    "import sys, runpy\n"
-    "from apprise.plugins import discord, pagerduty, pushover, slack, twilio\n"
-    "here = 'http://127.0.0.1:{port}'\n"
-    "slack.NotifySlack.api_url = here + '/{{}}'\n"
-    "discord.NotifyDiscord.notify_url = pushover.NotifyPushover.notify_url = here\n"
-    "pagerduty.PAGERDUTY_API_LOOKUP = dict.fromkeys(pagerduty.PAGERDUTY_API_LOOKUP, here)\n"
-    "twilio.NotifyTwilio.notify_sms_url = here + '/{{sid}}'\n"
-    "runpy.run_module('trainmon.alerting.notify.channels.apprise.child', run_name='__main__', alter_sys=True)\n"
-)
-"""A child to which these services are on this machine."""
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # apprise imports imghdr
 
 SLACK = "slack://xoxb-1234567890-hunter2hunter2hunter2/#ops"
 DISCORD = "discord://123456789012345678/hunter2hunter2hunter2"
@@ -34,9 +23,14 @@ PUSHOVER = "pover://uhunter2hunter2hunter2hunter2u@ahunter2hunter2hunter2hunter2
 TWILIO = f"twilio://AC{'0' * 32}:{'abcd' * 8}@15550001111/15550002222"
 
 
-def service(url: str, receiver: WebhookReceiver) -> Apprise:
-    argv = (sys.executable, "-c", PLACES.format(port=receiver.port))
-    return Apprise(Channel(name="chat", type="apprise"), url=url, argv=argv)
+def service(url: str, receiver: WebhookReceiver) -> Inside:
+    """These services are on this machine."""
+    here = f"http://127.0.0.1:{receiver.port}"
+    slack.NotifySlack.api_url = here + "/{}"
+    discord.NotifyDiscord.notify_url = pushover.NotifyPushover.notify_url = here
+    pagerduty.PAGERDUTY_API_LOOKUP = dict.fromkeys(pagerduty.PAGERDUTY_API_LOOKUP, here)
+    twilio.NotifyTwilio.notify_sms_url = here + "/{sid}"
+    return Inside(url)
 
 
 @pytest.mark.parametrize(
