@@ -30,7 +30,7 @@ from typing import Any
 
 import trainmon.cli
 
-AT_THE_START = ("PYTHON", "LC_", "LANG", "TEXTUAL")
+AT_THE_START = ("LANG", "LC_", "LD_", "PYTHON", "TEXTUAL")
 """What an interpreter or a module reads only when it starts: other values need a start of their own."""
 HARMLESS = {"PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"}
 LOCALE = "C.UTF-8"

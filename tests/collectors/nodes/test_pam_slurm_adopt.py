@@ -59,7 +59,7 @@ def test_a_node_is_watched_for_as_long_as_our_job_runs_there(
         sshd.job.touch()
         seen((job(1, "n0", user="root"),), "root")
         stage.wait_for(is_hello)
-        assert stage.supervisor.shell_of("n0").run(["echo", "in"], timeout=5).stdout == b"in\n"
+        assert stage.supervisor.shell_of("n0").run(["echo", "in"], timeout=60).stdout == b"in\n"
         sshd.end_job()
         lost = stage.source("n0", "retrying")
         assert lost.error is None

@@ -92,7 +92,7 @@ def test_a_real_du_against_the_limit_of_the_config(shell: Shell, tmp_path: Path)
     (tmp_path / "shard").write_bytes(b"x" * 3_000_000)
     one = wanted("du", "-s", str(tmp_path), parser="du", path=str(tmp_path), limit=10**9)
     used = queried(one, shell).allowances[0].used_bytes
-    printed = subprocess.run(["du", "-s", str(tmp_path)], capture_output=True, text=True, check=True, timeout=20).stdout
+    printed = subprocess.run(["du", "-s", str(tmp_path)], capture_output=True, text=True, check=True, timeout=60).stdout
     assert used == int(printed.split()[0]) * 1024
     assert used >= 3_000_000
 

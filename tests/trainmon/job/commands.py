@@ -78,7 +78,7 @@ class Training:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def until(fact: object, patience: float = 20.0) -> None:
+def until(fact: object, patience: float = 120.0) -> None:
     assert callable(fact)
     deadline = time.monotonic() + patience
     while not fact():

@@ -125,7 +125,7 @@ def test_what_may_not_be_read_is_reported(tmp_path: Path):
     (part / "step-1").chmod(0)
     (part / "latest").touch(mode=0)
     argv = [sys.executable, "-c", AS_NOBODY, str(closed), str(part)]
-    done = subprocess.run(argv, capture_output=True, check=True, timeout=20, cwd=ROOT)
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=60, cwd=ROOT)
     hidden, half = json.loads(done.stdout)
     assert hidden["error"] == "no permission"
     by_name = {one["name"]: one["error"] for one in half["entries"]}

@@ -118,7 +118,7 @@ def test_without_permission_its_state_is_unknown(tmp_path: Path):
     secret = tmp_path / "secret"
     secret.touch(mode=0)
     argv = [sys.executable, "-c", AS_NOBODY, str(closed / "kill"), str(secret)]
-    done = subprocess.run(argv, capture_output=True, check=True, timeout=20, cwd=Path(__file__).parents[4])
+    done = subprocess.run(argv, capture_output=True, check=True, timeout=60, cwd=Path(__file__).parents[4])
     hidden, unreadable = (line["s"][0] for line in json.loads(done.stdout))
     assert hidden == {"path": str(closed / "kill"), "error": "cannot be checked: no permission"}
     assert unreadable["exists"] is True

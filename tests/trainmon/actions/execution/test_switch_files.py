@@ -79,15 +79,15 @@ def names(folder: Path) -> list[str]:
 
 
 def read(shell: Shell | Before, path: str) -> FileStat:
-    return switch_files.parse_stat(path, shell.run(switch_files.stat(path), timeout=10))
+    return switch_files.parse_stat(path, shell.run(switch_files.stat(path), timeout=60))
 
 
 def create(shell: Shell | Before, path: str, text: str = TEXT) -> Result:
-    return switch_files.create_result(path, shell.run(switch_files.create(path, text, "0123456789ab"), timeout=10))
+    return switch_files.create_result(path, shell.run(switch_files.create(path, text, "0123456789ab"), timeout=60))
 
 
 def remove(shell: Shell | Before, path: str, mark: str = "") -> Result:
-    return switch_files.remove_result(path, shell.run(switch_files.remove(path, mark), timeout=10))
+    return switch_files.remove_result(path, shell.run(switch_files.remove(path, mark), timeout=60))
 
 
 def come_and_go(shell: Shell, path: Path) -> None:
@@ -178,7 +178,7 @@ def test_of_many_at_once_one_wins_and_its_text_is_whole(local: LocalShell, tmp_p
 
     def drop(number: int) -> None:
         argv = switch_files.create(str(path), f"line of {number}", f"{number:012x}")
-        answers.append(switch_files.create_result(str(path), local.run(argv, timeout=10)))
+        answers.append(switch_files.create_result(str(path), local.run(argv, timeout=60)))
 
     threads = [threading.Thread(target=drop, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -311,7 +311,7 @@ def test_a_hung_mount_times_out_and_no_switch_appears_when_it_comes_back(tmp_pat
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.3)
     mount.recover()
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=60)
     answer = switch_files.create_result(str(path), Completed(process.returncode, out, err))
     assert answer == Result(False, f"{path} was not created: its filesystem took longer than 20s to answer")
     assert names(mount.folder) == []
@@ -335,7 +335,7 @@ def test_other_shells_do_the_same(local: LocalShell, tmp_path: Path, shell: str)
     path = str(tmp_path / "kill -x 'y'")
 
     def run(argv: tuple[str, ...]) -> Completed:
-        return local.run([*prefix, *argv[1:]], timeout=10)
+        return local.run([*prefix, *argv[1:]], timeout=60)
 
     assert switch_files.create_result(path, run(switch_files.create(path, TEXT, "abc"))).done
     stat = switch_files.parse_stat(path, run(switch_files.stat(path)))

@@ -131,7 +131,7 @@ def dial(sshd: Sshd, loop: EventLoop, tmp_path: Path, known: str) -> HostKeyRefu
     config = sshd.ssh_config(extra=f"Host *\n  UserKnownHostsFile {file}", path=tmp_path / "config")
     dialer = Dialer(loop, config_file=config)
     try:
-        dialer.dial("n0").run(["true"], timeout=10)
+        dialer.dial("n0").run(["true"], timeout=60)
     except HostKeyRefused as refused:
         return refused
     finally:

@@ -54,12 +54,12 @@ def receiver() -> Iterator[WebhookReceiver]:
 )
 def test_retry_after_is_seconds_or_a_date(receiver: WebhookReceiver, header: str | None, after: float | None) -> None:
     receiver.script(status(429, retry_after=header))
-    assert Http("x", Still()).request("POST", receiver.url, headers={}, timeout=10).retry_after == after
+    assert Http("x", Still()).request("POST", receiver.url, headers={}, timeout=60).retry_after == after
 
 
 def test_an_answer_of_any_length_is_read_to_a_bound(receiver: WebhookReceiver) -> None:
     receiver.script(Answer("status", 200, b"x" * 1_000_000))
-    assert len(Http("x").request("POST", receiver.url, headers={}, timeout=10).body) == 65_536
+    assert len(Http("x").request("POST", receiver.url, headers={}, timeout=60).body) == 65_536
 
 
 def test_a_server_that_trickles_is_left_in_time() -> None:
@@ -96,7 +96,7 @@ def until_all_ended(http: Http) -> None:
 def test_a_proxy_of_the_environment_is_used(receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", receiver.url.replace("//", "//ann:hunter2@"))
     monkeypatch.setenv("no_proxy", "else.where")
-    reply = Http("x").request("POST", "http://hooks.test/x", headers={}, timeout=10)
+    reply = Http("x").request("POST", "http://hooks.test/x", headers={}, timeout=60)
     assert reply.is_good
     (request,) = receiver.requests
     assert (request.path, request.headers["host"]) == ("http://hooks.test/x", "hooks.test")
@@ -105,13 +105,13 @@ def test_a_proxy_of_the_environment_is_used(receiver: WebhookReceiver, monkeypat
 
 def test_an_address_that_is_none_is_broken() -> None:
     with pytest.raises((Broken, Retry)) as caught:
-        Http("x").request("POST", "http://[::1/hunter2", headers={}, timeout=10)
+        Http("x").request("POST", "http://[::1/hunter2", headers={}, timeout=60)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_name_that_is_not_known_is_for_now_only() -> None:
     with pytest.raises(Retry) as caught:
-        Http("x").request("POST", "http://hunter2.invalid/", headers={}, timeout=20)
+        Http("x").request("POST", "http://hunter2.invalid/", headers={}, timeout=60)
     assert "hunter2" not in str(caught.value)
 
 
@@ -146,17 +146,17 @@ def test_a_certificate_must_be_trusted_here(certificate: Path, monkeypatch: pyte
         receiver._http.socket = context.wrap_socket(receiver._http.socket, server_side=True)
         url = f"https://localhost:{receiver.port}/hunter2"
         with pytest.raises(Broken) as caught:
-            Http("x").request("POST", url, headers={}, timeout=10)
+            Http("x").request("POST", url, headers={}, timeout=60)
         assert caught.value.message.startswith("its certificate is not trusted here")
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        assert Http("x").request("POST", url, headers={}, timeout=10).is_good
+        assert Http("x").request("POST", url, headers={}, timeout=60).is_good
         receiver.failures.clear()
 
 
 def test_only_2xx_is_taken(receiver: WebhookReceiver) -> None:
     for code, error in ((204, None), (302, Broken), (400, Broken), (410, Broken), (425, Retry), (502, Retry)):
         receiver.script(Answer("status", code))
-        reply = Http("x").request("POST", receiver.url, headers={}, timeout=10)
+        reply = Http("x").request("POST", receiver.url, headers={}, timeout=60)
         if error is None:
             judge(reply)
         else:
@@ -202,4 +202,4 @@ def test_a_request_that_hung_leaves_the_next_alone(receiver: WebhookReceiver) ->
     receiver.script(HANG)
     with pytest.raises(Retry):
         http.request("POST", receiver.url, headers={}, timeout=0.2)
-    assert http.request("POST", receiver.url, headers={}, timeout=10).is_good
+    assert http.request("POST", receiver.url, headers={}, timeout=60).is_good

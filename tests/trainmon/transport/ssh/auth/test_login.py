@@ -83,7 +83,7 @@ def add_to(agent: Path, *keys: Path) -> None:
 
 
 def works(shell: SshShell) -> bool:
-    return shell.run(["true"], timeout=10).status == 0
+    return shell.run(["true"], timeout=60).status == 0
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_a_second_factor_of_several_rounds(sshd: Sshd, loop: EventLoop, tmp_path
     script, person = Script(("keyboard-interactive",), rounds=TWO_ROUNDS), Person(RIGHT)
     with asking(sshd, loop, tmp_path, script, person) as dialer:
         shell = dialer.dial("asker")
-        assert shell.run(["true"], timeout=5).stdout == b"ran true"
+        assert shell.run(["true"], timeout=60).stdout == b"ran true"
         assert shell.prompted
     assert person.requests[0] == ("asker", "Second factor", "Passcode or option: ")
 
