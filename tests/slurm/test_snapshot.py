@@ -93,7 +93,7 @@ def test_a_slurm_that_answers_too_late_explains_what_is_not_known(slurm: Slurm, 
     product.watch(f'[[cluster]]\nname = "lab"\n{tables}')
     slurm.freeze_controller()
     try:
-        done = product.run("snapshot", "--wait=4s")
+        done = product.run("snapshot", "--wait=60s")
     finally:
         slurm.thaw_controller()
     assert done.returncode == 3, done.stdout + done.stderr
