@@ -17,7 +17,7 @@ HINTS = (
     "key", "secret", "passw", "passphrase", "credential", "jwt", "auth", "bearer", "login", "://", "sig=",
     "hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "sk-", "xox", "xapp-", "akia", "asia",
     "tk_", "eyj", "nvapi-", "pypi-", "aiza", "local-", "wandb_v1_", "hooks.", "webhooks/", "hc-ping.com", "/bot",
-    "curl ", "-----begin",
+    "curl ", "-----begin", "cookie", "pwd=", "pass=", "sshpass ", "mysql", "mariadb",
 )  # fmt: skip
 """A text in lower case without any of these and without `token` contains no secret."""
 
@@ -55,7 +55,9 @@ KEY_FOLLOWS = re.compile(r"(?i)\b(?:wandb[\w.]{0,20}\s{1,3}login|api[ _-]key|pas
 HEX_KEY = re.compile(r"(?<![0-9A-Za-z])[0-9a-f]{40}(?![0-9A-Za-z])")
 """A W&B key looks like a git commit: it is masked only behind such words."""
 NETRC = re.compile(r"(\bmachine\s{1,3}\S{1,200}\s{1,3}login\s{1,3}\S{1,200}\s{1,3}password\s{1,3})(?!-)\S{1,400}")
-CURL_LOGIN = re.compile(r"(\bcurl\s.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}")
+CURL_LOGIN = re.compile(r"(\bcurl\b.{0,400}?\s(?:-u|--user)[\s=]{1,3}['\"]?[^\s:'\"]{0,200}:)(?!-)[^\s'\"]{1,400}")
+COOKIE = re.compile(r"(?i)(\b(?:set-)?cookie['\"]?\s{0,3}:\s{0,3}['\"]?)(?!\*)[^\n'\"]{1,4000}")
+SHORT_FLAG = re.compile(r"(\bsshpass\s{1,3}-p\s{0,3}|\b(?:mysql|mysqldump|mariadb)\b.{0,200}?\s-p)(?![\s-])\S{1,400}")
 
 VALUE = re.compile(r"\"(?:[^\"\\\n]|\\.)*\"?|'(?:[^'\\\n]|\\.)*'?|[^\s\"'][^\s]*")
 FLAG = re.compile(r"(?<![^\s'\"\[(,])--?([A-Za-z][\w.-]{0,79})(?:=|['\"],?\s{1,3}|\s{1,3})")
@@ -84,6 +86,11 @@ SECRET_KEYS = _words(
     "comet neptune mlflow openai anthropic ntfy pushover slack discord ngrok datadog dd",
 )
 """`api_key` is a secret; `sort_key` and `image_key` name a column."""
+SECRET_PASSES = _words(
+    "db database mysql mariadb pg postgres postgresql redis mongo smtp mail email imap ftp sftp proxy registry docker",
+    "user admin root login ldap ssh sudo vault minio s3 rabbitmq mqtt http https basic ntfy",
+)
+"""`DB_PASS` is a secret; `forward_pass` and `PWD` are not."""
 DATA_KEYS = _words(
     "text json sort primary foreign label labels input output data dataset image video audio caption loss metric",
     "prompt content message messages question answer response chosen rejected source target group index column row",
@@ -119,6 +126,10 @@ def scrub(text: str) -> str:
             text = text[: found.end()] + HEX_KEY.sub(MASK, text[found.end() :])
     if "curl " in lower:
         text = CURL_LOGIN.sub(rf"\1{MASK}", text)
+    if "cookie" in lower:
+        text = COOKIE.sub(rf"\1{MASK}", text)
+    if "sshpass " in lower or "mysql" in lower or "mariadb" in lower:
+        text = SHORT_FLAG.sub(rf"\1{MASK}", text)
     if "-" in lower:
         text = _mask_named(text, FLAG, flags=True)
     return _mask_named(text, ASSIGNED, flags=False)
@@ -176,9 +187,11 @@ def is_secret(name: str, as_flag: bool) -> bool:
     before, last = words[-2:]
     if last in HARMLESS_SUFFIXES:
         return False
-    if not SECRET_WORDS.isdisjoint(words):
+    if not SECRET_WORDS.isdisjoint(words) or last.endswith(("password", "passwd")):
         return True
     match last:
+        case "pass" | "pwd" | "sshpass":
+            return before in SECRET_PASSES or last == "sshpass"
         case "token":
             return before not in MODEL_TOKENS
         case "key":

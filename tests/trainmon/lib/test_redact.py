@@ -58,6 +58,16 @@ SECRETS = [
     f"https://discord.com/api/webhooks/123/{S3CRET}",
     f"https://api.telegram.org/bot123:{S3CRET}/send",
     f"curl -s -u me:{S3CRET} https://ntfy.sh/x",
+    f"curl -u me:{S3CRET} https://ntfy.sh/x",
+    f"curl --user me:{S3CRET} https://ntfy.sh/x",
+    f"PGPASSWORD={S3CRET} psql -h db",
+    f"MYSQL_PWD={S3CRET}",
+    f"DB_PASS={S3CRET} SMTP_PASS=x",
+    f"SSHPASS={S3CRET} sshpass -e ssh host",
+    f"sshpass -p {S3CRET} ssh host",
+    f"mysql -u me -p{S3CRET} db",
+    f"Cookie: session={S3CRET}; path=/",
+    f"-H 'Set-Cookie: id={S3CRET}'",
     f"wandb login {HEX40}",
     f"wandb: api key {HEX40}",
     f"machine api.wandb.ai login user password {S3CRET}",
@@ -100,6 +110,9 @@ INNOCENT = [
     "SLURM_JOB_ID=123 KEYBOARD=us",
     "tk_dispatch attn_key=0 q_key=1",
     "PWD=/fsx/me OLDPWD=/fsx",
+    "forward_pass=0.31 backward_pass: 0.52 num_pass=three bypass=auto compass=north",
+    "mysql -u me -p db",
+    "the cookie jar is full: 3 cookies",
     "Epoch 0:   4%|▍         | 350/8000 [00:09<03:23, 37.56it/s, v_num=0]",
 ]  # fmt: skip
 
@@ -136,6 +149,7 @@ def test_only_the_secret_is_masked(text: str, masked: str) -> None:
 PIECES = st.sampled_from([
     "token", "key", "--", "-", "=", ":", " ", "'", '"', "password", "secret_", "api_", "abc123def", MASK, "://", "@",
     "/", "?", "&", "sig=", "Bearer ", "Authorization: ", "hf_", "a1" * 12, HEX40, "wandb login ", "curl ", "-u ", ",",
+    "Cookie: ", "mysql ", "-p", "DB_PASS",
     ")", "{", "\\", "\n", "$", "<", "eyJ", ".", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "é",
     "hooks.slack.com/", "machine a login b password ",
 ])  # fmt: skip

@@ -10,7 +10,7 @@ import click
 
 from trainmon.cli.options import ledger_config_option
 
-GRACE = 2.0
+GRACE = 0.5
 """Seconds after its time limit in which a query must stop by itself: one call of a function cannot be interrupted."""
 
 
