@@ -19,6 +19,7 @@ Every rank makes a Hooks and calls `step` equally often; only rank 0 reads and w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -31,8 +32,7 @@ from typing import Any, Callable, List, Mapping
 LOOK_EVERY = 0.5  # seconds: at most so long between two votes, and half of it between two looks at the switches
 STATUS_EVERY = 1.0  # seconds between two writes of the status file; what is asked, saved or ended is written at once
 SIGNALS = {"SIGTERM": "stop", "SIGUSR1": "save"}  # `stop` means: save, then stop
-KILL, SAVE, LIMIT, BAD, SECONDS, FIRST_SIGNAL = range(6)
-"""The numbers of a vote. Those of the signals are last: 1 + the rank that got it, else 0."""
+KILL, SAVE, LIMIT, BAD, SECONDS, FIRST_SIGNAL = range(6)  # of a vote; last, for each signal: 1 + its rank, or 0
 Votes = List[float]
 
 
@@ -60,7 +60,8 @@ class Hooks:
         self.kill, self.save, beside = (path and os.path.abspath(path) for path in (kill, save, kill or save))
         self.status = os.path.abspath(status) if status else beside and beside + ".status"
         self.deadline = _number(known("SLURM_JOB_END_TIME") if deadline is None else deadline)
-        self.grace, self.nan, self.nan_after, self.agree, self.every = grace, nan, nan_after, agree, max(1, every)
+        self.grace = min(grace, max(0.0, (self.deadline or math.inf) - time.time()) / 2)  # for short jobs
+        self.nan, self.nan_after, self.agree, self.every = nan, nan_after, agree, max(1, every)
         self.print_every, self.total, self.why, self.is_bad = print_every, total, "", False
         self.rank = int(_number(known("RANK") or known("SLURM_PROCID")) or 0) if rank is None else rank
         self._signals = dict(sorted(signals.items()))
@@ -74,8 +75,8 @@ class Hooks:
         self._report: dict[str, Any] = {
             "v": 1, "pid": os.getpid(), "host": os.uname().nodename, "job": known("SLURM_JOB_ID"), "at": 0.0,
             "started_at": time.time(), "phase": "starting", "step": None, "loss": None, "deadline": self.deadline,
-            "grace_s": grace, "kill": self.kill, "save": self.save, "signals": {}, "asked": None, "last_save": None,
-            "ended": None,
+            "grace_s": self.grace, "kill": self.kill, "save": self.save, "signals": {}, "asked": None,
+            "last_save": None, "ended": None,
         }  # fmt: skip
         self._install()
         self._write(is_news=True)
@@ -103,7 +104,8 @@ class Hooks:
         if agreed is None:
             self._count_bad(loss, "stop")
         if self.print_every and step % self.print_every == 0 and self.rank == 0:
-            print(self.line(step, loss, **numbers), flush=True)
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+                print(self.line(step, loss, **numbers), flush=True)
         return self._poll("training", step, loss) if agreed is None else self._answer(agreed, "training", step, loss)
 
     def poll(self, phase: str = "evaluation") -> str:
@@ -315,10 +317,11 @@ class Hooks:
     def _put(self, path: str, value: Any) -> None:
         place = "%s.%s.%d.tmp" % (path, self._report["host"], os.getpid())
         try:
+            text = json.dumps(value, default=int)  # a step may be a number of numpy or torch
             with open(place, "w", encoding="utf-8") as file:
-                json.dump(value, file)
+                file.write(text)
             os.replace(place, path)
-        except OSError as error:
+        except (OSError, TypeError, ValueError) as error:
             self._warn("a file cannot be written: %s" % error)
 
     def _warn(self, text: str) -> None:
@@ -329,21 +332,18 @@ class Hooks:
             self._say("warning: %s" % text, by_all=True)
 
     def _say(self, text: str, by_all: bool = False) -> None:
-        try:
-            if self.rank == 0 or by_all:
+        if self.rank == 0 or by_all:
+            with contextlib.suppress(OSError):  # there is nobody to hear it
                 os.write(2, ("trainmon: %s\n" % text).encode("utf-8", "replace"))
-        except OSError:
-            pass  # there is nobody to hear it
 
 
 os.register_at_fork(after_in_child=Hooks._in_child)
 
 
 def _number(value: Any) -> float | None:
-    try:
-        return None if value is None else float(value)
-    except Exception:  # a tensor of several numbers, or text
-        return None
+    with contextlib.suppress(Exception):  # None, text, or a tensor of several numbers
+        return float(value)
+    return None
 
 
 def _is_bad(loss: Any) -> bool:

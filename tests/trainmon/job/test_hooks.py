@@ -189,6 +189,14 @@ def test_the_loop_is_asked_to_stop_before_the_time_limit(
     assert hooks.why == "stop: the time limit"
 
 
+def test_a_short_job_trains_for_half_of_its_time(make: Make, clock: SimpleNamespace) -> None:
+    hooks = make(deadline=1e9 + clock.now + 100)
+    clock.now += 49
+    assert hooks.step(1) == ""
+    clock.now += 2
+    assert hooks.step(2) == "stop"
+
+
 def test_a_time_limit_that_is_no_number_is_none(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_END_TIME", "Unknown")
     monkeypatch.setenv("SLURM_PROCID", "")
@@ -300,6 +308,31 @@ def test_nothing_raises_and_each_warning_comes_once(
     assert [line.split(":")[2] for line in lines if "warning" in line] == [
         " a file cannot be written", " there are two Hooks", " a switch cannot be read",
     ]  # fmt: skip
+
+
+class Number:
+    """As a number of numpy or torch: no int, but there is one in it."""
+
+    def __int__(self) -> int:
+        return 7
+
+    def __mod__(self, other: int) -> int:
+        return 7 % other
+
+
+def test_steps_of_other_libraries_and_a_closed_output_raise_nothing(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooks = make()
+    hooks.step(Number(), 1.0)  # type: ignore[arg-type]
+    hooks.saved(Number())  # type: ignore[arg-type]
+    assert (status(tmp_path)["step"], status(tmp_path)["last_save"]["step"]) == (7, 7)
+    hooks._report["step"] = object()
+    hooks.saved(8)
+    closed = (tmp_path / "closed").open("w")
+    closed.close()
+    monkeypatch.setattr(sys, "stdout", closed)
+    assert make(print_every=1).step(1, 2.0) == ""
 
 
 def test_a_save_switch_that_cannot_be_removed_counts_once(

@@ -46,6 +46,7 @@ TEXT = """\
 # checkpoints = "/shared/my-run/checkpoints"    # the checkpoints and their disk are watched
 # kill_switch = "/shared/my-run/kill-switch"    # the trainer saves and exits when this file appears
 # save_switch = "/shared/my-run/save-switch"    # the trainer saves when this file appears
+# status = "/shared/my-run/status"              # where `trainmon_hooks` reports; default: beside the switches
 # script = "/shared/my-run/train.slurm"         # `trainmon-tui queue` submits it with sbatch
 # target_step = 100_000                         # default: the target in its log
 # stall_after = "15m"                           # the run is stalled after this long without a step
