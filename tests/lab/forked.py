@@ -69,7 +69,7 @@ def run(
 ) -> CompletedProcess[str]:
     """As `subprocess.run(argv, capture_output=True, text=True)`, without a standard input. `argv[0]` is the program."""
     if not can_run(argv, env):
-        started = argv if Path(argv[0]).suffix != ".py" else [sys.executable, *argv]
+        started = argv if Path(argv[0]).suffix != ".py" else [sys.executable, "-m", "trainmon", *argv[1:]]
         return subprocess.run(
             started, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
             check=False,
@@ -149,8 +149,9 @@ def _keep(reply: int, descriptors: list[int]) -> bool:
         return False
     for descriptor in descriptors:
         os.close(descriptor)
-    os.write(reply, b"%d\n" % child)
-    os.write(reply, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    with contextlib.suppress(BrokenPipeError):  # nobody asks any more
+        os.write(reply, b"%d\n" % child)
+        os.write(reply, b"%d\n" % os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     os._exit(0)
 
 
@@ -164,6 +165,7 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> list[str]:
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background deaf to it
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
