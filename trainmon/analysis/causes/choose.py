@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trainmon.analysis.causes.signs import Found, Signs
+from trainmon.analysis.causes.signs import SURVIVED, Found, Signs
 from trainmon.analysis.causes.tracebacks import MODULE
 
 STATED = ("kill-switch", "preempted", "no-restart", "node-fail", "gpu-hardware", "host-oom")
 """Stated reasons. The first two explain all others; of the rest, the earliest counts. A time limit is weaker: an error
 may have kept the job waiting for it. A requeue is weaker than the error after which a script requeues its job."""
-SIGTERM = re.compile(r"SIGTERM|signal:? ?15|Terminated", re.IGNORECASE)
+SIGTERM = re.compile(r"SIGTERM|signal:? ?15|15 death signal|Terminated|Termination signal", re.IGNORECASE)
 ENDED_BY = ("host-oom", "preempted", "segfault")
 NOISE = ("checkpoint-corrupt", "dataloader-worker", "storage-io", "rendezvous", "data-error")
 """What the end of a process by hand may look like on its other ranks."""
@@ -29,10 +29,20 @@ SAVED = re.compile(
     re.IGNORECASE,
 )
 EVALUATION = re.compile(
-    r"(?:^|[_.])(?:evals?|evaluate|evaluation|evaluator|test|tester|testing|predict|prediction|inference|infer|metrics?"
-    r"|report|reporting|export|benchmark|bleu|rouge)(?:$|[_.])|^(?:eval|test)\w*\.py$|evaluat",
+    r"(?:^|_)(?:evals?|test|tester|testing|report|reporting|export|benchmark|bleu|rouge)(?:$|_)|^(?!.*save).*evaluat",
     re.IGNORECASE,
 )
+"""A function of an evaluation. Those that also save belong to the loop of the training: _maybe_log_save_evaluate."""
+MAYBE_EVALUATION = re.compile(
+    r"(?:^|[_.])(?:evals?|test|tester|testing|predict|prediction|inference|infer|metrics?|report|reporting|export"
+    r"|benchmark|bleu|rouge)(?:$|[_.])|^(?:eval|test)\w*\.py$|^(?!.*save).*evaluat",
+    re.IGNORECASE,
+)
+"""A file or a function that a step of the training may use too."""
+TRAINING_STEP = re.compile(
+    r"^_?(?:(?:train|training)_(?:step|batch|iter\w*)|\w*rollouts?|forward\w*|backward|compute_loss|optimi[sz]er_step)$"
+)
+TRAINING = re.compile(rf"{TRAINING_STEP.pattern}|(?:^|_)(?:train|training|pretrain|fit)(?:$|_)")
 
 
 def choose(signs: Signs) -> Found | None:
@@ -88,10 +98,14 @@ def _first(roots: Sequence[Found], live: Sequence[Found]) -> Found | None:
         # A traceback of another kind that begins after Ctrl-C is of the next attempt in the same file.
         later = (one for one in roots if one.index > person.index and one.is_fatal_exception)
         return next((one for one in later if one.rule.role == "root" and one.rule.cause not in NOT_AFTER_CTRL_C), root)
-    term = next((one for one in live if one.rule.cause == "preempted" and SIGTERM.search(one.text)), None)
+    term = next((one for one in live if _is_sigterm(one)), None)
     if term is not None and root is not None and term.index < root.index and root.rule.cause != "cancelled-by-user":
         return term
     return root
+
+
+def _is_sigterm(one: Found) -> bool:
+    return one.rule.cause == "preempted" and SIGTERM.search(one.text) is not None
 
 
 def _of_last_attempt(roots: Sequence[Found]) -> Found | None:
@@ -112,6 +126,8 @@ def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
     hints = [one for one in live if one.strength == 0 and one.rule.role != "result"]
     killed = next((one for one in hints if one.rule.cause == "host-oom"), None)
     cascade = next((one for one in live if one.rule.role == "cascade" and one.strength), None)
+    if cascade is not None and hints and _is_sigterm(hints[0]) and hints[0].index < cascade.index:
+        return hints[0]
     if cascade is not None:
         return killed if killed is not None and cascade.rule.cause == "nccl-network" else cascade
     caught = [one for one in live if one.rule.role == "generic" and one.strength == 2 and not one.is_consequence]
@@ -131,10 +147,25 @@ def is_evaluation(one: Found, signs: Signs, is_committed: bool) -> bool:
     """Whether an evaluation failed after a checkpoint was saved or the training had ended."""
     if one.raised is None:
         return False
-    frames = [(path.rpartition("/")[2] if not MODULE.search(path) else "", name) for path, name in one.raised.frames]
-    if not any(EVALUATION.search(part) for frame in frames for part in frame):
+    start = one.raised.start
+    ends = [found.index for found in signs.found if found.rule.cause == "completed" and found.strength == 2]
+    is_saved = (index for index in range(start - 1, -1, -1) if SAVED.search(signs.lines[index].text))
+    last = max((*(index for index in ends if index < one.index), next(is_saved, -1)))
+    if last < 0 and not is_committed:
         return False
-    ended = any(
-        found.rule.cause == "completed" and found.strength == 2 and found.index < one.index for found in signs.found
-    )
-    return is_committed or ended or any(SAVED.search(line.text) for line in signs.lines[: one.raised.start])
+    went_on = last >= 0 and sum("loss" in signs.lines[step].text.lower() for step in signs.steps_of(last, start))
+    return _is_in_evaluation(one.raised.frames, went_on >= SURVIVED)
+
+
+def _is_in_evaluation(frames: Sequence[tuple[str, str]], has_trained: bool) -> bool:
+    """Whether a traceback leads through an evaluation. The outermost function that tells decides; the name of a file
+    and words such as predict tell it only where the training did not go on after the checkpoint."""
+    for _, name in frames:
+        if TRAINING_STEP.search(name):
+            return False
+        if EVALUATION.search(name):
+            return True
+    if has_trained or any(TRAINING.search(name) for _, name in frames):
+        return False
+    own = (("" if MODULE.search(path) else path.rpartition("/")[2], name) for path, name in frames)
+    return any(MAYBE_EVALUATION.search(part) for frame in own for part in frame)

@@ -113,6 +113,10 @@ class Signs(msgspec.Struct):
     def steps_after(self, index: int) -> int:
         return len(self.progress) - bisect_right(self.progress, index)
 
+    def steps_of(self, first: int, end: int) -> Sequence[int]:
+        """The indices of the steps between two lines."""
+        return self.progress[bisect_right(self.progress, first) : bisect_right(self.progress, end)]
+
     def is_survived(self, one: Found) -> bool:
         """Whether the run went on after it, or another attempt began."""
         is_requeue = one.rule.cause == "requeued"

@@ -1,0 +1,92 @@
+"""In which phase a run failed: in a step of the training, in its evaluation, or after a signal had ended it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.trainmon.analysis.causes.logs import of
+from trainmon.model import CauseName
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+SAVED = "step 1000 | loss 2.1\nsaved checkpoint /ckpt/1000\n"
+AFTER_IT = "".join(f"step {n} | loss 2.1\n" for n in range(1001, 1050))
+TERMS = (
+    "W1123 02:00:01 torch/distributed/elastic/agent/api.py:7] Received 15 death signal, shutting down workers\n",
+    "W1123 02:00:01 torch/distributed/elastic/agent/api.py:7] Received Signals.SIGTERM death signal, shutting down\n",
+    "INFO: got SIGTERM, saving a checkpoint and exiting\n",
+)
+
+
+def through(*frames: str, error: str = "ZeroDivisionError: division by zero") -> str:
+    """A traceback; each frame is FILE:FUNCTION."""
+    places = (frame.rpartition(":") for frame in frames)
+    shown = "".join(f'  File "{path}", line 7, in {name}\n    call(x)\n' for path, _, name in places)
+    return f"Traceback (most recent call last):\n{shown}{error}\n"
+
+
+@pytest.mark.parametrize(
+    ("frames", "cause"),
+    [
+        (("train.py:<module>", "train.py:training_step", "metrics.py:perplexity"), "python-exception"),
+        (("train.py:<module>", "train.py:train_one_epoch", "model.py:predict"), "python-exception"),
+        (("test_lr.py:<module>", "test_lr.py:train"), "python-exception"),
+        (("test_lr.py:<module>", "test_lr.py:main"), "python-exception"),
+        (("ppo.py:<module>", "ppo.py:generate_rollouts", "inference.py:run"), "python-exception"),
+        (
+            ("train.py:<module>", "train.py:train_step", "/x/site-packages/torch/fx/shapes.py:evaluate_expr"),
+            "python-exception",
+        ),
+        (
+            ("train.py:<module>", "/x/site-packages/hf/trainer.py:_maybe_log_save_evaluate", "hf.py:_save_checkpoint"),
+            "python-exception",
+        ),
+        (("train.py:<module>", "train.py:train", "train.py:evaluate", "model.py:compute_loss"), "evaluator"),
+        (
+            ("train.py:<module>", "hf.py:train", "hf.py:_maybe_log_save_evaluate", "hf.py:evaluate", "my.py:forward"),
+            "evaluator",
+        ),
+        (("main.py:<module>", "utils/tester.py:test"), "evaluator"),
+    ],
+)
+def test_an_error_in_a_step_of_the_training_is_none_of_the_evaluator(frames: tuple[str, ...], cause: CauseName) -> None:
+    assert of(SAVED + AFTER_IT + through(*frames)).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("frames", "cause"),
+    [
+        (("run.py:<module>", "run.py:main", "metrics.py:perplexity"), "evaluator"),
+        (("run.py:<module>", "model.py:predict"), "evaluator"),
+        (("run.py:<module>", "run.py:train", "model.py:predict"), "python-exception"),
+    ],
+)
+def test_right_after_a_checkpoint_predictions_and_metrics_are_of_the_evaluator(
+    frames: tuple[str, ...], cause: CauseName
+) -> None:
+    bars = "".join(f"Predicting: {n}/90 [00:01<00:00, 9.0it/s]\n" for n in range(1, 90))
+    assert of(SAVED + bars + through(*frames)).cause == cause
+
+
+GLOO = through("train.py:<module>", error="RuntimeError: [pair.cc:525] Connection closed by peer [10.0.0.2]:3333")
+ABORTED = "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 1. Original reason: \n"
+WATCHDOG = "[rank1]:[E1123] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7) ran for 600060 ms\n"
+
+
+@pytest.mark.parametrize("term", TERMS)
+@pytest.mark.parametrize("after", [GLOO, through("train.py:<module>", error=ABORTED), WATCHDOG])
+def test_what_the_network_reports_after_sigterm_is_not_the_cause(after: str, term: str) -> None:
+    assert of(AFTER_IT + term + after).cause == "preempted"
+    assert of(AFTER_IT + term + "saved checkpoint /ckpt/1050\n" + after, exit_code=1).cause == "preempted"
+    assert of(AFTER_IT + after + term).cause in ("nccl-network", "nccl-timeout")
+    assert of(AFTER_IT + term + after, scheduler_state="CANCELLED by 1000").cause == "cancelled-by-user"
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        ("srun: error: gpu-1: task 3: Exited with exit code 1\n", "nccl-timeout"),
+        ("train.sh: line 7: 4711 Killed                  python train.py\n", "nccl-timeout"),
+    ],
+)
+def test_a_rank_that_had_died_before_sigterm_was_not_ended_by_it(before: str, cause: CauseName) -> None:
+    assert of(AFTER_IT + before + TERMS[0] + WATCHDOG).cause == cause
