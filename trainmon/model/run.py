@@ -33,7 +33,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     checked_at: Instant | None = None
     """When the file was last read."""
     began_at: Instant | None = None
-    """When this file was first read."""
+    """When this file was first read; of one that was not there before, when the lines were written that it had then."""
     is_new: bool = False
     """Whether this file was not there before."""
     first_at: Instant | None = None

@@ -335,12 +335,13 @@ def _of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> 
     else:
         name = f"{name}@{stamp(began)}"
     has_ended = run.verdict in ENDED and log.at is not None
+    seen_at = max(log.at or 0.0, began if watched else 0.0)  # a new log without a line: `at` is that of the one before
     attempt = replace(
         _plain(run, state, name),
         started_at=began if watched else None,
         start_was_watched=watched,
-        seen_at=log.at or 0.0,
-        end=AttemptEnd(at=log.at, source="log", noticed_at=state.at) if has_ended and log.at is not None else None,
+        seen_at=seen_at,
+        end=AttemptEnd(at=seen_at, source="log", noticed_at=state.at) if has_ended else None,
     )
     attempt = with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
     estimated = None if watched else log.first_at or attempt.first_step_at

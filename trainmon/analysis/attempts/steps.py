@@ -108,7 +108,7 @@ def stepped(
         return attempt
     # An earlier span shows that the log was read before this attempt began.
     if first.is_start or began >= watched_since or any(one.last_at < began - BEFORE for one in spans):
-        attempt = replace(attempt, first_step=first.first, first_step_at=first.first_at)
+        attempt = replace(attempt, first_step=first.first, first_step_at=max(first.first_at, began))
     elif attempt.restart and first.first_at == first.last_at:
         return attempt  # the end of an old log, which may be all of the attempt before
     return replace(attempt, last_step=max(one.last or 0 for one in counted[counted.index(first) :]))

@@ -204,7 +204,7 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
             path_before=log.path if mark else log.path_before,
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
             checked_at=event.received_at,
-            began_at=event.received_at if began_at is None and chunk.path is not None else began_at,
+            began_at=_began(event, chunk, log, at if is_new else None) if began_at is None else began_at,
             is_new=is_new,
             first_at=first_at,
             pause_s=pause_s,
@@ -245,6 +245,14 @@ def _written_at(event: NodeReading, chunk: LogChunk, before: Log | None) -> Inst
     if before is None or before.error is not None or before.path != chunk.path or before.checked_at is None:
         return at
     return max(at, min(before.checked_at, event.received_at))
+
+
+def _began(event: NodeReading, chunk: LogChunk, log: Log, at: Instant | None) -> Instant | None:
+    """When a file that is read for the first time began: one that was not there before, with the lines (`at`) that it
+    has when it is noticed. If they are not younger than the log before it, its clock is wrong."""
+    if chunk.path is None:
+        return None
+    return at if at is not None and at > (log.at or 0.0) else event.received_at
 
 
 def _progress(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, Story
+from tests.trainmon.analysis.attempts.story import BEGIN, SPEC, STEP, Story
 from trainmon.analysis.attempts import unrecorded
 from trainmon.model import (
     AttemptsRestored,
@@ -272,3 +272,31 @@ def test_an_attempt_that_waits_for_a_wandb_run_at_the_start_is_named() -> None:
     assert (story.attempts, unrecorded(story.state)) == ((), {"wandb:llm": ("llm",)})
     assert unrecorded(story.steps(0, 3).state) == {}
     assert len(story.attempts) == 1
+
+
+RESUMED = ("loading checkpoint from /ckpt at iteration 100", STEP.format(101))
+
+
+def test_the_first_lines_of_a_new_log_count_although_it_is_quiet_when_it_is_noticed() -> None:
+    story = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(10, 3)
+    story.log(106, *RESUMED, path="/fsx/2.out", restarted="newer", mtime=BEGIN + 101)
+    for steps in ((), (102,)):
+        one = story.log(
+            151, *map(STEP.format, steps), path="/fsx/2.out", mtime=BEGIN + (150 if steps else 101)
+        ).attempts[-1]
+        assert (one.resumed_from, one.first_step, one.last_step) == (100, 101, steps[0] if steps else 101)
+    assert one.started_at == one.first_step_at == BEGIN + 101
+
+
+@pytest.mark.parametrize("more", [
+    {"lines": (), "seen": 0},
+    {"lines": RESUMED, "seen": 2},
+    {"lines": RESUMED, "seen": 2, "mtime": BEGIN - 3_600},
+])  # fmt: skip
+def test_an_attempt_never_starts_after_its_first_step_or_after_it_was_seen(more: dict[str, Any]) -> None:
+    story = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(100, 3)
+    more = {"mtime": BEGIN + 101, **more}
+    one = story.log(105, path="/fsx/2.out", restarted="newer", **more).attempts[-1]
+    assert one.started_at is not None
+    assert BEGIN + 100 <= one.started_at <= min(one.seen_at, one.first_step_at or one.seen_at)
+    assert [each.is_open for each in story.at(170).say().attempts] == [False, True]
