@@ -20,6 +20,9 @@ WAIT: Seconds = 125.0
 """How long a job must have ended. Slurm itself keeps a requeued job back for 121 s, until its old credential has
 expired, and may requeue it by itself in that time."""
 
+LOG_WAIT: Seconds = 300.0
+"""How long the end of a log that could not be read in time is waited for. A busy host may need a minute for it."""
+
 TOO_LATE: Seconds = 3_600.0
 """How long after the end a retry is no longer automatic: a person has had the time to look."""
 
@@ -48,6 +51,8 @@ def due(state: State, now: Instant) -> Iterator[Due]:
         last = attempts[run.name][-1] if run.name in attempts else None
         if last is None or last.end is None or not WAIT <= now - last.end.at <= TOO_LATE:
             continue
+        if last.end.awaits_log and now - last.end.noticed_at < LOG_WAIT:
+            continue  # its cause may change
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
         if decision is None or not is_automatic(decision) or is_armed or last.job_id is None:

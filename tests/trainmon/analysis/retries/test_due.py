@@ -42,6 +42,15 @@ def test_a_job_that_has_failed_is_requeued_after_the_wait_and_within_an_hour() -
     assert waits == {100: [], 121: [], 126: ["requeue"], 3_500: ["requeue"], 3_700: []}
 
 
+def test_the_end_of_a_log_that_was_not_read_yet_is_waited_for_but_not_for_ever() -> None:
+    last = attempt(0)
+    assert last.end is not None
+    unread = replace(last, end=replace(last.end, awaits_log=True, noticed_at=ENDED_AT + 100))
+    assert {after: verbs(watched(unread), ENDED_AT + after) for after in (200, 399, 401)} == {
+        200: [], 399: [], 401: ["requeue"],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("mode", ["off", "suggest"])
 def test_without_the_setting_nothing_is_done(mode: RequeueMode) -> None:
     assert verbs(watched(mode=mode)) == []
