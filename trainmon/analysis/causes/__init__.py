@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.causes.classify import classify, fatal_end, stated
+from trainmon.analysis.causes.classify import NO_RESTART, classify, fatal_end, stated
 from trainmon.analysis.causes.rule import Rule
 from trainmon.analysis.causes.rules import RULE, RULES
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 
-__all__ = ["HARDWARE_XIDS", "RULE", "RULES", "Rule", "classify", "fatal_end", "stated"]
+__all__ = ["HARDWARE_XIDS", "NO_RESTART", "RULE", "RULES", "Rule", "classify", "fatal_end", "stated"]

@@ -32,12 +32,15 @@ SIGNALS: dict[int, CauseName] = {
     1: "cancelled-by-user", 2: "cancelled-by-user", 4: "segfault", 6: "segfault", 7: "segfault", 8: "segfault",
     9: "host-oom", 11: "segfault", 15: "preempted",
 }  # fmt: skip
+NO_RESTART = 93
+"""The exit status by which ft_launcher of NVIDIA's nvidia-resiliency-ext asks for no requeue, whatever the cause."""
 EXITS: dict[int, CauseName] = {
-    0: "completed", 2: "config-error", 93: "no-restart", 124: "time-limit", 126: "permission", 127: "import-error",
+    0: "completed", 2: "config-error", NO_RESTART: "no-restart", 124: "time-limit", 126: "permission",
+    127: "import-error",
 }  # fmt: skip
 CUT = (6, 9, 11, 15)
 """Exit statuses that sacct prints instead of 134, 137, 139 and 143: it takes 128 off."""
-SURE = {"exit status 0", "exit status 127", "signal 11"}
+SURE = {"exit status 0", "Slurm: COMPLETED", "exit status 127", "signal 11"}
 """What decides alone; the other exit statuses are guesses."""
 WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
 WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "nccl-timeout", "nccl-network", "hang")
@@ -45,9 +48,13 @@ WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "ncc
 HANG_AFTER = 1_800.0
 """Seconds without a step: the slowest steps and saves that we know take a few minutes."""
 LOSS = re.compile(
-    r"\b\w{0,30}loss\w{0,20}\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?(nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:\b|(?=Epoch))",
+    r"\b(?:(?P<other>val(?:id\w*)?|eval\w*|test|dev|best|min|lowest)[ _/.-]{1,3})?"
+    r"(?P<name>\w{0,30}loss\w{0,20})\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?"
+    r"(?P<value>nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:\b|(?=Epoch))",
     re.IGNORECASE,
 )
+TRAINING_LOSS = re.compile(r"(?:(?:train|training|total|lm)_)?loss", re.IGNORECASE)
+"""The name of the loss that is trained on, beside others: aux_loss, loss_ce."""
 GRADIENT = re.compile(r"grad_?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)
 COUNT = re.compile(r"(?<![\d/.])(\d{1,12}) ?/ ?(\d{1,12})(?![\d/.])")
 LAST_LOSSES = 3
@@ -94,7 +101,7 @@ def classify(facts: CauseFacts) -> Classification:
     found = choose(replace(signs, found=counted))
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
-    ended_well = _exit(facts) == Fact("completed", "exit status 0") and not is_root
+    ended_well = (end := _exit(facts)) is not None and end.cause == "completed" and not is_root
     for fact in () if ended_well else _certain(facts, found if is_sure else None):
         shown = found if found is not None and found.rule.cause == fact.cause else None
         return _answer(facts, signs, fact.cause, True, shown, fact)
@@ -197,18 +204,24 @@ def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
 
 
 def _state(facts: CauseFacts) -> Fact | None:
-    state = (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper()
+    state = _slurm_state(facts)
     return Fact(STATES[state], f"Slurm: {facts.scheduler_state}") if state in STATES else None
 
 
+def _slurm_state(facts: CauseFacts) -> str:
+    return (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper()
+
+
 def _has_failed(facts: CauseFacts) -> bool:
-    return (facts.scheduler_state or "").split(" ")[0].rstrip("+").upper() in FAILED
+    return _slurm_state(facts) in FAILED
 
 
 def _exit(facts: CauseFacts) -> Fact | None:
     code, signal = facts.exit_code, facts.signal
     if code == 0 and _has_failed(facts):
         code = None
+    if code is None and not signal and _slurm_state(facts) == "COMPLETED":
+        return Fact("completed", f"Slurm: {facts.scheduler_state}")
     if not signal and code is not None and (code < 0 or 128 < code < 160):
         signal = -code if code < 0 else code - 128
     if signal:
@@ -224,11 +237,11 @@ def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:
 
 
 def _diverged(signs: Signs) -> Found | None:
-    """The first of the last losses, if all of them are NaN or infinite."""
+    """The first of the last losses of the training, if all of them are NaN or infinite."""
     seen: list[tuple[int, bool]] = []
     for index in dict.fromkeys(reversed(signs.progress)):
         text = signs.lines[index].text
-        if values := LOSS.findall(text):
+        if values := _training_losses(text):
             is_zero = values[0].strip("+-0.") == ""  # fp16: the loss is shown as 0, the gradient as NaN
             bad = any(value.lstrip("+-")[:1] in "nNiI" for value in values)
             seen.append((index, bad or (is_zero and GRADIENT.search(text) is not None)))
@@ -237,6 +250,13 @@ def _diverged(signs: Signs) -> Found | None:
     if len(seen) >= 2 and all(bad for _, bad in seen):
         return Found(seen[-1][0], RULE["diverged"], "loss: nan", 2)
     return None
+
+
+def _training_losses(text: str) -> list[str]:
+    """The loss that is trained on; where none has its name, all that are not of an evaluation."""
+    losses = [match for match in LOSS.finditer(text) if match["other"] is None]
+    main = [match for match in losses if TRAINING_LOSS.fullmatch(match["name"])]
+    return [match["value"] for match in main or losses]
 
 
 def _first_failure(signs: Signs) -> FirstFailure | None:
@@ -286,11 +306,14 @@ def _answer(
             shown.append(_evidence(signs, first.error_file, "", first.rank))
         known: dict[str, Evidence] = {}
         evidence += [known.setdefault(one.text, one) for one in shown if one.text not in known]
+    is_refused = facts.exit_code == NO_RESTART
+    if is_refused and cause != "no-restart":
+        evidence.append(Evidence(text=f"exit status {NO_RESTART}: its launcher asks for no requeue"))
     hosts = (node.name for node in facts.nodes)
     return Classification(
         cause=cause,
         family=rule.family,
-        retry=rule.retry,
+        retry="never" if is_refused else rule.retry,
         confidence="high" if is_sure and not is_short else "low",
         fingerprint=fingerprint(cause, raised.type if raised else None, found.text if found else "", hosts),
         evidence=tuple(evidence),

@@ -14,7 +14,7 @@ from trainmon.analysis.causes.rule import Rule
 SHORTEST = 2
 TOKEN = re.compile(
     r"(?:(?P<text>[^\\\[(){|*+?.^$]+(?![*+?{])|[^\\\[(){|*+?.^$])|\\(?P<escaped>\W)"
-    r"|(?P<open>\((?:\?(?:[:=!]|<[=!]|P<\w+>))?)|(?P<or>\|)|(?P<close>\))"
+    r"|(?P<open>\((?:\?(?:[:=!]|-i:|<[=!]|P<\w+>))?)|(?P<or>\|)|(?P<close>\))"
     r"|\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.)(?P<times>[*+?]|\{[\d,]+\})?\??"
 )
 """One part of an expression, with how often it stands. The parser of `re` takes five times as long."""

@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import has_same_config
+from trainmon.analysis.causes import NO_RESTART
 from trainmon.analysis.retries.blame import blamed
 from trainmon.analysis.retries.budget import (
     ENDED_ON_PURPOSE,
@@ -124,6 +125,8 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     """Why an attempt is not retried, if it is not."""
     cause = key_of(attempt)
     assert cause is not None
+    if attempt.end is not None and attempt.end.exit_code == NO_RESTART:
+        return f"exit status {NO_RESTART}: {ENDED_ON_PURPOSE['no-restart']}"
     *before, last = since_progress(history)
     alike = [one for one in before if key_of(one) == cause]
     if limit.times == 0:

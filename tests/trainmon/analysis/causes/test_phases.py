@@ -1,4 +1,4 @@
-"""In which phase a run failed: in a step of the training, in its evaluation, or after a signal had ended it."""
+"""In which phase a run failed: in a step of the training, in its evaluation, or after a signal; and by which loss."""
 
 from __future__ import annotations
 
@@ -90,3 +90,59 @@ def test_what_the_network_reports_after_sigterm_is_not_the_cause(after: str, ter
 )
 def test_a_rank_that_had_died_before_sigterm_was_not_ended_by_it(before: str, cause: CauseName) -> None:
     assert of(AFTER_IT + before + TERMS[0] + WATCHDOG).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("step", "cause"),
+    [
+        ("{{'loss': 0.5, 'aux_loss': nan, 'epoch': {0}}}", "completed"),
+        ("step {0} loss 1.0 eval_loss=inf best_loss=inf", "completed"),
+        ("step {0} train_loss 3.0 val_loss nan", "completed"),
+        ("epoch {0} | train loss 3.0 | validation loss nan", "completed"),
+        ("Epoch {0}/9 - 4s - loss: 0.2 - val_loss: nan", "completed"),
+        ("epoch {0} | train loss nan | validation loss 3.0", "diverged"),
+        ("iteration {0}/ 9 | lm loss: nan | moe aux loss: 0.1", "diverged"),
+        ("step {0} g_loss nan d_loss 0.1", "diverged"),
+        ("step {0} loss inf best_loss 2.0", "diverged"),
+    ],
+)
+def test_the_loss_of_the_training_decides_whether_it_diverged(step: str, cause: CauseName) -> None:
+    steps = "".join(f"{step.format(n)}\n" for n in range(1, 8))
+    assert of(f"{steps}Training completed.\n", exit_code=0).cause == cause
+
+
+def test_the_nan_check_of_megatron_is_no_missing_rank() -> None:
+    check = "Rank 3, node gpu-7, device 3, iteration 511: Unexpected result nan (message='found NaN in local forward')"
+    for error in ("RuntimeError", "AssertionError"):
+        error = f"{error}: {check}"
+        assert of(AFTER_IT + through("train.py:<module>", "train.py:train_step", error=error)).cause == "diverged"
+    missing = through("train.py:<module>", error="ValueError: environment variable RANK expected, but not set")
+    assert of(missing).cause == "rendezvous"
+    missing = through("train.py:<module>", error="ValueError: MASTER_ADDR expected, but not set")
+    assert of(missing).cause == "rendezvous"
+
+
+def test_an_error_stays_the_cause_if_its_launcher_asks_for_no_requeue() -> None:
+    found = of(AFTER_IT + through("train.py:<module>", error="ValueError: x"), exit_code=93)
+    assert (found.cause, found.retry) == ("python-exception", "never")
+    assert found.evidence[-1].text == "exit status 93: its launcher asks for no requeue"
+    assert of("", exit_code=93).cause == "no-restart"
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "cause"),
+    [
+        ("COMPLETED", AFTER_IT, "completed"),
+        ("COMPLETED", "", "completed"),
+        ("COMPLETED", AFTER_IT + through("train.py:<module>", error=OOM), "cuda-oom"),
+        ("COMPLETED", AFTER_IT + "step 9 loss nan\n" * 5, "diverged"),
+        ("RUNNING", AFTER_IT, "unknown"),
+    ],
+)
+def test_what_slurm_calls_completed_has_ended_well_unless_its_log_shows_an_error(
+    state: str, log: str, cause: CauseName
+) -> None:
+    found = of(log, scheduler_state=state)
+    assert found.cause == cause
+    assert (found.confidence == "high") == (cause != "unknown")
+    assert cause != "completed" or found.evidence[0].text == "Slurm: COMPLETED"

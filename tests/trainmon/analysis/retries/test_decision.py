@@ -55,6 +55,15 @@ def test_replayed_steps_are_no_progress() -> None:
     assert after(first, again).spent == 1
 
 
+@pytest.mark.parametrize("cause", ["python-exception", "nccl-timeout", "evaluator", "preempted", "cuda-oom"])
+def test_after_exit_status_93_of_its_launcher_nothing_is_retried(cause: CauseName) -> None:
+    attempt = ended(0, cause)
+    assert attempt.end is not None
+    decision = after(replace(attempt, end=replace(attempt.end, exit_code=93)))
+    assert (decision.choice, decision.cause) == ("stop", cause)
+    assert decision.why == "exit status 93: its launcher has decided that it must not be restarted"
+
+
 def test_another_failure_or_another_node_has_a_budget_of_its_own() -> None:
     first = ended(0, "python-exception", fingerprint="a")
     assert after(first, ended(1, "python-exception", fingerprint="b")).spent == 0

@@ -18,7 +18,7 @@ NETWORK = (
             r"Rendezvous(?:Timeout|Connection|Closed|State|Graceful)?\w*(?:Error|Exit)",
             r"Timed out .{0,40}waiting for clients", r"clients joined", r"store[- ]based barrier",
             r"(?:client|server) socket has (?:failed|timed out)", r"\bDist(?:Store|Network)Error",
-            r"(?:MASTER_ADDR|MASTER_PORT|WORLD_SIZE|\bRANK\b|LOCAL_RANK).{0,60}(?:expected|not set|is missing"
+            r"(?-i:MASTER_ADDR|MASTER_PORT|WORLD_SIZE|\bRANK\b|LOCAL_RANK).{0,60}(?:\bexpected|not set|is missing"
             r"|required|not found in env)",
             r"rendezvous.{0,60}(?:timed out|timeout|failed|closed|refused)", r"connect\(\) timed out",
             r"(?:TCPStore|c10d|store).{0,80}(?:timed out|timeout after|wait timeout)", r"gai error",

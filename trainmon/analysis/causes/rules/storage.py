@@ -128,7 +128,7 @@ STORAGE = (
             r"failed to (?:write|read|flush|sync|open).{0,60}(?:I/O|timed out|stale)",
             r"(?:S3|GCS|object store|bucket|blob).{0,80}(?:SlowDown|503|timed out|InternalError|connection reset"
             r"|failed to (?:read|write|upload|download))",
-            r"\bESTALE\b|\bEIO\b|\bEROFS\b", r"mount.{0,60}(?:not responding|disconnected|lost|failed)",
+            r"(?-i:\b(?:ESTALE|EIO|EROFS)\b)", r"mount.{0,60}(?:not responding|disconnected|lost|failed)",
             r"short (?:read|write)\b",
             r"(?:can't|cannot|unable to) (?:synchronously )?(?:open|create|write|flush|close) (?:file|group"
             r"|dataset).{0,60}(?:lock|errno = |write failed|read failed)",
