@@ -23,7 +23,8 @@ OVER_PASS, OVER_BARE = 8.0, 20.0
 OUTPUT = 200 * 10**6
 SLOWER = 1.2
 MEMORY = 10 << 20
-ROUNDS = 40
+ROUNDS = 100
+WRITE_ROUNDS = 8
 SLOW = ("gpualert", "jobgpumonitor")
 """Started in every tenth round."""
 WRITES = f"import os; data = bytes(65536)\nfor _ in range({OUTPUT // 65536}): os.write(1, data)"
@@ -51,15 +52,17 @@ def wrappers(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def seconds(argv: list[str]) -> float:
-    """The best of five times that a command writes OUTPUT into a file."""
-    times = []
-    for _ in range(5):
-        with tempfile.TemporaryFile() as out:
-            started = time.perf_counter()
-            subprocess.run(argv, stdout=out, check=True)
-            times.append(time.perf_counter() - started)
-    return min(times)
+def seconds(*commands: list[str]) -> list[float]:
+    """For each command, the least time in which it writes OUTPUT into a file. In turn: what one has written, the disk
+    still writes while the next one runs."""
+    times: list[list[float]] = [[] for _ in commands]
+    for _ in range(WRITE_ROUNDS):
+        for argv, taken in zip(commands, times, strict=True):
+            with tempfile.TemporaryFile() as out:
+                started = time.perf_counter()
+                subprocess.run(argv, stdout=out, check=True)
+                taken.append(time.perf_counter() - started)
+    return [min(taken) for taken in times]
 
 
 def waiting(argv: list[str]) -> tuple[int, float]:
@@ -98,13 +101,13 @@ def main() -> int:
         )
         ours = found["trainmon-run"]
         writes = [PYTHON, "-I", "-S", "-c", WRITES]
-        bare, copied = seconds(writes), seconds([*ours, *writes])
+        bare, wrapped = seconds(writes, [*ours, *writes])
         memory, spent = waiting(ours)
     over_pass, over_bare = least["trainmon-run"] - least[PASS], least["trainmon-run"] - least["bare"]
     print(f"over {PASS}: {over_pass:.1f} ms (goal: {OVER_PASS:g}); over bare: {over_bare:.1f} ms (goal: {OVER_BARE:g})")
-    print(f"200 MB of output into a file: {copied / bare:.2f} times bare (goal: {SLOWER:g})")
+    print(f"200 MB of output into a file: {wrapped / bare:.2f} times bare (goal: {SLOWER:g})")
     print(f"while it waits: {memory / 2**20:.1f} MiB (goal: {MEMORY >> 20}), {spent:.2f} s of processor time")
-    goals = (over_pass <= OVER_PASS, over_bare <= OVER_BARE, copied <= SLOWER * bare, memory <= MEMORY, spent == 0.0)
+    goals = (over_pass <= OVER_PASS, over_bare <= OVER_BARE, wrapped <= SLOWER * bare, memory <= MEMORY, spent == 0.0)
     return 0 if all(goals) else 1
 
 

@@ -47,7 +47,7 @@ def bytes_of(text: str) -> int:
         raise ValueError("--budget is a size such as 25MB, not %s" % text) from None
 
 
-def attached(folder: str, patterns: "list[str]", budget: int) -> "dict[str, object]":
+def attached(folder: str, patterns: "list[str]", budget: int) -> "dict[str, Any]":
     """Keep the attached files with the receipt: the smallest first, as far as the budget reaches."""
     import glob
     import shutil
@@ -68,17 +68,6 @@ def attached(folder: str, patterns: "list[str]", budget: int) -> "dict[str, obje
     if left_out:
         message += "; left out: " + ", ".join("%s (%d bytes)" % (one["path"], one["bytes"]) for one in left_out)
     return {"message": message, "kept": kept, "left_out": left_out}
-
-
-def ending(end: str, facts: "dict[str, Any]") -> str:
-    """How the command ended, as a person says it; `end` is in JSON."""
-    import json
-
-    found = json.loads(end)
-    how = "ended with status %s" % found["status"]
-    if found["signal"] is not None:
-        how = "was ended by signal %d" % found["signal"]
-    return "%s after %ds on %s" % (how, found["ended_at"] - facts["started_at"], facts["host"])
 
 
 def notify(command: str, folder: str, message: str, keep_open: "Callable[..., None]") -> None:

@@ -1,0 +1,76 @@
+"""The part of trainmon-run that writes the end of the receipt. See trainmon_run.py."""
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+TAIL = 65536
+"""Bytes of the end of the output that are kept."""
+
+
+def finish(
+    folder: str,
+    facts: "dict[str, Any]",
+    options: "Any",
+    ended: str,
+    part: "Callable[[str], dict[str, Any]]",
+    json_text: "Callable[[object], str]",
+    write: "Callable[[str, str, str], None]",
+) -> str:
+    """Write the end of the receipt. Returns it in a sentence."""
+    status, at, pid, user, system, memory = ended.split()
+    by_signal, code = os.WIFSIGNALED(int(status)), int(status)
+    try:
+        output = ended_output(folder, facts)
+    except OSError as error:  # its file was removed, or is not for us to read
+        output = {"error": str(error)}
+    kept = {"message": "", "kept": [], "left_out": []}  # type: dict[str, object]
+    if options.attach:
+        kept = part("run_extras")["attached"](folder, options.attach, options.budget)
+    end = {
+        "v": 1,
+        "ended_at": float(at),
+        "pid": int(pid),
+        "status": None if by_signal else os.WEXITSTATUS(code),
+        "signal": os.WTERMSIG(code) if by_signal else None,
+        "core": by_signal and os.WCOREDUMP(code),
+        "user_s": float(user),
+        "system_s": float(system),
+        "max_rss_bytes": int(memory) * 1024,
+        "output": output,
+        "artifacts": kept,
+    }
+    write(folder, "end.json", json_text(end))
+    how = "was ended by signal %d" % os.WTERMSIG(code) if by_signal else "ended with status %d" % os.WEXITSTATUS(code)
+    name, seconds = options.run or options.command[0], float(at) - facts["started_at"]
+    message = "%s %s after %ds on %s." % (name, how, seconds, facts["host"])
+    return " ".join(filter(None, (message, str(kept["message"]))))
+
+
+def ended_output(folder: str, facts: "dict[str, Any]") -> "dict[str, object] | None":
+    """Where the output ended: its file, its size, and a copy of its last part. None if it was no file."""
+    log = facts["log"]
+    known = facts["stdout"] if log is None else {"path": log, "offset": facts["log_offset"], "kind": "file"}
+    if known is None or known["kind"] != "file":
+        return None
+    with open(known["path"], "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = known["offset"] if known["offset"] <= size else 0
+        file.seek(max(begin, size - TAIL))
+        tail = file.read(TAIL)
+    place = os.path.join(folder, "tail.log")
+    with open(place, "wb") as copy:
+        copy.write(tail)
+    return {"path": known["path"], "offset": size, "tail": place, "tail_bytes": len(tail), "tail_sha256": sha256(tail)}
+
+
+def sha256(data: bytes) -> str:
+    """The digest; hashlib takes 4 ms to import."""
+    for name in ("_sha256", "_sha2"):
+        try:
+            return str(__import__(name).sha256(data).hexdigest())
+        except ImportError:
+            pass  # another Python has it elsewhere
+    return str(__import__("hashlib").sha256(data).hexdigest())
