@@ -81,8 +81,10 @@ def was_told(companion: "Any", number: int, within: float) -> bool:
         if time.monotonic() >= until:
             return False
         time.sleep(0.001)
-    companion.send("forget %d" % number)
-    companion.answer()
+    if number in companion.stuck:
+        return False  # it is pending since earlier; a command that is told twice is better than one that is not told
+    if companion.send("forget %d" % number) or companion.answer():
+        companion.stuck.add(number)
     return True
 
 

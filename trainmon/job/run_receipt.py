@@ -44,8 +44,8 @@ def serve(
                 why = str(error)
             if request != "command":
                 os.write(answers, (why + "\n").encode("utf-8", "replace"))
-            if request in ("start", "end") and not why:
-                sync(folder, request + ".json")
+            if request == "end" and not why:
+                sync(folder)
             if finish is None:  # while the command runs
                 finish = part("run_end")["finish"]
             if done and options.notify is not None:
@@ -91,10 +91,10 @@ def write(folder: str, name: str, text: str, is_awaited: bool = False) -> None:
         os.close(fd)
 
 
-def sync(folder: str, name: str) -> None:
-    """Write a file and its name to the disk. Nothing waits for that."""
+def sync(folder: str) -> None:
+    """Write the end of the receipt, and the names of its files, to the disk. Nothing waits for that."""
     try:
-        for path in (os.path.join(folder, name), folder):
+        for path in (os.path.join(folder, "end.json"), folder):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             os.fsync(fd)
             os.close(fd)

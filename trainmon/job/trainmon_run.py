@@ -108,6 +108,8 @@ class Companion:
         began = time.time()
         name = "%s-%s-%d" % (os.uname().nodename, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began)), os.getpid())
         self.folder = os.path.join(receipts_directory(options), name)
+        self.stuck = set()  # type: set[int]
+        """Signals that it could not be asked to forget, as it waits for a filesystem."""
         requests, answers = os.pipe(), os.pipe()
         self._requests, self._answers = requests[1], answers[0]
         self.pid = os.fork()

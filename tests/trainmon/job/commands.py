@@ -74,6 +74,19 @@ class Training:
     def signals(self) -> list[str]:
         return self.told.read_text().splitlines()[1:]
 
+    def is_idle(self) -> bool:
+        """Whether no signal is pending at the wrapper or its companion: all have been looked at."""
+        pids = [self.process.pid, *self._children()]
+        return not any(int(line.split()[1], 16) for pid in pids for line in self._status(pid) if "Pnd:" in line)
+
+    def _children(self) -> list[int]:
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
+
+    @staticmethod
+    def _status(pid: int) -> list[str]:
+        return Path(f"/proc/{pid}/status").read_text().splitlines()
+
     def state(self, pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
