@@ -76,10 +76,11 @@ class Training:
 
     def is_idle(self) -> bool:
         """Whether no signal is pending at the wrapper or its companion: all have been looked at."""
-        pids = [self.process.pid, *self._children()]
+        pids = [self.process.pid, *self.others()]
         return not any(int(line.split()[1], 16) for pid in pids for line in self._status(pid) if "Pnd:" in line)
 
-    def _children(self) -> list[int]:
+    def others(self) -> list[int]:
+        """The command and the companion."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()]
 
