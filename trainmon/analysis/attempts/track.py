@@ -18,7 +18,7 @@ from trainmon.analysis.attempts.logs import is_read, lines_of
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.outlook import with_outlook
-from trainmon.analysis.attempts.unseen import is_wanted
+from trainmon.analysis.attempts.unseen import is_wanted, names_log
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Run, State
 
@@ -53,7 +53,8 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     assert seen.end is not None
     reported = None if before is None else before.reported_end
     lines = lines_of(run.log, seen.log_path, is_newest=is_newest)
-    is_unseen = seen.job_id is not None and not lines and (reported is None or reported.log_tail is None)
+    has_log = seen.job_id is not None or names_log(seen, seen.end)
+    is_unseen = has_log and not lines and (reported is None or reported.log_tail is None)
     awaits = not is_read(seen, seen.end, run, state) if is_newest else is_unseen
     end = replace(seen.end, awaits_log=awaits)
     if reported is not None:

@@ -17,7 +17,7 @@ from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe import with_log
 from trainmon.analysis.runs import named_files
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptFile, FileSpec, LogSpec, Run, State
+from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, LogSpec, Run, State
 
 PREFIX = "log of "
 """Of the name of such a log, as the probe sends it back."""
@@ -35,10 +35,23 @@ GIVE_UP: Seconds = 600.0
 def is_wanted(attempt: Attempt, state: State) -> bool:
     """Whether the log of an earlier attempt of a run is still to be read."""
     end = attempt.end
-    if end is None or attempt.job_id is None or not end.awaits_log or end.log_tail is not None:
+    if end is None or not end.awaits_log or end.log_tail is not None or "log_path" in attempt.files:
         return False
-    is_recent = state.at - max(end.noticed_at, state.started_at) < GIVE_UP
-    return is_recent and "log_path" not in attempt.files
+    if attempt.job_id is None and not (names_log(attempt, end) and _is_last_writer(attempt, state)):
+        return False
+    return state.at - max(end.noticed_at, state.started_at) < GIVE_UP
+
+
+def names_log(attempt: Attempt, end: AttemptEnd) -> bool:
+    """Whether the log of an attempt without a job shows its end, and nothing else does."""
+    return end.source == "lost" and attempt.receipt is None and (attempt.log_path or "").startswith("/")
+
+
+def _is_last_writer(attempt: Attempt, state: State) -> bool:
+    """Whether no later attempt of its run writes the same log."""
+    file = (attempt.run_id, attempt.log_path)
+    others = (one for one in state.attempts.values() if (one.run_id, one.log_path) == file)
+    return max(others, key=_start, default=attempt).attempt_id == attempt.attempt_id
 
 
 def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
@@ -92,11 +105,14 @@ def attempt_of_log(name: str, attempts: Mapping[str, Attempt]) -> Attempt | None
 
 def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
     """The attempt after its log was read, as if that were the log of this run: its steps, its last lines and its cause.
-    A log that was written after its end has the end of another attempt."""
+    The log of a job that was written after its end has the end of another attempt."""
     log = run.log
     if attempt.end is None or not is_wanted(attempt, state) or log is None or log.path is None or log.error is not None:
         return attempt
-    seen, lines = with_log(replace(attempt, log_path=log.path, end=replace(attempt.end, awaits_log=False)), run, state)
+    end = replace(attempt.end, awaits_log=False)
+    if attempt.job_id is None:  # it wrote on after it was seen last
+        end = replace(end, at=max(end.at, log.at or 0.0))
+    seen, lines = with_log(replace(attempt, log_path=log.path, end=end), run, state)
     file = AttemptFile(path=log.path, read_at=state.at, size=log.size, modified_at=log.at)
     if not lines:
         file = replace(file, error="it was not written while this attempt ran")

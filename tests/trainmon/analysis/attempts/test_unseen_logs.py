@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, STEP, Story
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story
 from tests.trainmon.analysis.attempts.test_whose_log import DISK, OOM, causes, died_of_memory, failed
 from trainmon.analysis.attempts import logs_to_read
 from trainmon.model import AttemptsRestored, JobsAccounted
@@ -90,3 +90,50 @@ def test_of_very_many_logs_a_few_are_read_at_a_time_and_only_the_newest_ones() -
             read(story, int(number), DISK, mtime=100 + 5 * (int(number) - 89) + 4)
         seen += now
     assert seen == [str(number) for number in range(248, 148, -1)]
+
+
+PLAIN = replace(SPEC, job=None, log="/fsx/*.out")
+
+
+def left_open(watched_from: float = 500.0) -> Story:
+    """Without a scheduler: trainmon ends at 15 s, the run goes on, and the next start of trainmon finds a newer log."""
+    stored = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(10, 3).attempts
+    story = Story(PLAIN, slurm=False, watched_from=watched_from).say(AttemptsRestored(stored))
+    story.log(
+        watched_from + 2, STEP.format(90), path="/fsx/b.out", mtime=BEGIN + watched_from, head="", born=BEGIN + 400
+    )
+    return story.checkpoints(watched_from + 3, 10).at(watched_from + 70).say().say()
+
+
+def logs_wanted(story: Story) -> list[str]:
+    return [log.pattern for log in logs_to_read(story.state).get("prod", ())]
+
+
+def test_without_a_scheduler_the_log_of_an_attempt_that_ended_while_the_daemon_was_off_is_read() -> None:
+    story = left_open()
+    assert logs_wanted(story) == ["/fsx/88.out"]
+    name = story.attempts[0].attempt_id
+    story.log(580, STEP.format(40), OOM, id=f"log of {name}", mtime=BEGIN + 200, size=99_999)
+    one = story.attempts[0]
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert (one.ended_at, one.last_step, one.end.cause.cause) == (BEGIN + 200, 40, "cuda-oom")
+    assert str(one.end.log_tail).endswith(OOM)
+    assert (one.is_reconstructed, one.attempt_id) == (True, name)
+    assert one.retry_decision != "now"
+    assert story.attempts[1].is_open
+    assert logs_wanted(story) == []
+
+
+def test_without_a_scheduler_a_log_that_is_gone_stays_unknown_and_is_not_awaited_for_ever() -> None:
+    story = left_open()
+    story.log(580, id=f"log of {story.attempts[0].attempt_id}", error="/fsx/88.out does not exist", mtime=None, seen=0)
+    assert logs_wanted(story) == ["/fsx/88.out"], "it may come: a file server is slow"
+    assert logs_wanted(story.at(2_000).say()) == []
+
+
+def test_a_log_that_two_attempts_without_a_scheduler_have_written_is_not_read_for_the_first_one() -> None:
+    story = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(10, 3).steps(100, 1, restarted="truncated")
+    story.steps(300, 1, path="/fsx/b.out", restarted="newer").checkpoints(301, 1).at(360).say()
+    assert [one.is_open for one in story.attempts] == [False, False, True]
+    assert logs_wanted(story) == []
