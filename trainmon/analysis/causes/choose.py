@@ -60,6 +60,8 @@ def choose(signs: Signs) -> Found | None:
         one for one in roots if not signs.steps_after(one.index) and not any(end.index > one.index for end in went_on)
     ]
     root = _first(hard or soft, live)
+    if root is not None and root.rule.cause == "disk-full":  # without inodes, files cannot be created either: ENOSPC
+        root = next((one for one in strong if one.rule.cause == "inodes-full"), root)
     limit = next((one for one in reversed(strong) if one.rule.cause == "time-limit"), None)
     if limit is not None and (root is None or root.rule.role == "generic"):
         return limit

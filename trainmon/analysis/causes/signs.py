@@ -19,7 +19,7 @@ from trainmon.analysis.causes.tracebacks import Raised, Stream, tracebacks
 CONSEQUENCE = re.compile(
     r"^(?:BrokenPipeError|Connection(?:Reset|Aborted|Refused)Error|EOFError|Empty|Full|SystemExit|ChildFailedError|CalledProcessError"
     r"|Process(?:Exited|Raised)Exception|SignalException|_?Remote(?:Error|Traceback)|CancelledError|GeneratorExit|StopIteration"
-    r"|BrokenProcessPool|RayTaskError\w*|(?:Ray)?ActorDiedError|RayActorError|TrialError|TuneError|InstantiationException)$"
+    r"|BrokenProcessPool|CheckpointException|RayTaskError\w*|(?:Ray)?ActorDiedError|RayActorError|TrialError|TuneError|InstantiationException)$"
 )
 """Exceptions that only say that something else failed."""
 CONSEQUENCE_TEXT = re.compile(
@@ -202,10 +202,17 @@ def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Fou
             last[one.stream] = [one]
             chains.append(last[one.stream])
     for chain in chains:
-        found = _meaning([_exception(one, lines[one.end].text) for one in chain])
+        found = _meaning([_exception(one, _text(one, lines)) for one in chain])
         last_one = chain[-1]
         is_caught = not last_one.is_uncaught and _is_quiet(lines[last_one.end].head)
         yield msgspec.structs.replace(found, strength=min(found.strength, 1)) if is_caught else found
+
+
+def _text(raised: Raised, lines: Sequence[Line]) -> str:
+    """The line of an exception, with the next one if its message begins there."""
+    text, after = lines[raised.end].text, lines[raised.end + 1 : raised.end + 2]
+    is_open = raised.type and text.endswith(":") and after and after[0].stream == raised.stream
+    return f"{text} {after[0].text.lstrip()}" if is_open else text
 
 
 def _exception(raised: Raised, text: str) -> Found:

@@ -51,7 +51,7 @@ CODE = (
         signs=(
             r"\berror: (?:unrecognized arguments|the following arguments are required|argument |ambiguous option"
             r"|no such option|one of the arguments)",
-            r"specified arguments are not used", r"could not open image \S+\.s(?:if|qsh|img)\b",
+            r"specified arguments are not used", r"could not open image \S+\.s(?:if|qsh|img)\b(?!.*no such file)",
             r"KeyError: '(?:WORLD_SIZE|RANK|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|SLURM_\w+)'",
             r"No such option|Missing option|Got unexpected extra argument",
             r"(?:unknown|unrecognized|invalid|unexpected|unsupported) (?:argument(?!:)|option|flag|config\w*|setting"
@@ -83,6 +83,7 @@ CODE = (
             r"|partition|account|qos|account/partition|generic resource)",
             r"sbatch: error|srun: error: Unable to (?:create step|allocate)"
             r"|Requested node configuration is not available|Invalid generic resource",
+            r"shell has not been properly configured",
             r"unbound variable|syntax error near unexpected token|bad substitution",
             r"not supported (?:with|when|in|for|by) .{0,40}(?:strategy|config|mode|precision|zero|fsdp|pipeline"
             r"|setting|--)",

@@ -57,8 +57,8 @@ DATA = (
             r"|does(?:n't| not) exist|is empty|is corrupt|missing|not exist)",
             r"(?:no|empty|zero|0) (?:training )?(?:samples|images|examples|data files|training data|annotations"
             r"|labels|data)(?: (?:were |was )?(?:found|left|available|loaded))",
-            r"(?:corrupt|invalid|malformed|broken|bad|damaged) (?:sample|record|image|data|jpeg|png|tar|tfrecord|row"
-            r"|line|parquet|annotation|label|token|document|shard|utf)",
+            r"(?:corrupt(?:ed)?|invalid|malformed|broken|bad|damaged) (?:sample|record|image|data|jpeg|png|tar"
+            r"|tfrecord|row|line|parquet|annotation|label|token|document|shard|utf)",
             r"(?:couldn't|could not|cannot|can't|failed to|unable to|error) (?!open image \S+\.s(?:if|qsh"
             r"|img)\b)(?:read|load|decode|parse|open|reading|loading|decoding|parsing)\w* .{0,40}(?:image|sample"
             r"|record|dataset|data file|audio|video|shard|tfrecord|parquet|\.jpe?g|\.png|\.wav|\.mp4|\.npy|\.tar"

@@ -17,7 +17,8 @@ NETWORK = (
             r"address already in use", r"EADDRINUSE", r"\bErrno 98\b",
             r"Rendezvous(?:Timeout|Connection|Closed|State|Graceful)?\w*(?:Error|Exit)",
             r"Timed out .{0,40}waiting for clients", r"clients joined", r"store[- ]based barrier",
-            r"(?:client|server) socket has (?:failed|timed out)", r"\bDist(?:Store|Network)Error",
+            r"(?:client|server) socket has (?:failed|timed out)",
+            r"\bDist(?:Store|Network)Error(?!.{0,40}Failed to recv)",
             r"(?-i:MASTER_ADDR|MASTER_PORT|WORLD_SIZE|\bRANK\b|LOCAL_RANK).{0,60}(?:\bexpected|not set|is missing"
             r"|required|not found in env)",
             r"rendezvous.{0,60}(?:timed out|timeout|failed|closed|refused)", r"connect\(\) timed out",
@@ -96,7 +97,7 @@ NETWORK = (
             r"link (?:is )?(?:down|flap)", r"local (?:work queue|QP) .{0,30}error", r"WC.{0,40}(?:RETRY_EXC|status=)",
             r"failed with error.{0,40}(?:Connection timed out|Connection refused)", r"NCCL (?:error|failure)\b",
             r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",
-            r"peer (?:closed|reset|disconnected)", r"Last error:$",
+            r"peer (?:closed|reset|disconnected)", r"Failed to recv, got 0 bytes", r"Last error:$",
             r"\b(?:MPI|PMIX|PRTE|ORTE)\w*\b.{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
             r"unhandled cuda error", r"NCCL WARN .{0,120}(?:fail|error|timed? ?out|abort)",
         ),

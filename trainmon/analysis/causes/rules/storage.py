@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from trainmon.analysis.causes.rule import Rule
 
+SHARD = r"shard(?!.{0,60}\.(?:tar|parquet|arrow|tfrecords?|jsonl?|csv|npy|mds|idx|zst)\b)"
+"""A shard of a checkpoint, not of the data."""
+
 STORAGE = (
     Rule(
         cause="quota", family="storage", retry="after-change", role="root",
@@ -22,17 +25,21 @@ STORAGE = (
         advice="Delete or pack small files; compare df -i.",
         source="Linux: ENOSPC with free space; df -i",
         signs=(
-            r"(?:out of|no (?:free |more )?|0 free) inodes?\b", r"\binodes? .{0,30}(?:exhausted|full|100%|used up)",
+            r"(?:out of|no(?: free| more)?|0 free) inodes?\b", r"\binodes? .{0,30}(?:exhausted|full|100%|used up)",
             r"No space left on device.{0,80}inode",
         ),
     ),
     Rule(
         cause="dataloader-worker", family="resources", retry="after-change", role="root",
-        meaning="A data-loader worker died, mostly because /dev/shm is too small.",
-        advice="Give the container more shared memory (--shm-size, --ipc=host), or use fewer workers.",
+        meaning="A data-loader worker died, mostly because /dev/shm is too small, or it gave no data in time.",
+        advice=(
+            "Give the container more shared memory (--shm-size, --ipc=host), or use fewer workers. After a timeout, "
+            "test the storage of the data."
+        ),
         source="PyTorch: DataLoader; multiprocessing: shared memory",
         signs=(
-            r"insufficient shared memory", r"DataLoader worker.{0,40}killed by signal: Bus error",
+            r"insufficient shared memory", r"DataLoader timed out after",
+            r"DataLoader worker.{0,40}killed by signal: Bus error",
             r"(?:unable to (?:write to|open|resize|mmap|allocate).{0,80}|shared memory.{0,40})(?:</torch_|/dev/shm"
             r"|/psm_)",
             r"(?:/dev/shm|shm|SemLock|shared memory).{0,120}(?:No space left|full)",
@@ -68,7 +75,7 @@ STORAGE = (
         signs=(
             r"\bloading (?:the )?state_?dict for\b", r"(?:missing|unexpected) key\(?s?\)? in state_dict",
             r"size mismatch for \S+", r"loaded state dict (?:has a different|contains a parameter group)",
-            r"(?:Missing|Unexpected) key in checkpoint",
+            r"(?:Missing|Unexpected) key in checkpoint", r"Size mismatch between saved .{0,200} and current",
             r"(?:value|argument|setting)s? from checkpoint .{0,60}(?:not equal|does not match|differs?|mismatch)",
             r"checkpoint.{0,80}(?:does not|doesn't|do not|don't|did not) (?:match|fit|contain|have)",
             r"(?:not found|missing) in (?:the )?checkpoint\b",
@@ -102,9 +109,9 @@ STORAGE = (
             r"(?:Header|Metadata)(?:TooLarge|IncompleteBuffer|TooSmall)|InvalidHeader", r"archive is corrupted",
             r"invalid header or archive", r"\bBadZipFile", r"File is not a zip file", r"file signature not found",
             r"truncated file: eof", r"Unable to open table file",
-            r"(?:checkpoint|weights?|shard|\.pt|\.pth|\.ckpt|\.safetensors|\.bin|\.distcp)\b.{0,60}(?:is |are |be "
+            rf"(?:checkpoint|weights?|{SHARD}|\.pt|\.pth|\.ckpt|\.safetensors|\.bin|\.distcp)\b.{0,60}(?:is |are |be "
             r"|seems? |appears? |was )(?:to be )?(?:corrupt|truncated|incomplete|damaged|empty)",
-            r"corrupt(?:ed)? (?:checkpoint|weights|model file|shard)",
+            rf"corrupt(?:ed)? (?:checkpoint|weights|model file|{SHARD})",
             r"checksum.{0,40}(?:mismatch|does not match|failed).{0,60}", r"Ran out of input",
             r"Invalid magic number; corrupt file", r"incomplete metadata, file not fully covered",
             r"unpickling stack underflow", r"_pickle\.UnpicklingError",
