@@ -177,12 +177,16 @@ def gpu_uuids(nodes: Iterable[Node | None], gpus: int | None) -> tuple[str, ...]
 def missing(attempt: Attempt) -> tuple[str, ...]:
     """The names of the columns that are not known of an attempt and should be, once it has ended."""
     names = (
-        "model_family", "nodes", "gpu_uuids", "gpus", "started_at", "first_step", "last_step", "target_step",
-        "last_committed_step", "config_hash", "config_path", "git_commit", "container", "data_manifest", "evaluators",
-        "wandb_id", "log_path",
+        "model_family", "nodes", "gpu_uuids", "gpus", "gpu_seconds", "started_at", "first_step_at", "first_step",
+        "last_step", "target_step", "last_committed_step", "command", "config_hash", "config_path",
+        "git_commit", "container", "data_manifest", "evaluators", "wandb_id", "log_path",
     )  # fmt: skip
     unknown = [COLUMNS.get(name, name) for name in names if getattr(attempt, name) in (None, (), {})]
+    if attempt.has_checkpoints and not attempt.may_have_later and attempt.last_committed_step is None:
+        unknown.remove("last_committed_step")  # there is none
     end = attempt.end
     if end is not None and end.exit_code is None and end.signal is None:
         unknown.append("exit_code")
+    if end is not None and not end.log_tail:
+        unknown.append("log_tail")
     return tuple(unknown)

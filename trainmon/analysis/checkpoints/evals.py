@@ -15,6 +15,9 @@ from trainmon.model import EvalResult, LogChunk, LogSpec, Run, RunSpec
 
 RESULT = msgspec.json.Decoder(EvalResult)
 
+NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\bInfinity\b|\bNaN\b)')
+"""A string of JSON, or a number that is not JSON, which json.dumps of Python writes nevertheless."""
+
 STEP_AT_MOST = 10**18
 """What a database stores as a whole number."""
 
@@ -59,7 +62,9 @@ def read_results(lines: Iterable[str]) -> tuple[tuple[EvalResult, ...], int]:
     found, invalid = [], 0
     for line in filter(str.strip, lines):
         try:
-            result = _safe(RESULT.decode(line))
+            result = _safe(
+                RESULT.decode(NOT_FINITE.sub(_as_text, line) if "NaN" in line or "Infinity" in line else line)
+            )
         except msgspec.DecodeError:
             invalid += 1
             continue
@@ -94,6 +99,11 @@ def describe(one: EvalResult) -> str:
         one.evaluated_at and f"at {one.evaluated_at}",
     )
     return ", ".join(fact for fact in facts if fact)
+
+
+def _as_text(found: re.Match[str]) -> str:
+    """Such a number as a string, which every database stores: null is not recorded."""
+    return f'"{found[1]}"' if found[1] else found[0]
 
 
 def _safe(one: EvalResult) -> EvalResult:

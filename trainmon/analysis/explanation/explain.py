@@ -64,6 +64,8 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     first_step: int | None = None
     committed: int | None = None
     """Its own last committed checkpoint. The last save of the attempt before it may have been listed only then."""
+    reached: int | None = None
+    """The last step of the attempt before it."""
     counts_steps: bool = True
     """Whether the names of the checkpoints count steps."""
     written_by: str | None = None
@@ -80,6 +82,8 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if self.is_rewind:
             return False
+        if self.actual is None and began > (self.reached or 0) > self.expected:
+            return None  # it goes on where that one ended: a checkpoint is not known
         is_ahead = self.actual is not None and began > max(self.expected, self.committed or 0)
         return None if is_ahead and self.expected == 0 else is_ahead or began < self.expected
 
@@ -315,6 +319,7 @@ def resume_of(earlier: Sequence[Attempt], after: Attempt) -> Resume:
         actual=after.resumed_from,
         first_step=after.first_step,
         committed=after.last_committed_step,
+        reached=before.last_step,
         counts_steps=False not in (before.counts_steps, after.counts_steps),
         written_by=None if writer is None else writer.attempt_id,
         is_rewind=cause is not None and cause.cause == "diverged",

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from trainmon.lib import counted
 from trainmon.model import Attempt, EvalResult
 
 Topic = Literal["config", "data", "placement", "checkpoint", "retry history", "eval state"]
@@ -83,10 +84,17 @@ def _retries(attempt: Attempt, earlier: Sequence[Attempt]) -> Iterator[str]:
     ended = [one for one in (*earlier, attempt) if one.end is not None]
     unknown = [one for one in ended if one.end and (one.end.cause is None or one.end.cause.cause == "unknown")]
     if unknown:
-        one = "its cause is" if unknown == [attempt] else f"the causes of {len(unknown)} attempts are"
+        one = (
+            "its cause is"
+            if unknown == [attempt]
+            else "the cause of another attempt is"
+            if len(unknown) == 1
+            else f"the causes of {len(unknown)} attempts are"
+        )
         yield f"Set log in [[run]], or keep the logs: {one} not known."
     elif attempt.restart and len(earlier) < attempt.restart:
-        yield f"Keep trainmon-tui running: {attempt.restart - len(earlier)} earlier attempts are not in the ledger."
+        lacking = counted(attempt.restart - len(earlier), "earlier attempt")
+        yield f"Keep trainmon-tui running: the ledger lacks {lacking}."
 
 
 def _evals(attempt: Attempt, evals: Sequence[EvalResult]) -> Iterator[str]:

@@ -70,9 +70,12 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
         yield Moment(at=attempt.started_at, what="started", text=f"started{on}{estimated}")
     if attempt.first_step_at is not None and attempt.first_step is not None:
         resumed = "" if attempt.resumed_from is None else f", resumed from step {attempt.resumed_from:,}"
-        late = "" if attempt.start_was_watched else "; the time is when that was first read"
+        late, at = "" if attempt.start_was_watched else "; the time is when that was first read", attempt.first_step_at
+        saved_at = attempt.last_committed_at if attempt.has_committed else None
+        if saved_at is not None and saved_at < at and (committed or 0) >= attempt.first_step:
+            late, at = "; it was before this checkpoint", saved_at
         text = f"first step {attempt.first_step:,}{resumed}{late}"
-        yield Moment(at=attempt.first_step_at, what="first-step", text=text)
+        yield Moment(at=at, what="first-step", text=text)
     if attempt.last_committed_at is not None and committed is not None and attempt.has_committed:
         text = f"last committed checkpoint, step {committed:,}"
         yield Moment(at=attempt.last_committed_at, what="checkpoint", text=text)

@@ -317,3 +317,13 @@ def test_a_checkpoint_from_which_it_resumed_is_not_its_own() -> None:
     own = story.steps(30, 21, 40).checkpoints(60, 10, 20, 40).queue(61, resumed).attempt
     assert (own.last_committed_step, own.has_committed) == (40, True)
     assert not replace(own, started_at=None, last_committed_step=20).has_committed
+
+
+def test_every_column_that_is_null_is_named_and_a_checkpoint_that_does_not_exist_is_known() -> None:
+    story = Story().queue(10, replace(JOB, gpus=None, gpus_requested=None, command=None)).at(20).checkpoints(21)
+    one = story.queue(40, replace(FAILED, gpus=None, gpus_requested=None, command=None)).at(200).say().attempt
+    assert one.end is not None
+    unknown = {"gpus", "gpu_seconds", "command", "first_step", "first_step_at", "last_step", "log_tail"}
+    assert unknown <= {*missing(one)}
+    assert (one.has_checkpoints, "last_committed_step" in missing(one)) == (True, False)
+    assert "last_committed_step" in missing(replace(one, has_checkpoints=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from msgspec.structs import replace
 
@@ -78,3 +79,11 @@ def test_the_newest_results_are_kept_and_invalid_lines_are_added_up() -> None:
 def test_the_error_of_a_file_shows_no_secret() -> None:
     state = read(error=f"{FILE}: api_key=abcdefg12345\x1b[31m")
     assert evaluated(state).evals.errors == {FILE: f"{FILE}: api_key=***"}
+
+
+def test_a_score_that_is_not_a_number_is_kept_as_its_text() -> None:
+    scores = {"acc": math.nan, "ppl": math.inf, "gain": -math.inf, 'the "NaN" \\': 0.5}
+    text = json.dumps({"step": 3, "evaluator": "NaN, -Infinity", "results": scores})
+    ((found,), invalid) = read_results([text, '{"step": NaN}', '{"step": 3, "results": {"acc": aNaN}}'])
+    assert found.results == {"acc": "NaN", "ppl": "Infinity", "gain": "-Infinity", 'the "NaN" \\': 0.5}
+    assert (found.evaluator, invalid) == ("NaN, -Infinity", 2)

@@ -119,8 +119,8 @@ def test_everything_that_happened_is_on_one_clock() -> None:
         ("2023-11-14", ""),
         ("22:12:20", "queued"),
         ("22:13:20", "started on n1"),
+        ("22:13:37", "first step 1; it was before this checkpoint"),
         ("22:13:37", "last committed checkpoint, step 20"),
-        ("22:13:40", "first step 1"),
         ("22:14:10", "ended: FAILED, exit code 1, last step 30"),
         ("22:14:15", "critical run-dead: llm has died"),
         ("22:14:18", "alert run-dead llm acknowledged by ana"),
@@ -291,6 +291,23 @@ def test_without_a_named_checkpoint_only_steps_that_are_trained_again_are_wrong(
     assert rows(one, "Checkpoints")[-1] == ("next attempt", "not known, expected: step 20")
 
 
+def test_steps_that_go_on_where_the_attempt_before_ended_are_not_called_expected() -> None:
+    """No checkpoint of those steps is known: it may be in another directory."""
+    first, second = (replace(one, resumed_from=None, resumed_words=None, last_committed_step=None) for one in story())
+    goes_on = replace(second, first_step=(first.last_step or 0) + 1)
+    assert rows(explained((first, goes_on)), "Checkpoints")[-1] == (
+        "next attempt", f"not logged; first step {goes_on.first_step}, expected: the beginning",
+    )  # fmt: skip
+
+
+def test_one_cause_of_another_attempt_that_is_not_known_is_one() -> None:
+    first, second = story()
+    assert first.end is not None
+    unknown = replace(first, end=replace(first.end, cause=None))
+    said = dict(rows(explained((unknown, second), 1), "Smell test"))["retry history"]
+    assert said == "✗ Set log in [[run]], or keep the logs: the cause of another attempt is not known."
+
+
 def test_a_checkpoint_that_was_committed_after_the_last_listing_is_the_right_one() -> None:
     first, second = story(resumed_from=25)
     late = replace(second, last_committed_step=25)
@@ -404,7 +421,7 @@ def test_a_result_for_a_step_that_was_lost_belongs_to_the_attempt_that_trained_i
 
 def test_attempts_that_the_ledger_lacks_are_missing_from_the_retry_history() -> None:
     (_, second) = story()
-    assert ("retry history", "✗ Keep trainmon-tui running: 1 earlier attempts are not in the ledger.") in rows(
+    assert ("retry history", "✗ Keep trainmon-tui running: the ledger lacks 1 earlier attempt.") in rows(
         explained((second,)), "Smell test"
     )
 
