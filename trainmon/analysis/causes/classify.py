@@ -48,7 +48,7 @@ WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "ncc
 HANG_AFTER = 1_800.0
 """Seconds without a step: the slowest steps and saves that we know take a few minutes."""
 LOSS = re.compile(
-    r"\b(?:(?P<other>val(?:id\w*)?|eval\w*|test|dev|best|min|lowest)[ _/.-]{1,3})?"
+    r"\b(?:(?:(?P<evaluated>val(?:id\w*)?|eval\w*|test|dev)|(?P<best>best|min|lowest))[ _/.-]{1,3})?"
     r"(?P<name>\w{0,30}loss\w{0,20})\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?"
     r"(?P<value>nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:\b|(?=Epoch))",
     re.IGNORECASE,
@@ -237,24 +237,34 @@ def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:
 
 
 def _diverged(signs: Signs) -> Found | None:
-    """The first of the last losses of the training, if all of them are NaN or infinite."""
-    seen: list[tuple[int, bool]] = []
-    for index in dict.fromkeys(reversed(signs.progress)):
-        text = signs.lines[index].text
-        if values := _training_losses(text):
-            is_zero = values[0].strip("+-0.") == ""  # fp16: the loss is shown as 0, the gradient as NaN
-            bad = any(value.lstrip("+-")[:1] in "nNiI" for value in values)
-            seen.append((index, bad or (is_zero and GRADIENT.search(text) is not None)))
-        if len(seen) == LAST_LOSSES:
-            break
+    """The first of the last losses, if all of them are NaN or infinite. Those of an evaluation count only if the log
+    shows none of the training."""
+    seen = _last_losses(signs, True) or _last_losses(signs, False)
     if len(seen) >= 2 and all(bad for _, bad in seen):
         return Found(seen[-1][0], RULE["diverged"], "loss: nan", 2)
     return None
 
 
-def _training_losses(text: str) -> list[str]:
-    """The loss that is trained on; where none has its name, all that are not of an evaluation."""
-    losses = [match for match in LOSS.finditer(text) if match["other"] is None]
+def _last_losses(signs: Signs, is_training: bool) -> list[tuple[int, bool]]:
+    """The last lines with a loss, the last one first, and whether it is NaN or infinite."""
+    seen: list[tuple[int, bool]] = []
+    for index in dict.fromkeys(reversed(signs.progress)):
+        text = signs.lines[index].text
+        if values := _losses(text, is_training):
+            is_zero = values[0].strip("+-0.") == ""  # fp16: the loss is shown as 0, the gradient as NaN
+            bad = any(value.lstrip("+-")[:1] in "nNiI" for value in values)
+            seen.append((index, bad or (is_zero and GRADIENT.search(text) is not None)))
+        if len(seen) == LAST_LOSSES:
+            break
+    return seen
+
+
+def _losses(text: str, is_training: bool) -> list[str]:
+    """The loss that is trained on; where none has its name, all of the training. Or those of the evaluation."""
+    losses = [match for match in LOSS.finditer(text) if match["best"] is None]
+    if not is_training:
+        return [match["value"] for match in losses if match["evaluated"] is not None]
+    losses = [match for match in losses if match["evaluated"] is None]
     main = [match for match in losses if TRAINING_LOSS.fullmatch(match["name"])]
     return [match["value"] for match in main or losses]
 

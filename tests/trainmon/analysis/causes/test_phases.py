@@ -104,6 +104,8 @@ def test_a_rank_that_had_died_before_sigterm_was_not_ended_by_it(before: str, ca
         ("iteration {0}/ 9 | lm loss: nan | moe aux loss: 0.1", "diverged"),
         ("step {0} g_loss nan d_loss 0.1", "diverged"),
         ("step {0} loss inf best_loss 2.0", "diverged"),
+        ("{{'eval_loss': nan, 'epoch': {0}}}", "diverged"),
+        ("step {0} best_loss inf", "completed"),
     ],
 )
 def test_the_loss_of_the_training_decides_whether_it_diverged(step: str, cause: CauseName) -> None:
