@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import getpass
 import os
 import random
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
 
 SLURM = """\
 ClusterName=lab
@@ -87,25 +84,23 @@ LOWEST_PORT, HIGHEST_PORT = 10_000, 30_000
 """Below the ports that the kernel gives to connections: a daemon binds its port seconds after it was chosen, and any
 connection of another test could have it by then."""
 
-RESERVED: list[IO[str]] = []
-"""The locks of the ports of this process. Other test processes choose other ports."""
+RESERVED: list[int] = []
+"""Sockets whose names say which ports this process has taken. Other test processes choose other ports."""
 
 
 def ports(count: int) -> list[int]:
     """Free ports of loopback, all different, that no other test process chooses as long as this one runs."""
-    folder = Path(tempfile.gettempdir()) / f"test-ports-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
     found: list[int] = []
     for port in random.SystemRandom().sample(range(LOWEST_PORT, HIGHEST_PORT), 1_000):
-        lock = (folder / str(port)).open("w")
+        name = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            name.bind(f"\0trainmon-tui test port {port}")  # of no file: it is free again when this process ends
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", port))
         except OSError:
-            lock.close()
+            name.close()
             continue
-        RESERVED.append(lock)
+        RESERVED.append(name.detach())
         found.append(port)
         if len(found) == count:
             return found

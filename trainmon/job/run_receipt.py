@@ -183,14 +183,19 @@ def masked(argv: "list[str]") -> "list[str]":
     found, is_next = [], False
     for word in argv:
         found.append("***" if is_next and not word.startswith("-") else " ".join(map(_masked, word.split(" "))))
-        name = word.lower().lstrip("-").replace("-", "_")
-        is_next = word.startswith("-") and "=" not in word and name.split("_")[-1] in SECRETS
+        is_next = word.startswith("-") and "=" not in word and _names_secret(word)
     return found
+
+
+def _names_secret(name: str) -> bool:
+    """`--api-key`, `PGPASSWORD` and `DB_PASS` do; `PWD` does not."""
+    before, _, last = name.lower().lstrip("-").replace("-", "_").rpartition("_")
+    return last in SECRETS or last.endswith(("password", "sshpass")) or (last in ("pass", "pwd") and before != "")
 
 
 def _masked(word: str) -> str:
     name, equals, value = word.partition("=")
-    if equals and name.lower().lstrip("-").replace("-", "_").split("_")[-1] in SECRETS:
+    if equals and _names_secret(name):
         return name + "=***"
     if value.startswith(MARKED) or name.startswith(MARKED):
         return name + "=***" if equals and not name.startswith(MARKED) else "***"

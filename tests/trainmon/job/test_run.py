@@ -194,11 +194,13 @@ def test_the_receipt_says_what_ran_where_and_how_it_ended(folder: Path) -> None:
     log.write_text("before\n")
     environ = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "88", "SLURM_RESTART_COUNT": "2"}
     command = ["sh", "-c", "echo step 1; exit 3", "--api-key", "abc", "--lr=1", "--hf-token=hf_x", "https://a:b@c/d"]
+    command += ["PGPASSWORD=abc", "DB_PASS=abc", "PWD=/fsx"]
     with log.open("ab") as out:
         before = wrapped(folder, "--run", "llm")
         subprocess.run([*before, *command], cwd=git / "sub", stdout=out, env=environ, check=False)
     start, end = receipt(folder)
-    assert start["argv"][3:] == ["--api-key", "***", "--lr=1", "--hf-token=***", "https://***@c/d"]
+    masked = ["PGPASSWORD=***", "DB_PASS=***", "PWD=/fsx"]
+    assert start["argv"][3:] == ["--api-key", "***", "--lr=1", "--hf-token=***", "https://***@c/d", *masked]
     assert (start["run"], start["cwd"], start["git_commit"]) == ("llm", str(git / "sub"), head)
     assert start["slurm"] == {"job_id": "88", "restart_count": "2"}
     status = log.stat()
