@@ -3,6 +3,7 @@ of the tests: it is large. pip's own settings decide from where, and whether it 
 
 from __future__ import annotations
 
+import fcntl
 import sys
 from pathlib import Path
 
@@ -37,16 +38,23 @@ main()
 
 def torch_python() -> Path:
     """The Python that has PyTorch."""
-    python = FOLDER / "bin" / "python"
-    if not (FOLDER / "bin" / "torchrun").exists():
-        environment(FOLDER)
-        pip("--python", python, "install", "torch", timeout=PATIENCE)
-    return python
+    return _with("torch")
 
 
 def frameworks_python() -> Path:
     """The Python that has Transformers, Accelerate and Lightning, too."""
-    python = torch_python()
-    if not any(FOLDER.glob("lib/*/site-packages/lightning")):
-        pip("--python", python, "install", "transformers", "accelerate", "lightning", timeout=PATIENCE)
+    _with("torch")
+    return _with("transformers", "accelerate", "lightning")
+
+
+def _with(*packages: str) -> Path:
+    """The Python after these packages are installed: by one process at a time, and again after one was killed."""
+    python, done = FOLDER / "bin" / "python", FOLDER / f"{packages[0]}.installed"
+    with FOLDER.with_name("torch.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not python.exists():
+            environment(FOLDER)
+        if not done.exists():
+            pip("--python", python, "install", *packages, timeout=PATIENCE)
+            done.touch()
     return python
