@@ -266,6 +266,8 @@ def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its
         script = f"#!/bin/bash\necho 'Traceback (most recent call last):'; echo '{error}'; exit 1"
         jobs.append(slurm.submit(script, "-J", "off", "-o", f"{slurm.directory}/off-%j.log"))
         slurm.wait_for(lambda: recorded(slurm, jobs[-1], "FAILED"), what="its failure is in the accounts")
+    times = ("sacct", "-nX", "-o", "Eligible", "-j", ",".join(jobs))  # sacct lists a period by them; they come late
+    slurm.wait_for(lambda: "Unknown" not in slurm.ask(*times), what="when they could start is in the accounts")
     slurm.stop_controller()
     slurm.start_controller(forgetting=True)
     config = product.config(
