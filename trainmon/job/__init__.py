@@ -14,6 +14,8 @@ from typing import NoReturn
 
 FOLDER = Path(__file__).parent
 CALLBACKS = "# ---- callbacks of frameworks"
+# Later formats mark what else the writing process refers to, so that two processes write different bytes.
+MARSHAL_VERSION = 2
 
 
 ONE_FILE = """\
@@ -39,12 +41,15 @@ def run_script() -> str:
     """trainmon-run as one file. To compile it takes half of its time."""
     texts = {path.stem: path.read_text("utf-8") for path in sorted(FOLDER.glob("*run*.py"))}
     assert not any("'''" in text for text in texts.values())
-    codes = {name: marshal.dumps(compile(text, f"{name}.py", "exec", 0, True, 2)) for name, text in texts.items()}
+    codes = {
+        name: marshal.dumps(compile(text, f"{name}.py", "exec", 0, True, 2), MARSHAL_VERSION)
+        for name, text in texts.items()
+    }
     return ONE_FILE.format(
         version=".".join(map(str, sys.version_info[:2])),
         parts="".join(f"\n    {name!r}: r'''{text}'''," for name, text in texts.items()),
         magic=MAGIC_NUMBER.hex(),
-        code=base64.b64encode(marshal.dumps(codes)).decode(),
+        code=base64.b64encode(marshal.dumps(codes, MARSHAL_VERSION)).decode(),
     )
 
 
