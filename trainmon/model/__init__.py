@@ -18,7 +18,7 @@ from trainmon.model.action import (
     Status,
     Verb,
 )
-from trainmon.model.alert import (
+from trainmon.model.alerts.alert import (
     KEPT_RESOLVED,
     SEVERITIES,
     Alert,
@@ -30,22 +30,27 @@ from trainmon.model.alert import (
     StoredAlerts,
     is_worse,
 )
-from trainmon.model.attempt import (
+from trainmon.model.alerts.notification import (
+    AlertChanges,
+    Channel,
+    Leadership,
+    Notice,
+    NoticeKind,
+    Notification,
+    Route,
+)
+from trainmon.model.attempts.attempt import (
     Attempt,
     AttemptEnd,
     AttemptFile,
     Origin,
     Outlook,
     Receipt,
-    RequeueMode,
-    RetryChange,
-    RetryLimit,
-    RetryPolicy,
     SettingChange,
     Settings,
     receipts_key,
 )
-from trainmon.model.cause import (
+from trainmon.model.attempts.cause import (
     CAUSES,
     CauseFacts,
     CauseName,
@@ -54,7 +59,8 @@ from trainmon.model.cause import (
     LogExcerpt,
     NodeFacts,
 )
-from trainmon.model.job import ME, Asked, Cluster, Job, SchedulerNode, Trainer, by_name, count_tasks
+from trainmon.model.attempts.retry import RequeueMode, RetryChange, RetryLimit, RetryPolicy
+from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.node import (
     FAULT_GAP,
@@ -74,7 +80,6 @@ from trainmon.model.node import (
     Prompt,
     Source,
 )
-from trainmon.model.notification import AlertChanges, Channel, Leadership, Notice, NoticeKind, Notification, Route
 from trainmon.model.probe_wire import (
     DECODER,
     PROBES_WITHOUT_GPUS,
@@ -174,6 +179,7 @@ from trainmon.model.storage import (
     Forecast,
     Quota,
 )
+from trainmon.model.trainer import Asked, Trainer
 from trainmon.model.wandb import (
     RECENT_LOSSES,
     RUNS_AT_MOST,

@@ -8,10 +8,10 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.attempt import RetryPolicy
-from trainmon.model.job import Trainer
+from trainmon.model.attempts.retry import RetryPolicy
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints, Evals
+from trainmon.model.trainer import Trainer
 from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
 
 Verdict = Literal[

@@ -8,11 +8,11 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.action import Record
-from trainmon.model.alert import Alert, AlertRequest, Delivery, Silence, StoredAlerts
-from trainmon.model.attempt import Attempt, Receipt
+from trainmon.model.alerts.alert import Alert, AlertRequest, Delivery, Silence, StoredAlerts
+from trainmon.model.alerts.notification import Channel, Leadership
+from trainmon.model.attempts.attempt import Attempt, Receipt
 from trainmon.model.job import Cluster, Job, SchedulerNode
 from trainmon.model.node import Node, NodeHistory, Prompt, Source
-from trainmon.model.notification import Channel, Leadership
 from trainmon.model.probe_wire import AnyReading, LogChunk
 from trainmon.model.run import Run, RunSpec
 from trainmon.model.storage import Disk, Quota

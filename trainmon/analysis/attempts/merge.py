@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts.provenance import resolved
 from trainmon.analysis.attempts.receipts import RECEIPT
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, Settings
-from trainmon.model.attempt import EndSource
+from trainmon.model.attempts.attempt import EndSource
 
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
 EARLIEST = frozenset({"submitted_at"})

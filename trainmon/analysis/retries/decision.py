@@ -27,7 +27,7 @@ from trainmon.analysis.retries.budget import (
 )
 from trainmon.lib import counted
 from trainmon.model import Attempt, CauseName, RetryChange, RetryLimit, RetryPolicy, Run
-from trainmon.model.attempt import RetryChoice
+from trainmon.model.attempts.retry import RetryChoice
 
 CHANGES: Mapping[RetryChange, str] = {
     "batch": "the batch size",

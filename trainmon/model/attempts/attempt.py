@@ -8,36 +8,10 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.cause import Classification
+from trainmon.model.attempts.cause import Classification
 
 EndSource = Literal["lost", "log", "wandb", "process", "receipt", "queue", "accounting"]
 """What reported the end, the least reliable first. lost: nothing did, and the attempt no longer runs."""
-
-RequeueMode = Literal["off", "suggest", "on"]
-
-RetryChange = Literal["batch", "checkpointing", "placement"]
-"""What may change between two attempts: the batch size, activation checkpointing, the nodes and GPUs."""
-
-RetryChoice = Literal["now", "after-change", "after-node-swap", "evaluator", "stop", "none"]
-"""What to do after an attempt. evaluator: run only the evaluator again. none: nothing needs to be retried."""
-
-
-class RetryLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a run is retried after one cause without net progress."""
-
-    times: int
-    within: Seconds | None = None
-    """The period in which retries count; null: any time."""
-    after_change: tuple[RetryChange, ...] = ()
-    """A retry needs a change of one of these."""
-
-
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What the config says of the retries of a run."""
-
-    auto_requeue: RequeueMode = "off"
-    limits: Mapping[str, RetryLimit] = {}
-    """By cause: the limits that differ from the defaults."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):

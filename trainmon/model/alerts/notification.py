@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model.alert import Alert, Severity, Silence
+from trainmon.model.alerts.alert import Alert, Severity, Silence
 
 NoticeKind = Literal[
     "fire", "worse", "resolve", "repeat", "escalate", "flapping", "event", "digest", "acknowledged",

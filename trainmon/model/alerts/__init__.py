@@ -1,0 +1,1 @@
+"""Alerts, and the notifications that tell of them."""

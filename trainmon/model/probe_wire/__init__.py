@@ -1,0 +1,87 @@
+"""The wire format between a probe and this program, version 1: NDJSON, one tagged object per line.
+
+The probe (collectors/probe/worker.py) prints them, `DECODER` reads them. Times are the node's own clock. A field that
+a driver or kernel refuses is null, never 0. Samples that come every period are arrays, to keep a line in one packet.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainmon.model.probe_wire.files import (
+    CheckpointEntry,
+    CheckpointListing,
+    FileContent,
+    FileGroup,
+    LogChunk,
+    ReceiptFiles,
+    Receipts,
+    SwitchSample,
+    SwitchSamples,
+)
+from trainmon.model.probe_wire.reading import VERSION, Reading
+from trainmon.model.probe_wire.samples import (
+    PROBES_WITHOUT_GPUS,
+    THROTTLE,
+    Bye,
+    DiskSample,
+    DiskSamples,
+    GpuFacts,
+    GpuFactsAll,
+    GpuSample,
+    GpuSamples,
+    Hello,
+    HostSample,
+    InfinibandPort,
+    OwnProcess,
+    Probe,
+    Process,
+    Trouble,
+    Xid,
+    throttle_names,
+)
+from trainmon.model.probe_wire.spec import FileSpec, LogSpec, Spec
+
+AnyReading = (
+    Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
+    | FileContent | Receipts | Trouble | Bye
+)  # fmt: skip
+
+DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
+
+__all__ = [
+    "DECODER",
+    "PROBES_WITHOUT_GPUS",
+    "THROTTLE",
+    "VERSION",
+    "AnyReading",
+    "Bye",
+    "CheckpointEntry",
+    "CheckpointListing",
+    "DiskSample",
+    "DiskSamples",
+    "FileContent",
+    "FileGroup",
+    "FileSpec",
+    "GpuFacts",
+    "GpuFactsAll",
+    "GpuSample",
+    "GpuSamples",
+    "Hello",
+    "HostSample",
+    "InfinibandPort",
+    "LogChunk",
+    "LogSpec",
+    "OwnProcess",
+    "Probe",
+    "Process",
+    "Reading",
+    "ReceiptFiles",
+    "Receipts",
+    "Spec",
+    "SwitchSample",
+    "SwitchSamples",
+    "Trouble",
+    "Xid",
+    "throttle_names",
+]

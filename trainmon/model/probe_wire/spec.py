@@ -1,0 +1,55 @@
+"""What a probe is asked to watch."""
+
+from __future__ import annotations
+
+import msgspec
+
+from trainmon.model.probe_wire.reading import VERSION
+
+
+class LogSpec(msgspec.Struct, frozen=True):
+    """A log to follow: an exact path or a glob, whose newest match is followed."""
+
+    id: str
+    pattern: str
+    optional: bool = False
+    """Whether it is no error that there is no such file."""
+
+
+class FileSpec(msgspec.Struct, frozen=True):
+    """A file to read once: an exact path, or a glob that one file matches."""
+
+    id: str
+    pattern: str
+    again: bool = False
+    """Whether it is read again whenever it has changed: a small file that its writer replaces."""
+    part: tuple[int, int | None] | None = None
+    """Only the end of this part is read, as text: the offsets where it begins and ends; null: at the end of the
+    file."""
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a probe watches: paths and periods, never a secret. It is sent again whenever it changes."""
+
+    period: float = 2.0
+    slow: float = 30.0
+    disks: tuple[str, ...] = ()
+    logs: tuple[LogSpec, ...] = ()
+    switches: tuple[str, ...] = ()
+    checkpoints: tuple[str, ...] = ()
+    """Directories of checkpoints."""
+    keep: str = ""
+    """A Python regular expression: lines that may carry a step, kept when a burst must be dropped."""
+    own: bool = False
+    """Whether the user's own processes on the GPUs are described."""
+    mentions: tuple[str, ...] = ()
+    """Texts to search once in what a log holds when the probe starts."""
+    followed: tuple[str, ...] = ()
+    """The checkpoint directories that are listed in every period, because an action waits for a checkpoint there."""
+    files: tuple[FileSpec, ...] = ()
+    """Files whose content identifies what an attempt trains with."""
+    receipts: tuple[str, ...] = ()
+    """Directories of receipts of trainmon-run; empty text: where it keeps them without a setting."""
+    every_receipt: bool = False
+    """Whether the receipts of all hosts are read, not only those of this host."""
+    v: int = VERSION
