@@ -74,10 +74,10 @@ class Training:
     def signals(self) -> list[str]:
         return self.told.read_text().splitlines()[1:]
 
-    def is_idle(self) -> bool:
-        """Whether no signal is pending at the wrapper or its companion: all have been looked at."""
-        pids = [self.process.pid, *self.others()]
-        return not any(int(line.split()[1], 16) for pid in pids for line in self._status(pid) if "Pnd:" in line)
+    def is_idle(self, *pids: int) -> bool:
+        """Whether no signal is pending at these, else at the wrapper or its companion: all have been looked at."""
+        of = pids or [self.process.pid, *self.others()]
+        return not any(int(line.split()[1], 16) for pid in of for line in self._status(pid) if "Pnd:" in line)
 
     def others(self) -> list[int]:
         """The command and the companion."""

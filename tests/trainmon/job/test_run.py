@@ -111,6 +111,22 @@ def test_a_signal_reaches_the_command_exactly_once(name: str, to: str, folder: P
     assert results[1] == results[0]
 
 
+def test_a_signal_is_not_lost_while_the_companion_waits_for_a_disk(folder: Path) -> None:
+    with training(folder, wrapped(folder)) as one:
+        (companion,) = set(one.others()) - {one.pid}
+        os.kill(companion, signal.SIGSTOP)  # as a write that does not return: it looks at nothing
+        until(lambda: one.state(companion) == "T")
+        os.killpg(one.process.pid, signal.SIGUSR1)
+        until(lambda: one.signals() == ["SIGUSR1"])
+        until(lambda: one.is_idle(one.process.pid))  # it has taken the first, and waits for the companion
+        os.kill(one.process.pid, signal.SIGUSR1)
+        until(lambda: len(one.signals()) == 2)
+        os.kill(companion, signal.SIGCONT)
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(60) == 7
+        assert one.signals() == ["SIGUSR1", "SIGUSR1", "SIGTERM"]
+
+
 @pytest.mark.parametrize("to", ["process", "group"])
 def test_stop_and_continue_work_as_under_a_shell(to: str, folder: Path) -> None:
     tell = os.kill if to == "process" else os.killpg
