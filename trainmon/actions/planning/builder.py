@@ -95,11 +95,11 @@ def _target(context: PlanContext, job: Job | None, operation: Operation) -> tupl
 
 
 def _listening(context: PlanContext, verb: Verb, operation: Operation) -> tuple[tuple[str, str], ...]:
-    """Whether the trainer reports that it listens to what the action does."""
+    """Whether the trainer listens to what the action does."""
     if context.run is None or not (verb == "signal" or isinstance(operation, CreateFile)):
         return ()
     what = context.request.signal.upper().removeprefix("SIG") if verb == "signal" else verb
-    found = listening(context.run, what, context.now)
+    found = listening(context.run, context.state, what, context.now)
     return () if found is None else (("trainer listens", found),)
 
 

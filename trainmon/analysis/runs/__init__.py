@@ -31,7 +31,14 @@ from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last
 from trainmon.analysis.runs.own_processes import process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
-from trainmon.analysis.runs.trainer import listening, named_files, other_switches, read_status, status_file
+from trainmon.analysis.runs.trainer import (
+    listening,
+    named_files,
+    other_switches,
+    read_status,
+    status_file,
+    was_withdrawn,
+)
 
 __all__ = [
     "AT_LEAST",
@@ -71,6 +78,7 @@ __all__ = [
     "status_file",
     "target",
     "trouble_of",
+    "was_withdrawn",
     "watched_runs",
     "where",
     "who_stopped",

@@ -21,6 +21,10 @@ BUSY = frozenset({"saving", "evaluation"})
 """Phases in which it may be silent for longer."""
 
 
+WITHDRAWN_WITHIN: Seconds = 60.0
+"""A probe sees some time later that a file was removed."""
+
+
 class Moment(msgspec.Struct):
     """A checkpoint that was saved, or the end."""
 
@@ -114,12 +118,23 @@ def other_switches(spec: RunSpec, trainer: Trainer) -> tuple[tuple[str, str, str
     return tuple((kind, ours, theirs) for kind, ours, theirs in pairs if ours is not None and ours != theirs)
 
 
-def listening(run: Run, what: str, now: Instant) -> str | None:
-    """Whether the trainer listens to `kill`, `save` or a signal, in words. None if it does not report that."""
-    trainer = run.trainer
+def was_withdrawn(run: Run, state: State) -> bool:
+    """Whether a person removed the save switch when it disappeared, not the trainer."""
+    taken_at = None if run.save is None else run.save.taken_at
+    return taken_at is not None and any(
+        record.action.verb == "unsave" and record.action.run == run.name and record.done_at is not None
+        and abs(record.done_at - taken_at) <= WITHDRAWN_WITHIN
+        for record in state.actions.values()
+    )  # fmt: skip
+
+
+def listening(run: Run, state: State, what: str, now: Instant) -> str | None:
+    """Whether the trainer listens to `kill`, `save` or a signal, in words. None for a signal that it does not report:
+    the plan says who catches that."""
+    trainer, is_switch = run.trainer, what in ("kill", "save")
     if trainer is None:
-        return None
-    ago, is_switch = f"{duration(max(0.0, now - trainer.at))} ago", what in ("kill", "save")
+        return _unreported(run, state, what, now) if is_switch else None
+    ago = f"{duration(max(0.0, now - trainer.at))} ago"
     others = {kind: theirs for kind, _, theirs in other_switches(run.spec, trainer)}
     if trainer.ended is not None:
         return f"no: it ended {ago} ({trainer.ended})"
@@ -130,3 +145,12 @@ def listening(run: Run, what: str, now: Instant) -> str | None:
     asks = "" if is_switch else f"; {what} asks it to {trainer.signals[f'SIG{what}']}"
     is_silent = now - trainer.at > SILENT and trainer.phase not in BUSY
     return f"{'not known: its last report came' if is_silent else 'yes: it reported'} {ago}{asks}"
+
+
+def _unreported(run: Run, state: State, what: str, now: Instant) -> str:
+    """What shows whether a trainer without a status file reads a switch, or would show it."""
+    taken_at = None if run.save is None else run.save.taken_at
+    if taken_at is not None and not was_withdrawn(run, state):
+        return f"probably: it removed the save switch {duration(max(0.0, now - taken_at))} ago"
+    shows = "; this will show it" if what == "save" else "; a save would show it" if run.spec.save_switch else ""
+    return f"not known: no status file yet{shows}"

@@ -36,6 +36,7 @@ def test_a_save_shows_everything_before_it_is_done() -> None:
         ("owner", "ana"),
         ("host", "login"),
         ("file", SAVE),
+        ("trainer listens", "not known: no status file yet; this will show it"),
         ("last step", "12,880, 6s ago"),
         ("last checkpoint", "step 12,000, 14m ago; 880 steps since"),
     )

@@ -11,13 +11,27 @@ from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import KILL, NOW, RUN, RUNNING, SAVE, only, planned, readback
 from tests.trainmon.actions.cluster import state as cluster_state
+from tests.trainmon.ledger.records import action
 from trainmon.analysis.attempts import read_once
 from trainmon.analysis.runs.trainer import read_status, status_file
 from trainmon.config.load import run_specs
 from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.job import trainmon_hooks
-from trainmon.model import FileContent, FileSpec, Gpu, Node, NodeReading, Process, Run, RunsChanged, State, Trainer
+from trainmon.model import (
+    FileContent,
+    FileSpec,
+    Gpu,
+    Node,
+    NodeReading,
+    Process,
+    Record,
+    Run,
+    RunsChanged,
+    State,
+    Switch,
+    Trainer,
+)
 from tui.views import trainer_lines
 
 STEPS = {RUNNING.key: ("88.0",)}
@@ -98,9 +112,10 @@ def test_the_status_file_is_named_or_beside_the_switch() -> None:
     assert path() is None
 
 
-def said(run: Run, verb: str, **fields: object) -> str | None:
+def said(run: Run, verb: str, records: tuple[Record, ...] = (), **fields: object) -> str | None:
     seen = readback(RUNNING, steps=STEPS) if verb == "signal" else readback(RUNNING)
-    plan = planned(verb, of=replace(cluster_state(RUNNING), runs={"llm": run}), seen=seen, **fields)  # type: ignore[arg-type]
+    state = replace(cluster_state(RUNNING), runs={"llm": run}, actions={one.action.id: one for one in records})
+    plan = planned(verb, of=state, seen=seen, **fields)  # type: ignore[arg-type]
     return dict(only(plan).facts).get("trainer listens")
 
 
@@ -122,7 +137,22 @@ def test_the_plans_say_whether_the_trainer_listens(tmp_path: Path, monkeypatch: 
     assert said(changed(save="/fsx/else"), "save") == "no: it looks at /fsx/else"
     assert said(changed(kill=None), "kill") == "no: it looks at no such file"
     assert said(changed(ended="stop: the time limit"), "save") == "no: it ended 2s ago (stop: the time limit)"
-    assert said(replace(run, trainer=None), "save") is None
+
+
+def test_the_plans_say_that_it_is_not_known_whether_a_trainer_without_a_status_file_listens() -> None:
+    run = replace(RUN, jobs=(RUNNING.key,))
+    assert said(run, "save") == "not known: no status file yet; this will show it"
+    assert said(run, "kill") == "not known: no status file yet; a save would show it"
+    assert said(run, "signal", signal="USR1") is None, "the plan says who catches it"
+    blind = replace(run, spec=replace(run.spec, save_switch=None))
+    assert said(blind, "kill") == "not known: no status file yet"
+
+
+def test_a_save_switch_that_disappeared_is_a_sign_that_the_trainer_listens_unless_a_person_removed_it() -> None:
+    run = replace(RUN, jobs=(RUNNING.key,), save=Switch(path=SAVE, exists=False, taken_at=NOW - 7200))
+    assert said(run, "save") == said(run, "kill") == "probably: it removed the save switch 2h00m ago"
+    removed = Record(action=action(verb="unsave", run="llm"), status="done", done_at=NOW - 7205)
+    assert said(run, "kill", records=(removed,)) == "not known: no status file yet; a save would show it"
 
 
 def test_the_times_of_the_file_are_by_our_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from trainmon.actions.verification import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import LIVING, SILENT, UNKNOWN, RunRule, waiting_in
-from trainmon.analysis.runs import patience
+from trainmon.analysis.runs import patience, was_withdrawn
 from trainmon.lib import Instant
 from trainmon.model import Finding, Run, State, Switch
 
@@ -132,17 +132,12 @@ class SaveSwitchIgnored(SwitchRule, frozen=True, kw_only=True):
         known, taken_at = run.checkpoints, save.taken_at
         if taken_at is None or known is None or known.error is not None:
             return None
-        was_removed = any(
-            record.action.verb == "unsave" and record.action.run == run.name and record.done_at is not None
-            and abs(record.done_at - taken_at) <= 60.0
-            for record in state.actions.values()
-        )  # fmt: skip
         has_saved = any(
             (one.is_whole or one.state == "unknown") and (one.at or 0.0) >= taken_at - CLOCK_TOLERANCE
             for one in known.list
         )
         limit = max(self.unsaved, COMMIT_SAVES * (known.save_s or 0.0))
-        if was_removed or has_saved or now - taken_at < limit:
+        if was_withdrawn(run, state) or has_saved or now - taken_at < limit:
             return None
         last = known.committed
         step = "" if last is None or last.step is None else f"; the last one is of step {last.step:,}"
