@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.alerts.daemon import AlertDaemon
 from tests.lab.clock import SetClock
+from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 
 SCRIPT = """\
@@ -39,6 +42,76 @@ name = "killed"
 log = "{folder}/killed.log"
 kill_switch = "{folder}/kill-killed"
 """
+
+
+TRAINED = """\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append --output={folder}/flaky.log
+echo "iteration       40/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
+(cd {root} && {python} -m tests.lab.checkpoints megatron {folder}/ckpt 40 0 > /dev/null)
+echo "saved checkpoint from iteration 40 to {folder}/ckpt"
+echo 'Traceback (most recent call last):'
+echo '  File "train.py", line 7, in <module>'
+echo '    evaluate(model)'
+echo '  File "evaluate.py", line 20, in evaluate'
+echo 'ValueError: no prediction has an answer'
+exit 1
+"""
+
+EVALUATOR = """\
+#!/bin/bash
+#SBATCH --job-name=an-evaluator --output={folder}/eval.log
+echo '{{"checkpoint": "'"$1"'", "evaluator": "lab 1", "results": {{"acc": 0.5}}}}' >> {folder}/results.jsonl
+"""
+
+
+@pytest.mark.slow  # it waits for two jobs of Slurm, and for a daemon
+def test_of_a_training_whose_evaluator_crashed_only_the_evaluator_is_started_again(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    folder = slurm.directory / "auto-evaluate"
+    folder.mkdir()
+    (folder / "results.jsonl").touch()
+    (folder / "eval.sbatch").write_text(EVALUATOR.format(folder=folder))
+    script = TRAINED.format(folder=folder, root=Path(__file__).parents[2], python=sys.executable)
+    job_id = slurm.submit(script, "-J", "flaky", f"--output={folder}/flaky.log")
+    slurm.wait_for_state(job_id, "FAILED", within=120)
+    clock = SetClock(tmp_path)
+    clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
+    daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
+    command = f'[[eval]]\nrun = "flaky"\nresults = "{folder}/results.jsonl"\n'
+    command += f'command = "sbatch {folder}/eval.sbatch {{checkpoint}}"\n'
+    watched = CONFIG.format(folder=folder).replace(
+        'kill_switch = "', f'checkpoints = "{folder}/ckpt"\nkill_switch = "', 1
+    )
+    daemon.config.write_text(watched + command)
+    with contextlib.closing(daemon):
+        daemon.start()
+        line = daemon.until("auto-requeue", run="flaky")
+        assert line["words"] == "Evaluate the checkpoint of step 40 of flaky"
+        assert line["why"] == "the training is saved: only the evaluator must run again"
+        firing = daemon.until("firing", rule="auto-requeue", subject="run:flaky")
+        assert "flaky was evaluated again automatically" in firing["summary"]
+        listed = until_settled(daemon)
+    result = json.loads((folder / "results.jsonl").read_text())
+    assert result["checkpoint"] == f"{folder}/ckpt/iter_0000040"
+    assert (slurm.job(job_id)["Restarts"], slurm.state(job_id)) == ("0", "FAILED")
+    assert [(one["verb"], one["who"], one["status"]) for one in listed] == [("evaluate", "auto_requeue", "done")]
+    assert [(mark["name"], mark["missed"]) for mark in listed[0]["marks"]] == [
+        ("it is in the queue", None), ("a new result of the checkpoint is there", None),
+    ]  # fmt: skip
+
+
+def until_settled(daemon: AlertDaemon) -> list[dict[str, Any]]:
+    """The actions in the ledger, once the effects of all of them are known."""
+    found: list[dict[str, Any]] = []
+
+    def are_settled() -> bool:
+        found[:] = json.loads(daemon.run("actions", "--json").stdout)
+        return bool(found) and all(one["settled_at"] is not None for one in found)
+
+    until(are_settled, "the effects of the actions", 120)
+    return found
 
 
 @pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute

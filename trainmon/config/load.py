@@ -98,6 +98,9 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             log=None if run.log == "wandb" else run.log,
             checkpoints=run.checkpoints,
             evals=tuple(dict.fromkeys(one.results for one in settings.evals if one.run == run.name)),
+            eval_commands=tuple(
+                dict.fromkeys(one.command for one in settings.evals if one.run == run.name and one.command is not None)
+            ),
             kill_switch=run.kill_switch,
             save_switch=run.save_switch,
             status=run.status or next((f"{one}.status" for one in (run.kill_switch, run.save_switch) if one), None),

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
+from trainmon.config.evals import EvalSettings
 from trainmon.config.notify import NotifySettings
 from trainmon.config.retry import RetrySettings
 from trainmon.config.table import Table
@@ -180,17 +181,6 @@ class DiskSettings(Table, frozen=True, kw_only=True):
     """How old the statistics of this filesystem may be. Forecasts and alerts take this delay into account."""
     quota: QuotaSettings | None = None
     """Its quota. The usable space is the free space or the rest of the quota, whichever is smaller."""
-
-
-class EvalSettings(Table, frozen=True, kw_only=True):
-    """Where the evaluation results of a run are, if not in `evals.jsonl` in the directory of its checkpoints. See
-    docs/evals.md for the format of the file."""
-
-    run: str
-    """The name of the run."""
-    results: RemotePath
-    """Its file of results, with one JSON object per line; may be a glob. Of several files, the newest is followed. For
-    more files, write more tables."""
 
 
 class LedgerSettings(Table, frozen=True, kw_only=True):

@@ -9,7 +9,8 @@ import msgspec
 from trainmon.lib import Instant
 
 Verb = Literal[
-    "save", "kill", "unsave", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude"
+    "save", "kill", "unsave", "unkill", "requeue", "cancel", "hold", "release", "signal", "queue", "exclude",
+    "evaluate",
 ]  # fmt: skip
 
 
@@ -132,7 +133,9 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None = None
     """The step of the run at the request."""
     checkpoint: int | None = None
-    """The last committed step at the request."""
+    """The last committed step at the request; for `evaluate`, the step that is evaluated."""
+    results: int | None = None
+    """For `evaluate`: how many results of that step were known at the request."""
     who: str = ""
     from_host: str = ""
     why: str = ""

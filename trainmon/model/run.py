@@ -213,6 +213,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: str | None = None
     evals: tuple[str, ...] = ()
     """The files of the results of its evaluators; may be globs."""
+    eval_commands: tuple[tuple[str, ...], ...] = ()
+    """The commands that evaluate one of its checkpoints, with placeholders."""
     kill_switch: str | None = None
     save_switch: str | None = None
     status: str | None = None

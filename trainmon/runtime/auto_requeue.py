@@ -28,6 +28,10 @@ PATIENCE: Seconds = 5.0
 """How long it waits for the ledger. Without the ledger nothing is done: another program might do it, too."""
 
 
+OF_RUNS = frozenset({"queue", "evaluate"})
+"""What is started for a run, and not with one of its jobs."""
+
+
 class AutoRequeue:
     """Watches the State, and starts again what is due. The ledger decides which program acts."""
 
@@ -71,7 +75,7 @@ class AutoRequeue:
     def _planned(self, one: Due, plan: Plan) -> None:
         """Do what is planned, if the ledger agrees."""
         # A drain would affect other users: only the waiting jobs of the run are changed.
-        actions = [action for action in plan.actions if one.verb == "queue" or action.expected.id is not None]
+        actions = [action for action in plan.actions if one.verb in OF_RUNS or action.expected.id is not None]
         whys = [refusal.why for refusal in plan.refusals]
         whys += [self._why_not(one, action) or self._claim(one, action) for action in actions]
         why = "; ".join(filter(None, whys))
@@ -88,8 +92,9 @@ class AutoRequeue:
 
     def _claim(self, one: Due, action: Action) -> str:
         """Write the action to the ledger and do it; return why not."""
-        # Each restart is an attempt. It is followed by one start, by whatever verb.
-        what = (ACTOR, one.attempt.attempt_id, action.job if one.verb == "exclude" else None)
+        # Each restart is an attempt. It is followed by one start, by whatever verb, or by one of each evaluator.
+        which = {"exclude": action.job, "evaluate": repr(action.operation)}.get(one.verb)
+        what = (ACTOR, one.attempt.attempt_id, which)
         action = replace(action, id=blake2s(repr(what).encode(), digest_size=6).hexdigest(), who=ACTOR)
         record = Record(action=action, written_at=self._clock.now())
 

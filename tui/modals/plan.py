@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from trainmon.lib import Clock, clean, counted, duration
-from trainmon.model import ActionRequest, Plan
+from trainmon.model import ActionRequest, Plan, Verb
 from tui.backend import Backend
 from tui.keys import bindings
 from tui.modals.button import TriggerButton
@@ -105,6 +105,11 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         self.request_plan(self.request)
         self.set_interval(1.0, self.tick)
         self.watch(self.body, "scroll_y", self._show_hint, init=False)
+
+    @property
+    def verb(self) -> Verb:
+        """What the plan does: `R` starts only the evaluator, if nothing else has crashed."""
+        return self.plan.actions[0].verb if self.plan is not None and self.plan.actions else self.request.verb
 
     # ---- requesting ----
 
@@ -211,7 +216,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
         plan, age = self.plan, self._clock.monotonic() - self._answered_at
         summary = plan_summary(plan) if plan and not plan.choices else ""
         summary += f"   read {duration(age)} ago" if plan and age >= OLD else ""
-        self.title_line.update(f"{TITLES[self.request.verb]}: {self.about}   {summary}".rstrip())
+        self.title_line.update(f"{TITLES[self.verb]}: {self.about}   {summary}".rstrip())
 
     def _fill(self) -> None:
         """Fill the rows once the widths are known. The list gets the height that the fields leave."""
@@ -230,7 +235,7 @@ class PlanScreen(Dialog[Plan | ActionRequest | None]):
     def _update_buttons(self) -> None:
         """Enable the action button when there is something to do and the required text is typed."""
         plan = self.plan
-        self.act_button.set_label(button_text(self.request.verb, len(plan.actions) if plan else 0))
+        self.act_button.set_label(button_text(self.verb, len(plan.actions) if plan else 0))
         self.act_button.display = plan is None or bool(plan.actions)
         if self.act_button.has_focus and not self.may_act:
             self.set_focus(self.close_button)

@@ -35,7 +35,7 @@ Subject = tuple[Kind, str]
 TITLES: dict[Verb, str] = {
     "save": "Save", "kill": "Kill", "unkill": "Remove a switch", "unsave": "Remove a switch", "requeue": "Requeue",
     "cancel": "Cancel", "hold": "Hold", "release": "Release", "signal": "Signal", "queue": "Queue another",
-    "exclude": "Exclude",
+    "exclude": "Exclude", "evaluate": "Evaluate",
 }  # fmt: skip
 
 BUTTONS: dict[Verb, str] = {**TITLES, "unkill": "Remove it", "unsave": "Remove it", "cancel": "Cancel the job",

@@ -230,6 +230,19 @@ ONE_MISTAKE = {
         f'{RUN}[[eval]]\nrun = "video"\nresults = "/r"\n',
         '[[eval]] #1 (video): unknown run "video"; did you mean "video-2b"?',
     ),
+    "eval-command-with-an-unknown-placeholder": (
+        f'{RUN}[[eval]]\nrun = "video-2b"\nresults = "/r"\ncommand = "sbatch eval.sh {{chekpoint}}"\n',
+        '[[eval]] #1 (video-2b): "command" has the unknown placeholder "{chekpoint}"; it must be one '
+        "of: {checkpoint}, {step}, {run}",
+    ),
+    "eval-command-with-an-open-quote": (
+        f'{RUN}[[eval]]\nrun = "video-2b"\nresults = "/r"\ncommand = "sbatch \'eval.sh"\n',
+        '[[eval]] #1 (video-2b): "command" cannot be split into arguments: no closing quotation',
+    ),
+    "eval-command-without-a-command": (
+        f'{RUN}[[eval]]\nrun = "video-2b"\nresults = "/r"\ncommand = ""\n',
+        '[[eval]] #1 (video-2b): "command" must name a command',
+    ),
     "bad-regular-expression": (
         '[[log_format]]\nname = "mine"\npattern = "step (?P<step"\n',
         '[[log_format]] #1 (mine): "pattern" is not a regular expression: missing >, unterminated name at position 9',

@@ -65,6 +65,11 @@ cuda-oom = { times = 1, within = "1d", after_change = ["batch", "checkpointing",
 [[eval]]
 run = "video-2b"
 results = "/fsx/video/evals/*.jsonl"
+command = "sbatch '/fsx/my eval.sh' {checkpoint}"
+[[eval]]
+run = "video-2b"
+results = "/fsx/video/other.jsonl"
+command = ["sbatch", "--comment", '{"kind": "eval", "home": "${home}"}', "eval.sh", "{run}", "{step}"]
 [ledger]
 copy_to = "env:LEDGER_COPY"
 keep = "90d"
@@ -95,6 +100,10 @@ def test_every_table_of_the_design_becomes_a_value(tmp_path: Path) -> None:
         "cuda-oom": RetryLimit(times=1, within=86_400, after_change=("batch", "checkpointing", "placement"))
     }
     assert (settings.evals[0].run, settings.ledger.keep) == ("video-2b", 90 * 86_400)
+    assert config.run_specs(settings)[0].eval_commands == (
+        ("sbatch", "/fsx/my eval.sh", "{checkpoint}"),
+        ("sbatch", "--comment", '{"kind": "eval", "home": "${home}"}', "eval.sh", "{run}", "{step}"),
+    )
 
 
 def test_a_run_keeps_what_the_engine_needs_of_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import ANA, KILL, NOW, readback, stat, state
-from tests.trainmon.analysis.retries.test_due import FAILED, attempt, watched
+from tests.trainmon.analysis.retries.test_due import FAILED, attempt, crash, watched
 from tests.trainmon.ledger.records import actions as kept
 from trainmon.actions import planning
 from trainmon.ledger.ledger import Ledger
@@ -174,3 +174,15 @@ def test_without_the_ledger_nothing_is_done(daemon: Callable[[], Watching]) -> N
     one.ledger.file.mkdir()
     again = daemon()
     assert again.see(watched()) == []
+
+
+def test_a_crashed_evaluator_is_started_again_once_and_no_job_is_requeued(daemon: Callable[[], Watching]) -> None:
+    one = daemon()
+    (action,) = one.see(crash())
+    assert (action.verb, action.who, action.why) == (
+        "evaluate", "auto_requeue", "the training is saved: only the evaluator must run again",
+    )  # fmt: skip
+    one.clock.at += 60
+    assert len(one.see(crash())) == 1
+    assert daemon().see(crash()) == []  # the daemon was restarted
+    assert [record.action.verb for record in kept(one.ledger, 0.0)] == ["evaluate"]

@@ -75,7 +75,7 @@ def _run_command(action: Action, command: Execute, slurm: Client) -> Outcome:
         if failure.kind == "silent" and not NOT_STARTED.search(f"{failure.message} {failure.stderr}"):
             return Outcome("unknown", f"it is not known whether it was done: {failure.message}")
         return Outcome("failed", f"nothing was done: {failure.message}")
-    submitted = SUBMITTED.search(output) if action.verb == "queue" else None
+    submitted = SUBMITTED.search(output) if action.verb in ("queue", "evaluate") else None
     if submitted is not None:
         return Outcome("done", f"submitted as job {submitted[1]}", made=submitted[1])
     detail = None

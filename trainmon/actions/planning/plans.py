@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.actions.planning.context import Actor, PlanContext, Readback, ReadRequest, Refused, RowPlan, context_of
+from trainmon.actions.planning.evaluate import evaluate
 from trainmon.actions.planning.jobs import cancel, hold, is_held, release, signal
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
 from trainmon.actions.planning.requeue import requeue
@@ -26,6 +27,7 @@ PLANS: dict[Verb, Callable[[PlanContext], RowPlan]] = {
     "release": release,
     "signal": signal,
     "queue": queue,
+    "evaluate": evaluate,
 }
 """All verbs but `exclude`, whose nodes are planned together: a job has one list of excluded nodes."""
 

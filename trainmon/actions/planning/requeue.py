@@ -6,6 +6,7 @@ import msgspec
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.evaluate import crashed_evaluator, evaluate
 from trainmon.actions.planning.jobs import ENDS_NOW, is_held, log_files, split_location
 from trainmon.actions.planning.retries import retry_facts, retry_warnings
 from trainmon.analysis.runs import jobs_of
@@ -19,12 +20,15 @@ ON_PURPOSE = frozenset({"COMPLETED", "CANCELLED"})
 
 
 def requeue(context: PlanContext) -> RowPlan:
-    """End the running attempt, if there is one; the same job waits and starts again.
+    """End the running attempt, if there is one; the same job waits and starts again. After a crash of its evaluator,
+    only that starts again.
 
     Raises:
         Refused: when Slurm cannot requeue the job, or the next attempt would end at once or disturb another.
     """
     another = f"queue another: N, or trainmon-tui queue {context.name}"
+    if crashed_evaluator(context) is not None:
+        return evaluate(context)
     job = _known(context, another)
     context.check_unarmed("the next attempt would end at once")
     if context.request.is_retry:

@@ -17,7 +17,7 @@ from trainmon.actions.verification.observation import (
     has_no_checkpoints,
     new_checkpoint,
 )
-from trainmon.lib import Seconds, duration
+from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Job, Milestone, Run
 from trainmon.slurm import end_reason
 
@@ -27,10 +27,17 @@ KILL_WAIT: Seconds = 180.0
 SUBMITTED_WITHIN: Seconds = 180.0
 """Between the ledger's entry and the submission: a check, a login shell, and an sbatch that waits its turn."""
 
+EVALUATED_WITHIN: Seconds = 86_400.0
+"""An evaluation may wait in the queue and run for hours."""
+
+RESULT_READ: Seconds = 300.0
+"""Between the end of an evaluation and its result: a shared filesystem may show it late."""
+
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A trainer reads its switch every iteration. It is late after ten iterations, and after 10 minutes at least."""
 
 WAITS, STARTS, ENDS = "it waits again", "it starts anew", "it has ended"
+EVALUATED = "a new result of the checkpoint is there"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
 KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"
 OBEYS = "the training loop obeys"
@@ -132,6 +139,26 @@ def queue(observed: Observation) -> Progress:
     missed = f"the queue does not show job {number}" if observed.polls() >= 2 else None
     queued = observed.milestone(QUEUED, observed.now if is_there else None, missed)
     return (queued,), queued.at is not None or queued.missed is not None
+
+
+def result_at(observed: Observation) -> Instant | None:
+    """When an evaluator has written a new result of the checkpoint."""
+    run, action = observed.run, observed.action
+    found = 0 if run is None else sum(one.step == action.checkpoint for one in run.evals.results)
+    return observed.now if found > (action.results or 0) else None
+
+
+def evaluate(observed: Observation) -> Progress:
+    number = observed.record.made
+    queued = () if number is None else queue(observed)[0]
+    jobs = (job for job in observed.state.jobs.values() if job.cluster == observed.action.cluster)
+    job = next((job for job in jobs if number is not None and job.has_number(number)), None)
+    missed = f"no new result within {duration(EVALUATED_WITHIN)}" if observed.is_past(EVALUATED_WITHIN) else None
+    if job is not None and job.stage == "ended":
+        is_late = observed.now - (job.ends_at or observed.now) > RESULT_READ
+        missed = f"job {job.id} has ended: {end_reason(job)}" if job.state != "COMPLETED" or is_late else missed
+    evaluated = observed.milestone(EVALUATED, result_at(observed), missed)
+    return (*queued, evaluated), evaluated.at is not None or evaluated.missed is not None
 
 
 def is_excluded(observed: Observation) -> bool:

@@ -20,7 +20,7 @@ RESULT_TIMEOUT: Seconds = 180.0
 """An action without a result after this time has none: the program that ran it was ended."""
 
 VERIFY_TIMEOUT: Seconds = 3_600.0
-"""An unfinished action is followed no longer than this; what was missed stays in the record."""
+"""An unfinished action is followed no longer than this, but an evaluation for a day. What was missed stays recorded."""
 
 OBSERVED = "its effect is observed: it was done"
 
@@ -42,6 +42,7 @@ VERIFY: dict[Verb, Callable[[Observation], Progress]] = {
     "signal": effects.signal,
     "queue": effects.queue,
     "exclude": effects.exclude,
+    "evaluate": effects.evaluate,
 }
 
 
@@ -56,7 +57,7 @@ def verify_record(record: Record, state: State, now: Instant) -> Record:
             return record
         observed = Observation(record, state, now)
     marks, is_over = VERIFY[record.action.verb](observed)
-    is_over = is_over or observed.is_past(VERIFY_TIMEOUT)
+    is_over = is_over or (observed.is_past(VERIFY_TIMEOUT) and record.action.verb != "evaluate")
     if marks == record.marks and not is_over:
         return record
     return replace(record, marks=marks, settled_at=now if is_over else None)
@@ -105,6 +106,8 @@ def _is_observed(observed: Observation) -> bool:
             return job is not None and observed.polls() > 0 and is_held(job) == (action.verb == "hold")
         case "exclude":
             return effects.is_excluded(observed)
+        case "evaluate":
+            return effects.result_at(observed) is not None
         case "queue":
             return effects.submitted_job(observed) is not None
         case _:

@@ -2,8 +2,26 @@
 
 from __future__ import annotations
 
-from trainmon.analysis.checkpoints.evals import describe, eval_logs, is_eval_log, read_results, together
+from trainmon.analysis.checkpoints.evals import (
+    PLACEHOLDER,
+    PLACEHOLDERS,
+    describe,
+    eval_logs,
+    is_eval_log,
+    read_results,
+    together,
+)
 from trainmon.analysis.checkpoints.names import names_count_steps
 from trainmon.analysis.checkpoints.resume import NONE_FOUND
 
-__all__ = ["NONE_FOUND", "describe", "eval_logs", "is_eval_log", "names_count_steps", "read_results", "together"]
+__all__ = [
+    "NONE_FOUND",
+    "PLACEHOLDER",
+    "PLACEHOLDERS",
+    "describe",
+    "eval_logs",
+    "is_eval_log",
+    "names_count_steps",
+    "read_results",
+    "together",
+]

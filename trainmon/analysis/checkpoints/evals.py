@@ -18,6 +18,11 @@ RESULT = msgspec.json.Decoder(EvalResult)
 NOT_FINITE = re.compile(r'"(?:[^"\\]|\\.)*"|(-?\bInfinity\b|\bNaN\b)')
 """A string of JSON, or a number that is not JSON, which json.dumps of Python writes nevertheless."""
 
+PLACEHOLDERS = ("checkpoint", "step", "run")
+"""What a command that evaluates a checkpoint may name in braces."""
+
+PLACEHOLDER = re.compile(rf"(?<!\$)\{{({'|'.join(PLACEHOLDERS)})\}}")
+
 STEP_AT_MOST = 10**18
 """What a database stores as a whole number."""
 

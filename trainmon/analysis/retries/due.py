@@ -11,7 +11,7 @@ import msgspec
 from trainmon.analysis.retries.budget import by_run
 from trainmon.analysis.retries.decision import RetryDecision, decide
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, Job, Record, Run, State
+from trainmon.model import Attempt, Job, Record, Run, RunSpec, State
 
 ACTOR = "auto_requeue"
 """Who requests automatic actions, in the ledger."""
@@ -27,17 +27,23 @@ TOO_LATE: Seconds = 3_600.0
 """How long after the end a retry is no longer automatic: a person has had the time to look."""
 
 
+DueVerb = Literal["requeue", "queue", "exclude", "evaluate"]
+
+
 class Due(msgspec.Struct, frozen=True, kw_only=True):
     """An automatic action that is to be done now."""
 
-    verb: Literal["requeue", "queue", "exclude"]
+    verb: DueVerb
     run: str
     attempt: Attempt
     decision: RetryDecision
 
 
-def is_automatic(decision: RetryDecision) -> bool:
-    """Whether the daemon may do what was decided: retry as it is, or without nodes that are known."""
+def is_automatic(decision: RetryDecision, run: RunSpec) -> bool:
+    """Whether the daemon may do what was decided: retry as it is, or without nodes that are known, or start only the
+    evaluator again."""
+    if decision.choice == "evaluator":
+        return bool(run.eval_commands)
     return decision.choice == "now" or (decision.choice == "after-node-swap" and bool(decision.exclude))
 
 
@@ -55,22 +61,22 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             continue  # its cause may change
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
-        if decision is None or not is_automatic(decision) or is_armed or last.job_id is None:
+        if decision is None or not is_automatic(decision, run.spec) or is_armed or last.job_id is None:
             continue
         verb = _verb(run, last, decision, state)
         if verb is not None:
             yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
 
 
-def _verb(
-    run: Run, last: Attempt, decision: RetryDecision, state: State
-) -> Literal["requeue", "queue", "exclude"] | None:
+def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> DueVerb | None:
     jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
     waiting = [job for job in jobs if job.gone_at is None and job.stage != "ended"]
     if waiting:  # Slurm or a person has started it again, or this program has
         is_ours = automatic(state, last) is not None
         lacks = [job for job in waiting if not set(decision.exclude) <= set(job.excluded)]
         return "exclude" if is_ours and lacks and _all_wait(waiting) else None
+    if decision.choice == "evaluator":
+        return None if _is_evaluated_again(state, last) else "evaluate"
     if any(job.id == last.job_id and job.gone_at is None for job in jobs):
         return "requeue"
     return None if run.spec.script is None else "queue"  # Slurm has forgotten the job
@@ -80,6 +86,17 @@ def _all_wait(jobs: Iterable[Job]) -> bool:
     return all(job.stage == "waiting" for job in jobs)
 
 
+def _is_evaluated_again(state: State, attempt: Attempt) -> bool:
+    """Whether anybody has started the evaluator since the attempt ended."""
+    return any(
+        one.action.verb == "evaluate"
+        and one.action.run == attempt.run_id
+        and one.status not in ("failed", "refused")
+        and one.action.requested_at >= (attempt.ended_at or math.inf)
+        for one in state.actions.values()
+    )
+
+
 def automatic(state: State, attempt: Attempt) -> Record | None:
     """The automatic start that followed an attempt. Of a job that Slurm had forgotten, only the time shows that."""
     own = (one for one in state.actions.values() if one.action.who == ACTOR and one.action.run == attempt.run_id)
@@ -87,6 +104,6 @@ def automatic(state: State, attempt: Attempt) -> Record | None:
         action, submitted_at = one.action, one.action.expected.submitted_at
         is_later = action.requested_at >= (attempt.ended_at or math.inf)
         is_its_job = action.verb == "requeue" and submitted_at == attempt.submitted_at
-        if is_its_job if submitted_at is not None else action.verb == "queue" and is_later:
+        if is_its_job if submitted_at is not None else action.verb in ("queue", "evaluate") and is_later:
             return one
     return None

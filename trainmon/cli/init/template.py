@@ -102,6 +102,7 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 # [[eval]]
 # run = "my-run"
 # results = "/shared/my-run/evals.jsonl"
+# command = ["sbatch", "/shared/my-run/eval.sbatch", "{{checkpoint}}"]   # R starts it when the evaluator has crashed
 
 # What was recorded: attempts, actions and alerts. `trainmon-tui attempts`, `explain` and `sql` read it.
 # [ledger]

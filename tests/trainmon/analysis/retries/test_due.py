@@ -130,3 +130,21 @@ def test_an_evaluator_with_a_job_of_its_own_is_requeued_and_the_training_is_not(
         attempts={**seen.attempts, crashed.attempt_id: crashed},
     )
     assert [(one.verb, one.run, one.attempt.job_id) for one in due(seen, NOW)] == [("requeue", "llm-eval", "81")]
+
+
+def crash(*jobs: Job, **more: Any) -> State:
+    """The evaluator of a run has crashed, and a command can start it again."""
+    run = replace(RUN, spec=replace(SPEC, eval_commands=(("sbatch", "eval.sbatch", "{checkpoint}"),)))
+    crashed = attempt(0, "evaluator", has_checkpoints=True, last_committed_step=12_000)
+    return watched(crashed, jobs=jobs or (FAILED,), run=replace(run, kill=more.pop("kill", run.kill)), **more)
+
+
+def test_an_evaluator_with_a_command_is_started_again_once_and_the_training_is_not() -> None:
+    assert verbs(crash()) == ["evaluate"]
+    assert verbs(crash(), ENDED_AT + 121) == []
+    assert verbs(crash(mode="suggest")) == verbs(crash(kill=Switch(path=KILL, exists=True))) == []
+    assert verbs(crash(FAILED, RUNNING)) == verbs(crash(FAILED, WAITING)) == []
+    by_ana = done(only(planned("requeue", of=crash(), requested_at=NOW - 60)))
+    assert by_ana.action.verb == "evaluate"
+    assert verbs(crash(actions={"a": by_ana})) == []
+    assert verbs(crash(actions={"a": replace(by_ana, status="failed")})) == ["evaluate"]

@@ -73,30 +73,38 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
             "warning",
             f"{run.name} {text}",
             evidence=_evidence(run, ended, decision),
-            advice=advice.requeues(state, run) if record is None else "trainmon-tui actions lists what was done",
+            advice=_next(state, run, decision) if record is None else "trainmon-tui actions lists what was done",
             since=self.first_reported(state, run, at, now, 30.0),
             event=True,
             fires_at_once=True,
         )
 
 
+def _next(state: State, run: Run, decision: RetryDecision) -> str:
+    if decision.choice != "evaluator":
+        return advice.requeues(state, run)
+    starts = f"R starts it: trainmon-tui requeue {run.name}"
+    return starts if run.spec.eval_commands else "start the evaluator again; with command in its [[eval]], R does that"
+
+
 def _done(record: Record) -> str | None:
     """What came of an automatic start; None while it is done."""
+    what = "evaluated again" if record.action.verb == "evaluate" else "requeued"
     if record.status == "done":
-        return f"was requeued automatically: {record.action.why}"
+        return f"was {what} automatically: {record.action.why}"
     is_open = record.status == "asked"
-    return None if is_open else f"could not be requeued automatically ({record.outcome}): {record.action.why}"
+    return None if is_open else f"could not be {what} automatically ({record.outcome}): {record.action.why}"
 
 
 def _suggested(state: State, run: Run, decision: RetryDecision, mode: str) -> str | None:
     """What is said of an attempt that ended; None if the daemon is about to requeue it, or its job already waits."""
     is_armed = run.kill is not None and run.kill.exists
-    jobs = (state.jobs.get(key) for key in run.jobs)
-    if is_automatic(decision) and any(job is not None and job.stage == "waiting" and not job.gone_at for job in jobs):
+    jobs, may_act = (state.jobs.get(key) for key in run.jobs), is_automatic(decision, run.spec)
+    if may_act and any(job is not None and job.stage == "waiting" and not job.gone_at for job in jobs):
         return None
     if mode == "suggest":
-        return f"may be retried: {decision.why}" if is_automatic(decision) else f"ended early: {decision.why}"
-    if is_automatic(decision):
+        return f"may be retried: {decision.why}" if may_act else f"ended early: {decision.why}"
+    if may_act:
         return "is not requeued automatically: its kill switch is armed" if is_armed else None
     return f"is not requeued automatically: {decision.why}"
 

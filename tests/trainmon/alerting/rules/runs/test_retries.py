@@ -97,6 +97,36 @@ def test_a_suggestion_and_a_refusal_are_reported(mode: RequeueMode, cause: Cause
     assert (None if finding is None else finding.summary) == said
 
 
+@pytest.mark.parametrize(
+    ("mode", "command", "said", "advised"),
+    [
+        ("suggest", True, "may be retried", "R starts it: trainmon-tui requeue llm"),
+        ("suggest", False, "ended early", "start the evaluator again; with command in its [[eval]], R does that"),
+        ("on", False, "is not requeued automatically", "start the evaluator again; with command in its [[eval]], "),
+        ("on", True, None, ""),
+    ],
+)
+def test_of_a_crashed_evaluator_the_alert_says_what_starts_it(
+    mode: RequeueMode, command: bool, said: str | None, advised: str
+) -> None:
+    spec = replace(SPEC, retry=RetryPolicy(auto_requeue=mode), eval_commands=(("sbatch",),) if command else ())
+    finding = found(AutoRequeued(), seen(attempt(0, "evaluator", "evaluate.py: ZeroDivisionError"), spec=spec))
+    assert (finding is None) == (said is None)
+    if finding is not None:
+        assert finding.summary == f"llm {said}: the training is saved: only the evaluator must run again"
+        assert finding.advice is not None
+        assert finding.advice.startswith(advised)
+
+
+def test_an_evaluator_that_was_started_automatically_is_reported() -> None:
+    (record,) = act("done").values()
+    of_run = replace(record.action, verb="evaluate", expected=Expected(), why="the training is saved", title="Evaluate")
+    seen_by = seen(attempt(0, "evaluator"), mode="on", actions={"a": replace(record, action=of_run)})
+    finding = found(AutoRequeued(), seen_by)
+    assert finding is not None
+    assert finding.summary == "llm was evaluated again automatically: the training is saved"
+
+
 def test_a_job_that_already_waits_needs_no_retry() -> None:
     waiting = replace(job(), state="PENDING", started_at=None)
     for mode in ("suggest", "on"):
