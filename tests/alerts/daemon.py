@@ -20,7 +20,18 @@ from trainmon.ledger.ledger import alerts_now
 PATIENCE = 120.0
 PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 
-UNWANTED = {"textual", "rich", "wandb", "plotext", "matplotlib", "apprise", "requests", "numpy", "PIL"}
+UNWANTED = {
+    "textual",
+    "rich",
+    "wandb",
+    "plotext",
+    "matplotlib",
+    "apprise",
+    "requests",
+    "numpy",
+    "PIL",
+    "prometheus_client",
+}
 """What no daemon without a terminal holds for months: children load it, and end."""
 
 Line = Mapping[str, str]

@@ -13,7 +13,7 @@ from trainmon.alerting.pipeline import HeartbeatSpec, Routing
 from trainmon.alerting.rules import RULES, Rule
 from trainmon.config.table import Table, type_name
 from trainmon.config.types import Argv, Host, Secret
-from trainmon.config.units import Datetime, Days, Duration, DurationOrNever, TimeOfDay
+from trainmon.config.units import Datetime, Days, Duration, DurationOrNever, ListenAddress, TextfilePath, TimeOfDay
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Route, Silence
 
@@ -89,7 +89,8 @@ def heartbeat_of(settings: HeartbeatSettings, *, start: bool, host: str = "") ->
 
 class DaemonSettings(Table, frozen=True, kw_only=True):
     """Where `trainmon-tui --alerts-only` runs, for a dashboard on another machine. The dashboard shows the alerts of
-    that daemon, and acknowledges and mutes there. It sends no notifications while the daemon does."""
+    that daemon, and acknowledges and mutes there. It sends no notifications while the daemon does. `metrics` and
+    `textfile` are for the daemon itself: what it offers to Prometheus."""
 
     host: Host | None = None
     """A host that ssh knows. Without it: only this machine."""
@@ -98,6 +99,13 @@ class DaemonSettings(Table, frozen=True, kw_only=True):
     not find it."""
     every: Duration = 10.0
     """The polling period."""
+    metrics: ListenAddress | None = None
+    """Where the daemon serves `/metrics` for Prometheus, such as `"127.0.0.1:9464"`. A port without an address is
+    opened for this machine only. Everybody who reaches the address can read the metrics. Without it: no port is
+    opened."""
+    textfile: TextfilePath | None = None
+    """A file that the daemon writes every 15s with the same metrics, for the textfile collector of node_exporter. The
+    daemon removes it when it ends. Without it: no file."""
 
 
 class MaintenanceSettings(Table, frozen=True, kw_only=True):

@@ -1,13 +1,14 @@
-"""Durations, shares, sizes and dates in the config."""
+"""Durations, shares, sizes, dates and addresses in the config."""
 
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import re
 from collections.abc import Callable
 from typing import Annotated
 
-from trainmon.config.types import InvalidValue, ValueType, describe, parse_texts, quoted, toml
+from trainmon.config.types import InvalidValue, ValueType, describe, parse_path, parse_texts, quoted, toml
 from trainmon.lib import Instant, Seconds
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
@@ -19,6 +20,8 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGTP]i?)?B")
 PREFIXES = " kMGTP"
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 TIME_OF_DAY = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+LISTEN = re.compile(r"(?:(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]*):)?(?P<port>\d{1,5})")
+LOOPBACK = "127.0.0.1"
 NEVER: Seconds = 0.0
 """The value of "never" in seconds."""
 
@@ -173,6 +176,42 @@ def parse_days(value: object) -> list[int]:
     return [DAYS.index(day) for day in days]
 
 
+def parse_listen_address(value: object) -> tuple[str, int]:
+    """`127.0.0.1:9464` as an IP address and a port. A port alone is on the loopback address.
+
+    Raises:
+        InvalidValue: when it is not such an address.
+    """
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    match = LISTEN.fullmatch(text) if isinstance(text, str) else None
+    host = (match["host"] or LOOPBACK).strip("[]").replace("localhost", LOOPBACK) if match else ""
+    try:
+        port = int(match["port"]) if match else 0
+        if 1 <= port <= 65_535:
+            return str(ipaddress.ip_address(host)), port
+    except ValueError:
+        pass
+    expected = 'a port such as 9464, or an IP address and a port such as "127.0.0.1:9464" or "[::1]:9464"'
+    raise InvalidValue(f"must be {expected}, not {describe(value)}")
+
+
+def format_listen_address(address: tuple[str, int]) -> str:
+    host, port = address
+    return toml(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+
+
+def parse_textfile(value: object) -> str:
+    """The path of a file for node_exporter.
+
+    Raises:
+        InvalidValue: when node_exporter would not read it.
+    """
+    path = parse_path(value)
+    if not path.endswith(".prom"):
+        raise InvalidValue(f'must end in ".prom", not {quoted(path)}: node_exporter reads no other files')
+    return path
+
+
 BY_NAME = {
     "duration": ValueType('a duration: "0s", "30s", "5m", "1h30m"', parse_duration_or_zero, format_duration),
     "share": ValueType(
@@ -199,4 +238,9 @@ WandbPeriod = Annotated[Seconds, polling_period("W&B limits the requests of a wh
 Share = Annotated[float, ValueType('a share: "80%"', parse_share, format_share)]
 Datetime = Annotated[Instant, ValueType("a date and time: 2031-05-01T08:00:00+02:00", parse_datetime)]
 TimeOfDay = Annotated[tuple[int, int], ValueType('a time of day: "08:30"', parse_time_of_day)]
+ListenAddress = Annotated[
+    tuple[str, int],
+    ValueType('a port, or an IP address and a port: "127.0.0.1:9464"', parse_listen_address, format_listen_address),
+]
+TextfilePath = Annotated[str, ValueType('an absolute path that ends in ".prom"', parse_textfile)]
 Days = Annotated[tuple[int, ...], ValueType('days: ["tue", "sat"]', parse_days)]

@@ -1,4 +1,5 @@
-"""Writes alerts, their history, silences, requests and the memory to the ledger, and reads them."""
+"""Writes alerts, their history, silences, requests and the memory to the ledger, and reads them. Counts what the whole
+ledger has held."""
 
 from __future__ import annotations
 
@@ -22,6 +23,22 @@ HISTORY_LINES_AT_MOST = 200_000
 """Resolved alerts and history are also limited in number: a subject that flaps for a month makes an alert a minute."""
 REQUESTS_UNTIL = "orders_until"
 """The name in the memory of the number of the last request that was carried out."""
+
+PRUNED = "pruned "
+"""How the names in the memory begin that keep the totals of deleted rows: a total never shrinks."""
+LOG_AWAITED: Seconds = 3_600.0
+"""After this time the end of the log of an ended attempt is not expected any more. Until then its cause may change."""
+TOTALS = {
+    "notifications": (
+        "outbox", "state || ' ' || channel", "count(*)", "state IN ('sent', 'merged', 'dead', 'stopped')",
+    ),
+    "attempts": ("training_attempts", "termination_reason", "count(*)", "termination_reason IS NOT NULL"),
+    "gpu_seconds": (
+        "training_attempts", "termination_reason", "sum(gpu_seconds)",
+        "termination_reason IS NOT NULL AND gpu_seconds IS NOT NULL",
+    ),
+}  # fmt: skip
+"""What is counted: the table, the label of a row, the sum, and the rows."""
 
 ALERT_COLUMNS = (
     "id", "rule", "subject", "severity", "phase", "data", "summary", "cluster", "run", "node", "since", "fired_at",
@@ -115,7 +132,8 @@ def read_stored_alerts(connection: sqlite3.Connection, now: Instant) -> StoredAl
         "SELECT id, silence FROM silences WHERE until > ? AND ended_at IS NULL ORDER BY made_at DESC LIMIT ?",
         (now, SILENCES_AT_MOST),
     )
-    memory = dict(connection.execute("SELECT name, value FROM memory").fetchall())
+    rows = connection.execute("SELECT name, value FROM memory")
+    memory = {name: value for name, value in rows if not name.startswith(PRUNED)}
     until = memory.pop(REQUESTS_UNTIL, "0")
     written = connection.execute("SELECT max(written_at) FROM alerts UNION ALL SELECT max(last_tick_at) FROM duty")
     return StoredAlerts(
@@ -167,3 +185,42 @@ def prune_alerts(
     )
     connection.execute("DELETE FROM silences WHERE coalesce(ended_at, until) < ?", (before,))
     connection.execute("DELETE FROM orders WHERE at < ?", (before,))
+
+
+def delete_counted(connection: sqlite3.Connection, table: str, condition: str, values: tuple[object, ...]) -> None:
+    """Delete rows of a table that `read_totals` counts. They stay part of its totals."""
+    connection.execute("SAVEPOINT counted")
+    for total, (counted, label, amount, counts) in TOTALS.items():
+        if counted == table:
+            connection.execute(
+                f"INSERT INTO memory (name, value) SELECT '{PRUNED}{total} ' || {label}, {amount} FROM {table} "
+                f"WHERE ({condition}) AND {counts} GROUP BY 1 ON CONFLICT (name) DO UPDATE "
+                "SET value = CAST(value AS REAL) + CAST(excluded.value AS REAL)",
+                values,
+            )
+    connection.execute(f"DELETE FROM {table} WHERE {condition}", values)
+    connection.execute("RELEASE counted")
+
+
+def read_totals(connection: sqlite3.Connection, now: Instant) -> dict[str, dict[str, float]]:
+    """What this ledger has held since it was created: `notifications` by state and channel (`sent phone`); `attempts`
+    that have ended, and their `gpu_seconds`, by cause. An attempt counts once its cause does not change any more."""
+    settled = (
+        "AND (NOT coalesce(json_extract(attempt, '$.end.awaits_log'), 0) "
+        "OR julianday(ended_at) < julianday(:settled, 'unixepoch'))"
+    )
+    found: dict[str, dict[str, float]] = {}
+    for total, (table, label, amount, counts) in TOTALS.items():
+        sums = found[total] = {}
+        rows = connection.execute(
+            f"SELECT {label}, {amount} FROM {table} WHERE {counts} {settled if table != 'outbox' else ''} GROUP BY 1 "
+            "UNION ALL SELECT substr(name, :begin), CAST(value AS REAL) FROM memory WHERE name GLOB :names",
+            {
+                "settled": now - LOG_AWAITED,
+                "begin": len(f"{PRUNED}{total} ") + 1,
+                "names": f"{PRUNED}{total} *",
+            },
+        )
+        for name, number in rows:
+            sums[name] = sums.get(name, 0.0) + number
+    return found

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import merged, missing
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
 from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
-from trainmon.ledger.alerts import read_alerts_of
+from trainmon.ledger.alerts import delete_counted, read_alerts_of
 from trainmon.ledger.schema import version_of
 from trainmon.lib import Instant
 from trainmon.model import Attempt, EvalResult
@@ -246,6 +246,6 @@ def read_around(connection: sqlite3.Connection, attempt_id: str) -> tuple[Attemp
 
 def prune_attempts(connection: sqlite3.Connection, before: Instant) -> None:
     """Delete the attempts that ended, or were last seen, before that, and the results and GPU hours of that time."""
-    connection.execute(f"DELETE FROM training_attempts WHERE NOT {RECENT}", (timestamp(before),))
+    delete_counted(connection, "training_attempts", f"NOT {RECENT}", (timestamp(before),))
     connection.execute("DELETE FROM evals WHERE written_at < ?", (timestamp(before),))
     connection.execute("DELETE FROM gpu_hours WHERE written_at < ?", (timestamp(before),))

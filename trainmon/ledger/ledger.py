@@ -48,6 +48,7 @@ from trainmon.ledger.reader import (
     recent_actions,
     recent_attempts,
     submit_request,
+    totals,
 )
 from trainmon.ledger.schema import NewerLedger, digest_of
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
@@ -68,6 +69,7 @@ __all__ = [
     "recent_actions",
     "recent_attempts",
     "submit_request",
+    "totals",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)

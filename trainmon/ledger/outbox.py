@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
+from trainmon.ledger.alerts import delete_counted
 from trainmon.lib import Instant, Seconds
 from trainmon.lib.decoding import converted, decoder
 from trainmon.model import Notice, Notification
@@ -212,12 +213,9 @@ def with_reason(notice: Notice, because: str) -> Notice:
 
 def prune_outbox(connection: sqlite3.Connection, before: Instant, limit: int = FINISHED_AT_MOST) -> None:
     """Delete what was finished before that, and what exceeds the limit. What waits is kept at any age."""
-    connection.execute("DELETE FROM outbox WHERE made_at < ? AND state NOT IN ('waiting', 'leased')", (before,))
-    connection.execute(
-        "DELETE FROM outbox WHERE id IN (SELECT id FROM outbox WHERE state NOT IN ('waiting', 'leased') "
-        "ORDER BY id DESC LIMIT -1 OFFSET ?)",
-        (limit,),
-    )
+    delete_counted(connection, "outbox", "made_at < ? AND state NOT IN ('waiting', 'leased')", (before,))
+    finished = "SELECT id FROM outbox WHERE state NOT IN ('waiting', 'leased') ORDER BY id DESC LIMIT -1 OFFSET ?"
+    delete_counted(connection, "outbox", f"id IN ({finished})", (limit,))
     connection.execute(
         "DELETE FROM notices WHERE (at < ? OR rowid <= (SELECT max(rowid) FROM notices) - ?) "
         "AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.key = notices.key)",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.explanation import AttemptRecords
 from trainmon.ledger.actions import ActionText, read_actions, read_texts
-from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts
+from trainmon.ledger.alerts import HistoryLine, add_request, read_history, read_stored_alerts, read_totals
 from trainmon.ledger.attempts import AttemptName, read_around, read_names, read_recent, read_rows
 from trainmon.ledger.database import NAME, LedgerStuck, describe, open_to_read, open_to_write
 from trainmon.ledger.lease import LOCK, LeaderNote, LeaderNow, is_locked, is_row_held, read_note, this_program
@@ -127,6 +127,14 @@ def alert_history(directory: Path, since: Instant, limit: int) -> list[HistoryLi
     Raises: LedgerStuck.
     """
     return query_ledger(directory, lambda connection: read_history(connection, since, limit), [])
+
+
+def totals(directory: Path, now: Instant) -> dict[str, dict[str, float]]:
+    """The totals of a ledger, as `read_totals` returns them.
+
+    Raises: LedgerStuck.
+    """
+    return query_ledger(directory, partial(read_totals, now=now), {}, since_version=SINCE_ATTEMPTS)
 
 
 def submit_request(directory: Path, request: AlertRequest) -> int:

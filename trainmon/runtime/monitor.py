@@ -35,6 +35,7 @@ from trainmon.runtime.login_prompts import Prompts
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
+    from trainmon.engine.metrics.exporter import Exporter
     from trainmon.runtime.alert_service import AlertService, Program
     from trainmon.runtime.standby import Standby
 
@@ -97,6 +98,9 @@ class Monitor(DashboardBackend):
         samples = find_state_directory(os.environ).path / SAMPLES if keeps else None
         self._wandb = WandbCollector((), settings.wandb.every, self.engine.submit, self.engine.clock, samples=samples)
         self.enable_actions(self._supervisor.shell_of, self._supervisor.poll_queue_soon)
+        self._exporter = (
+            self._make_exporter(settings, ledger if records else None) if program == "alerts-only" else None
+        )
         self._auto_requeue: AutoRequeue | None = None
         if program == "alerts-only" and self.alert_service is not None and ledger is not None and not read_only:
             is_leader = self.alert_service.notifications.is_leader
@@ -130,8 +134,21 @@ class Monitor(DashboardBackend):
         )
         return self._standby
 
+    def _make_exporter(self, settings: Settings, ledger: Ledger | None) -> Exporter | None:
+        """What offers metrics to Prometheus, if the config wants that. Only then is prometheus_client imported."""
+        address, textfile = settings.daemon.metrics, settings.daemon.textfile
+        if address is None and textfile is None:
+            return None
+        from trainmon.engine.metrics.exporter import Exporter
+
+        directory = None if ledger is None else ledger.file.parent
+        return Exporter(address, None if textfile is None else Path(textfile), directory, self.engine.clock)
+
     def start(self) -> None:
         super().start()
+        if self._exporter is not None:
+            self.engine.subscribe(self._exporter.observe)
+            self._exporter.start()
         if self.alert_service is not None:
             self.engine.subscribe(self.alert_service.observe)
             if self._auto_requeue is not None:
@@ -153,6 +170,8 @@ class Monitor(DashboardBackend):
         """Send what waits, for at most this long, and stop everything. With a `why`, notify people that nobody watches
         from now on."""
         self._prompts.close()
+        if self._exporter is not None:
+            self._exporter.stop()
         self.stop_actions()
         if self.alert_service is not None and flush > MOMENT:
             until = time.monotonic() + SOON  # a new alert waits a moment for others of its group

@@ -58,6 +58,26 @@ ONE_MISTAKE = {
         '[cluster]\nname = "prod"\nconnect = { timout = "10s" }\n',
         '[cluster] (prod): unknown setting "connect.timout"; did you mean "connect.timeout"?',
     ),
+    "metrics-at-no-address": (
+        '[daemon]\nmetrics = "yes"\n',
+        '[daemon]: "metrics" must be a port such as 9464, or an IP address and a port such as "127.0.0.1:9464" or '
+        '"[::1]:9464", not "yes"',
+    ),
+    "metrics-at-a-name": (
+        '[daemon]\nmetrics = "gpu-001:9464"\n',
+        '[daemon]: "metrics" must be a port such as 9464, or an IP address and a port such as "127.0.0.1:9464" or '
+        '"[::1]:9464", not "gpu-001:9464"',
+    ),
+    "metrics-at-a-port-that-is-none": (
+        "[daemon]\nmetrics = 65536\n",
+        '[daemon]: "metrics" must be a port such as 9464, or an IP address and a port such as "127.0.0.1:9464" or '
+        '"[::1]:9464", not the number 65536',
+    ),
+    "textfile-that-nobody-reads": (
+        '[daemon]\ntextfile = "/var/lib/node_exporter/trainmon.txt"\n',
+        '[daemon]: "textfile" must end in ".prom", not "/var/lib/node_exporter/trainmon.txt": node_exporter reads no '
+        "other files",
+    ),
     "missing-setting": ('[[run]]\nlog = "/l"\n', '[[run]] #1: "name" is missing'),
     "text-for-a-number": (
         f'{RUN}target_step = "many"\n',

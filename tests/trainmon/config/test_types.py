@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainmon.config.types import InvalidValue, expand_hosts, quoted
-from trainmon.config.units import duration_text, parse_duration, parse_share
+from trainmon.config.units import (
+    duration_text,
+    format_listen_address,
+    parse_duration,
+    parse_listen_address,
+    parse_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +56,22 @@ def test_any_text_as_a_host_list_is_hosts_or_a_sentence(text: str) -> None:
 
 def test_shares_are_read() -> None:
     assert (parse_share("80%"), parse_share("99.5 %")) == (0.8, 0.995)
+
+
+@pytest.mark.parametrize(
+    ("written", "host", "again"),
+    [
+        (9464, "127.0.0.1", "127.0.0.1:9464"),
+        ("9464", "127.0.0.1", "127.0.0.1:9464"),
+        (":9464", "127.0.0.1", "127.0.0.1:9464"),
+        ("localhost:9464", "127.0.0.1", "127.0.0.1:9464"),
+        ("0.0.0.0:9464", "0.0.0.0", "0.0.0.0:9464"),
+        ("[::1]:9464", "::1", "[::1]:9464"),
+    ],
+)
+def test_only_an_address_that_is_written_is_open_to_other_machines(written: object, host: str, again: str) -> None:
+    assert parse_listen_address(written) == (host, 9464)
+    assert format_listen_address((host, 9464)) == f'"{again}"'
 
 
 def test_a_long_value_is_named_by_its_begin() -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.trainmon.alerting.notify.samples import alert, notice
 from tests.trainmon.ledger.opened import opened, plain
 from tests.trainmon.ledger.records import transaction
-from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_requests, read_stored_alerts
+from trainmon.ledger.alerts import HistoryLine, prune_alerts, read_requests, read_stored_alerts, read_totals
 from trainmon.ledger.database import LedgerStuck, open_to_write
 from trainmon.ledger.lease import (
     ROW_LEASE,
@@ -185,6 +185,22 @@ def test_what_is_old_is_forgotten_but_never_what_is_open_or_waits(ledger: sqlite
     left = {name: ledger.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
     assert left == {"alerts": 1, "alert_history": 0, "outbox": 1, "notices": 1, "silences": 0}
     assert [one.notice.key for one in read_waiting(ledger)] == ["a-fire"]
+
+
+def test_what_was_sent_is_counted_also_when_it_is_forgotten(ledger: sqlite3.Connection) -> None:
+    notices = tuple(fire(name, "phone", "on call") for name in "abc")
+    marks = (mark("a", "sent"), mark("b", "sent"), mark("a", "dead", "on call"))
+    transaction(AlertChanges(at=NOW, notices=notices), marks=marks).write(ledger, NOW)
+    expected = {"sent phone": 2, "dead on call": 1}
+    assert read_totals(ledger, NOW)["notifications"] == expected
+    prune_outbox(ledger, NOW - DAY, limit=1)
+    prune_outbox(ledger, NOW + DAY)
+    assert ledger.execute("SELECT count(*) FROM outbox WHERE state IN ('sent', 'dead')").fetchone() == (0,)
+    assert read_totals(ledger, NOW)["notifications"] == expected
+    transaction(marks=(mark("c", "sent"),)).write(ledger, NOW)
+    prune_outbox(ledger, NOW + DAY)
+    assert read_totals(ledger, NOW)["notifications"] == expected | {"sent phone": 3}
+    assert read_stored_alerts(ledger, NOW).memory == {}, "the alerts do not know these counts"
 
 
 def test_a_ledger_from_before_alerts_is_brought_up_and_keeps_what_it_had(tmp_path: Path) -> None:

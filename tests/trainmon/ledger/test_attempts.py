@@ -15,7 +15,7 @@ from trainmon.analysis.explanation import GpuHour
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
 from trainmon.ledger.attempts import COLUMNS
 from trainmon.ledger.database import NAME
-from trainmon.ledger.ledger import attempt_records, attempt_rows
+from trainmon.ledger.ledger import attempt_records, attempt_rows, totals
 from trainmon.model import Attempt, EvalResult, Evals, Gpu, Leadership, Node, Record, Run, RunSpec, Series, State
 
 
@@ -94,6 +94,26 @@ def test_old_attempts_go_and_open_ones_stay(tmp_path: Path) -> None:
         ledger.keep(replace(NEXT, seen_at=NOON + 3 * 86_400))
     rows = plain(tmp_path / NAME, "SELECT attempt_id FROM training_attempts")
     assert rows == [(NEXT.attempt_id,)]
+
+
+def test_ended_attempts_are_counted_by_cause_also_when_they_are_forgotten(tmp_path: Path) -> None:
+    assert LONG.end is not None
+    unread = replace(LONG, attempt_id="unread", end=replace(LONG.end, awaits_log=True))
+    later = replace(LONG, attempt_id="later", end=replace(LONG.end, at=NOON + 80_000))
+    with opened(tmp_path, clock=At(NOON + 7300), keep=86_400.0) as (ledger, _):
+        for one in (LONG, NEXT, unread):
+            ledger.keep(one)
+    expected = {"attempts": {"cuda-oom": 1.0}, "gpu_seconds": {"cuda-oom": 16 * 7200.0}}
+    found = totals(tmp_path, NOON + 7300)
+    assert {name: found[name] for name in expected} == expected, "the cause of one may change when its log is read"
+    assert totals(tmp_path, NOON + 11_000)["attempts"] == {"cuda-oom": 2.0}, "nobody reads it any more"
+    with opened(tmp_path, clock=At(NOON + 100_000), keep=86_400.0) as (ledger, _):
+        ledger.keep(later)
+    rows = plain(tmp_path / NAME, "SELECT attempt_id FROM training_attempts ORDER BY attempt_id")
+    assert rows == [("later",)]
+    found = totals(tmp_path, NOON + 100_000)
+    assert found["attempts"] == {"cuda-oom": 3.0}
+    assert found["gpu_seconds"] == {"cuda-oom": 16 * (7200.0 + 7200.0 + 80_000.0)}
 
 
 def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:

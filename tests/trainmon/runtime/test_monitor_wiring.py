@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import queue
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.lab.daemons import until
+from tests.lab.slurm_config import ports
 from tests.lab.wandb_server import WandbServer
-from trainmon.config import RunSettings, Settings
+from trainmon.config import DaemonSettings, RunSettings, Settings
 from trainmon.ledger.ledger import recent_actions
 from trainmon.model import ActionRequest, Plan, Record, Sample, State
 from trainmon.runtime.demo import DemoMonitor
@@ -161,3 +164,27 @@ def test_a_run_is_looked_for_in_wandb_and_its_samples_can_be_saved(
 def samples_of(state: State) -> tuple[Sample, ...]:
     found = state.runs.get("llm")
     return found.wandb.samples if found is not None and found.wandb is not None else ()
+
+
+def test_the_daemon_serves_its_state_and_totals_and_removes_its_textfile_at_the_end(tmp_path: Path) -> None:
+    (port,) = ports(1)
+    file = tmp_path / "trainmon.prom"
+    run = RunSettings(name="llm", log=str(tmp_path / "train.log"))
+    daemon = DaemonSettings(metrics=("127.0.0.1", port), textfile=str(file))
+    parts = Monitor(Settings(runs=(run,), daemon=daemon), program="alerts-only")
+    parts.start()
+
+    def page() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as response:
+                return str(response.read().decode())
+        except OSError:
+            return ""
+
+    try:
+        until(lambda: 'trainmon_run_verdict{run="llm"' in page(), "the run has a verdict")
+        until(file.exists, "the textfile is written")
+    finally:
+        parts.stop()
+    assert not file.exists()
+    assert page() == ""

@@ -1,0 +1,84 @@
+"""The dashboard and the rules in docs/: every query is one of Prometheus, and of metrics that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.docs import FOLDER
+from tests.trainmon.engine.metrics.scraped import promtool
+from tests.trainmon.engine.metrics.test_families import EVERY
+
+RULES = FOLDER / "prometheus-rules.yml"
+GRAFANA = {"$__rate_interval": "5m", "$__range": "1d", "$run": ".*"}
+"""The variables of Grafana in queries, and what it may put there."""
+
+HUNG = """
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - {{series: 'trainmon_run_verdict{{run="llm", verdict="hung"}}', values: '0 0 1x10'}}
+      - {{series: 'trainmon_evaluation_timestamp_seconds', values: '0+60x12'}}
+    alert_rule_test:
+      - {{eval_time: 1m, alertname: TrainingRunHangs}}
+      - eval_time: 4m
+        alertname: TrainingRunHangs
+        exp_alerts:
+          - exp_labels: {{run: llm, verdict: hung, severity: critical}}
+            exp_annotations:
+              summary: "llm hangs: its processes live and make no step"
+              description: "trainmon-tui explain llm shows which evidence there is."
+      - {{eval_time: 10m, alertname: TrainmonDown}}
+"""
+
+
+def queries(part: Any) -> Iterator[str]:
+    """Every query of the dashboard."""
+    if isinstance(part, dict):
+        if isinstance(part.get("expr"), str):
+            yield part["expr"]
+        part = list(part.values())
+    if isinstance(part, list):
+        for one in part:
+            yield from queries(one)
+
+
+def test_every_query_of_the_dashboard_is_one_of_prometheus_and_of_metrics_that_there_are(tmp_path: Path) -> None:
+    dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+    found = list(queries(dashboard))
+    assert len(found) >= 10
+    assert 'verdict="hung"' in found[0]
+    for variable, value in GRAFANA.items():
+        found = [one.replace(variable, value) for one in found]
+    assert not [one for one in found if "$" in one]
+    assert {name for one in found for name in re.findall(r"\btrainmon_\w+", one)} <= EVERY
+    rules = [{"record": f"panel:{number}", "expr": one} for number, one in enumerate(found)]
+    file = tmp_path / "rules.yml"
+    file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
+    checked = promtool("check", "rules", str(file))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_example_rules_are_accepted_and_led_by_runs_that_hang() -> None:
+    text = RULES.read_text()
+    assert set(re.findall(r"\btrainmon_\w+", text)) <= EVERY
+    assert text.index('expr: trainmon_run_verdict{verdict="hung"} == 1') < text.index("expr:") + 1
+    checked = promtool("check", "rules", str(RULES))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_rule_about_runs_that_hang_fires_and_that_about_the_daemon_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "test.yml"
+    file.write_text(HUNG.format(rules=json.dumps(str(RULES))))
+    checked = promtool("test", "rules", str(file))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_page_lists_every_metric() -> None:
+    listed = re.findall(r"^\| `(trainmon_\w+)` \|", (FOLDER / "prometheus.md").read_text(), re.MULTILINE)
+    assert set(listed) == EVERY

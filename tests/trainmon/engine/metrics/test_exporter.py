@@ -1,0 +1,179 @@
+"""/metrics and the textfile: what a scraper gets, and that nothing that goes wrong with them ends the daemon."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+
+from tests.lab.daemons import until
+from tests.lab.slurm_config import ports
+from tests.trainmon.engine.metrics.scraped import values
+from trainmon.engine.metrics.exporter import Exporter
+from trainmon.engine.metrics.server import AT_ONCE, Server
+from trainmon.lib import SystemClock
+from trainmon.model import Progress, Run, RunSpec, State
+
+STATE = State(runs={"llm": Run(spec=RunSpec(name="llm", cluster="prod"), progress=Progress(step=7), verdict="hung")})
+
+
+@pytest.fixture
+def port() -> int:
+    (found,) = ports(1)
+    return found
+
+
+@contextmanager
+def exporting(port: int | None = None, textfile: Path | None = None, every: float = 0.05) -> Iterator[Exporter]:
+    address = None if port is None else ("127.0.0.1", port)
+    exporter = Exporter(address, textfile, None, SystemClock(), every=every)
+    exporter.observe(STATE)
+    exporter.start()
+    try:
+        yield exporter
+    finally:
+        exporter.stop()
+
+
+def get(port: int, path: str = "/metrics", **headers: str) -> tuple[HTTPResponse, str]:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response, response.read().decode()
+
+
+def is_served(port: int) -> bool:
+    try:
+        return get(port)[0].status == 200
+    except OSError:
+        return False
+
+
+def step(page: str) -> float:
+    return values(page, "trainmon_run_step", "run")["llm",]
+
+
+def test_a_scraper_gets_the_text_format_and_openmetrics_if_it_asks_for_it(port: int) -> None:
+    with exporting(port):
+        until(lambda: is_served(port), "the metrics are served")
+        response, page = get(port)
+        assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert step(page) == 7
+        response, page = get(port, Accept="application/openmetrics-text;version=1.0.0,text/plain;q=0.5")
+        assert response.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+        assert page.endswith("# EOF\n")
+        assert "trainmon_run_step" in {family.name for family in openmetrics(page)}
+
+
+def test_it_shows_the_newest_state_and_no_other_page(port: int) -> None:
+    with exporting(port) as exporter:
+        until(lambda: is_served(port), "the metrics are served")
+        exporter.observe(State())
+        assert "trainmon_run_step{" not in get(port)[1]
+        response, page = get(port, "/")
+        assert (response.status, page) == (404, "the metrics are at /metrics\n")
+
+
+def test_a_port_in_use_is_one_sentence_and_is_tried_again(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="trainmon.engine.metrics")
+    sentence = (
+        f"the metrics cannot be served: port {port} of 127.0.0.1: address already in use; this is tried again every 0s"
+    )
+    with socket.create_server(("127.0.0.1", port)) as other, exporting(port):
+        until(lambda: sentence in caplog.messages, "it is said")
+        other.close()
+        until(lambda: is_served(port), "the metrics are served")
+    assert caplog.messages == [sentence, "no longer: the metrics cannot be served"]
+
+
+def test_the_port_is_free_when_it_has_stopped(port: int) -> None:
+    for _ in range(2):
+        with exporting(port):
+            until(lambda: is_served(port), "the metrics are served")
+
+
+def test_a_client_that_sends_nothing_is_hung_up_on() -> None:
+    server = Server(("127.0.0.1", 0), lambda _: (b"", "text/plain"), within=0.2)
+    with serving(server) as port, socket.create_connection(("127.0.0.1", port), timeout=60) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n")
+        assert client.recv(1) == b""
+
+
+def test_too_many_clients_at_once_are_refused_and_the_others_answered() -> None:
+    server = Server(("127.0.0.1", 0), lambda _: (b"well", "text/plain"), within=600.0)
+    with serving(server) as port:
+        waiting = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(AT_ONCE)]
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as refused:
+            assert refused.recv(1) == b""
+        for client in waiting:
+            client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        for client in waiting:
+            with client, client.makefile("rb") as answer:
+                assert answer.read().endswith(b"well")
+
+
+def test_metrics_that_cannot_be_made_are_an_error_500_and_the_next_request_is_served() -> None:
+    def render(accept: str) -> tuple[bytes, str]:
+        if accept == "bad":
+            raise ValueError(accept)
+        return b"well", "text/plain"
+
+    with serving(Server(("127.0.0.1", 0), render)) as port:
+        response, page = get(port, Accept="bad")
+        assert (response.status, page) == (
+            500, "the metrics could not be made; the log of the daemon says why\n",
+        )  # fmt: skip
+        assert get(port)[1] == "well"
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[int]:
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.close()
+        thread.join(60)
+
+
+def test_the_textfile_is_renewed_and_removed_at_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "trainmon.prom"
+    with exporting(textfile=file) as exporter:
+        until(file.exists, "it is written")
+        assert step(file.read_text()) == 7
+        assert file.stat().st_mode & 0o777 == 0o644, "node_exporter runs as another user"
+        exporter.observe(State())
+        until(lambda: "trainmon_run_step{" not in file.read_text(), "it is renewed")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_textfile_that_the_next_program_has_written_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "trainmon.prom"
+    with exporting(textfile=file, every=600.0):
+        until(file.exists, "it is written")
+        (tmp_path / "next").write_text("of the next program")
+        (tmp_path / "next").replace(file)
+    assert file.read_text() == "of the next program"
+
+
+def test_a_textfile_that_cannot_be_written_is_one_sentence_and_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="trainmon.engine.metrics")
+    file = tmp_path / "later" / "trainmon.prom"
+    with exporting(textfile=file):
+        until(lambda: caplog.messages, "it is said")
+        file.parent.mkdir()
+        until(file.exists, "it is written")
+    assert caplog.messages == [
+        f"the textfile cannot be written: {file}: no such file or directory; this is tried again every 0s",
+        "no longer: the textfile cannot be written",
+    ]

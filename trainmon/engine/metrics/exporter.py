@@ -1,0 +1,131 @@
+"""Offers the newest State to Prometheus, by a server, a file, or both. No failure of either ends the daemon."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder, generate_latest
+
+from trainmon.engine.metrics.families import Totals, families
+from trainmon.engine.metrics.server import Server
+from trainmon.engine.metrics.textfile import Textfile
+from trainmon.ledger.ledger import LedgerStuck, totals
+from trainmon.lib import Clock, Seconds
+from trainmon.model import State
+
+log = logging.getLogger(__name__)
+
+EVERY: Seconds = 15.0
+"""How often the file is written, the totals are read, and a port that is in use is tried again."""
+
+
+class Exporter:
+    """`observe` takes each State; its own thread does all else."""
+
+    def __init__(
+        self,
+        address: tuple[str, int] | None,
+        textfile: Path | None,
+        ledger: Path | None,
+        clock: Clock,
+        *,
+        every: Seconds = EVERY,
+    ) -> None:
+        """`ledger`: the directory of the ledger; None if this program has none."""
+        self._address = address
+        self._file = None if textfile is None else Textfile(textfile)
+        self._ledger = ledger
+        self._clock = clock
+        self._every = every
+        self._state = State()
+        self._totals: Totals = {}
+        self._server: Server | None = None
+        self._troubles: dict[str, str] = {}
+        """What fails now, by what fails: it is logged once."""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def observe(self, state: State) -> None:
+        """Take a new State, on the engine's thread."""
+        self._state = state
+
+    def stop(self) -> None:
+        """Close the port and remove the file. Waits at most two seconds for that."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(2.0)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now. This method makes it a Collector of prometheus_client."""
+        return families(self._state, self._totals, self._clock.now())
+
+    def _run(self) -> None:
+        while True:
+            self._try("the totals of the ledger cannot be read", self._read_totals)
+            self._try("the metrics cannot be served", self._listen)
+            self._try("the textfile cannot be written", self._write)
+            if self._stopping.wait(self._every):
+                break
+        if self._server is not None:
+            self._server.close()
+        if self._file is not None:
+            self._file.remove()
+
+    def _try(self, what: str, work: Callable[[], None]) -> None:
+        """Log a failure when it begins, and its end."""
+        try:
+            work()
+        except Exception as error:
+            why = error.message if isinstance(error, LedgerStuck) else describe(error)
+            if self._troubles.get(what) != why:
+                log.warning("%s: %s; this is tried again every %.0fs", what, why, self._every)
+            self._troubles[what] = why
+        else:
+            if self._troubles.pop(what, None) is not None:
+                log.info("no longer: %s", what)
+
+    def _read_totals(self) -> None:
+        """A total never shrinks: an attempt whose cause changes later counts with both causes."""
+        if self._ledger is None:
+            return
+        known, found = self._totals, totals(self._ledger, self._clock.now())
+        self._totals = {
+            total: {
+                name: max(sums.get(name, 0.0), known.get(total, {}).get(name, 0.0))
+                for name in (*known.get(total, {}), *sums)
+            }
+            for total, sums in found.items()
+        } or known
+
+    def _listen(self) -> None:
+        if self._address is None or self._server is not None:
+            return
+        try:
+            self._server = Server(self._address, self._render)
+        except OSError as error:
+            host, port = self._address
+            raise OSError(error.errno, error.strerror, f"port {port} of {host}") from error
+        threading.Thread(target=self._server.serve_forever, name="metrics server", daemon=True).start()
+
+    def _render(self, accept: str) -> tuple[bytes, str]:
+        encode, content_type = choose_encoder(accept)
+        return encode(self), content_type
+
+    def _write(self) -> None:
+        if self._file is not None:
+            self._file.write(generate_latest(self))
+
+
+def describe(error: Exception) -> str:
+    """What went wrong, in a few words."""
+    if not isinstance(error, OSError):
+        log.debug("the metrics failed", exc_info=True)
+        return f"{type(error).__name__}: {error}"
+    return f"{error.filename}: {(error.strerror or 'failed').lower()}"

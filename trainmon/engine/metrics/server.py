@@ -1,0 +1,103 @@
+"""Serves /metrics: few requests at a time, each with a deadline. Whatever a client does, the daemon goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from trainmon.lib import Seconds
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 8
+"""Requests at a time; a further one is refused at once. Prometheus sends one."""
+
+WITHIN: Seconds = 10.0
+"""How long one request may take: Prometheus waits as long by default (scrape_timeout)."""
+
+Render = Callable[[str], tuple[bytes, str]]
+"""From the header Accept to the metrics and their content type."""
+
+
+class Server(ThreadingHTTPServer):
+    """Listens at once; `serve_forever` answers."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], render: Render, *, within: Seconds = WITHIN) -> None:
+        """Raises: OSError: when the address is in use, or not one of this machine."""
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self.render = render
+        self._within = within
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        super().__init__(address, Handler)
+
+    def server_bind(self) -> None:
+        """As of TCPServer. HTTPServer also asks a name server for the name of this machine, which may hang."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def close(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """A client that sends a byte now and then is hung up on, too."""
+        timer = threading.Timer(self._within, _hang_up, (request,))
+        timer.daemon = True
+        timer.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            timer.cancel()
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a request for the metrics failed", exc_info=True)
+
+
+def _hang_up(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    server: Server
+    server_version, sys_version = "trainmon-tui", ""
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != "/metrics":
+            self._reply(404, b"the metrics are at /metrics\n", "text/plain; charset=utf-8")
+            return
+        try:
+            body, content_type = self.server.render(", ".join(self.headers.get_all("Accept", [])))
+        except Exception:
+            log.exception("the metrics could not be made")
+            self._reply(500, b"the metrics could not be made; the log of the daemon says why\n", "text/plain")
+            return
+        self._reply(200, body, content_type)
+
+    def _reply(self, status: int, body: bytes, content_type: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged of a request."""
