@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from trainmon.alerting.rules import RULES
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.disks import checkpoints_that_fit
 from trainmon.analysis.nodes import spares
 from trainmon.lib import Instant
@@ -156,7 +157,7 @@ def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
             "save": _switch(run.spec.save_switch, run.save)
             | {"taken_at": None if run.save is None else run.save.taken_at},
         },
-        "checkpoints": _checkpoints(run.checkpoints, progress.step),
+        "checkpoints": _checkpoints(run.checkpoints, run),
         "trainer": _trainer(run.trainer),
     }
 
@@ -172,14 +173,14 @@ def _trainer(found: Trainer | None) -> dict[str, Any]:
     }
 
 
-def _checkpoints(found: Checkpoints | None, step: int | None) -> dict[str, Any]:
+def _checkpoints(found: Checkpoints | None, run: Run) -> dict[str, Any]:
     committed = None if found is None else found.committed
     writing = None if found is None else found.writing
     return {
         "latest_committed_step": None if committed is None else committed.step,
         "latest_committed_at": None if committed is None else committed.at,
         "writing_step": None if writing is None else writing.step,
-        "steps_at_risk": None if found is None else found.at_risk(step),
+        "steps_at_risk": steps_at_risk(run),
         "torn": [] if found is None else [one.path for one in found.list if one.state == "torn"],
         "list": []
         if found is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.gpus import unread
 from trainmon.analysis.log_formats import LEARNED
 from trainmon.analysis.runs.trainer import BUSY, SILENT, other_switches
@@ -64,9 +65,12 @@ def job_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 
-def is_save_overdue(checkpoints: Checkpoints, now: Instant) -> bool:
-    """Whether the next checkpoint is late: more than twice the usual time since the last."""
+def is_save_overdue(run: Run, checkpoints: Checkpoints, now: Instant) -> bool:
+    """Whether the next checkpoint is late: more than twice the usual time since the last. A run that has ended saves no
+    more."""
     last, usual = checkpoints.committed, checkpoints.every_s
+    if run.verdict in ("finished", "dead", "stopped"):
+        return False
     return last is not None and last.at is not None and usual is not None and now - last.at > 2 * usual
 
 
@@ -143,14 +147,15 @@ def last_lines(run: Run, found: Checkpoints, now: Instant, width: int) -> Iterat
     if last is None:
         if found.error is None:
             yield fact("checkpoint", "no committed checkpoint", width, "" if found.problem is None else "crit")
-        if found.at_risk(progress.step):
+        if steps_at_risk(run):
             yield fact("at risk", f"all {count(progress.step)} steps", width, "warn")
         return
-    late = is_save_overdue(found, now)
+    late = is_save_overdue(run, found, now)
     usual = f", usually every {duration(found.every_s)}!" if late and found.every_s is not None else ""
     text = f"{checkpoint_name(last)} committed {since(last.at, now)} ago{usual}"
     yield fact("checkpoint", text, width, "warn" if late else "")
-    if progress.step is not None and last.step is not None:
+    is_known = steps_at_risk(run) is not None and run.verdict != "finished"  # nothing is at risk then
+    if is_known and progress.step is not None and last.step is not None:
         steps = progress.step - last.step
         step_s = progress.step_time_s  # not the cadence: a trainer may print every tenth step
         lost = f", about {duration(steps * step_s)} of work" if step_s and steps > 0 else ""

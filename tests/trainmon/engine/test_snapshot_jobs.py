@@ -82,6 +82,13 @@ def test_a_run_has_its_job_and_its_checkpoints() -> None:
     assert [one["state"] for one in found["list"]] == ["torn", "committed", "superseded"]
 
 
+def test_nothing_of_a_finished_run_is_at_risk() -> None:
+    (run,) = STATE.runs.values()
+    finished = msgspec.structs.replace(run, verdict="finished")
+    (row,) = snapshot(msgspec.structs.replace(STATE, runs={run.name: finished}), NOW)["runs"]
+    assert row["checkpoints"]["steps_at_risk"] == 0
+
+
 def test_spares_are_compared_with_what_is_wanted() -> None:
     assert snapshot(STATE, NOW)["spares"] == [{"cluster": "prod", "wanted": 2, "idle_healthy": 1, "drained": 0}]
 

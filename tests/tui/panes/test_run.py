@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
+import pytest
 from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, checkpoints, job, queued, record, run, slurm_down, troubled
@@ -164,6 +166,23 @@ def test_checkpoints_say_what_is_safe_what_is_at_risk_and_what_saving_costs() ->
 
 def test_a_save_that_is_overdue_is_marked_with_what_is_usual() -> None:
     assert saved(every_s=500.0)[0] == "checkpoint    step 12,500 committed 20m ago, usually every 8m!"
+
+
+@pytest.mark.parametrize("found", [
+    {}, {"every_s": 500.0}, {"list": (), "resumes": None, "problem": "no committed checkpoint found"},
+])  # fmt: skip
+def test_nothing_of_a_finished_run_is_at_risk_and_no_save_is_overdue(found: dict[str, Any]) -> None:
+    done = run("x", verdict="finished", checkpoints=checkpoints(**found))
+    lines = texts(checkpoint_lines(done, State(at=NOW), 70))
+    assert not any("at risk" in line or "usually every" in line for line in lines)
+
+
+def test_checkpoints_that_are_named_by_epochs_put_no_number_of_steps_at_risk() -> None:
+    assert any("at risk" in line for line in saved())
+    epochs = run(
+        "x", checkpoints=checkpoints(every_steps=1, every_s=2_000.0), progress=Progress(step=12_880, cadence_s=4.0)
+    )
+    assert not any("at risk" in line for line in texts(checkpoint_lines(epochs, State(at=NOW), 70)))
 
 
 def test_a_checkpoint_of_an_unknown_format_is_neither_safe_nor_an_alarm() -> None:

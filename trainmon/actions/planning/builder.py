@@ -9,6 +9,7 @@ from hashlib import blake2s
 import msgspec
 
 from trainmon.actions.planning.context import PlanContext
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import listening
 from trainmon.lib import clean, duration
 from trainmon.model import Action, CreateFile, Execute, Expected, Job, Operation, Verb
@@ -124,7 +125,7 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
         checkpoint = "none is committed"
     else:
         step = "" if found.committed.step is None else f"step {found.committed.step:,}, "
-        risk = found.at_risk(run.progress.step)
+        risk = steps_at_risk(run)
         age = context.ago(found.committed.at) or "of unknown age"
         checkpoint = f"{step}{age}" + (f"; {risk:,} steps since" if risk else "")
     return (*facts, ("last checkpoint", checkpoint))
@@ -133,10 +134,10 @@ def _training(context: PlanContext) -> tuple[tuple[str, str], ...]:
 def lost_steps(context: PlanContext) -> str:
     """The training that an end without a save loses, in a sentence."""
     run, found = context.run, context.checkpoints
-    risk = None if run is None or found is None else found.at_risk(run.progress.step)
+    risk = None if run is None else steps_at_risk(run)
     if risk is None or found is None or run is None:
         return "The training since the last checkpoint is lost. It is not known how much that is."
-    if found.committed is None:
+    if found.committed is None and risk:
         return f"No committed checkpoint was found: all {risk:,} steps are lost."
     time = run.progress.step_time_s
     cost = f" ({duration(risk * time)} of training)" if time else ""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from trainmon.alerting.rules import ago, is_answering
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import SEVERITIES, Alert, Checkpoints, Disk, Run, State, Verdict
 
@@ -54,7 +55,7 @@ def _run(run: Run, now: Instant) -> Iterator[str]:
     if at is not None and is_alive:
         yield f"  last step {ago(now - at)} ago"
     if run.checkpoints is not None:
-        yield f"  {_checkpoint(run.checkpoints, run.progress.step, now)}"
+        yield f"  {_checkpoint(run, run.checkpoints, now)}"
 
 
 def _step(run: Run) -> str:
@@ -76,7 +77,7 @@ def _rate(run: Run) -> str:
     return f"{seconds:.3g}s per step" if seconds is not None else ""
 
 
-def _checkpoint(checkpoints: Checkpoints, current_step: int | None, now: Instant) -> str:
+def _checkpoint(run: Run, checkpoints: Checkpoints, now: Instant) -> str:
     if checkpoints.error is not None:
         return f"checkpoints cannot be seen: {clean(checkpoints.error, 120)}"
     last = checkpoints.committed
@@ -86,7 +87,7 @@ def _checkpoint(checkpoints: Checkpoints, current_step: int | None, now: Instant
         return "no checkpoint yet"
     step = f" step {last.step:,}" if last.step is not None else ""
     age = f", {ago(now - last.at)} ago" if last.at is not None else ""
-    risk = checkpoints.at_risk(current_step)
+    risk = steps_at_risk(run)
     return f"last checkpoint{step}{age}" + (f", {counted(risk, 'step')} since" if risk else "")
 
 

@@ -1,4 +1,4 @@
-"""What the numbers in the names of checkpoints count. Pure."""
+"""What the numbers in the names of checkpoints count, and which steps no checkpoint has. Pure."""
 
 from __future__ import annotations
 
@@ -15,3 +15,14 @@ def names_count_steps(run: Run, known: Checkpoints) -> bool | None:
     if not every_steps or not every_s or not cadence_s:
         return None
     return every_steps * cadence_s >= FASTER * every_s
+
+
+def steps_at_risk(run: Run) -> int | None:
+    """How many steps of a run a crash would lose now: none once it has finished. None if that is not known, or if the
+    names of its checkpoints count epochs."""
+    found = run.checkpoints
+    if found is None:
+        return None
+    if run.verdict == "finished":
+        return 0
+    return None if names_count_steps(run, found) is False else found.at_risk(run.progress.step)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import BETWEEN, LIVING, RunRule, present_in
-from trainmon.analysis.checkpoints import NONE_FOUND, names_count_steps
+from trainmon.analysis.checkpoints import NONE_FOUND, names_count_steps, steps_at_risk
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Checkpoint, Checkpoints, Finding, Run, State
 
@@ -61,7 +61,7 @@ class CheckpointOverdue(CheckpointRule, frozen=True, kw_only=True):
             text = f"{run.name} has trained for {ago(now - began)} in job {job.id}, and has no checkpoint"
         if text is None:
             return
-        lost = known.at_risk(run.progress.step) if counts_steps else None
+        lost = steps_at_risk(run)
         risk = f"; {counted(lost, 'step')} are at risk" if lost else ""
         yield self.finding(
             state,
@@ -115,7 +115,7 @@ class CheckpointTorn(CheckpointRule, frozen=True, kw_only=True):
         torn = [one for one in known.list if one.state == "torn" and (one.at or 0.0) > whole_at]
         if not torn:
             return
-        one, lost = torn[0], known.at_risk(run.progress.step)
+        one, lost = torn[0], steps_at_risk(run)
         age = "" if one.at is None else f" {ago(now - one.at)} ago"
         whole = "no complete one is known" if known.unrecognised is not None else "there is no complete one"
         if last is not None:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from trainmon.alerting.rules.base import Duration, ago, is_answering
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, UNKNOWN, RunRule, present_in, queue_in, slurm_source, waiting_in
+from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import needed_to_save, target, where
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Finding, Job, Run, State
@@ -122,7 +123,7 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         if left > needed or is_exiting or has_saved or (run.kill is not None and run.kill.exists):
             return
         why = "" if known is None else f" (saving once more may need {duration(known)})"
-        lost = 0 if checkpoints is None else checkpoints.at_risk(run.progress.step)
+        lost = steps_at_risk(run)
         risk = f"; {counted(lost, 'step')} would be lost" if lost else ""
         step = "" if saved is None or saved.step is None else f" of step {saved.step:,}"
         yield self.finding(
