@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
-from trainmon.analysis.attempts.logs import is_read
+from trainmon.analysis.attempts.logs import has_newer, is_read
 from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
-from trainmon.analysis.attempts.track import has_newer
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import Seconds
 from trainmon.model import Attempt, Job, State
@@ -62,5 +61,12 @@ def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:
             if (one.cluster, one.job_id, one.submitted_at) == (job.cluster, job.id, job.submitted_at)
             and abs((one.started_at or 0.0) - (job.started_at or 0.0)) <= SAME_START
         ),
-        known.get(job_attempt_id(job)),
+        known.get(job_attempt_id(job)) or next((one for one in known.values() if _is_by_receipts(one, job)), None),
     )
+
+
+def _is_by_receipts(one: Attempt, job: Job) -> bool:
+    """Whether it is the attempt of that job that only its receipts have shown: they do not say when it was queued."""
+    if (one.cluster, one.job_id, one.submitted_at) != (job.cluster, job.id, None) or one.started_at is None:
+        return False
+    return (job.started_at or 0.0) - receipts.NEAR <= one.started_at <= (job.ends_at or one.started_at)

@@ -83,7 +83,7 @@ def lost(at: Instant, state: State) -> AttemptEnd:
 
 def is_settled(attempt: Attempt, end: AttemptEnd, run: Run, state: State) -> bool:
     """Whether everything is there that is to be known of an end, or is no longer waited for."""
-    has_code = end.scheduler_state in (None, "REQUEUED") or end.exit_code is not None
+    has_code = end.scheduler_state in (None, "REQUEUED", "PREEMPTED") or end.exit_code is not None
     return state.at - max(end.at, state.started_at) >= PATIENCE or (has_code and is_read(attempt, end, run, state))
 
 

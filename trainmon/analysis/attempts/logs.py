@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -71,3 +72,14 @@ def lines_of(log: Log | None, path: str | None, *, is_newest: bool) -> tuple[str
         return log.lines[marks[-1] + 1 :] if marks else log.lines
     begins = marks[-2] + 1 if len(marks) > 1 else 0
     return log.lines[begins : marks[-1]] if marks and path == log.path_before else ()
+
+
+def has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
+    """Whether its run has started again since."""
+    began = start_of(attempt)
+    return any(one.run_id == attempt.run_id and start_of(one) > began for one in others)
+
+
+def start_of(attempt: Attempt) -> Instant:
+    """When it started, else when it was last seen."""
+    return attempt.started_at or attempt.seen_at

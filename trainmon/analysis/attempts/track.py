@@ -14,13 +14,16 @@ from trainmon.analysis.attempts.ending import (
     lost,
     tail_of,
 )
-from trainmon.analysis.attempts.logs import is_read, lines_of
+from trainmon.analysis.attempts.logs import has_newer, is_read, lines_of
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.outlook import with_outlook
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Run, State
+
+PREEMPTED_NEAR: Seconds = 10.0
+"""Slurm may date the preemption this long after it has requeued the job."""
 
 STAY: Seconds = 7 * 86_400.0
 """How long an attempt that has ended stays in the State."""
@@ -58,7 +61,7 @@ def _ended(seen: Attempt, before: Attempt | None, run: Run, state: State, *, is_
     awaits = not is_read(seen, seen.end, run, state) if is_newest else is_unseen
     end = replace(seen.end, awaits_log=awaits)
     if reported is not None:
-        at = min(end.at, reported.at) if end.source == reported.source else end.at
+        at = min(end.at, reported.at) if end.source == reported.source != "lost" else end.at
         end = replace(end, at=at, noticed_at=reported.noticed_at, log_tail=reported.log_tail)
         end = replace(end, has_own_tail=reported.has_own_tail)
     seen = replace(seen, end=end)
@@ -96,12 +99,6 @@ def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attem
         seen = receipts.applied(one, receipts.of_attempt(one, state))
         if seen.end is not None and not receipts.is_as_good(one.end, seen.end):
             yield closed(seen, (), before=one, state=state)
-
-
-def has_newer(attempt: Attempt, others: Iterable[Attempt]) -> bool:
-    """Whether its run has started again since."""
-    began = attempt.started_at or 0.0
-    return any(one.run_id == attempt.run_id and (one.started_at or 0.0) > began for one in others)
 
 
 def with_stored(known: Mapping[str, Attempt], stored: Iterable[Attempt]) -> Mapping[str, Attempt]:
@@ -142,9 +139,19 @@ def _left(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
     before counts."""
     for one in known.values():
         if one.is_open and (end := _end_of_left(one, known, state)) is not None:
+            end = _at_last_sign(end, one, known, state)
             reported = one.reported_end
-            is_better = reported is not None and RANKS[reported.source] >= RANKS[end.source]
+            is_better = reported is not None and RANKS[reported.source] >= max(1, RANKS[end.source])
             yield replace(one, end=reported if is_better else end, reported_end=None)
+
+
+def _at_last_sign(end: AttemptEnd, one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd:
+    """The end that nothing reports: it wrote its log until then."""
+    run = state.runs.get(one.run_id)
+    log = None if run is None else run.log
+    if end.source != "lost" or log is None or log.at is None or log.path != one.log_path:
+        return end
+    return end if has_newer(one, known.values()) else replace(end, at=max(end.at, log.at))
 
 
 def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
@@ -152,14 +159,22 @@ def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> At
         return _followed(one, known, state)
     job = state.jobs.get(f"{one.cluster}/{one.job_id}")
     if job is None:
-        return one.reported_end or (lost(one.seen_at, state) if _is_forgotten(one, state) else None)
+        is_told = one.reported_end is not None and one.reported_end.source != "lost"
+        if is_told or not _is_forgotten(one, state):
+            return one.reported_end
+        run, own = state.runs.get(one.run_id), receipts.of_attempt(one, state)
+        by_receipts = None if run is None else receipts.end_of(own, run, state, None)
+        return by_receipts or lost(one.seen_at, state)
     if job.submitted_at is None or one.submitted_at is None:
-        return None
+        return one.reported_end if one.submitted_at is None else None
     if (job.submitted_at, job.restarts or 0) <= (one.submitted_at, one.restart or 0):
         return None
     at = (job.submitted_at if job.submitted_at != one.submitted_at else job.started_at) or state.at
     watched = at >= state.started_at
-    return AttemptEnd(at=at, source="queue", noticed_at=state.at, was_watched=watched, scheduler_state="REQUEUED")
+    times = (when for when in (one.preempted_at, job.preempted_at) if when is not None)
+    is_preempted = any((one.started_at or 0.0) <= when <= at + PREEMPTED_NEAR for when in times)
+    how = "PREEMPTED" if is_preempted else "REQUEUED"
+    return AttemptEnd(at=at, source="queue", noticed_at=state.at, was_watched=watched, scheduler_state=how)
 
 
 def _is_forgotten(attempt: Attempt, state: State) -> bool:

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.ending import closed
 from trainmon.analysis.attempts.files import files_to_read
-from trainmon.analysis.attempts.logs import NUMBERS
+from trainmon.analysis.attempts.logs import NUMBERS, start_of
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe import with_log
 from trainmon.analysis.runs import named_files
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Seconds
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, FileSpec, LogSpec, Run, State
 
 PREFIX = "log of "
@@ -51,7 +51,7 @@ def _is_last_writer(attempt: Attempt, state: State) -> bool:
     """Whether no later attempt of its run writes the same log."""
     file = (attempt.run_id, attempt.log_path)
     others = (one for one in state.attempts.values() if (one.run_id, one.log_path) == file)
-    return max(others, key=_start, default=attempt).attempt_id == attempt.attempt_id
+    return max(others, key=start_of, default=attempt).attempt_id == attempt.attempt_id
 
 
 def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
@@ -59,7 +59,9 @@ def logs_to_read(state: State) -> Mapping[str, tuple[LogSpec, ...]]:
     wanted = {one.run_id for one in state.attempts.values() if is_wanted(one, state)}
     newest: dict[str, Attempt] = {}
     found: dict[str, list[Attempt]] = {}
-    for one in sorted((one for one in state.attempts.values() if one.run_id in wanted & state.runs.keys()), key=_start):
+    for one in sorted(
+        (one for one in state.attempts.values() if one.run_id in wanted & state.runs.keys()), key=start_of
+    ):
         before, newest[one.run_id] = newest.get(one.run_id), one
         if before is not None and (is_wanted(before, state) or "log_path" in before.files):
             found.setdefault(before.cluster, []).append(before)
@@ -79,10 +81,6 @@ def _specs(attempts: Iterable[Attempt], state: State) -> Iterator[LogSpec]:
         log, path = state.runs[one.run_id].log, _path(one, state)
         if is_wanted(one, state) and path is not None and (log is None or path != log.path):
             yield LogSpec(id=f"{PREFIX}{one.attempt_id}", pattern=glob.escape(path))
-
-
-def _start(attempt: Attempt) -> Instant:
-    return attempt.started_at or attempt.seen_at
 
 
 def _path(attempt: Attempt, state: State) -> str | None:

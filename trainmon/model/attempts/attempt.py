@@ -35,6 +35,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str | None = None
     """As Slurm writes it: `88`, or `88_3` for a task of an array."""
     restart: int | None = None
+    job_name: str | None = None
+    nodes: tuple[str, ...] = ()
+    """The nodes of its job."""
     log_path: str | None = None
     """The file of its output, and where its output begins in it."""
     log_offset: int | None = None
@@ -193,6 +196,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """When its newest checkpoint of an unknown format was written. Whether that is complete is not known."""
     has_checkpoints: bool = False
     """Whether the directory of its checkpoints was listed."""
+    preempted_at: Instant | None = None
+    """When Slurm began to preempt its job."""
     counts_steps: bool | None = None
     """Whether the names of its checkpoints count steps; False if they count epochs, for example."""
 

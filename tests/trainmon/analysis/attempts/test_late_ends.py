@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -128,3 +130,24 @@ def test_a_lost_gpu_stays_the_cause_when_the_log_comes_late() -> None:
     assert told(story.attempt)[3] == "gpu-hardware"
     assert story.attempt.end is not None
     assert story.attempt.end.log_tail == "RuntimeError: boom"
+
+
+@pytest.mark.parametrize(("line", "seen"), [
+    ("slurmstepd: error: *** JOB 88 ON n1 CANCELLED AT 2026-11-23T01:02:03 DUE TO PREEMPTION ***", {}),
+    ("slurmstepd: error: *** STEP 88.0 ON n1 CANCELLED AT 2026-11-23T01:02:03 DUE TO PREEMPTION ***", {}),
+    ("bye", {"preempted_at": BEGIN + 45}),
+])  # fmt: skip
+def test_without_accounting_a_job_that_was_preempted_and_requeued_is_preempted(line: str, seen: dict[str, Any]) -> None:
+    again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
+    one = trained().queue(48, replace(JOB, **seen)).queue(55, again).log(56, line).checkpoints(57, 20).attempt
+    assert one.end is not None
+    assert one.end.cause is not None
+    assert (one.end.cause.cause, one.retry_decision, one.ended_at) == ("preempted", "now", BEGIN + 50)
+
+
+def test_a_preemption_of_which_nothing_came_does_not_explain_a_later_requeue() -> None:
+    again = replace(JOB, state="PENDING", submitted_at=BEGIN + 50, started_at=None, restarts=1)
+    story = trained().queue(48, replace(JOB, preempted_at=BEGIN - 500)).queue(55, again).log(56, "bye")
+    one = story.checkpoints(57, 20).attempt
+    assert one.end is not None
+    assert one.end.scheduler_state == "REQUEUED"

@@ -40,6 +40,7 @@ def job_attempt(job: Job, run: Run) -> Attempt:
         gpus=job.gpus or job.gpus_requested,
         started_at=job.started_at,
         target_step=target(run),
+        preempted_at=job.preempted_at,
         log_path=job.stdout,
     )
     command = None if job.command is None else clean(scrub(job.command))

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from trainmon.analysis.attempts import receipts
+from trainmon.analysis.attempts.logs import start_of
 from trainmon.analysis.attempts.observe.jobs import is_begun, of_job
 from trainmon.analysis.attempts.observe.sources import may_have_jobs, may_have_others
+from trainmon.analysis.attempts.observe.unwatched_jobs import of_unwatched_jobs
 from trainmon.analysis.attempts.observe.without_scheduler import of_log, of_process, of_receipts, of_wandb
-from trainmon.model import Attempt, State
+from trainmon.analysis.attempts.steps import AFTER, BEFORE
+from trainmon.model import Attempt, Run, State
 
 
 def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
     """What is seen now of every attempt that is not closed for good. A run that has a scheduler has its jobs' attempts
     only; else its process tells them apart, else its receipts, else W&B, else its log."""
+    unwatched = [*of_unwatched_jobs(state, known)]
+    yield from unwatched
+    newest = _newest_of_jobs((*known.values(), *unwatched))
     for run in state.runs.values():
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
         if begun := sorted((job for job in jobs if is_begun(job)), key=lambda job: job.started_at or 0.0):
@@ -26,9 +32,28 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
             continue
         elif groups := receipts.of_run(run, state):
             yield from of_receipts(run, groups, state, known)
-        elif may_have_jobs(run, state):
+        elif may_have_jobs(run, state) or _is_of_job(run, newest):
             continue
         elif run.wandb is not None:
             yield from (one for each in run.wandb.runs if (one := of_wandb(run, each, state, known)) is not None)
         elif run.log is not None and run.log.path is not None and not may_have_others(run, state):
             yield of_log(run, run.log.path, state, known)
+
+
+def _newest_of_jobs(attempts: Iterable[Attempt]) -> Mapping[str, Attempt]:
+    """By run: the last attempt of a job of it."""
+    found: dict[str, Attempt] = {}
+    for one in attempts:
+        before = found.get(one.run_id)
+        if one.job_id is not None and (before is None or start_of(one) > start_of(before)):
+            found[one.run_id] = one
+    return found
+
+
+def _is_of_job(run: Run, newest: Mapping[str, Attempt]) -> bool:
+    """Whether the log of a run without a job in the queue is that of the last job that it had."""
+    one, log = newest.get(run.name), run.log
+    if one is None or log is None or log.at is None:
+        return False
+    end = one.end or one.reported_end
+    return start_of(one) - BEFORE <= log.at <= (one.seen_at if end is None else end.at) + AFTER

@@ -59,21 +59,29 @@ def ended(end: AttemptEnd, own: Sequence[Receipt]) -> AttemptEnd:
     has_failed, state = bool(found.exit_code or found.signal), (end.scheduler_state or "").partition(" ")[0]
     if state == "COMPLETED" if has_failed else state == "FAILED" and bool(end.exit_code or end.signal):
         return end
-    count = sum(one.ended_at is not None for one in own)
-    return replace(end, exit_code=found.exit_code, signal=found.signal, receipt=found.name, receipts=count)
+    times = [one.ended_at for one in own if one.ended_at is not None]
+    if end.source in ("lost", "process") and len(times) == len(own):  # those are only signs that it is over
+        end = replace(end, at=max(times))
+    return replace(end, exit_code=found.exit_code, signal=found.signal, receipt=found.name, receipts=len(times))
 
 
-def end_of(own: Sequence[Receipt], run: Run, state: State, following: Instant | None) -> AttemptEnd | None:
-    """The end of an attempt without a job, by its receipts; None while one of its commands runs. The end of a command
-    that was killed with trainmon-run is not known exactly: its log was written before, and the next one began after."""
-    if not own or not all(one.is_over for one in own):
+def end_of(
+    own: Sequence[Receipt], run: Run, state: State, following: Instant | None, *, is_gone: bool = False
+) -> AttemptEnd | None:
+    """The end of an attempt, by its receipts; None while one of its commands runs, unless its job is gone. The end of a
+    command that was killed with trainmon-run is not known exactly: its log was written before, and the next one began
+    after."""
+    if not own or not (is_gone or all(one.is_over for one in own)):
         return None
     began, log = own[0].started_at, run.log
     at = max((one.ended_at for one in own if one.ended_at is not None), default=None)
     if at is None:
-        written = log.at if log is not None and following is None and (log.at or 0.0) >= began else None
-        at = min(found for found in (written, following, own[-1].gone_at) if found is not None)
+        is_its_log = log is not None and following is None and own[-1].log_path in (None, log.path)
+        written = log.at if log is not None and is_its_log and (log.at or 0.0) >= began else None
+        at = min((one for one in (written, following, own[-1].gone_at) if one is not None), default=own[-1].started_at)
     end = AttemptEnd(at=at, source="receipt", noticed_at=state.at, was_watched=at >= state.started_at)
+    if not all(one.is_over for one in own):
+        end = replace(end, source="lost")
     return ended(end, own)
 
 

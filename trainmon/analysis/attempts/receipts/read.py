@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import provenance
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Receipt, ReceiptFiles
+from trainmon.slurm.fields import hosts
 
 
 class _Start(msgspec.Struct):
@@ -77,6 +78,8 @@ def read(
         data_manifest=_shown(start.data_manifest),
         job_id=_job_id(start.slurm) if slurm else None,
         restart=int(restart) if restart.isdecimal() else None,
+        job_name=_shown(start.slurm.get("job_name")),
+        nodes=hosts(start.slurm.get("job_nodelist", "")),
         log_path=path if isinstance(path, str) else None,
         log_offset=offset if isinstance(offset, int) else None,
         gone_at=at if found.gone and end is None else None,
