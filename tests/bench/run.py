@@ -24,10 +24,16 @@ OUTPUT = 200 * 10**6
 SLOWER = 1.2
 MEMORY = 10 << 20
 ROUNDS = 100
-WRITE_ROUNDS = 8
+WRITE_ROUNDS = {"file": 8, "pipe": 8, "terminal": 2}
 SLOW = ("gpualert", "jobgpumonitor")
 """Started in every tenth round."""
-WRITES = f"import os; data = bytes(65536)\nfor _ in range({OUTPUT // 65536}): os.write(1, data)"
+LINE = "step 1234567 loss 2.34567890 lr 0.00012345 grad_norm 1.2345 tokens/s 123456.7\n"
+LINES = f"import sys\nfor _ in range({OUTPUT // len(LINE)}): sys.stdout.write({LINE!r})"
+WRITES = {
+    "the fastest": ["dd", "if=/dev/zero", "bs=65536", f"count={OUTPUT // 65536}", "status=none"],
+    "text lines": [PYTHON, "-I", "-S", "-c", LINES],
+}
+"""What writes OUTPUT. A training writes lines; dd only copies zeros, so that the start of a wrapper counts most."""
 
 
 def milliseconds(argv: list[str]) -> float:
@@ -52,17 +58,51 @@ def wrappers(folder: Path) -> dict[str, list[str]]:
     return found
 
 
-def seconds(*commands: list[str]) -> list[float]:
-    """For each command, the least time in which it writes OUTPUT into a file. In turn: what one has written, the disk
+def seconds(into: str, copy: Path, *commands: list[str]) -> list[float]:
+    """For each command, the least time in which it writes OUTPUT. In turn: what one has written into a file, the disk
     still writes while the next one runs."""
     times: list[list[float]] = [[] for _ in commands]
-    for _ in range(WRITE_ROUNDS):
+    for _ in range(WRITE_ROUNDS[into]):
         for argv, taken in zip(commands, times, strict=True):
-            with tempfile.TemporaryFile() as out:
-                started = time.perf_counter()
-                subprocess.run(argv, stdout=out, check=True)
-                taken.append(time.perf_counter() - started)
+            started = time.perf_counter()
+            write(argv, into)
+            taken.append(time.perf_counter() - started)
+            copy.unlink(missing_ok=True)
     return [min(taken) for taken in times]
+
+
+def write(argv: list[str], into: str) -> None:
+    """Run a command whose output is a file, or a pipe or a terminal that somebody reads."""
+    if into == "file":
+        with tempfile.TemporaryFile() as out:
+            subprocess.run(argv, stdout=out, check=True)
+        return
+    ours, theirs = os.pipe() if into == "pipe" else os.openpty()
+    with subprocess.Popen(argv, stdout=theirs) as process:
+        os.close(theirs)
+        try:
+            while os.read(ours, 1 << 16):
+                pass
+        except OSError:
+            pass  # a terminal that nobody has open any more
+    os.close(ours)
+    assert process.returncode == 0
+
+
+def outputs(ours: list[str], folder: Path) -> list[float]:
+    """Show what OUTPUT costs. Returns for text lines into a file and into a pipe how many times as long it takes."""
+    rows, ratios = [], []
+    for into in WRITE_ROUNDS:
+        for name, argv in WRITES.items():
+            copy = folder / "copy"
+            copying = [*ours[:-1], "--log", str(copy), "--", *argv]
+            bare, wrapped, copied = seconds(into, copy, argv, [*ours, *argv], copying)
+            more = f"{(wrapped - bare) * 1e3:.0f} ms"
+            rows.append([into, name, f"{bare * 1e3:.0f} ms", f"{wrapped / bare:.2f}", more, f"{copied / bare:.2f}"])
+            if name == "text lines" and into != "terminal":
+                ratios.append(wrapped / bare)
+    show("200 MB of output", ["into", "what writes", "bare", "times bare", "more", "times bare with --log"], rows)
+    return ratios
 
 
 def waiting(argv: list[str]) -> tuple[int, float]:
@@ -100,14 +140,13 @@ def main() -> int:
             [[name, f"{taken:.1f} ms"] for name, taken in least.items()],
         )
         ours = found["trainmon-run"]
-        writes = [PYTHON, "-I", "-S", "-c", WRITES]
-        bare, wrapped = seconds(writes, [*ours, *writes])
+        ratios = outputs(ours, Path(temporary))
         memory, spent = waiting(ours)
     over_pass, over_bare = least["trainmon-run"] - least[PASS], least["trainmon-run"] - least["bare"]
     print(f"over {PASS}: {over_pass:.1f} ms (goal: {OVER_PASS:g}); over bare: {over_bare:.1f} ms (goal: {OVER_BARE:g})")
-    print(f"200 MB of output into a file: {wrapped / bare:.2f} times bare (goal: {SLOWER:g})")
+    print(f"200 MB of text lines: at most {max(ratios):.2f} times bare (goal: {SLOWER:g})")
     print(f"while it waits: {memory / 2**20:.1f} MiB (goal: {MEMORY >> 20}), {spent:.2f} s of processor time")
-    goals = (over_pass <= OVER_PASS, over_bare <= OVER_BARE, wrapped <= SLOWER * bare, memory <= MEMORY, spent == 0.0)
+    goals = (over_pass <= OVER_PASS, over_bare <= OVER_BARE, max(ratios) <= SLOWER, memory <= MEMORY, spent == 0.0)
     return 0 if all(goals) else 1
 
 

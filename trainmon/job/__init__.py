@@ -30,10 +30,17 @@ import marshal
 
 PARTS = {{{parts}
 }}
-MAGIC, CODE = "{magic}", "{code}"
-if __import__("_frozen_importlib_external").MAGIC_NUMBER.hex() == MAGIC:
-    PARTS = {{name: marshal.loads(one) for name, one in marshal.loads(binascii.a2b_base64(CODE)).items()}}
-exec(PARTS["trainmon_run"])
+MAGIC, CODE = "{magic}", {{{codes}
+}}
+
+
+def load(name):
+    if __import__("_frozen_importlib_external").MAGIC_NUMBER.hex() == MAGIC:
+        return marshal.loads(binascii.a2b_base64(CODE[name]))
+    return PARTS[name]
+
+
+exec(load("trainmon_run"))
 """
 
 
@@ -49,7 +56,7 @@ def run_script() -> str:
         version=".".join(map(str, sys.version_info[:2])),
         parts="".join(f"\n    {name!r}: r'''{text}'''," for name, text in texts.items()),
         magic=MAGIC_NUMBER.hex(),
-        code=base64.b64encode(marshal.dumps(codes, MARSHAL_VERSION)).decode(),
+        codes="".join(f"\n    {name!r}: {base64.b64encode(code).decode()!r}," for name, code in codes.items()),
     )
 
 

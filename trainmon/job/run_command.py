@@ -1,6 +1,6 @@
 """The part of trainmon-run that follows the command: its signals and its end. See trainmon_run.py."""
 
-import os
+import posix
 import time
 
 TYPE_CHECKING = False
@@ -22,11 +22,11 @@ def follow(pid: int, forward: str, companion: "Any", passed_on: "set[int]") -> "
         info = signal.sigwaitinfo(passed_on | {signal.SIGCHLD})
         if info.si_signo != signal.SIGCHLD:
             if not is_told(info, forward, companion):
-                os.kill(pid, info.si_signo)
+                posix.kill(pid, info.si_signo)
             continue
-        found, status, usage = os.wait4(pid, os.WNOHANG | os.WUNTRACED)
-        if found == pid and os.WIFSTOPPED(status):
-            stop(os.WSTOPSIG(status), companion, passed_on)
+        found, status, usage = posix.wait4(pid, posix.WNOHANG | posix.WUNTRACED)
+        if found == pid and posix.WIFSTOPPED(status):
+            stop(posix.WSTOPSIG(status), companion, passed_on)
         elif found == pid:
             return status, usage
 
@@ -54,24 +54,24 @@ def forked(
     argv: "list[str]", mask: "set[int]", default: "tuple[int, ...]", copier: "Any", say: "Callable[[str], None]"
 ) -> int:
     """Start the command where posix_spawn is not there or has failed; returns its pid."""
-    pid = os.fork()
+    pid = posix.fork()
     if pid:
         return pid
     try:
         for fd, (_, theirs) in (copier.ends if copier is not None else {}).items():
-            os.dup2(theirs, fd)
+            posix.dup2(theirs, fd)
         for number in default:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         try:
-            os.execvp(argv[0], argv)
+            __import__("os").execvp(argv[0], argv)
         except OSError as error:
             if error.errno == 8:  # ENOEXEC: a script without a first line
-                os.execv("/bin/sh", ["sh", *argv])
+                posix.execv("/bin/sh", ["sh", *argv])
             say("%s: %s" % (argv[0], error.strerror))
-            os._exit(127 if error.errno in (2, 20) else 126)
+            posix._exit(127 if error.errno in (2, 20) else 126)
     finally:
-        os._exit(126)
+        posix._exit(126)
 
 
 def was_told(companion: "Any", number: int, within: float) -> bool:
@@ -104,21 +104,21 @@ def stop(number: int, companion: "Any", passed_on: "set[int]") -> None:
             was_told(companion, number, GROUP_TOLD_WITHIN)  # the whole group was told: it must not stop us twice
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    os.kill(os.getpid(), number)
+    posix.kill(posix.getpid(), number)
     if number in passed_on:
         signal.pthread_sigmask(signal.SIG_BLOCK, {number})
 
 
 def end(status: int) -> None:
     """End as the command has ended."""
-    if not os.WIFSIGNALED(status):
-        os._exit(os.WEXITSTATUS(status))
+    if not posix.WIFSIGNALED(status):
+        posix._exit(posix.WEXITSTATUS(status))
     import resource
 
-    number = os.WTERMSIG(status)
+    number = posix.WTERMSIG(status)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # its core file is enough
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
-    os.kill(os.getpid(), number)
-    os._exit(128 + number)
+    posix.kill(posix.getpid(), number)
+    posix._exit(128 + number)

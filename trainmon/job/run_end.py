@@ -1,6 +1,6 @@
 """The part of trainmon-run that writes the end of the receipt. See trainmon_run.py."""
 
-import os
+import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def finish(
 ) -> str:
     """Write the end of the receipt. Returns it in a sentence."""
     status, at, pid, user, system, memory = ended.split()
-    by_signal, code = os.WIFSIGNALED(int(status)), int(status)
+    by_signal, code = posix.WIFSIGNALED(int(status)), int(status)
     try:
         output = ended_output(folder, facts)
     except OSError as error:  # its file was removed, or is not for us to read
@@ -33,9 +33,9 @@ def finish(
         "v": 1,
         "ended_at": float(at),
         "pid": int(pid),
-        "status": None if by_signal else os.WEXITSTATUS(code),
-        "signal": os.WTERMSIG(code) if by_signal else None,
-        "core": by_signal and os.WCOREDUMP(code),
+        "status": None if by_signal else posix.WEXITSTATUS(code),
+        "signal": posix.WTERMSIG(code) if by_signal else None,
+        "core": by_signal and posix.WCOREDUMP(code),
         "user_s": float(user),
         "system_s": float(system),
         "max_rss_bytes": int(memory) * 1024,
@@ -43,7 +43,11 @@ def finish(
         "artifacts": kept,
     }
     write(folder, "end.json", json_text(end))
-    how = "was ended by signal %d" % os.WTERMSIG(code) if by_signal else "ended with status %d" % os.WEXITSTATUS(code)
+    how = (
+        "was ended by signal %d" % posix.WTERMSIG(code)
+        if by_signal
+        else "ended with status %d" % posix.WEXITSTATUS(code)
+    )
     name, seconds = options.run or options.command[0], float(at) - facts["started_at"]
     message = "%s %s after %ds on %s." % (name, how, seconds, facts["host"])
     return " ".join(filter(None, (message, str(kept["message"]))))
@@ -56,11 +60,11 @@ def ended_output(folder: str, facts: "dict[str, Any]") -> "dict[str, object] | N
     if known is None or known["kind"] != "file":
         return None
     with open(known["path"], "rb") as file:
-        size = os.fstat(file.fileno()).st_size
+        size = posix.fstat(file.fileno()).st_size
         begin = known["offset"] if known["offset"] <= size else 0
         file.seek(max(begin, size - TAIL))
         tail = file.read(TAIL)
-    place = os.path.join(folder, "tail.log")
+    place = folder + "/tail.log"
     with open(place, "wb") as copy:
         copy.write(tail)
     return {"path": known["path"], "offset": size, "tail": place, "tail_bytes": len(tail), "tail_sha256": sha256(tail)}

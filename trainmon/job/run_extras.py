@@ -88,6 +88,11 @@ def whole(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
+AT_ONCE = 1 << 16
+"""Bytes that are copied at once, as many as a pipe holds. With pipes of 1 MiB, text lines took 1.4 times as long: the
+data no longer fit the processor's cache."""
+
+
 class Copier:
     """The process that copies the output to a log, byte for byte. It ends when nobody has the output open any more."""
 
@@ -144,7 +149,7 @@ class Copier:
                 is_over = True
             for fd in set(ready) & set(sources):
                 try:
-                    data = os.read(fd, 1 << 16)
+                    data = os.read(fd, AT_ONCE)
                     whole(sources[fd], data)
                 except OSError:  # a terminal without a command, or a reader that is gone: the command is to notice, too
                     data = b""

@@ -1,6 +1,6 @@
 """The part of trainmon-run that its companion runs: it writes the receipt. See trainmon_run.py."""
 
-import os
+import posix
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,14 +17,15 @@ def serve(
     options: "Any",
     part: "Callable[[str], dict[str, Any]]",
     keep_open: "Callable[..., None]",
+    named: "Callable[[str], str | None]",
 ) -> None:
     """Write the start of the receipt, then do what is asked for until the other process has ended."""
-    facts = started(began, options)  # before it lets the descriptors go
-    nowhere = os.open(os.devnull, os.O_RDWR)
+    facts = started(began, options, named)  # before it lets the descriptors go
+    nowhere = posix.open("/dev/null", posix.O_RDWR)
     for fd in (0, 1, 2):
-        os.dup2(nowhere, fd)
+        posix.dup2(nowhere, fd)
     keep_open(0, 1, 2, requests, answers)
-    os.umask(0o077)
+    posix.umask(0o077)
     data, finish = b"start\n", None  # type: bytes, Any
     while True:
         while b"\n" in data:
@@ -43,14 +44,14 @@ def serve(
             except OSError as error:
                 why = str(error)
             if request != "command":
-                os.write(answers, (why + "\n").encode("utf-8", "replace"))
+                posix.write(answers, (why + "\n").encode("utf-8", "replace"))
             if request == "end" and not why:
                 sync(folder)
             if finish is None:  # while the command runs
                 finish = part("run_end")["finish"]
             if done and options.notify is not None:
                 part("run_extras")["notify"](options.notify, folder, done, keep_open)
-        more = os.read(requests, 65536)
+        more = posix.read(requests, 65536)
         if not more:
             return
         data += more
@@ -58,16 +59,19 @@ def serve(
 
 def begin(folder: str, facts: "dict[str, object]", options: "Any") -> None:
     """Write start.json."""
-    os.makedirs(folder, 0o700, exist_ok=True)
+    try:
+        posix.mkdir(folder, 0o700)
+    except OSError:  # it is the first
+        __import__("os").makedirs(folder, 0o700, exist_ok=True)
     facts["git_commit"] = commit_of(str(facts["cwd"]))
     if facts["log"] is not None:
-        facts["log_offset"] = os.path.getsize(str(facts["log"])) if os.path.exists(str(facts["log"])) else 0
+        facts["log_offset"] = posix.stat(str(facts["log"])).st_size if exists(str(facts["log"])) else 0
     write(folder, "start.json", json_text(facts), is_awaited=True)
 
 
 def keep_pid(folder: str, pid: str) -> None:
     """Keep the pid of the command: it may outlive this program."""
-    with open(os.path.join(folder, "command.json"), "w", encoding="ascii") as file:
+    with open(folder + "/command.json", "w", encoding="ascii") as file:
         file.write('{"v": 1, "pid": %s}\n' % pid)
 
 
@@ -78,62 +82,61 @@ def write(folder: str, name: str, text: str, is_awaited: bool = False) -> None:
     Raises:
         OSError: when it cannot be written.
     """
-    path = os.path.join(folder, name)
-    fd = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    path = "%s/%s" % (folder, name)
+    fd = posix.open(path + ".tmp", posix.O_WRONLY | posix.O_CREAT | posix.O_TRUNC | posix.O_CLOEXEC, 0o600)
     try:
         data = (text + "\n").encode("utf-8", "replace")
         while data:
-            data = data[os.write(fd, data) :]
-        os.rename(path + ".tmp", path)
+            data = data[posix.write(fd, data) :]
+        posix.rename(path + ".tmp", path)
         if is_awaited:
-            os.fsync(fd)
+            posix.fsync(fd)
     finally:
-        os.close(fd)
+        posix.close(fd)
 
 
 def sync(folder: str) -> None:
     """Write the end of the receipt, and the names of its files, to the disk. Nothing waits for that."""
     try:
-        for path in (os.path.join(folder, "end.json"), folder):
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            os.fsync(fd)
-            os.close(fd)
+        for path in (folder + "/end.json", folder):
+            fd = posix.open(path, posix.O_RDONLY | posix.O_CLOEXEC)
+            posix.fsync(fd)
+            posix.close(fd)
     except OSError:
         pass  # it is written, but may not survive a loss of power
 
 
-def started(began: float, options: "Any") -> "dict[str, object]":
+def started(began: float, options: "Any", named: "Callable[[str], str | None]") -> "dict[str, object]":
     """What is known before the start."""
-    prefix, named = "SLURM_", os.environ.get
     return {
         "v": 1,
         "run": options.run,
         "argv": masked(options.command),
-        "cwd": here(),
-        "host": os.uname().nodename,
-        "pid": os.getppid(),
+        "cwd": here(named),
+        "host": posix.uname().nodename,
+        "pid": posix.getppid(),
         "pid_namespace": pid_namespace(),
         "started_at": began,
-        "slurm": {name.lower(): named(prefix + name) for name in SLURM.split() if named(prefix + name) is not None},
+        "slurm": {name.lower(): named("SLURM_" + name) for name in SLURM.split() if named("SLURM_" + name) is not None},
         "data_manifest": named("TRAINMON_DATA_MANIFEST"),
         "stdout": described(1),
         "stderr": described(2),
-        "log": None if options.log is None else os.path.join(here(), options.log),
+        "log": None if options.log is None else joined(here(named), options.log),
     }
 
 
-def here() -> str:
+def here(named: "Callable[[str], str | None]") -> str:
     """The working directory."""
     try:
-        return os.getcwd()
+        return posix.getcwd()
     except OSError:  # it was removed
-        return os.environ.get("PWD", "")
+        return named("PWD") or ""
 
 
 def pid_namespace() -> "str | None":
     """In which namespace the pids count: elsewhere they name other processes."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return posix.readlink("/proc/self/ns/pid")
     except OSError:
         return None
 
@@ -147,11 +150,11 @@ SLURM = (
 def described(fd: int) -> "dict[str, object] | None":
     """What a descriptor is: its path, device and inode, and its size, where the output of the command begins."""
     try:
-        found, path = os.fstat(fd), os.readlink("/proc/self/fd/%d" % fd)
+        found, path = posix.fstat(fd), posix.readlink("/proc/self/fd/%d" % fd)
     except OSError:
         return None
     kind = {0o10: "file", 0o01: "pipe", 0o02: "terminal", 0o14: "socket"}.get(found.st_mode >> 12, "other")
-    if kind == "terminal" and not os.isatty(fd):
+    if kind == "terminal" and not posix.isatty(fd):
         kind = "other"
     return {
         "kind": kind, "path": path, "device": found.st_dev, "inode": found.st_ino,
@@ -208,25 +211,38 @@ def _masked(word: str) -> str:
 def commit_of(folder: str) -> "str | None":
     """The git commit of the work tree that holds the folder; read from its files, without starting git."""
     try:
-        while not os.path.exists(os.path.join(folder, ".git")):
-            if folder in ("/", ""):
+        while not exists(folder + "/.git"):
+            if not folder:
                 return None
-            folder = os.path.dirname(folder)
-        git = os.path.join(folder, ".git")
-        if os.path.isfile(git):  # a linked work tree
-            git = os.path.join(folder, _first_line(git)[len("gitdir: ") :])
-        head = _first_line(os.path.join(git, "HEAD"))
+            folder = folder.rpartition("/")[0]
+        git = folder + "/.git"
+        if posix.stat(git).st_mode >> 12 == 0o10:  # a file: a linked work tree
+            git = joined(folder, _first_line(git)[len("gitdir: ") :])
+        head = _first_line(git + "/HEAD")
         if not head.startswith("ref: "):
             return head
-        common = os.path.join(git, "commondir")
-        shared = os.path.join(git, _first_line(common)) if os.path.exists(common) else git
-        for base in (git, shared):
-            if os.path.exists(os.path.join(base, head[5:])):
-                return _first_line(os.path.join(base, head[5:]))
-        with open(os.path.join(shared, "packed-refs"), encoding="utf-8") as packed:
+        common = git + "/commondir"
+        shared = joined(git, _first_line(common)) if exists(common) else git
+        for reference in ("%s/%s" % (git, head[5:]), "%s/%s" % (shared, head[5:])):
+            if exists(reference):
+                return _first_line(reference)
+        with open(shared + "/packed-refs", encoding="utf-8") as packed:
             return next((line.split()[0] for line in packed if line.rstrip("\n").endswith(" " + head[5:])), None)
     except (OSError, ValueError, IndexError):
         return None
+
+
+def exists(path: str) -> bool:
+    try:
+        posix.stat(path)
+    except OSError:
+        return False
+    return True
+
+
+def joined(folder: str, path: str) -> str:
+    """The path, as seen from the folder."""
+    return path if path.startswith("/") else "%s/%s" % (folder, path)
 
 
 def _first_line(path: str) -> str:

@@ -2,15 +2,15 @@
 """trainmon-run: run a command as if it were not there, and keep a receipt of how the command began and ended.
 
 One file, Python 3.6 or later, nothing but the standard library. It imports as little as it can: `json` and `re` alone
-take longer than all that it does. Each process loads only the parts that it needs. The command inherits the
-descriptors 0, 1 and 2, so that it goes on when this program is killed.
+take longer than all that it does, and `os` takes 1 ms more than `posix`. Each process loads only the parts that it
+needs. The command inherits the descriptors 0, 1 and 2, so that it goes on when this program is killed.
 
 A *companion*, a second process in the same process group, does what may hang: it writes the receipt. It also answers
 the question to whom a signal was sent. The companion blocks all signals. If one is pending there as well, the whole
 group was told, and with it the command; if not, only this program was told, and the command is told in turn.
 """
 
-import os
+import posix
 import select
 import sys
 import time
@@ -30,26 +30,27 @@ OTHERS = {32, 33, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE
 """Signals that are not passed on: 32 and 33 belong to the C library."""
 PASSED_ON = set(range(1, signal.NSIG)) - NEVER - OTHERS
 
-PARTS = globals().get("PARTS") or {}  # type: dict[str, Any]
-"""The other parts as source or as code, where this is one file: else they are files beside it."""
+LOAD = globals().get("load")  # type: Any
+"""Gives another part as source or as code, where this is one file: else the parts are files beside it."""
 
 
 def part(name: str) -> "dict[str, Any]":
     """The names of another part, such as run_receipt."""
-    found, names = PARTS.get(name), {}  # type: Any, dict[str, Any]
-    if found is None:
-        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name + ".py"), encoding="utf-8") as file:
-            found = file.read()
-    exec(found, names)
+    names = {}  # type: dict[str, Any]
+    if LOAD is not None:
+        exec(LOAD(name), names)
+    else:
+        with open("%s/%s.py" % (__file__.rpartition("/")[0] or ".", name), encoding="utf-8") as file:
+            exec(file.read(), names)
     return names
 
 
 def keep_open(*descriptors: int) -> None:
     """Close all others."""
-    for name in os.listdir("/proc/self/fd"):
+    for name in posix.listdir("/proc/self/fd"):
         if int(name) not in descriptors:
             try:
-                os.close(int(name))
+                posix.close(int(name))
             except OSError:
                 pass  # the one that listed them
 
@@ -95,9 +96,17 @@ class Options:
 
 def receipts_directory(options: Options) -> str:
     """Where the receipts of all commands are kept."""
-    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    default = os.path.join(state, "trainmon-tui", "receipts")
-    return options.receipts or os.environ.get("TRAINMON_RECEIPTS") or default
+    found = options.receipts or named("TRAINMON_RECEIPTS")
+    if found:
+        return found
+    home = named("HOME") or __import__("os").path.expanduser("~")
+    return "%s/trainmon-tui/receipts" % (named("XDG_STATE_HOME") or home + "/.local/state")
+
+
+def named(name: str) -> "str | None":
+    """A variable of the environment."""
+    found = posix.environ.get(name.encode())
+    return None if found is None else found.decode("utf-8", "surrogateescape")
 
 
 class Companion:
@@ -106,25 +115,31 @@ class Companion:
     def __init__(self, options: Options) -> None:
         """Start it, and have it write the start of the receipt."""
         began = time.time()
-        name = "%s-%s-%d" % (os.uname().nodename, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began)), os.getpid())
-        self.folder = os.path.join(receipts_directory(options), name)
+        name = "%s-%s-%d" % (
+            posix.uname().nodename,
+            time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began)),
+            posix.getpid(),
+        )
+        self.folder = "%s/%s" % (receipts_directory(options), name)
         self.stuck = set()  # type: set[int]
         """Signals that it could not be asked to forget, as it waits for a filesystem."""
-        requests, answers = os.pipe(), os.pipe()
+        requests, answers = posix.pipe(), posix.pipe()
         self._requests, self._answers = requests[1], answers[0]
-        self.pid = os.fork()
+        self.pid = posix.fork()
         if self.pid == 0:
             try:
-                part("run_receipt")["serve"](requests[0], answers[1], self.folder, began, options, part, keep_open)
+                part("run_receipt")["serve"](
+                    requests[0], answers[1], self.folder, began, options, part, keep_open, named
+                )
             finally:
-                os._exit(0)
-        os.close(requests[0])
-        os.close(answers[1])
+                posix._exit(0)
+        posix.close(requests[0])
+        posix.close(answers[1])
 
     def send(self, request: str) -> "str | None":
         """Have it do something: `command PID`, `forget SIGNAL` or `end …`. Returns why it failed, or None."""
         try:
-            os.write(self._requests, (request + "\n").encode("utf-8", "replace"))
+            posix.write(self._requests, (request + "\n").encode("utf-8", "replace"))
         except OSError as error:
             return str(error)
         return None
@@ -133,7 +148,7 @@ class Companion:
         """Wait until it has done so; only `command` has no answer. Returns why it failed, or None."""
         try:
             if select.select([self._answers], [], [], WRITE_WITHIN)[0]:
-                return os.read(self._answers, 4096).decode("utf-8", "replace").strip("\n") or None
+                return posix.read(self._answers, 4096).decode("utf-8", "replace").strip("\n") or None
         except OSError as error:
             return str(error)
         return "the filesystem of %s does not answer" % self.folder
@@ -144,9 +159,9 @@ def start(options: Options, mask: "set[int]", copier: "Any", rest: "dict[str, An
     default = (signal.SIGPIPE, signal.SIGXFSZ)  # Python ignores them
     copied = {} if copier is None else copier.ends
     try:
-        ends = [(os.POSIX_SPAWN_DUP2, theirs, fd) for fd, (_, theirs) in copied.items()]
-        return os.posix_spawnp(
-            options.command[0], options.command, os.environ, file_actions=ends, setsigmask=mask, setsigdef=default
+        ends = [(posix.POSIX_SPAWN_DUP2, theirs, fd) for fd, (_, theirs) in copied.items()]
+        return posix.posix_spawnp(
+            options.command[0], options.command, posix.environ, file_actions=ends, setsigmask=mask, setsigdef=default
         )  # fmt: skip
     except (AttributeError, OSError):  # before Python 3.8; or it cannot be executed, and says so
         return int(rest["forked"](options.command, mask, default, copier, say))
@@ -154,7 +169,7 @@ def start(options: Options, mask: "set[int]", copier: "Any", rest: "dict[str, An
 
 def say(text: str) -> None:
     try:
-        os.write(2, ("trainmon-run: %s\n" % text).encode("utf-8", "replace"))
+        posix.write(2, ("trainmon-run: %s\n" % text).encode("utf-8", "replace"))
     except OSError:
         pass  # there is nobody to hear it
 
@@ -162,11 +177,11 @@ def say(text: str) -> None:
 def let_go(copier: "Any") -> None:
     """Close what only the command is to have open: whoever reads its output sees its end."""
     for theirs in {theirs for _, theirs in (copier.ends if copier is not None else {}).values()}:
-        os.close(theirs)
+        posix.close(theirs)
     for fd in (0, 1, 2):
         try:
-            if os.fstat(fd).st_mode >> 12 in (0o01, 0o14):  # a pipe or a socket
-                os.dup2(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC), fd)
+            if posix.fstat(fd).st_mode >> 12 in (0o01, 0o14):  # a pipe or a socket
+                posix.dup2(posix.open("/dev/null", posix.O_RDWR | posix.O_CLOEXEC), fd)
         except OSError:
             pass  # it is not open
 
@@ -175,7 +190,7 @@ def main(argv: "list[str]") -> None:
     try:
         options = Options(argv)
         if options.help:
-            os.write(1, part("run_extras")["USAGE"].encode())
+            posix.write(1, part("run_extras")["USAGE"].encode())
             return
     except (Usage, ValueError) as error:
         say("%s; --help tells more" % error)

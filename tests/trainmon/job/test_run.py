@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -154,6 +155,35 @@ def test_control_c_in_a_terminal_tells_the_command_once(folder: Path) -> None:
     assert told.read_text().splitlines()[1:] == ["SIGINT"]
     os.kill(terminal.pid, signal.SIGTERM)
     assert terminal.wait() == 7
+
+
+@pytest.mark.parametrize("options", [(), ("--log", "copy")], ids=["inherited", "copied"])
+def test_control_z_and_fg_in_an_interactive_shell_stop_and_continue_the_command(
+    options: tuple[str, ...], folder: Path
+) -> None:
+    told = folder / "told"
+    command = shlex.join([*wrapped(folder, *options), sys.executable, "-c", TRAINER, str(told)])
+    (folder / "job").write_text(command)
+    with Terminal(["bash", "--noprofile", "--norc", "-i"]) as terminal:
+        terminal.keys(f"cd {folder}; . ./job\n")
+        until(lambda: told.exists() and "ready" in told.read_text())
+        state = Path(f"/proc/{told.read_text().split()[1]}/stat")
+        terminal.keys("\x1a")
+        terminal.wait_for(b"Stopped")
+        assert state.read_text().rpartition(")")[2].split()[0] == "T"
+        terminal.keys("echo the shell answers | tr a-z A-Z\n")
+        terminal.wait_for(b"THE SHELL ANSWERS")
+        terminal.keys("fg\n")
+        until(lambda: "SIGCONT" in told.read_text())
+        terminal.keys("\x03")
+        until(lambda: "SIGINT" in told.read_text())
+        os.kill(int(told.read_text().split()[1]), signal.SIGTERM)
+        terminal.wait_for(b"SAVED")
+        terminal.keys("echo status=$?\n")
+        terminal.wait_for(b"status=7")
+        terminal.keys("exit\n")
+        terminal.wait()
+    assert told.read_text().splitlines()[1:] == ["SIGCONT", "SIGINT", "SIGTERM"]
 
 
 def test_without_forwarding_only_the_wrapper_is_told_and_with_always_the_command_twice(folder: Path) -> None:
