@@ -38,7 +38,7 @@ def serve(
                 elif request == "start":
                     begin(folder, facts, options)
                 elif request == "command":
-                    keep_pid(folder, rest)
+                    write(folder, "command.json", json_text({"v": 1, "pid": int(rest)}))  # it may outlive this program
                 else:
                     done = finish(folder, facts, options, rest, part, json_text, write)
             except OSError as error:
@@ -67,12 +67,6 @@ def begin(folder: str, facts: "dict[str, object]", options: "Any") -> None:
     if facts["log"] is not None:
         facts["log_offset"] = posix.stat(str(facts["log"])).st_size if exists(str(facts["log"])) else 0
     write(folder, "start.json", json_text(facts), is_awaited=True)
-
-
-def keep_pid(folder: str, pid: str) -> None:
-    """Keep the pid of the command: it may outlive this program."""
-    with open(folder + "/command.json", "w", encoding="ascii") as file:
-        file.write('{"v": 1, "pid": %s}\n' % pid)
 
 
 def write(folder: str, name: str, text: str, is_awaited: bool = False) -> None:
