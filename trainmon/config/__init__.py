@@ -6,6 +6,7 @@ from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, rout
 from trainmon.config.load import FILE_NAME, load_settings, log_formats, queue_users, run_specs, why_not_trusted
 from trainmon.config.notify import (
     CHANNEL_TYPES,
+    AlertmanagerSettings,
     AppriseSettings,
     ChannelSettings,
     CommandSettings,
@@ -39,6 +40,7 @@ __all__ = [
     "CHANNEL_TYPES",
     "FILE_NAME",
     "OLD_NAMES",
+    "AlertmanagerSettings",
     "AppriseSettings",
     "ChannelSettings",
     "ClusterSettings",

@@ -31,7 +31,7 @@ class ChannelSettings(Table, frozen=True, kw_only=True):
     """Settings of every channel."""
 
     type: str
-    """The type of the channel: `ntfy`, `webhook`, `healthchecks`, `command`, `desktop` or `apprise`."""
+    """The type of the channel: `ntfy`, `webhook`, `alertmanager`, `healthchecks`, `command`, `desktop` or `apprise`."""
     name: str | None = None
     """The name of the channel. Without it: its type."""
     severity: Severity = "warning"
@@ -95,6 +95,22 @@ class WebhookSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="w
     """HTTP headers. Their values are never shown."""
 
 
+class AlertmanagerSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="alertmanager"):
+    """Alerts for Prometheus' Alertmanager (API v2). Open alerts are posted again every minute, so it knows them after
+    its restart, too. If trainmon-tui ends, they end there 15 minutes later. Reports, tests and notices of the daemon
+    are alerts that end by themselves; `heartbeat = false` leaves out the reports and tests. For several Alertmanagers
+    of one cluster, write a table for each."""
+
+    url: Address
+    """The address of Alertmanager, without `/api/v2`. Never shown."""
+    token: Secret | None = None
+    """A token for the header `Authorization: Bearer`. Never shown."""
+    user: str | None = None
+    """A user name for basic authentication, instead of a token."""
+    password: Secret | None = None
+    """The password of that user. Never shown."""
+
+
 class HealthchecksSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="healthchecks"):
     """A check of healthchecks.io or a similar service. The check is down while a critical alert is open. It
     only logs other notifications. Set its period to the maximum: it comes up again only when the last critical alert
@@ -126,7 +142,15 @@ class AppriseSettings(Table, frozen=True, kw_only=True, tag_field="type", tag="a
     """Whether plots are attached as pictures, if the service supports them."""
 
 
-Own = NtfySettings | WebhookSettings | HealthchecksSettings | CommandSettings | DesktopSettings | AppriseSettings
+Own = (
+    NtfySettings
+    | WebhookSettings
+    | AlertmanagerSettings
+    | HealthchecksSettings
+    | CommandSettings
+    | DesktopSettings
+    | AppriseSettings
+)
 CHANNEL_TYPES: dict[str, type[Table]] = {str(channel.__struct_config__.tag): channel for channel in get_args(Own)}
 """The settings of each channel type, by its `type`."""
 
@@ -192,19 +216,19 @@ def notify_conflicts(settings: Sequence[NotifySettings], runs: Sequence[str], ru
                 if name not in known and (noun == "rule" or known):
                     near = did_you_mean(name, known)
                     yield f'{where}: "{noun}s" has {quoted(name)}, which is not a {noun}{near}'
-        if isinstance(entry.own, NtfySettings):
-            yield from (f"{where}: {text}" for text in _ntfy_conflicts(entry.own))
+        if isinstance(entry.own, NtfySettings | AlertmanagerSettings):
+            yield from (f"{where}: {text}" for text in _login_conflicts(entry.own))
     if settings and all(entry.fallback or entry.after for entry in settings):
         yield 'every [[notify]] has "fallback" or "after"; at least one must have neither, to notify at once'
 
 
-def _ntfy_conflicts(own: NtfySettings) -> Iterator[str]:
+def _login_conflicts(own: NtfySettings | AlertmanagerSettings) -> Iterator[str]:
     if own.token is not None and (own.user is not None or own.password is not None):
         yield '"token" is enough to log in; remove "user" and "password"'
     elif own.token is None and (own.user is None) != (own.password is None):
         missing = "password" if own.password is None else "user"
         yield f'"{missing}" is missing: "user" and "password" go together'
-    if own.reply_topic is not None and own.reply_topic == own.topic:
+    if isinstance(own, NtfySettings) and own.reply_topic is not None and own.reply_topic == own.topic:
         yield '"reply_topic" must differ from "topic": notifications would be read as replies'
 
 

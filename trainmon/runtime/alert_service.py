@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from trainmon.alerting.heartbeat import unwell
 from trainmon.alerting.manager import AlertManager
 from trainmon.alerting.notify.base import Sender
+from trainmon.alerting.notify.channels.alertmanager import Alertmanager, Resender
 from trainmon.alerting.notify.channels.apprise.sender import FOLDER
 from trainmon.alerting.notify.channels.healthchecks import Ping
 from trainmon.alerting.notify.channels.ntfy_replies import Replies
@@ -27,7 +28,7 @@ from trainmon.config import (
 )
 from trainmon.ledger.ledger import Ledger
 from trainmon.lib import Clock, ConfigError, Instant, Seconds, TrainmonError, clean, remove_abandoned
-from trainmon.model import AlertChanges, AlertRequest, Event, State
+from trainmon.model import Alert, AlertChanges, AlertRequest, Event, State
 from trainmon.runtime.channels import listeners, senders
 from trainmon.runtime.evaluation import enabled_rules, routing
 
@@ -147,8 +148,16 @@ class AlertService:
         """Implements Outbox, with the current notification service."""
         self.notifications.enqueue(changes)
 
-    def _make_listeners(self, made: Sequence[Sender]) -> tuple[Replies, ...]:
-        return listeners(made, self._submit, state_directory=self._directory, clock=self._clock)
+    def _make_listeners(self, made: Sequence[Sender]) -> tuple[Replies | Resender, ...]:
+        """The threads that some channels have beside their worker."""
+        replies = listeners(made, self._submit, state_directory=self._directory, clock=self._clock)
+        return (*replies, *(Resender(one, self._own_alerts) for one in made if isinstance(one, Alertmanager)))
+
+    def _own_alerts(self) -> Iterable[Alert] | None:
+        """All alerts, if this program leads and has evaluated them."""
+        state = self._state
+        is_ours = state.leadership.holder == "us" and state.evaluated_at is not None
+        return state.alerts.values() if is_ours and self.notifications.is_leader() else None
 
     def start(self) -> None:
         remove_abandoned(FOLDER)

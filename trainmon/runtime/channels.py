@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from trainmon.alerting.notify.base import Retry, Sender
+from trainmon.alerting.notify.channels.alertmanager import Alertmanager
 from trainmon.alerting.notify.channels.apprise.sender import Apprise, later, pages
 from trainmon.alerting.notify.channels.command import Command
 from trainmon.alerting.notify.channels.desktop import Desktop, missing
@@ -18,6 +19,7 @@ from trainmon.alerting.notify.channels.ntfy import PUBLIC, Ntfy, is_guessable, l
 from trainmon.alerting.notify.channels.ntfy_replies import Memory, Replies
 from trainmon.alerting.notify.channels.webhook import Webhook
 from trainmon.config import (
+    AlertmanagerSettings,
     AppriseSettings,
     CommandSettings,
     DesktopSettings,
@@ -97,7 +99,7 @@ def listeners(
 
 def unfit(sender: Sender, timeout: Seconds) -> str | None:
     """Why a channel cannot work, as far as a check without a message can find."""
-    return sender.check(timeout) if isinstance(sender, Apprise | Ntfy) else None
+    return sender.check(timeout) if isinstance(sender, Alertmanager | Apprise | Ntfy) else None
 
 
 class _Secrets:
@@ -130,6 +132,10 @@ def _make(entry: NotifySettings, read: _Secrets, clock: Clock, directory: Path |
             url = read("url", own.url, address_error)
             headers = {name: read(f"headers.{name}", text) for name, text in own.headers.items()}
             return Webhook(_health(entry, host_of(url)), url=url, headers=headers, clock=clock)
+        case AlertmanagerSettings() as own:
+            url = read("url", own.url, address_error)
+            login = login_of(read.maybe("token", own.token), own.user, read.maybe("password", own.password))
+            return Alertmanager(_health(entry, host_of(url)), url=url, login=login, clock=clock)
         case HealthchecksSettings() as own:
             url = read("url", own.url, address_error)
             known = partial(_open_critical_alerts, directory, entry.label, clock) if directory is not None else None

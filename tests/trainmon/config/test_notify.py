@@ -90,6 +90,14 @@ MISTAKES = {
         NTFY + 'token = "env:A"\nuser = "ann"\npassword = "env:B"',
         '[[notify]] #1 (ntfy): "token" is enough to log in; remove "user" and "password"',
     ),
+    "alertmanager-with-token-and-user": (
+        '[[notify]]\ntype = "alertmanager"\nurl = "http://am:9093"\ntoken = "env:A"\nuser = "ann"',
+        '[[notify]] #1 (alertmanager): "token" is enough to log in; remove "user" and "password"',
+    ),
+    "alertmanager-with-a-user-alone": (
+        '[[notify]]\ntype = "alertmanager"\nurl = "http://am:9093"\nuser = "ann"',
+        '[[notify]] #1 (alertmanager): "password" is missing: "user" and "password" go together',
+    ),
     "user-alone": (
         NTFY + 'user = "ann"',
         '[[notify]] #1 (ntfy): "password" is missing: "user" and "password" go together',

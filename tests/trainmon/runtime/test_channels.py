@@ -14,6 +14,7 @@ from tests.lab.ntfy_server import NtfyServer, error
 from tests.lab.receiver import CUT, DIE, WELL, status
 from tests.trainmon.alerting.notify.samples import message
 from trainmon.alerting.notify.base import Broken, Retry
+from trainmon.alerting.notify.channels.alertmanager import Alertmanager
 from trainmon.alerting.notify.channels.apprise.sender import Apprise
 from trainmon.alerting.notify.channels.command import Command
 from trainmon.alerting.notify.channels.desktop import Desktop
@@ -42,6 +43,11 @@ after = "10m"
 runs = ["video-2b"]
 resolved = false
 [[notify]]
+type = "alertmanager"
+url = "http://am.test:9093/hunter2"
+user = "ana"
+password = "env:PASSWORD"
+[[notify]]
 type = "healthchecks"
 url = "https://hc.test/hunter2"
 heartbeat = false
@@ -60,6 +66,7 @@ ENVIRON = {
     "TOPIC": "ops-hunter2-x7Kq2mP9vLw4",
     "HOOK": "https://hunter2@hooks.test/hunter2",
     "AUTH": "Bearer hunter2",
+    "PASSWORD": "hunter2",
     "MAIL": "mailto://ann:hunter2@mail.test",
 }
 
@@ -78,11 +85,12 @@ def every(tmp_path: Path) -> tuple[NotifySettings, ...]:
 
 def test_each_table_becomes_its_channel(every: tuple[NotifySettings, ...]) -> None:
     made = senders(every, environ=ENVIRON)
-    assert [type(sender) for sender in made] == [Ntfy, Webhook, Healthchecks, Command, Desktop, Apprise]
+    assert [type(sender) for sender in made] == [Ntfy, Webhook, Alertmanager, Healthchecks, Command, Desktop, Apprise]
     result = [(sender.health.name, sender.health.type, sender.health.target) for sender in made]
     assert result == [
         ("phone", "ntfy", "ntfy.sh/***"),
         ("webhook", "webhook", "hooks.test"),
+        ("alertmanager", "alertmanager", "am.test:9093"),
         ("healthchecks", "healthchecks", "hc.test"),
         ("command", "command", "/usr/bin/tell"),
         ("desktop", "desktop", "this machine"),
@@ -92,7 +100,7 @@ def test_each_table_becomes_its_channel(every: tuple[NotifySettings, ...]) -> No
 
 
 def test_each_table_becomes_its_route(every: tuple[NotifySettings, ...]) -> None:
-    phone, hook, check, *_, mail = routes_of(every)
+    phone, hook, _am, check, *_, mail = routes_of(every)
     assert phone == Route(channel="phone", severity="critical")
     assert hook == Route(channel="webhook", after=600.0, runs=("video-2b",), resolved=False)
     assert (check.heartbeat, mail.fallback) == (False, True)
@@ -107,7 +115,8 @@ def test_every_secret_that_is_missing_is_reported_at_once(every: tuple[NotifySet
         '[[notify]] #1 (phone): "token" names a file that does not exist',
         '[[notify]] #2 (webhook): "url" names the environment variable HOOK, which is empty',
         '[[notify]] #2 (webhook): "headers.Authorization" contains control characters; a secret must be one line',
-        '[[notify]] #6 (mail): "url" must be a URL of apprise, such as "slack://…" or "mailto://…"',
+        '[[notify]] #3 (alertmanager): "password" names the environment variable PASSWORD, which is not set',
+        '[[notify]] #7 (mail): "url" must be a URL of apprise, such as "slack://…" or "mailto://…"',
     ]
 
 

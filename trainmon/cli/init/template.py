@@ -82,7 +82,7 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 
 # Who is notified of alerts. Use two independent channels; `trainmon-tui check --notify` tests them.
 # [[notify]]
-# type = "ntfy"                 # or webhook, healthchecks, command, desktop; apprise for e-mail, Slack, SMS and others
+# type = "ntfy"                 # or webhook, alertmanager, healthchecks, command, desktop; apprise for all others
 # topic = "env:NTFY_TOPIC"      # a secret: from an environment variable, or from "file:/path"
 # severity = "warning"          # critical | warning | info
 

@@ -33,6 +33,11 @@ url = "{hook}/hunter2-path?token=hunter2-query"
 [notify.headers]
 Authorization = "Bearer hunter2-bearer"
 [[notify]]
+type = "alertmanager"
+url = "{hook}/hunter2-alertmanager"
+user = "hunter2-user"
+password = "hunter2-password"
+[[notify]]
 type = "healthchecks"
 url = "{hook}/hunter2-check"
 [[notify]]
@@ -47,7 +52,7 @@ url = "jsons://hunter2-user:hunter2-pass@127.0.0.1:{port}/hunter2-rest"
 type = "command"
 command = ["sh", "-c", "cat > /dev/null; echo 'token=hunter2-command' >&2; exit 75"]
 """
-NAMES = ("ntfy", "webhook", "healthchecks", "mail", "other", "command")
+NAMES = ("ntfy", "webhook", "alertmanager", "healthchecks", "mail", "other", "command")
 
 
 def made(ntfy: NtfyServer, hook: WebhookReceiver, mail: MailServer, folder: Path) -> tuple[Sender, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.ntfy_server import NtfyServer, error
-from tests.lab.receiver import DIE, Receiver
+from tests.lab.receiver import DIE, Receiver, status
 from trainmon.cli.check.alerting import check_channels
 from trainmon.cli.check.rows import Row
 from trainmon.config import Settings
@@ -77,6 +77,19 @@ def test_each_channel_gets_a_test_and_says_the_answer(tmp_path: Path, ntfy: Ntfy
     assert {request.path for request in other.taken} == {"/hook", "/switch/log"}
     assert not [row for row in rows if "dead-man" in row[2] or "one channel" in row[2]]
     assert rows[-1][2].startswith("a service may accept a message and not deliver it")
+
+
+def test_a_server_that_is_no_alertmanager_is_found_without_a_test(
+    tmp_path: Path, ntfy: NtfyServer, other: Receiver
+) -> None:
+    found = settings(tmp_path, phone(ntfy) + f'[[notify]]\ntype = "alertmanager"\nurl = "{other.url}"\n')
+    about = f"alertmanager, 127.0.0.1:{other.port}"
+    assert ("ok", "alertmanager", about) in cells(list(check_channels(found, test=False)))
+    assert [request.path for request in other.taken] == ["/api/v2/status"]
+    other.always(status(404))
+    wrong = next(row for row in check_channels(found, test=False) if row.what == "alertmanager")
+    assert (wrong.mark, wrong.text) == ("bad", f"{about}: 404 not found: is this an Alertmanager?")
+    assert wrong.fix == "fix its [[notify]] in the config"
 
 
 def test_one_that_refuses_or_dies_says_so_and_the_others_are_reported(

@@ -73,43 +73,58 @@ def payload(message: Message, receiver: str) -> dict[str, Any]:
 
 
 def _alert(alert: Alert, notice: Notice) -> dict[str, Any]:
-    labels = {"alertname": alert.rule, "severity": alert.severity, "subject": printable(alert.subject)}
-    optional = {"run": alert.run, "node": alert.node, "cluster": alert.cluster}
-    labels |= {name: printable(value) for name, value in optional.items() if value}
     is_over = alert.phase == "resolved"
-    annotations = {
-        "summary": printable(alert.summary),
-        "description": "\n".join(printable(line) for line in alert.evidence),
-        "advice": printable(alert.advice),
-        "reason": printable(notice.reason),
-        "id": alert.id,
-    }
     return {
         "status": "resolved" if is_over else "firing",
-        "labels": labels,
-        "annotations": {name: value for name, value in annotations.items() if value},
-        "startsAt": _time(alert.since),
-        "endsAt": _time(alert.resolved_at or notice.at) if is_over else NEVER,
+        "labels": labels_of(alert),
+        "annotations": annotations_of(alert, notice.reason),
+        "startsAt": timestamp(alert.since),
+        "endsAt": timestamp(alert.resolved_at or notice.at) if is_over else NEVER,
         "generatorURL": "",
         "fingerprint": fingerprint(alert.rule, alert.subject),
     }
 
 
+def labels_of(alert: Alert) -> dict[str, str]:
+    """The labels of an alert, in Alertmanager's names."""
+    labels = {"alertname": alert.rule, "severity": alert.severity, "subject": printable(alert.subject)}
+    optional = {"run": alert.run, "node": alert.node, "cluster": alert.cluster}
+    return labels | {name: printable(value) for name, value in optional.items() if value}
+
+
+def annotations_of(alert: Alert, reason: str) -> dict[str, str]:
+    """What people read of it. `reason`: why it is sent now."""
+    annotations = {
+        "summary": printable(alert.summary),
+        "description": "\n".join(printable(line) for line in alert.evidence),
+        "advice": printable(alert.advice),
+        "reason": printable(reason),
+        "id": alert.id,
+    }
+    return {name: value for name, value in annotations.items() if value}
+
+
 def _plain(notice: Notice) -> dict[str, Any]:
-    """A heartbeat, a test or a goodbye is an alert that is no problem, as Alertmanager's own Watchdog."""
-    name = f"trainmon-{notice.kind}"
+    labels, annotations = plain_fields(notice)
     return {
         "status": "firing",
-        "labels": {"alertname": name, "severity": notice.severity},
-        "annotations": {
-            "summary": printable(notice.title),
-            "description": "\n".join(printable(line) for line in notice.lines),
-            "reason": printable(notice.reason),
-        },
-        "startsAt": _time(notice.at),
+        "labels": labels,
+        "annotations": annotations,
+        "startsAt": timestamp(notice.at),
         "endsAt": NEVER,
         "generatorURL": "",
-        "fingerprint": fingerprint(name, ""),
+        "fingerprint": fingerprint(labels["alertname"], ""),
+    }
+
+
+def plain_fields(notice: Notice) -> tuple[dict[str, str], dict[str, str]]:
+    """Labels and annotations of a heartbeat, a test or a goodbye: an alert that is no problem, as Alertmanager's own
+    Watchdog."""
+    labels = {"alertname": f"trainmon-{notice.kind}", "severity": notice.severity}
+    return labels, {
+        "summary": printable(notice.title),
+        "description": "\n".join(printable(line) for line in notice.lines),
+        "reason": printable(notice.reason),
     }
 
 
@@ -123,5 +138,5 @@ def _common(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return {name: value for name, value in first.items() if all(other.get(name) == value for other in others)}
 
 
-def _time(at: Instant) -> str:
+def timestamp(at: Instant) -> str:
     return dt.datetime.fromtimestamp(at, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
