@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from collectors.connections import Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
 from collectors.nodes.collector import NodeCollector
 from collectors.polling_thread import PollingThread
+from collectors.prometheus.coverage import Coverage
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import Poller, Watched
@@ -36,6 +38,7 @@ from trainmon.model import (
     LogSpec,
     NodeReading,
     RunsChanged,
+    SourceChanged,
     SourceRemoved,
     Spec,
 )
@@ -43,6 +46,9 @@ from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import AskUser, Shell
+
+if TYPE_CHECKING:
+    from collectors.prometheus.collector import PrometheusPoller
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +105,9 @@ class Supervisor(PollingThread):
         self._stand_in: dict[str, Spec] = {}
         """By host: what it reads now, and what it reads as a stand-in for another."""
         self._quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
-        self._pollers = (*self._queues.values(), *self._quotas)
+        self._coverage = Coverage(settings.clusters)
+        self._metrics = self._prometheus_pollers()
+        self._pollers = (*self._queues.values(), *self._quotas, *self._metrics.values())
         self._hosts_lock = threading.Lock()
         """Held while the set of hosts changes: pollers of several clusters may report at once."""
         self._nodes: dict[str, NodeCollector] = {}
@@ -115,6 +123,18 @@ class Supervisor(PollingThread):
         submit = self._submit if watched.required else HideAbsent(self._submit)
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
         return make(watched, client, submit, self._clock, polled, self._unwatched_since)
+
+    def _prometheus_pollers(self) -> Mapping[str, PrometheusPoller]:
+        clusters = [cluster for cluster in self._settings.clusters if cluster.metrics]
+        if not clusters:  # without a server, its HTTP client is not imported
+            return {}
+        from collectors.prometheus.collector import OverSsh, prometheus_pollers
+
+        def over_ssh(host: str) -> OverSsh:
+            node = self._nodes.get(host)
+            return OverSsh() if node is None else OverSsh(node.is_up, node.problem)
+
+        return prometheus_pollers(clusters, self._coverage.nodes, over_ssh, self._submit, self._clock)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
@@ -185,6 +205,9 @@ class Supervisor(PollingThread):
             return node.shell
         if host == local_hostname():
             return self._local
+        if self._coverage.cluster_of(host) is not None:
+            why = f"{host} is read from Prometheus and not connected to"
+            raise HostUnreachable(host, why, hint="open its screen: that connects to it")
         raise HostUnreachable(host, f"{host} is not watched", hint="add it to the config")
 
     def poll_queue_soon(self, cluster: str) -> None:
@@ -215,6 +238,12 @@ class Supervisor(PollingThread):
         if cluster in self._queues:
             self._queues[cluster].poll_job(key)
 
+    def view_node(self, host: str) -> None:
+        """A person looks at a node. One that Prometheus covers is connected to, and its past is read."""
+        if self._coverage.view(host, self._clock.monotonic()):
+            self._metrics[self._coverage.cluster_of(host) or ""].view(host)
+            self._wake.set()
+
     # ---- the thread --------------------------------------------------------------------------------------------------
 
     def step(self) -> Seconds:
@@ -224,6 +253,9 @@ class Supervisor(PollingThread):
         while not self._readings.empty():
             self._learn(self._readings.get())
         self._remove_old()
+        if self._coverage.has_changed(self._clock.monotonic()):
+            with self._hosts_lock:
+                self._plan()
         self._assign()
         for node in self._nodes.values():
             try:
@@ -236,7 +268,8 @@ class Supervisor(PollingThread):
         """Assign to every host what it reads, given the hosts that are up."""
         specs: dict[str, Spec] = {}
         stand_in: dict[str, Spec] = {}
-        plans, nodes = self._plans, self._nodes  # in this order: the collectors of a newer plan exist by then
+        with self._hosts_lock:
+            plans, nodes = self._plans, self._nodes
         files = self._files()
         for plan in (replace(plan, files=(*plan.files, *files.get(plan.cluster, ()))) for plan in plans):
             up = {host for host in plan.hosts if nodes[host].is_up and nodes[host].reads_files}
@@ -290,6 +323,8 @@ class Supervisor(PollingThread):
 
     def _received(self, event: Event) -> None:
         """Submit an event of a host. Our own thread takes over what it tells about the runs."""
+        if isinstance(event, SourceChanged) and self._coverage.hides(event.source):
+            return
         self._submit(event)
         if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
             self._readings.put(event)
@@ -306,7 +341,10 @@ class Supervisor(PollingThread):
 
     def _plan(self) -> None:
         """Start collectors for new hosts, and release those that are not needed."""
-        plans = tuple(map(self._discovery.plan, self._settings.clusters))
+        plans = tuple(
+            self._coverage.limited(self._discovery.plan(cluster), self._discovery.nodes(cluster.name))
+            for cluster in self._settings.clusters
+        )
         nodes = dict(self._nodes)
         for cluster, plan in zip(self._settings.clusters, plans, strict=True):
             for host in plan.hosts:
@@ -316,6 +354,8 @@ class Supervisor(PollingThread):
                     nodes[host].resume()
         wanted = {host for plan in plans for host in plan.hosts}
         now = self._clock.monotonic()
+        for host in [host for host in nodes.keys() - wanted if self._coverage.cluster_of(host) is not None]:
+            nodes.pop(host).stop()  # Prometheus has its numbers
         for host in nodes.keys() - wanted - self._released_at.keys():
             nodes[host].release(JOB_ENDED)
         self._released_at = {host: self._released_at.get(host, now) for host in nodes.keys() - wanted}

@@ -43,6 +43,9 @@ class Backend(Protocol):
     def poll_job(self, key: str) -> None:
         """Request the details of a job that is on the screen, at most every few seconds."""
 
+    def view_node(self, node: str) -> None:
+        """A node's screen is open: connect to it if it is not connected to all the time. Called every few seconds."""
+
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         """One metric of one W&B run (`entity/project/id`) from point `start`; all points if `epoch` is not the current
         one. Empty if unknown."""

@@ -93,6 +93,11 @@ class NodeCollector:
         return self._source.phase == "off"
 
     @property
+    def problem(self) -> str | None:
+        """Why it is not up, if that is an error."""
+        return self._source.error
+
+    @property
     def shell(self) -> Shell:
         """The live connection.
 

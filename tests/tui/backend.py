@@ -20,6 +20,8 @@ class FakeBackend:
         self.replies: list[tuple[ActionRequest, Callable[[Plan], None]]] = []
         """Who waits for a Plan: a test answers when it likes."""
         self.acted: list[Action] = []
+        self.viewed: list[str] = []
+        """The nodes whose screen is open, once per request."""
         self.plan: Callable[[ActionRequest], Plan] | None = None
         """When set, every Ask is answered at once with what it makes."""
         self.stored: dict[str, tuple[Attempt, AttemptRecords]] = {}
@@ -68,6 +70,9 @@ class FakeBackend:
 
     def poll_job(self, key: str) -> None:
         self.requests.append(("look at job", key))
+
+    def view_node(self, node: str) -> None:
+        self.viewed.append(node)
 
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         return self.curves.read(path, key, epoch, start)

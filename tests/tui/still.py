@@ -55,6 +55,9 @@ class StillBackend:
     def poll_job(self, key: str) -> None:
         self.requests.append((key, "look"))
 
+    def view_node(self, node: str) -> None:
+        """There is nothing to connect to."""
+
     def curve(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         self.requests.append((path, key))
         return Curve(epoch, start, array("d"), array("d"), array("d"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainmon.config.alerts import OLD_NAMES, DaemonSettings, heartbeat_of, routing_of, rules_of
 from trainmon.config.load import FILE_NAME, load_settings, log_formats, queue_users, run_specs, why_not_trusted
+from trainmon.config.metrics import MetricsSettings
 from trainmon.config.notify import (
     CHANNEL_TYPES,
     AlertmanagerSettings,
@@ -54,6 +55,7 @@ __all__ = [
     "InvalidValue",
     "LedgerSettings",
     "LogFormatSettings",
+    "MetricsSettings",
     "NotifySettings",
     "NtfySettings",
     "QuotaSettings",

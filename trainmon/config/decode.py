@@ -75,20 +75,22 @@ class _Decoder:
                 report = self.report_lost if key in COMPARED else self.problem
                 report(where, f"{quoted(prefix + key)} {wrong}")
         elif many:
-            values[key] = list(self.tables(key, value, struct))
+            values[key] = list(self.tables(key, value, struct, where))
         elif isinstance(value, dict):
             inner, prefix = (where, f"{prefix}{key}.") if where else (f"[{key}]", "")
             values[key] = struct.pack(self.table(value, struct, where=inner, prefix=prefix))
         else:
             self.report_lost(where, f"{quoted(prefix + key)} must be a table, not {describe(value)}")
 
-    def tables(self, key: str, value: object, struct: type[Table]) -> Iterable[dict[str, object]]:
-        """The tables of a list, without those of an unknown type."""
-        items = {f"[{key}]": value}
+    def tables(self, key: str, value: object, struct: type[Table], parent: str) -> Iterable[dict[str, object]]:
+        """The tables of a list, without those of an unknown type. `parent`: the table that holds the list, or empty."""
+        one, several = (f"{parent}: {key}", f"{parent}: {key}") if parent else (f"[{key}]", f"[[{key}]]")
+        items = {one: value}
         if isinstance(value, list):
-            items = {f"[[{key}]] #{number}": item for number, item in enumerate(value, 1)}
+            items = {f"{several} #{number}": item for number, item in enumerate(value, 1)}
         if not all(isinstance(item, dict) for item in items.values()):
-            self.report_lost("", f"{quoted(key)} must be a table, [[{key}]], not {describe(value)}")
+            written = f"{{ {struct.__struct_fields__[0]} = … }}" if parent else several
+            self.report_lost(parent, f"{quoted(key)} must be a table, {written}, not {describe(value)}")
             return
         for location, item in items.items():
             assert isinstance(item, dict)

@@ -8,6 +8,7 @@ import msgspec
 
 from trainmon.config.alerts import AlertsSettings, DaemonSettings, HeartbeatSettings, MaintenanceSettings, RuleSettings
 from trainmon.config.evals import EvalSettings
+from trainmon.config.metrics import MetricsSettings
 from trainmon.config.notify import NotifySettings
 from trainmon.config.retry import RetrySettings
 from trainmon.config.table import Table
@@ -61,6 +62,12 @@ class ClusterSettings(Table, frozen=True, kw_only=True):
     """Connection settings of its hosts."""
     python: str = "python3"
     """The Python interpreter on the nodes: a name or an absolute path."""
+    metrics: tuple[MetricsSettings, ...] = ()
+    """Where the numbers of GPUs and hosts are read, instead of over SSH: a table, or a list of tables."""
+    ssh: Literal["runs", "files"] = "runs"
+    """With `metrics`: the hosts that are connected to over SSH all the time. `"runs"`: the nodes of the runs, and the
+    host that reads the files. `"files"`: only the host that reads the files. Every other node is connected to while its
+    screen is open."""
 
 
 class ImplicitCluster(ClusterSettings, frozen=True, kw_only=True):

@@ -68,16 +68,16 @@ def parse_duration_or_never(value: object) -> Seconds:
         raise InvalidValue(f'{wrong}; or "never"') from wrong
 
 
-def polling_period(reason: str) -> ValueType:
+def polling_period(reason: str, shortest: Seconds = SHORTEST_PERIOD) -> ValueType:
     """The type of a polling period that must not be too short, for a reason that the message gives."""
 
     def parse(value: object) -> Seconds:
         seconds = parse_duration(value)
-        if seconds < SHORTEST_PERIOD:
-            raise InvalidValue(f'must be "{SHORTEST_PERIOD:g}s" or more, not {describe(value)}: {reason}')
+        if seconds < shortest:
+            raise InvalidValue(f'must be "{shortest:g}s" or more, not {describe(value)}: {reason}')
         return seconds
 
-    return ValueType(f'a duration from "{SHORTEST_PERIOD:g}s"', parse, format_duration)
+    return ValueType(f'a duration from "{shortest:g}s"', parse, format_duration)
 
 
 def duration_text(seconds: Seconds) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from trainmon.alerting.rules import RULES
 from trainmon.analysis.log_formats import custom_format
+from trainmon.config.metrics import metrics_conflicts
 from trainmon.config.notify import notify_conflicts
 from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.config.types import did_you_mean, quoted
@@ -37,6 +38,8 @@ def conflicts(settings: Settings) -> Iterator[str]:
             why = error.problems[0].removeprefix(f"log format {entry.name!r}: ")
             yield f"[[log_format]] #{number} ({entry.name}): {why}"
     yield from _nodes(settings)
+    for number, cluster in enumerate(settings.clusters, 1):
+        yield from metrics_conflicts(cluster.metrics, f"[[cluster]] #{number} ({cluster.name})")
     for number, first in _repeated([(disk.path, disk.on) for disk in settings.disks]):
         path = settings.disks[number - 1].path
         yield f"[[disk]] #{number} ({path}): it has the same path on the same hosts as [[disk]] #{first}"

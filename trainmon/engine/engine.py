@@ -25,6 +25,7 @@ from trainmon.model import (
     Disk,
     DiskSamples,
     Event,
+    GpuHistoryRead,
     GpuSamples,
     NodeReading,
     Record,
@@ -212,6 +213,9 @@ class Engine:
                 case NodeReading(node=name, reading=GpuSamples()) if name in state.nodes:
                     period = state.sources[f"node:{name}"].period
                     self.rings.record_gpus(name, event.received_at, state.nodes[name].gpus, period)
+                case GpuHistoryRead(node=name) if name in state.nodes and event.columns:
+                    source = state.sources.get(f"node:{name}")
+                    self.rings.restore_gpus(event, event.step if source is None else source.period)
                 case NodeReading(reading=DiskSamples(d=samples)):
                     for sample in samples:
                         disk = state.disks.get(f"{event.node}:{sample.path}")

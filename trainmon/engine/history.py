@@ -9,29 +9,20 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Curve, Disk, Gpu, Points, Series
+from trainmon.model import GPU_METRICS, Curve, Disk, Gpu, GpuHistoryRead, Points, Series
 
 HOUR = 3600.0
 DAY = 86_400.0
 WEEK = 7 * DAY
 MINUTE = 60.0
 TEN_MINUTES = 600.0
-
-GPU_METRICS: dict[str, tuple[str, float]] = {
-    "temperature": ("temperature_c", 1.0),
-    "memory": ("memory_used_mib", 4.0),
-    "utilization": ("utilization_pct", 1.0),
-    "power": ("power_w", 0.1),
-}
-"""The field of a Gpu, and the unit of one count in its 16-bit column: °C, 4 MiB (up to 256 GiB), %, 0.1 W (up to 6.5
-kW)."""
 
 DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
 
@@ -67,6 +58,18 @@ class Ring:
         self.values[start : start + self.columns] = row
         self.next = (self.next + 1) % self.capacity
 
+    def resized(self, capacity: int) -> Ring:
+        """A larger ring with the same rows."""
+        ring = Ring(self.values.typecode, self.columns, capacity)  # type: ignore[arg-type] # one of both codes
+        for at, row in self.rows():
+            ring.append(at, row)
+        return ring
+
+    def rows(self) -> Iterator[tuple[Instant, array[Any]]]:
+        """Each row with its time, oldest first."""
+        for row in (*range(self.next, len(self.times)), *range(self.next)):
+            yield self.times[row], self.values[row * self.columns : (row + 1) * self.columns]
+
     def last_at(self) -> Instant:
         """The time of the newest row, or minus infinity."""
         return self.times[self.next - 1] if self.times else -math.inf
@@ -100,10 +103,34 @@ class History:
         if hour is None or hour.columns != len(row):
             hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))
             self._day[node] = Ring("H", len(row), int(DAY / MINUTE))
+        elif hour.capacity < int(HOUR / period):  # it is read over SSH now, and more often
+            hour = self._hour[node] = hour.resized(int(HOUR / period))
         hour.append(at, row)
         day = self._day[node]
         if at - day.last_at() >= MINUTE:
             day.append(at, row)
+
+    def restore_gpus(self, past: GpuHistoryRead, period: Seconds) -> None:
+        """Put the past of a node's GPUs before what was recorded here. A GPU that is not known now is left out."""
+        rings, every, span = (self._hour, period, HOUR) if past.span <= HOUR else (self._day, MINUTE, DAY)
+        known = rings.get(past.node)
+        gpus = 1 + max(index for index, _ in past.columns)
+        width = min(gpus, MOST_GPUS) * len(GPU_METRICS) if known is None else known.columns
+        ring = Ring("H", width, int(span / every))
+        units = [
+            (index, field, unit) for index in range(width // len(GPU_METRICS)) for field, unit in GPU_METRICS.values()
+        ]
+        first = math.inf if known is None or not known.times else known.times[known.next % len(known.times)]
+        for row in range(past.length):
+            values = [past.columns.get((index, field)) for index, field, _ in units]
+            numbers = [math.nan if column is None else column[row] for column in values]
+            at = past.start + row * past.step
+            if at < first and not all(map(math.isnan, numbers)):
+                counts = zip(numbers, units, strict=True)
+                ring.append(at, array("H", [_count(None if math.isnan(n) else n, unit) for n, (_, _, unit) in counts]))
+        for at, values_then in () if known is None else known.rows():
+            ring.append(at, values_then)
+        rings[past.node] = ring
 
     def record_disk(self, disk: Disk) -> None:
         """Add one sample of a disk that answered; disks are sampled every 10 s."""

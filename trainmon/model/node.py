@@ -13,7 +13,7 @@ from trainmon.model.probe_wire import GpuFacts, InfinibandPort, Probe
 Health = Literal["ok", "late", "down", "off"]
 """ok: answers. late: older than 3 periods. down: failed, see its error. off: not wanted now, no fault."""
 
-SourceKind = Literal["node", "slurm", "wandb", "files", "daemon"]
+SourceKind = Literal["node", "slurm", "wandb", "files", "daemon", "prometheus"]
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Invalid lines since the start: not JSON, too long, or of another version."""
     stderr: str | None = None
     """The last line on the remote standard error."""
+    via: str | None = None
+    """The source that has its numbers, such as `prometheus:prod:dcgm`; null for a node that is read over SSH."""
 
     @property
     def problem(self) -> str | None:
@@ -72,6 +74,16 @@ class Gpu(GpuFacts, frozen=True, kw_only=True, gc=False):
     throttle: tuple[str, ...] = ()
     last_xid: int | None = None
     last_xid_at: Instant | None = None
+
+
+GPU_METRICS: Mapping[str, tuple[str, float]] = {
+    "temperature": ("temperature_c", 1.0),
+    "memory": ("memory_used_mib", 4.0),
+    "utilization": ("utilization_pct", 1.0),
+    "power": ("power_w", 0.1),
+}
+"""The numbers of a GPU that have a history: the field of a Gpu, and the unit of one count in its 16-bit column: °C,
+4 MiB (up to 256 GiB), %, 0.1 W (up to 6.5 kW)."""
 
 
 class GpuAverage(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 
 import msgspec
@@ -96,6 +97,22 @@ class NodeReading(msgspec.Struct, frozen=True):
     is_stand_in: bool = False
     """Whether this host stands in for one that does not answer. It may have another user and other mounts, so a
     missing or unreadable file proves nothing."""
+
+
+class GpuHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
+    """The past numbers of a node's GPUs, from a server that has stored them: a value for each step, or nan."""
+
+    node: str
+    start: Instant
+    step: Seconds
+    span: Seconds
+    """How far it reaches back: an hour or a day."""
+    columns: Mapping[tuple[int, str], array[float]]
+    """By index and field of a Gpu."""
+
+    @property
+    def length(self) -> int:
+        return max(map(len, self.columns.values()), default=0)
 
 
 class StandInEnded(msgspec.Struct, frozen=True):
@@ -275,8 +292,8 @@ class AlertsReported(msgspec.Struct, frozen=True):
 
 
 Event = (
-    NodeReading | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged | DisksChanged
-    | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed | ActionChanged
+    NodeReading | GpuHistoryRead | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged
+    | DisksChanged | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed | ActionChanged
     | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead
     | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged | AlertsReported
 )  # fmt: skip

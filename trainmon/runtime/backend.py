@@ -141,6 +141,9 @@ class DashboardBackend:
     def poll_job(self, key: str) -> None:
         """There is no scheduler."""
 
+    def view_node(self, node: str) -> None:
+        """There are no connections."""
+
     # ---- requests about alerts ----
 
     def acknowledge(self, alert: str, why: str = "") -> None:

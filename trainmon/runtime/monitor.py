@@ -239,6 +239,9 @@ class Monitor(DashboardBackend):
     def poll_job(self, key: str) -> None:
         self._supervisor.poll_job(key)
 
+    def view_node(self, node: str) -> None:
+        self._supervisor.view_node(node)
+
     def login(self, source: str) -> None:
         if self._standby is not None and source == f"daemon:{self._standby.daemon.host}":
             self._standby.daemon.login()

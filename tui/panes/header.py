@@ -94,7 +94,7 @@ TROUBLED = ("crit", "warn")
 SENDER_FROM = 44
 """From this width on, a problem of the sender is shown before runs and sources."""
 
-AGED = ("node", "slurm", "wandb")
+AGED = ("node", "prometheus", "slurm", "wandb")
 COUNTED = ("files", "daemon")
 """Kinds of source: those that are shown with their age, and those that are only counted."""
 

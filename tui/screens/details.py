@@ -10,7 +10,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from trainmon.lib import clean, counted
+from trainmon.lib import Seconds, clean, counted
 from trainmon.model import State
 from tui.backend import Backend
 from tui.charts import LEAST_HEIGHT
@@ -35,6 +35,8 @@ from tui.services.changes import Changes
 from tui.services.folders import for_samples, meant
 from tui.views.nodes import missing_gpus
 from tui.widgets import KeyedLines, Link, link_of
+
+VIEW_EVERY: Seconds = 10.0
 
 
 class LinkedScreen(StateScreen):
@@ -205,6 +207,12 @@ class NodeScreen(LinkedScreen):
 
     def on_mount(self) -> None:
         self.fit()
+        self.view_node()
+        self.set_interval(VIEW_EVERY, self.view_node)
+
+    def view_node(self) -> None:
+        """Request that the node is connected to as long as this screen is open."""
+        self.dashboard.backend.view_node(self.about.name)
 
     def on_resize(self, event: events.Resize) -> None:
         self.fit()

@@ -21,6 +21,34 @@ def problems(folder: Path, text: str) -> list[str]:
 RUN = '[[run]]\nname = "video-2b"\n'
 
 ONE_MISTAKE = {
+    "metrics-without-an-address": (
+        '[cluster]\nname = "a"\nmetrics = { exporter = "dcgm" }\n',
+        '[cluster] (a): metrics: "url" is missing',
+    ),
+    "metrics-that-are-no-table": (
+        '[cluster]\nname = "a"\nmetrics = "http://prom:9090"\n',
+        '[cluster] (a): "metrics" must be a table, { url = … }, not "http://prom:9090"',
+    ),
+    "metrics-of-an-unknown-exporter": (
+        '[[cluster]]\nname = "a"\nmetrics = [{ url = "http://p", exporter = "nodes" }]\n',
+        '[[cluster]] #1 (a): metrics #1: "exporter" must be "dcgm", "nvidia_gpu", "all-smi" or "node", not "nodes"',
+    ),
+    "metrics-with-a-password-in-the-address": (
+        '[cluster]\nname = "a"\nmetrics = { url = "http://me:secret@prom" }\n',
+        '[cluster] (a): metrics: "url" must have no user, password or "?"; the password belongs to "token"',
+    ),
+    "metrics-with-a-query-instead-of-matchers": (
+        """[cluster]\nname = "a"\nmetrics = { url = "http://p", match = 'up{cluster="a"}' }\n""",
+        """[cluster] (a): metrics: "match" must be label matchers such as 'cluster="a"', not "up{cluster="a"}\"""",
+    ),
+    "metrics-that-are-polled-too-often": (
+        '[cluster]\nname = "a"\nmetrics = { url = "http://p", every = "100ms" }\n',
+        '[cluster] (a): metrics: "every" must be "1s" or more, not "100ms": Prometheus has no newer numbers',
+    ),
+    "two-exporters-of-gpus": (
+        '[cluster]\nname = "a"\nmetrics = [{ url = "http://p" }, { url = "http://p", exporter = "all-smi" }]\n',
+        '[[cluster]] #1 (a): metrics #2 ("all-smi") and #1 both read GPUs; remove one of them',
+    ),
     "unknown-setting": (
         f'[[run]]\nname = "a"\n{RUN}chekpoints = "/fsx"\n',
         '[[run]] #2 (video-2b): unknown setting "chekpoints"; did you mean "checkpoints"?',

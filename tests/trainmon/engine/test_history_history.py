@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from trainmon.engine.history import DAY, UNKNOWN, WEEK, History, Ring
-from trainmon.model import Allowance, Disk, Gpu, Quota
+from trainmon.model import Allowance, Disk, Gpu, GpuHistoryRead, Quota
 
 
 def gpus(temperature: int | None) -> list[Gpu]:
@@ -122,3 +122,36 @@ def test_a_clock_that_is_set_back_begins_a_disk_anew() -> None:
     for at in (10_000.0, 10_060.0, 3_000.0, 3_060.0):
         history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=at, free_bytes=1))
     assert history.series("n1:/fsx", "free_bytes", WEEK, 3_060.0).offsets == (-60.0, 0.0)
+
+
+def past(span: float, step: float, start: float, *temperatures: float) -> GpuHistoryRead:
+    columns = {(0, "temperature_c"): array("d", temperatures)}
+    return GpuHistoryRead(node="n1", start=start, step=step, span=span, columns=columns)
+
+
+def test_the_past_of_a_server_comes_before_what_was_recorded_here() -> None:
+    history = History()
+    history.record_gpus("n1", 100.0, gpus(61), period=15.0)
+    history.restore_gpus(past(3_600.0, 15.0, 40.0, 50, math.nan, 52, 53, 54, 55, 56), period=15.0)
+    found = history.series("n1/0", "temperature", 3_600.0, 110.0)
+    assert found.offsets == (-70.0, -40.0, -25.0, -10.0), "a gap is no row, and our own rows stay"
+    assert found.values == (50.0, 52.0, 53.0, 61.0)
+    assert math.isnan(history.series("n1/1", "temperature", 3_600.0, 110.0).values[0])
+
+
+def test_the_past_of_a_node_without_numbers_here_is_all_there_is() -> None:
+    history = History()
+    history.restore_gpus(past(DAY, 60.0, 0.0, 50, 51), period=15.0)
+    assert history.series("n1/0", "temperature", DAY, 120.0).values == (50.0, 51.0)
+    assert history.series("n1/0", "temperature", 3_600.0, 120.0).values == ()
+
+
+def test_a_node_that_is_read_more_often_from_now_on_keeps_an_hour() -> None:
+    history = History()
+    for number in range(300):
+        history.record_gpus("n1", 15.0 * number, gpus(60), period=15.0)
+    for number in range(1_000):
+        history.record_gpus("n1", 4_500.0 + 2.0 * number, gpus(61), period=2.0)
+    found = history.series("n1/0", "temperature", 3_600.0, 6_500.0)
+    assert found.offsets[0] < -3_500
+    assert len(found.values) > 1_000

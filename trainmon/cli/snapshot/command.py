@@ -142,12 +142,14 @@ def has_answered(state: State, source: Source) -> bool:
 
     if source.health in ("down", "off") or source.phase in ("retrying", "held", "off"):
         return True
-    if source.kind in ("slurm", "wandb", "files"):
+    if source.kind in ("slurm", "wandb", "files", "prometheus"):
         cluster = state.clusters.get(source.cluster) if source.kind == "slurm" else None
         login = state.sources.get(f"node:{cluster.login}") if cluster is not None else None
         is_polled = source.answered_at is not None and (cluster is None or cluster.is_polled)
         return is_polled or (login is not None and login.health == "down")
     node = state.nodes.get(source.name.removeprefix("node:"))
+    if node is not None and source.via is not None:
+        return node.gpus_at is not None or node.host_at is not None
     if node is None or node.host_at is None:
         return False
     lists_none = node.probe == "nvml" and node.gpus_expected is not None and not node.gpus

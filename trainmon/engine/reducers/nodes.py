@@ -73,12 +73,13 @@ def read(node: Node | None, event: NodeReading) -> Node:
 
 
 def _samples(node: Node, samples: tuple[GpuSample, ...]) -> tuple[Gpu, ...]:
-    """The GPUs of the node after a reading. The NVML probe reports lost GPUs itself; nvidia-smi just stops listing
-    them."""
+    """The GPUs of the node after a reading. The NVML probe reports lost GPUs itself; nvidia-smi and
+    exporters just stop listing them."""
     known = {gpu.index: gpu for gpu in node.gpus}
     gpus = [_sampled(known.pop(sample.index, Gpu(index=sample.index)), sample) for sample in samples]
     is_complete = node.probe == "nvml"
-    gpus += [gpu if is_complete else _lost(gpu, "the driver no longer lists it") for gpu in known.values()]
+    why = "its series have ended" if node.probe == "prometheus" else "the driver no longer lists it"
+    gpus += [gpu if is_complete else _lost(gpu, why) for gpu in known.values()]
     return tuple(sorted(gpus, key=lambda gpu: gpu.index))
 
 

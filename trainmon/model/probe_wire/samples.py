@@ -9,8 +9,9 @@ import msgspec
 
 from trainmon.model.probe_wire.reading import Reading
 
-Probe = Literal["nvml", "nvidia-smi", "sh", "none"]
-"""How the GPUs of a node are read: by NVML, by nvidia-smi, by the POSIX-sh fallback, or not at all."""
+Probe = Literal["nvml", "nvidia-smi", "sh", "none", "prometheus"]
+"""How the GPUs of a node are read: by NVML, by nvidia-smi, by the POSIX-sh fallback, or not at all; or by an exporter
+that a Prometheus server scrapes. No probe sends the last one."""
 
 PROBES_WITHOUT_GPUS: tuple[Probe, ...] = ("none", "sh")
 """Probes that report no GPUs. Without Python they report no logs and switches, either."""

@@ -66,7 +66,7 @@ class Http:
         except DeadlineExceeded:
             raise Retry(f"no answer within {timeout:.0f}s") from None
         except (HTTPError, OSError, ValueError) as error:
-            raise _translate(error, timeout) from None  # its text holds the address
+            raise translated(error, timeout) from None  # its text holds the address
 
     def _request(self, method: str, url: str, body: bytes, headers: Mapping[str, str], timeout: Seconds) -> Reply:
         with (
@@ -144,8 +144,8 @@ def host_of(url: str) -> str:
         return "?"
 
 
-def _translate(error: Exception, timeout: Seconds) -> Retry | Broken:
-    """The error in our own words."""
+def translated(error: Exception, timeout: Seconds) -> Retry | Broken:
+    """The error of a request in our own words, without its address."""
     cause = error.reason if isinstance(error, MaxRetryError) and error.reason is not None else error
     match cause:
         case SSLError() if _is_untrusted(cause):

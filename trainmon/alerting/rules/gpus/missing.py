@@ -99,6 +99,8 @@ class GpuMissing(GpuRule, frozen=True, kw_only=True):
 
 def none_listed(node: Node, state: State) -> str | None:
     """Why a node should list GPUs although none can be read; None if some can, or if none is expected."""
+    if node.probe == "prometheus":  # series that have ended say nothing about the driver
+        return None
     if node.gpus and (node.greeted_at is None or (node.gpus_at or 0.0) >= node.greeted_at):
         return None
     evidence, note = _evidence(node, state), node.note or ""

@@ -42,7 +42,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         runs = RunsByNode(state)
         for source in state.sources.values():
-            if source.health in ("ok", "off") or source.kind != "node":
+            if source.health in ("ok", "off") or source.kind != "node" or is_unread(source, state):
                 continue
             quiet = None if source.answered_at is None else lasted(source.answered_at, state, now)
             node = source.name.removeprefix("node:")
@@ -90,6 +90,12 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         past = state.node_histories.get(alert.node or "", NodeHistory())
         has_rebooted = past.rebooted_at is not None and past.rebooted_at >= alert.since
         return f"{alert.summary}; it has rebooted since" if has_rebooted else alert.summary
+
+
+def is_unread(source: Source, state: State) -> bool:
+    """Whether a node is silent because the server with its numbers does not answer. That server has its own alert."""
+    server = state.sources.get(source.via or "")
+    return server is not None and server.health != "ok"
 
 
 def _still_trains(run: Run | None, source: Source, now: Instant) -> str:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.alerting.rules.node_scene import NOW, Scene, host, job, slurm
 from trainmon.alerting.rules.nodes.hosts import ClockSkew, NodeRebooted, NodeUnreachable
-from trainmon.model import Finding, Hello, HostSample, SourceRemoved
+from trainmon.model import Finding, Hello, HostSample, Source, SourceChanged, SourceRemoved
 
 AWAY, REBOOTED, SKEW = NodeUnreachable(), NodeRebooted(), ClockSkew()
 
@@ -22,6 +22,13 @@ def only(found: dict[str, Finding], subject: str = "node:n1") -> Finding:
 def test_well_nodes_say_nothing() -> None:
     for rule in (AWAY, REBOOTED, SKEW):
         assert Scene().runs().found(rule) == {}
+
+
+def test_nodes_are_not_unreachable_because_their_prometheus_does_not_answer() -> None:
+    server = Source(name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", phase="retrying", error="no answer")
+    scene = Scene().runs().lost(None, phase="up", via=server.name, period=15.0).silent(300.0)
+    assert only(scene.found(AWAY)).summary.startswith("n1 does not answer")
+    assert scene.reduce(SourceChanged(server)).found(AWAY) == {}
 
 
 # ---- unreachable -----------------------------------------------------------------------------------------------------

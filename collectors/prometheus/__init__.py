@@ -1,0 +1,1 @@
+"""Prometheus as a source: the numbers of exporters become the readings of nodes."""

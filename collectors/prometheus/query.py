@@ -1,0 +1,106 @@
+"""Queries in PromQL, and the answers of the HTTP API. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ipaddress import ip_address
+
+import msgspec
+
+from collectors.prometheus.exporters import Exporter
+from trainmon.lib import Seconds
+
+NODES_AT_ONCE = 64
+"""Nodes of one query: its answer about 8 GPUs each has about 1 MB."""
+
+PORT = re.compile(r":\d+$")
+
+
+class Series(msgspec.Struct, frozen=True, gc=False):
+    """One time series: its labels, `__name__` among them, and its samples, the newest last."""
+
+    metric: Mapping[str, str]
+    values: tuple[tuple[float, str], ...] = ()
+    value: tuple[float, str] | None = None
+    """The only sample of an instant vector."""
+
+
+class Data(msgspec.Struct, frozen=True, gc=False, rename={"kind": "resultType"}):
+    """The result of a query: a matrix, or a vector."""
+
+    result: tuple[Series, ...]
+    kind: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """The answer of the HTTP API."""
+
+    status: str
+    data: Data | None = None
+    error: str = ""
+
+
+DECODER = msgspec.json.Decoder(Answer)
+
+
+def short_name(node: str) -> str:
+    """The name by which a node and the value of a label are compared: without user, domain and port."""
+    name = node.rpartition("@")[2]
+    name = PORT.sub("", name) if name.count(":") == 1 or name.startswith("[") else name
+    name = name.strip("[]")
+    try:
+        return str(ip_address(name))
+    except ValueError:
+        return name.partition(".")[0].lower()
+
+
+def chunks(nodes: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(nodes), NODES_AT_ONCE):
+        yield nodes[start : start + NODES_AT_ONCE]
+
+
+def selector(exporter: Exporter, names: Iterable[str], match: str, *more: str) -> str:
+    """A selector of these metrics of the cluster."""
+    listed = "|".join(names)
+    return "{" + ",".join(filter(None, (f'__name__=~"{listed}"', match, exporter.matchers, *more))) + "}"
+
+
+def of_nodes(label: str, nodes: Iterable[str]) -> str:
+    """A matcher of these nodes, with or without a domain and a port."""
+    listed = "|".join(_escaped(short_name(node)) for node in nodes)
+    return f'{label}=~"(?i)\\\\[?(?:{listed})\\\\]?(?:\\\\..*)?(?::[0-9]+)?"'
+
+
+def _escaped(name: str) -> str:
+    """A name as a regular expression inside a string of PromQL."""
+    return re.sub(r"([^A-Za-z0-9_-])", r"\\\\\1", name)
+
+
+def newest(exporter: Exporter, label: str, nodes: Sequence[str], match: str, window: Seconds) -> str:
+    """The samples of the last `window` seconds of all metrics of these nodes, each with its own time."""
+    return f"{selector(exporter, exporter.metrics, match, of_nodes(label, nodes))}[{round(window)}s]"
+
+
+def past(exporter: Exporter, label: str, node: str, match: str, fields: Iterable[str]) -> str:
+    """The metrics of one node that are plotted."""
+    found = [metric for field in fields if (metric := exporter.metric_of(field)) is not None]
+    names = [name for name, _ in found]
+    if "info" in {field for field, _ in exporter.metrics.values()}:
+        names += [name for name, (field, _) in exporter.metrics.items() if field == "info"]
+    return selector(exporter, names, match, of_nodes(label, [node]))
+
+
+def label_values(exporter: Exporter, label: str, match: str) -> str:
+    """One series for each value of the label of nodes, whatever the nodes are."""
+    return f"count by ({label}) ({selector(exporter, [exporter.presence], match)})"
+
+
+def any_series(exporter: Exporter) -> str:
+    """One series of the exporter, with its labels."""
+    return f"topk(1, {selector(exporter, [exporter.presence], '')})"
+
+
+def label_of(labels: Mapping[str, str], names: Iterable[str]) -> str | None:
+    """The first of these labels that a series has."""
+    return next((labels[name] for name in names if labels.get(name)), None)

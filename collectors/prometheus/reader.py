@@ -1,0 +1,178 @@
+"""Reads one metrics table: the newest numbers of nodes, their past, and why there are none."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from collectors.polling_thread import PollTimes
+from collectors.prometheus import query, readings
+from collectors.prometheus.client import QueryFailed
+from collectors.prometheus.exporters import EXPORTERS, lacking
+from collectors.prometheus.query import Series
+from collectors.prometheus.readings import NodeNumbers, XidChanges
+from trainmon.config import MetricsSettings
+from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.model import GPU_METRICS, GpuFacts, GpuHistoryRead
+
+LOOKBACK: Seconds = 300.0
+"""The window of the first query, as long as Prometheus's own lookback: the scrape interval is not known yet."""
+
+SCRAPES = 2.5
+"""The window of later queries in scrape intervals: it always holds two samples."""
+
+MAX_PAUSE: Seconds = 120.0
+"""The longest pause between two polls of a server that fails."""
+
+SHOWN = 5
+"""The values of a label that an error lists."""
+
+HISTORIES: tuple[tuple[Seconds, Seconds], ...] = ((3_600.0, 15.0), (86_400.0, 60.0))
+"""The last hour and the last day of a plot, and their steps."""
+
+
+class Client(Protocol):
+    """What is asked of a server; see PrometheusClient. All methods raise QueryFailed."""
+
+    clock_offset: Seconds
+
+    def query(self, text: str) -> tuple[Series, ...]: ...
+
+    def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]: ...
+
+
+class MetricsTimes(PollTimes):
+    """When a server is polled next: less often while it fails."""
+
+    def __init__(self, every: Seconds) -> None:
+        super().__init__(every)
+        self.failures = 0
+        """Polls in a row that failed."""
+
+    def answered(self, now: Seconds) -> None:
+        self.failures, self.interval = 0, self._every
+        self._due = now + self.interval
+
+    def failed(self, now: Seconds) -> None:
+        self.interval = min(max(MAX_PAUSE, self._every), self._every * 2.0 ** min(self.failures, 4))
+        self.failures += 1
+        self._due = now + self.interval
+
+
+class MetricsReader:
+    """One exporter of a cluster. `latest` holds what the last queries have shown."""
+
+    def __init__(self, settings: MetricsSettings, client: Client, now: Callable[[], Instant]) -> None:
+        self.settings = settings
+        self.exporter = EXPORTERS[settings.exporter]
+        self.label = settings.node_label or self.exporter.node_label
+        self.times = MetricsTimes(settings.every)
+        self.part = "host" if self.exporter.is_host else "gpu"
+        self.latest: dict[str, Instant] = {}
+        """By node: the time of its newest sample, by our clock."""
+        self.facts: dict[str, tuple[GpuFacts, ...]] = {}
+        """By node: the slow facts that were submitted last."""
+        self.xids = XidChanges(has_times=self.exporter.metric_of("xid_at") is not None)
+        self.lacking: tuple[str, ...] = ()
+        """What no series has had so far."""
+        self._fields: set[str] = set()
+        self._client = client
+        self._now = now
+        self._window = LOOKBACK
+        self._interval: Seconds | None = None
+
+    @property
+    def period(self) -> Seconds:
+        """How often there can be new numbers."""
+        return max(self.settings.every, self._interval or 0.0)
+
+    @property
+    def tolerance(self) -> Seconds:
+        """How much older than the newest sample of its node a sample may be: a series that has ended is older."""
+        return 1.5 * (self._interval or self.settings.every)
+
+    def read(self, nodes: Sequence[str]) -> Mapping[str, NodeNumbers]:
+        """The numbers of these nodes that have samples now, with times of our clock.
+
+        Raises: QueryFailed: with a sentence for the person who configured the server, and what to do.
+        """
+        found: dict[str, NodeNumbers] = {}
+        gaps: list[Seconds] = []
+        names = {query.short_name(node): node for node in nodes}
+        for some in query.chunks(nodes):
+            text = query.newest(self.exporter, self.label, some, self.settings.match, self._window)
+            series = self._client.query(text)
+            found |= readings.read(self.exporter, self.label, series, names)
+            gaps += filter(None, [readings.interval(series)])
+        if not found:
+            self._window = LOOKBACK
+            if not self.latest:
+                raise self._why_empty(nodes)
+            raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self._scrape_hint)
+        self._interval = min(gaps, default=self._interval)
+        newest = max(node.at for node in found.values())
+        if self._interval is not None:
+            lag = max(0.0, self._now() + self._client.clock_offset - newest)
+            self._window = min(LOOKBACK, math.ceil(lag + SCRAPES * self._interval))
+        self._fields |= {field for node in found.values() for field in node.fields()}
+        self.lacking = lacking(self.exporter, self._fields)
+        return found
+
+    def ours(self, at: Instant) -> Instant:
+        """A time of the server by our clock."""
+        return at - self._client.clock_offset
+
+    @property
+    def _scrape_hint(self) -> str:
+        return f"is {self.exporter.program} up, and does the server scrape it?"
+
+    def _why_empty(self, nodes: Sequence[str]) -> QueryFailed:
+        """Why no series belongs to these nodes, with the labels that were seen."""
+        match = self.settings.match
+        values = self._client.query(query.label_values(self.exporter, self.label, match))
+        seen = sorted({clean(one.metric.get(self.label, ""), 40) for one in values} - {""})
+        if seen:
+            more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
+            wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
+            message = f"no series of {wanted}; {self.label} is: {', '.join(seen[:SHOWN])}{more}"
+            return QueryFailed(message, hint='set "node_label" to the label that has the names of the nodes')
+        one = next(iter(self._client.query(query.any_series(self.exporter))), None)
+        if one is None:
+            return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self._scrape_hint)
+        labels = ", ".join(f'{key}="{clean(value, 40)}"' for key, value in one.metric.items() if key != "__name__")
+        if values or not match:
+            return QueryFailed(f"the series have no label {self.label}; they have: {labels}", hint='set "node_label"')
+        return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
+
+    def past(self, node: str) -> Iterable[GpuHistoryRead]:
+        """The numbers of the last hour and the last day of a node's GPUs, as plots need them.
+
+        Raises: QueryFailed: as `read`.
+        """
+        now, names = self._now(), {query.short_name(node): node}
+        fields = {field for field, _ in GPU_METRICS.values()}
+        text = query.past(self.exporter, self.label, node, self.settings.match, fields)
+        for span, step in HISTORIES:
+            step = max(step, self.period)
+            start = now - now % step - span
+            series = self._client.query_range(text, start, now, step)
+            length = int((now - start) / step) + 1
+            columns = self._columns(series, names, start, step, length)
+            if columns:
+                yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
+
+    def _columns(
+        self, series: Sequence[Series], names: Mapping[str, str], start: Instant, step: Seconds, length: int
+    ) -> Mapping[tuple[int, str], array[float]]:
+        """By GPU and field: a value for each step, or nan."""
+        columns: dict[tuple[int, str], array[float]] = {}
+        indexed = readings.with_indexes(self.exporter, self.label, series, names)
+        for index, field, scale, one in indexed:
+            column = columns.setdefault((index, field), array("d", [math.nan]) * length)
+            for at, text in one.values:
+                row = round((self.ours(at) - start) / step)
+                if 0 <= row < length:
+                    column[row] = float(text) * scale
+        return columns

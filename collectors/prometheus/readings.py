@@ -1,0 +1,284 @@
+"""Time series of one answer become the readings of nodes, as a probe sends them. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from collectors.prometheus.exporters import Exporter
+from collectors.prometheus.query import Series, label_of, short_name
+from trainmon.lib import Instant, Seconds
+from trainmon.model import GpuFacts, GpuSample, HostSample, InfinibandPort
+
+LARGEST = 2.0**53
+"""A number above it stands for "no value": DCGM has several such numbers of 32 and 64 bits."""
+
+BLANK_32 = frozenset(range(2147483632, 2147483648))
+"""DCGM's numbers for "no value" in 32 bits (DCGM_INT32_BLANK and after it, in dcgm_structs.h)."""
+
+INDEX_AT_MOST = 1024
+
+PORT_STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACT_DEFER"}
+"""States of an InfiniBand port by number, as in /sys/class/infiniband/*/ports/*/state."""
+
+SUMS = ("network_errors", "errors")
+"""Fields that are the sum of several metrics, or of several interfaces."""
+
+Sample = tuple[Instant, float]
+
+
+class GpuNumbers(msgspec.Struct):
+    """The newest numbers of one GPU: by field, its sample; and what its labels say."""
+
+    fields: dict[str, Sample] = {}
+    xids: list[Sample] = []
+    """The samples of its last Xid, oldest first, or each Xid with its own time."""
+    uuid: str | None = None
+    name: str | None = None
+
+
+class NodeNumbers(msgspec.Struct):
+    """The newest numbers of one node, by the clock of the server."""
+
+    at: Instant = 0.0
+    """The time of its newest sample."""
+    gpus: dict[int, GpuNumbers] = {}
+    host: dict[str, Sample] = {}
+    ports: dict[str, dict[str, Sample]] = {}
+    """Of its InfiniBand ports."""
+    driver: str | None = None
+
+    def fields(self) -> set[str]:
+        """The fields that some series of it has."""
+        found = {*self.host} | {field for gpu in self.gpus.values() for field in gpu.fields}
+        return found | ({"xid"} if any(gpu.xids for gpu in self.gpus.values()) else set())
+
+
+def read(exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]) -> dict[str, NodeNumbers]:
+    """The numbers in an answer, by node. `nodes`: by short name, our names of the nodes."""
+    found: dict[str, NodeNumbers] = {}
+    for name, index, metric, one in _placed(exporter, label, series, nodes):
+        node = found.setdefault(name, NodeNumbers())
+        if exporter.is_host:
+            _host(node, one, metric)
+        elif index is not None:
+            _gpu(node, node.gpus.setdefault(index, GpuNumbers()), one, metric, exporter)
+    return {name: node for name, node in found.items() if node.at}
+
+
+def with_indexes(
+    exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
+) -> Iterator[tuple[int, str, float, Series]]:
+    """The series of GPUs: the index, the field and its factor, and the series."""
+    for _, index, (field, scale), one in _placed(exporter, label, series, nodes):
+        if index is not None and field not in ("info", "index"):
+            yield index, field, scale, one
+
+
+def _placed(
+    exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
+) -> Iterator[tuple[str, int | None, tuple[str, float], Series]]:
+    """Each series with our name of its node, the index of its GPU, its field and its factor."""
+    indexes = _indexes(exporter, label, series)
+    for one in series:
+        metric = exporter.metrics.get(one.metric.get("__name__", ""))
+        short = short_name(one.metric.get(label, ""))
+        if metric is None or short not in nodes or not one.values:
+            continue
+        index = _index(label_of(one.metric, exporter.index_labels))
+        if index is None and indexes:
+            index = indexes.get((short, label_of(one.metric, exporter.uuid_labels) or ""))
+        yield nodes[short], index, metric, one
+
+
+def _indexes(exporter: Exporter, label: str, series: Iterable[Series]) -> dict[tuple[str, str], int]:
+    """By node and UUID: the index of a GPU, where only one of its series names it."""
+    found: dict[tuple[str, str], int] = {}
+    for one in series:
+        field, _ = exporter.metrics.get(one.metric.get("__name__", ""), ("", 1.0))
+        if field in ("info", "index") and one.values:
+            text = label_of(one.metric, exporter.index_labels) if field == "info" else one.values[-1][1]
+            index, uuid = _index(text), label_of(one.metric, exporter.uuid_labels)
+            if index is not None and uuid is not None:
+                found[short_name(one.metric.get(label, "")), uuid] = index
+    return found
+
+
+def _index(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and int(text) < INDEX_AT_MOST else None
+
+
+def _number(text: str) -> float | None:
+    """A value of Prometheus; None for NaN, infinity, and DCGM's numbers for "no value"."""
+    value = float(text)
+    return value if math.isfinite(value) and abs(value) < LARGEST and value not in BLANK_32 else None
+
+
+def _newest(series: Series, scale: float) -> Sample | None:
+    at, text = series.values[-1]
+    value = _number(text)
+    return None if value is None else (at, value * scale)
+
+
+def _keep(fields: dict[str, Sample], field: str, sample: Sample | None) -> None:
+    """Keep the newer sample: a label that changes makes a second series."""
+    if sample is not None and (field not in fields or sample[0] > fields[field][0]):
+        fields[field] = sample
+
+
+def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, float], exporter: Exporter) -> None:
+    field, scale = metric
+    node.at = max(node.at, one.values[-1][0])
+    gpu.uuid = label_of(one.metric, exporter.uuid_labels) or gpu.uuid
+    gpu.name = label_of(one.metric, exporter.model_labels) or gpu.name
+    node.driver = one.metric.get(exporter.driver_label) or node.driver
+    if field == "xid":
+        gpu.xids = sorted(
+            (*gpu.xids, *((at, value) for at, text in one.values if (value := _number(text)) is not None))
+        )
+    elif field == "xid_at":
+        code, at = one.metric.get("xid", ""), _number(one.values[-1][1])
+        if code.isdecimal() and at:
+            gpu.xids = sorted((*gpu.xids, (at, float(code))))
+    elif field not in ("info", "index"):
+        _keep(gpu.fields, field, _newest(one, scale))
+
+
+def _host(node: NodeNumbers, one: Series, metric: tuple[str, float]) -> None:
+    field, scale = metric
+    sample = _newest(one, scale)
+    device = one.metric.get("device", "")
+    node.at = max(node.at, one.values[-1][0])
+    if sample is None:
+        return
+    if one.metric["__name__"].startswith("node_infiniband"):
+        fields = node.ports.setdefault(f"{device}/{one.metric.get('port', '1')}", {})
+    else:
+        fields = node.host
+    if field in SUMS and field in fields:
+        sample = max(sample[0], fields[field][0]), sample[1] + fields[field][1]
+        fields[field] = sample
+    else:
+        _keep(fields, field, sample)
+
+
+def interval(series: Iterable[Series]) -> Seconds | None:
+    """The seconds between two samples of the server: its scrape interval; None if no series has two."""
+    gaps = (one.values[-1][0] - one.values[-2][0] for one in series if len(one.values) > 1)
+    return min((gap for gap in gaps if gap > 0), default=None)
+
+
+# ---- readings --------------------------------------------------------------------------------------------------------
+
+
+def gpu_samples(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuSample, ...]:
+    """The GPUs with a sample that is at most `tolerance` older than the newest of the node. A GPU without one is left
+    out: its series have ended. The same holds for a number."""
+    current = ((index, _current(gpu.fields, node.at - tolerance)) for index, gpu in sorted(node.gpus.items()))
+    return tuple(
+        GpuSample(
+            index=index,
+            temperature_c=_whole(fields, "temperature_c"),
+            memory_temperature_c=_whole(fields, "memory_temperature_c") or None,  # 0 of a GPU without that sensor
+            memory_used_mib=_whole(fields, "memory_used_mib"),
+            utilization_pct=_whole(fields, "utilization_pct"),
+            power_w=fields.get("power_w"),
+            sm_clock_mhz=_whole(fields, "sm_clock_mhz"),
+            throttle_mask=_whole(fields, "throttle_mask"),
+        )
+        for index, fields in current
+        if fields
+    )
+
+
+def gpu_facts(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuFacts, ...]:
+    """What changes slowly about the GPUs of a node."""
+    return tuple(
+        GpuFacts(
+            index=index,
+            uuid=gpu.uuid,
+            name=gpu.name,
+            memory_total_mib=_total(fields),
+            power_limit_w=fields.get("power_limit_w"),
+            temperature_margin_c=_whole(fields, "temperature_margin_c"),
+            mig=_flag(fields, "mig"),
+            ecc_uncorrected=_whole(fields, "ecc_uncorrected"),
+            ecc_corrected=_whole(fields, "ecc_corrected"),
+            remap_pending=_flag(fields, "remap_pending"),
+            remap_failed=_flag(fields, "remap_failed"),
+        )
+        for index, gpu in sorted(node.gpus.items())
+        if (fields := _current(gpu.fields, node.at - tolerance))
+    )
+
+
+def host_sample(node: NodeNumbers, t: Instant, tolerance: Seconds) -> HostSample:
+    """The host, at the time `t` of our clock."""
+    fields = _current(node.host, node.at - tolerance)
+    total, available = _whole(fields, "memory_total_mib"), _whole(fields, "memory_available_mib")
+    ports = ((name, _current(port, node.at - tolerance)) for name, port in sorted(node.ports.items()))
+    return HostSample(
+        v=1,
+        t=t,
+        load1=fields.get("load1"),
+        memory_used_mib=None if total is None or available is None else total - available,
+        memory_total_mib=total,
+        boot_time=fields.get("boot_time"),
+        oom_kills=_whole(fields, "oom_kills"),
+        network_errors=_whole(fields, "network_errors"),
+        infiniband=tuple(
+            InfinibandPort(
+                port=name,
+                state=PORT_STATES.get(_whole(port, "state") or 0),
+                link_downed=_whole(port, "link_downed"),
+                errors=_whole(port, "errors"),
+            )
+            for name, port in ports
+            if port
+        ),
+    )
+
+
+class XidChanges:
+    """Finds new Xids. What an exporter shows first may be of any time, so it is no event. With `has_times`, the
+    exporter names the time of each Xid; otherwise an Xid is a change of the last code."""
+
+    def __init__(self, *, has_times: bool) -> None:
+        self._has_times = has_times
+        self._seen: dict[tuple[str, int], Sample] = {}
+        """By node and GPU: the newest sample, as (time, code)."""
+
+    def of(self, node: str, numbers: NodeNumbers) -> Iterator[tuple[int, Instant, int]]:
+        """The new Xids of a node: GPU, time, code."""
+        for index, gpu in numbers.gpus.items():
+            first = gpu.xids[-1] if gpu.xids else (numbers.at, 0.0)
+            known = self._seen.setdefault((node, index), first)
+            for at, code in gpu.xids:
+                if at > known[0]:
+                    if code and (self._has_times or code != known[1]):
+                        yield index, at, int(code)
+                    known = (at, code)
+            self._seen[node, index] = known
+
+
+def _current(fields: Mapping[str, Sample], since: Instant) -> dict[str, float]:
+    return {field: value for field, (at, value) in fields.items() if at >= since}
+
+
+def _total(fields: Mapping[str, float]) -> int | None:
+    """The memory of a GPU: as the exporter says it, or the sum of its parts."""
+    if "memory_total_mib" in fields:
+        return _whole(fields, "memory_total_mib")
+    parts = [fields.get(name) for name in ("memory_used_mib", "memory_free_mib")]
+    known = [part for part in parts if part is not None]
+    return round(sum(known) + fields.get("memory_reserved_mib", 0.0)) if len(known) == len(parts) else None
+
+
+def _whole(fields: Mapping[str, float], field: str) -> int | None:
+    return round(fields[field]) if field in fields else None
+
+
+def _flag(fields: Mapping[str, float], field: str) -> bool | None:
+    return bool(fields[field]) if field in fields else None

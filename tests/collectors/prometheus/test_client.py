@@ -1,0 +1,98 @@
+"""Each way in which a server does not answer is a sentence that says what to do, and never shows the token."""
+
+from __future__ import annotations
+
+import time
+import urllib.parse
+from collections.abc import Callable
+
+import pytest
+
+from collectors.prometheus.client import PrometheusClient, QueryFailed
+from tests.collectors.prometheus.captured import FOLDER, series
+from tests.lab.receiver import CUT, Answer, Receiver, status
+from trainmon.config import MetricsSettings
+
+TOKEN = "glsa_9f8e7d6c5b4a3210"
+
+
+def client(url: str, token: str | None = "env:PROM_TOKEN", now: Callable[[], float] = time.time) -> PrometheusClient:
+    return PrometheusClient(MetricsSettings(url=url, token=token), now, {"PROM_TOKEN": TOKEN})
+
+
+def test_a_query_is_a_post_with_the_token_and_its_answer_is_the_series() -> None:
+    with Receiver.start() as server:
+        server.script(Answer("status", 200, (FOLDER / "dcgm.json").read_bytes()))
+        assert client(f"{server.url}/prom").query("up[30s]") == series("dcgm")
+        [request] = server.requests
+    assert (request.method, request.path) == ("POST", "/prom/api/v1/query")
+    assert request.headers["authorization"] == f"Bearer {TOKEN}"
+    assert request.headers["accept-encoding"] == "gzip"
+    assert urllib.parse.parse_qs(request.body.decode()) == {"query": ["up[30s]"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "hint"),
+    [
+        (status(401), "the server refuses the token (401)", 'renew the "token" of its metrics table'),
+        (status(403), "the server refuses the token (403)", 'renew the "token" of its metrics table'),
+        (
+            status(422, {"status": "error", "error": f"too many samples for {TOKEN}"}),
+            "the server cannot run the query (422): too many samples for ***",
+            'check "match" and "node_label"',
+        ),
+        (
+            status(503, {"status": "error", "error": "starting"}),
+            "the server is not ready (503): starting",
+            "it answers when it has started",
+        ),
+        (status(404), "there is no Prometheus API at its address (404)", 'check "url"'),
+        (status(302), "the server redirects to another address (302)", 'correct "url"'),
+        (status(200, {"hello": 1}), "its answer is not that of a Prometheus API", 'check "url"'),
+        (status(500), "the server answers with an error (500)", "see the log of the server"),
+    ],
+)
+def test_a_refusal_says_what_to_do(answer: Answer, message: str, hint: str) -> None:
+    with Receiver.start() as server:
+        server.script(answer)
+        with pytest.raises(QueryFailed) as caught:
+            client(server.url).query("up")
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    assert TOKEN not in str(caught.value)
+
+
+def test_without_a_token_the_server_may_require_one() -> None:
+    with Receiver.start() as server:
+        server.script(status(401))
+        with pytest.raises(QueryFailed, match=r"the server requires a token \(401\)"):
+            client(server.url, token=None).query("up")
+
+
+def test_a_connection_that_breaks_is_a_sentence_without_the_address() -> None:
+    with Receiver.start() as server:
+        server.always(CUT)
+        with pytest.raises(QueryFailed) as caught:
+            client(server.url).query("up")
+        assert caught.value.message == "the connection was closed before an answer"
+        url = server.url
+    with pytest.raises(QueryFailed) as caught:
+        client(url).query("up")
+    assert caught.value.message == "no connection"
+    assert caught.value.hint == f"try: curl {url}/api/v1/query?query=up"
+
+
+def test_a_token_that_is_not_set_is_named_by_its_variable() -> None:
+    with pytest.raises(QueryFailed) as caught:
+        PrometheusClient(MetricsSettings(url="http://prom:9090", token="env:PROM_TOKEN"), time.time, {}).query("up")
+    assert caught.value.message == 'its "token" names the environment variable PROM_TOKEN, which is not set'
+
+
+def test_the_clock_of_the_server_is_compared_with_ours() -> None:
+    with Receiver.start() as server:
+        server.always(Answer("status", 200, (FOLDER / "labels.json").read_bytes()))
+        ahead = client(server.url, now=lambda: time.time() - 90)
+        ahead.query("up")
+        assert 85 < ahead.clock_offset < 95
+        same = client(server.url)
+        same.query("up")
+        assert same.clock_offset == 0.0

@@ -1,0 +1,247 @@
+"""What the dashboard knows of nodes that Prometheus has, from captured answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from collectors.prometheus.client import QueryFailed
+from collectors.prometheus.collector import OverSsh, PrometheusPoller
+from collectors.prometheus.query import Series
+from tests.collectors.prometheus.captured import NEWEST, series, until
+from trainmon.config import ClusterSettings, MetricsSettings
+from trainmon.engine.engine import Engine
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Event, Gpu, GpuSamples, Node, NodeReading, Source, State, Xid
+
+NODES = ("gpu-001", "me@gpu-002", "gpu-003")
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.at = NEWEST + 1.0
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+class FakeServer:
+    """A server whose answers the test sets: by the part of a query that identifies it."""
+
+    def __init__(self) -> None:
+        self.clock_offset: Seconds = 0.0
+        self.answers: dict[str, tuple[Series, ...]] = {}
+        self.error: QueryFailed | None = None
+        self.queries: list[str] = []
+
+    def query(self, text: str) -> tuple[Series, ...]:
+        self.queries.append(text)
+        if self.error is not None:
+            raise self.error
+        return next((answer for key, answer in self.answers.items() if key in text), ())
+
+    def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]:
+        self.queries.append(f"{text} {end - start:.0f}s by {step:.0f}s")
+        labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "Hostname": "gpu-001", "gpu": "1"}
+        return (Series(labels, tuple((start + n * step, str(40 + n % 10)) for n in range(int((end - start) / step)))),)
+
+
+class Stage:
+    """A poller and an engine, stepped by the test."""
+
+    def __init__(self, *tables: MetricsSettings, nodes: Sequence[str] = NODES) -> None:
+        self.clock, self.server, self.nodes = FakeClock(), FakeServer(), nodes
+        self.ssh: dict[str, OverSsh] = {}
+        self.events: list[Event] = []
+        self.engine = Engine(self.clock)
+        cluster = ClusterSettings(name="prod", nodes=tuple(nodes), metrics=tables or (MetricsSettings(url="http://p"),))
+        self.poller = PrometheusPoller(
+            cluster,
+            lambda: self.nodes,
+            lambda node: self.ssh.get(node, OverSsh()),
+            self.events.append,
+            self.clock,
+            lambda settings, now: self.server,
+        )
+        self.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = series("dcgm")
+        self.server.answers["node_load1|"] = series("node")
+
+    def step(self, after: Seconds = 0.0) -> State:
+        self.clock.at += after
+        self.events.clear()
+        self.poller.step()
+        return self.engine.step(self.events, self.clock.now())
+
+    def node(self, name: str = "gpu-001") -> Node:
+        return self.engine.state.nodes[name]
+
+    def source(self, name: str = "prometheus:prod:dcgm") -> Source:
+        return self.engine.state.sources[name]
+
+    def gpu(self, name: str, index: int) -> Gpu:
+        return self.node(name).gpus[index]
+
+    def later(self, seconds: Seconds, change: Callable[[tuple[Series, ...]], tuple[Series, ...]] = tuple) -> None:
+        """The server has scraped again."""
+        self.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = change(until(series("dcgm"), NEWEST, seconds))
+
+
+def test_nodes_have_the_numbers_and_the_ages_of_their_samples() -> None:
+    stage = Stage()
+    stage.step()
+    assert stage.gpu("gpu-001", 1).temperature_c == 60
+    assert stage.gpu("me@gpu-002", 0).memory_total_mib == 81_000
+    assert (stage.node().probe, stage.node().driver, stage.node().gpus_at) == ("prometheus", "550.54.15", NEWEST)
+    source = stage.source("node:gpu-001")
+    assert (source.health, source.answered_at, source.via) == ("ok", NEWEST, "prometheus:prod:dcgm")
+    assert (stage.source().health, stage.source().kind) == ("ok", "prometheus")
+    assert stage.source().hint is not None
+    assert stage.source().hint.startswith("dcgm-exporter has no power limit, throttle reasons, ECC errors")  # type: ignore[union-attr]
+
+
+def test_a_late_answer_makes_nothing_fresh() -> None:
+    stage = Stage()
+    stage.step()
+    state = stage.step(20.0)  # the same samples again
+    assert state.nodes["gpu-001"].gpus_at == NEWEST
+    assert not any(isinstance(event, NodeReading) for event in stage.events)
+    assert stage.step(40.0).sources["node:gpu-001"].problem == "Prometheus has no new samples of it"
+    assert stage.source("node:gpu-001").health == "down"
+    assert stage.gpu("gpu-001", 1).temperature_c == 60
+    stage.later(75.0)
+    assert stage.step(15.0).sources["node:gpu-001"].health == "ok"
+
+
+def test_the_window_of_a_query_follows_the_scrape_interval() -> None:
+    stage = Stage()
+    stage.step()
+    assert stage.server.queries[0].endswith("[300s]")
+    stage.later(15.0)
+    stage.step(15.0)
+    assert stage.server.queries[-1].endswith("[4s]")
+
+
+def test_a_new_xid_is_a_fault_of_its_gpu() -> None:
+    stage = Stage()
+    stage.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = until(series("dcgm"), NEWEST - 2)
+    stage.step()
+    assert not stage.engine.state.node_histories["me@gpu-002"].faults
+    stage.later(0.0)
+    stage.step(15.0)
+    [fault] = stage.engine.state.node_histories["me@gpu-002"].faults
+    assert (fault.code, fault.index, fault.first_at) == (79, 1, NEWEST - 1)
+    assert stage.gpu("me@gpu-002", 1).last_xid == 79
+
+
+def test_numbers_over_ssh_win_and_end_with_ssh() -> None:
+    stage = Stage()
+    stage.ssh["gpu-001"] = OverSsh(is_up=True)
+    assert "gpu-001" not in stage.step().nodes
+    stage.ssh["gpu-001"] = OverSsh(problem="access denied by pam_slurm_adopt")
+    stage.later(15.0)
+    node = stage.step(15.0).nodes["gpu-001"]
+    assert (node.probe, len(node.gpus)) == ("prometheus", 2)
+    assert node.troubles == {"ssh": "access denied by pam_slurm_adopt"}
+    del stage.ssh["gpu-001"]
+    stage.later(30.0)
+    assert stage.step(15.0).nodes["gpu-001"].troubles == {}
+
+
+def test_a_node_is_greeted_once() -> None:
+    stage = Stage()
+    stage.step()
+    stage.later(15.0)
+    stage.step(15.0)
+    kinds = {type(event.reading) for event in stage.events if isinstance(event, NodeReading)}
+    assert kinds == {GpuSamples, Xid}  # all times of the answer are later, those of the Xid too
+
+
+def test_gpus_and_hosts_of_two_exporters_are_one_node() -> None:
+    host = MetricsSettings(url="http://p", exporter="node")
+    stage = Stage(MetricsSettings(url="http://p"), host, nodes=("gpu-001", "127.0.0.1"))
+    stage.step()
+    assert stage.node("127.0.0.1").memory_total_mib == 24_105
+    assert stage.source("node:127.0.0.1").health == "ok"
+    assert stage.source("node:gpu-001").health == "ok"
+
+
+def test_gpus_that_are_silent_while_the_host_answers_are_a_trouble() -> None:
+    stage = Stage(MetricsSettings(url="http://p"), MetricsSettings(url="http://p", exporter="node"), nodes=("gpu-001",))
+    hosts = tuple(Series({**one.metric, "instance": "gpu-001.dc:9100"}, one.values) for one in series("node"))
+    stage.server.answers["node_load1|"] = hosts
+    stage.step()
+    stage.server.answers["node_load1|"] = until(hosts, NEWEST + 9, 60.0)
+    state = stage.step(60.0)
+    stage.later(0.0)
+    state = stage.step(1.0)
+    assert state.nodes["gpu-001"].troubles == {}
+    stage.server.answers["node_load1|"] = until(hosts, NEWEST + 9, 75.0)
+    state = stage.step(15.0)
+    assert state.sources["node:gpu-001"].health == "ok"
+    assert state.nodes["gpu-001"].troubles == {"gpu": "no new samples of dcgm-exporter in Prometheus"}
+
+
+def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes() -> None:
+    stage = Stage()
+    stage.step()
+    stage.server.error = QueryFailed("the server refuses the token (401)", hint="renew it")
+    for _ in range(4):
+        state = stage.step(120.0)
+    source = state.sources["prometheus:prod:dcgm"]
+    assert (source.health, source.problem, source.hint) == ("down", "the server refuses the token (401)", "renew it")
+    assert (state.sources["node:gpu-001"].health, state.sources["node:gpu-001"].error) == ("late", None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "match", "one", "message"),
+    [
+        (("n7", "n8"), "", True, "no series of gpu-001 or 2 other nodes; Hostname is: n7, n8"),
+        (
+            (),
+            'cluster="b"',
+            True,
+            'no series matches cluster="b"; labels seen: DCGM_FI_DRIVER_VERSION="550.54.15", Hostname="gpu-001"',
+        ),
+        (("",), "", True, 'the series have no label Hostname; they have: DCGM_FI_DRIVER_VERSION="550.54.15"'),
+        ((), "", False, "the server has no series DCGM_FI_DEV_GPU_TEMP"),
+    ],
+)
+def test_without_series_the_error_names_the_labels_that_were_seen(
+    labels: tuple[str, ...], match: str, one: bool, message: str
+) -> None:
+    stage = Stage(MetricsSettings(url="http://p", match=match))
+    stage.server.answers = {
+        "count by": tuple(Series({"Hostname": label} if label else {}) for label in labels),
+        "topk": series("one") if one else (),
+    }
+    problem = stage.step().sources["prometheus:prod:dcgm"].problem
+    assert problem is not None
+    assert problem.startswith(message)
+
+
+def test_an_open_screen_shows_the_last_day_at_once() -> None:
+    stage = Stage()
+    stage.step()
+    stage.poller.view("gpu-001")
+    stage.step()
+    hour = stage.engine.history("gpu-001/1", "temperature", 3_600.0)
+    day = stage.engine.history("gpu-001/1", "temperature", 86_400.0)
+    assert 230 <= len(hour.values) <= 242
+    assert {*hour.values} <= {*range(40, 50), 60}
+    assert len(day.values) > 1_400
+    assert [text.rpartition("} ")[2] for text in stage.server.queries[1:]] == ["3610s by 15s", "86410s by 60s"]
+    stage.poller.view("gpu-001")
+    stage.step(1.0)
+    assert len(stage.server.queries) == 3
+
+
+def test_a_node_that_is_not_in_sight_any_more_leaves() -> None:
+    stage = Stage()
+    stage.step()
+    stage.nodes = ("gpu-001",)
+    assert [*stage.step(1.0).nodes] == ["gpu-001"]
+    assert "node:gpu-003" not in stage.engine.state.sources

@@ -1,0 +1,163 @@
+"""What the series of an exporter become: numbers in our units, null where there is no series, and Xids as changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collectors.prometheus import query, readings
+from collectors.prometheus.exporters import EXPORTERS, lacking
+from collectors.prometheus.query import Series
+from tests.collectors.prometheus.captured import NEWEST, series, until
+from trainmon.model import GpuFacts, GpuSample
+
+DCGM, NODE = EXPORTERS["dcgm"], EXPORTERS["node"]
+NODES = {"gpu-001": "gpu-001", "gpu-002": "me@gpu-002", "gpu-003": "gpu-003"}
+
+
+def one(metric: str, value: float, at: float = 100.0, /, **labels: str) -> Series:
+    return Series({"__name__": metric, **labels}, ((at, f"{value}"),))
+
+
+def test_the_numbers_of_dcgm_are_those_of_the_gpus() -> None:
+    found = readings.read(DCGM, "Hostname", series("dcgm"), NODES)
+    assert [*found] == ["gpu-001", "me@gpu-002", "gpu-003"]
+    node = found["gpu-001"]
+    assert (node.at, node.driver) == (NEWEST, "550.54.15")
+    assert readings.gpu_samples(node, 1.5)[1] == GpuSample(
+        index=1, temperature_c=60, memory_temperature_c=50, memory_used_mib=72_000, utilization_pct=99,
+        power_w=650.0, sm_clock_mhz=1_980,
+    )  # fmt: skip
+    assert readings.gpu_facts(node, 1.5)[0] == GpuFacts(
+        index=0, uuid="GPU-00000000-0000-0000-0000-000000000000", name="NVIDIA H100 80GB HBM3", memory_total_mib=81_000
+    )
+    assert "throttle reasons" in lacking(DCGM, node.fields())
+    assert "Xids" not in lacking(DCGM, node.fields())
+
+
+def test_a_number_whose_series_has_ended_is_null_and_not_zero() -> None:
+    node = readings.read(DCGM, "Hostname", series("dcgm"), NODES)["gpu-003"]
+    first, second = readings.gpu_samples(node, 1.5)
+    assert (first.temperature_c, first.power_w) == (None, 650.0)
+    assert second.temperature_c == 60
+
+
+def test_a_gpu_whose_series_have_all_ended_is_left_out() -> None:
+    samples = (one("DCGM_FI_DEV_GPU_TEMP", 60, at, Hostname="a", gpu=gpu) for gpu, at in (("0", 100.0), ("1", 60.0)))
+    node = readings.read(DCGM, "Hostname", tuple(samples), {"a": "a"})["a"]
+    assert [gpu.index for gpu in readings.gpu_samples(node, 22.5)] == [0]
+
+
+def test_an_xid_is_a_change_and_the_first_sight_is_none() -> None:
+    xids = readings.XidChanges(has_times=False)
+    answer = series("dcgm")
+    before = readings.read(DCGM, "Hostname", until(answer, NEWEST - 2), NODES)["me@gpu-002"]
+    now = readings.read(DCGM, "Hostname", answer, NODES)["me@gpu-002"]
+    assert [*xids.of("gpu-002", before)] == []
+    assert [*xids.of("gpu-002", now)] == [(1, NEWEST - 1, 79)]
+    assert [*xids.of("gpu-002", now)] == []
+    assert [*readings.XidChanges(has_times=False).of("gpu-002", now)] == []
+
+
+def test_an_xid_with_a_time_of_its_own_counts_each_time() -> None:
+    xids, exporter = readings.XidChanges(has_times=True), EXPORTERS["nvidia_gpu"]
+
+    def seen(*times: float) -> list[tuple[int, float, int]]:
+        info = one("nvidia_smi_gpu_info", 1, uuid="u", index="3", instance="a:9835", name="H100")
+        label = {"uuid": "u", "instance": "a:9835", "xid": "79"}
+        answer = (info, *(one("nvidia_smi_xid_last_timestamp_seconds", at, **label) for at in times))
+        return [*xids.of("a", readings.read(exporter, "instance", answer, {"a": "a"})["a"])]
+
+    assert seen() == []
+    assert seen(150.0) == [(3, 150.0, 79)]
+    assert seen(150.0) == []
+    assert seen(200.0) == [(3, 200.0, 79)]
+
+
+def test_nvidia_gpu_exporter_counts_in_bytes_hertz_and_ratios() -> None:
+    values = {
+        "nvidia_smi_temperature_gpu": 34, "nvidia_smi_memory_used_bytes": 706_740_224.0,
+        "nvidia_smi_memory_total_bytes": 85_899_345_920.0, "nvidia_smi_utilization_gpu_ratio": 0.42,
+        "nvidia_smi_clocks_current_sm_clock_hz": 1.98e9, "nvidia_smi_enforced_power_limit_watts": 700,
+        "nvidia_smi_clocks_event_reasons_active": 0x40,
+    }  # fmt: skip
+    answer = [one(name, value, uuid="u", instance="n1.dc:9835") for name, value in values.items()]
+    answer.append(one("nvidia_smi_gpu_info", 1, uuid="u", instance="n1.dc:9835", index="5", name="H100"))
+    node = readings.read(EXPORTERS["nvidia_gpu"], "instance", tuple(answer), {"n1": "n1"})["n1"]
+    [gpu], [fact] = readings.gpu_samples(node, 20), readings.gpu_facts(node, 20)
+    assert (gpu.index, gpu.temperature_c, gpu.memory_used_mib, gpu.utilization_pct) == (5, 34, 674, 42)
+    assert (gpu.sm_clock_mhz, gpu.throttle_mask) == (1_980, 0x40)
+    assert (fact.name, fact.memory_total_mib, fact.power_limit_w) == ("H100", 81_920, 700)
+
+
+@pytest.mark.parametrize("labels", [{"gpu_index": "2", "gpu_uuid": "u"}, {"index": "2", "uuid": "u"}])
+def test_all_smi_has_new_and_old_names_of_its_labels(labels: dict[str, str]) -> None:
+    values = {
+        "all_smi_gpu_utilization": 71.4,
+        "all_smi_gpu_memory_used_bytes": 2.0**30,
+        "all_smi_gpu_frequency_mhz": 900,
+    }
+    answer = tuple(one(name, value, instance="n1:9090", gpu="H200", **labels) for name, value in values.items())
+    node = readings.read(EXPORTERS["all-smi"], "instance", answer, {"n1": "n1"})["n1"]
+    [gpu], [fact] = readings.gpu_samples(node, 20), readings.gpu_facts(node, 20)
+    assert (gpu.index, gpu.utilization_pct, gpu.memory_used_mib, gpu.sm_clock_mhz) == (2, 71, 1_024, 900)
+    assert (fact.uuid, fact.name) == ("u", "H200")
+
+
+def test_the_host_of_node_exporter() -> None:
+    node = readings.read(NODE, "instance", series("node"), {"127.0.0.1": "here"})["here"]
+    host = readings.host_sample(node, 5.0, 1.5)
+    assert (host.t, host.memory_total_mib, host.boot_time, host.oom_kills) == (5.0, 24_105, 1795327291.0, 0)
+    assert host.memory_used_mib is not None
+    assert 500 < host.memory_used_mib < 2_000
+    assert (host.load1, host.network_errors, host.infiniband) == (1.43, 0, ())
+
+
+def test_errors_of_infiniband_are_added_up_for_each_port() -> None:
+    names = ("symbol_error_total", "port_errors_received_total", "link_error_recovery_total")
+    port = {"device": "mlx5_0", "port": "1", "instance": "n1:9100"}
+    answer = [one(f"node_infiniband_{name}", 2, **port) for name in names]
+    answer += [one("node_infiniband_state_id", 4, **port), one("node_infiniband_link_downed_total", 3, **port)]
+    answer += [one("node_network_receive_errs_total", 5, device=f"eth{n}", instance="n1:9100") for n in (0, 1)]
+    node = readings.read(NODE, "instance", tuple(answer), {"n1": "n1"})["n1"]
+    host = readings.host_sample(node, 100.0, 20.0)
+    [found] = host.infiniband
+    assert (found.port, found.state, found.link_downed, found.errors) == ("mlx5_0/1", "ACTIVE", 3, 6)
+    assert host.network_errors == 10
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "2147483632", "9223372036854775794"])
+def test_a_value_that_stands_for_none_is_null(value: str) -> None:
+    label = {"Hostname": "a", "gpu": "0"}
+    answer = (
+        Series({"__name__": "DCGM_FI_DEV_POWER_USAGE", **label}, ((100.0, value),)),
+        one("DCGM_FI_DEV_GPU_TEMP", 50, **label),
+    )
+    node = readings.read(DCGM, "Hostname", answer, {"a": "a"})["a"]
+    assert readings.gpu_samples(node, 20)[0].power_w is None
+
+
+@pytest.mark.parametrize(
+    ("written", "short"),
+    [
+        ("gpu-001", "gpu-001"),
+        ("me@GPU-001.dc1.example.com", "gpu-001"),
+        ("gpu-001.dc1:9400", "gpu-001"),
+        ("10.0.0.7:9100", "10.0.0.7"),
+        ("[fd00::7]:9100", "fd00::7"),
+        ("fd00::7", "fd00::7"),
+    ],
+)
+def test_names_are_compared_without_user_domain_and_port(written: str, short: str) -> None:
+    assert query.short_name(written) == short
+
+
+def test_the_scrape_interval_is_the_gap_between_two_samples() -> None:
+    assert readings.interval(series("dcgm")) == pytest.approx(1.0)
+    assert readings.interval((one("up", 1),)) is None
+
+
+def test_a_name_is_no_regular_expression() -> None:
+    text: Any = query.of_nodes("instance", ["a.b", "10.0.0.7", 'x"|.*'])
+    assert text == r'instance=~"(?i)\\[?(?:a|10\\.0\\.0\\.7|x\\"\\|)\\]?(?:\\..*)?(?::[0-9]+)?"'

@@ -1,0 +1,70 @@
+"""Debian's Prometheus and node_exporter in the foreground, on loopback, with a short scrape interval."""
+
+from __future__ import annotations
+
+import os
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.lab.daemons import Daemon, program
+from tests.lab.slurm_config import ports
+
+CONFIG = """global: {{ scrape_interval: {every}s, scrape_timeout: {every}s }}
+scrape_configs:
+{jobs}
+"""
+JOB = """  - job_name: {job}
+    static_configs: [{{ targets: [{targets}], labels: {{ cluster: a }} }}]
+"""
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+class Prometheus:
+    """A server that scrapes these targets, by job."""
+
+    def __init__(self, folder: Path, jobs: Mapping[str, Sequence[str]], every: int = 1) -> None:
+        [self.port] = ports(1)
+        self.url = f"http://127.0.0.1:{self.port}"
+        listed = (
+            JOB.format(job=job, targets=", ".join(f'"{one}"' for one in targets)) for job, targets in jobs.items()
+        )
+        file = folder / "prometheus.yml"
+        file.write_text(CONFIG.format(every=every, jobs="".join(listed)))
+        argv = [
+            program("prometheus", "prometheus"), f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn",
+        ]  # fmt: skip
+        self.daemon = Daemon("prometheus", argv, folder / "prometheus.log", os.environ)
+
+    def __enter__(self) -> Prometheus:
+        self.daemon.start()
+        self.daemon.until(lambda: answers(f"{self.url}/-/ready"), "Prometheus is ready")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.daemon.stop()
+
+
+class NodeExporter:
+    """node_exporter of this machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.address = f"127.0.0.1:{ports(1)[0]}"
+        argv = [program("prometheus-node-exporter", "prometheus-node-exporter"), f"--web.listen-address={self.address}"]
+        self.daemon = Daemon("node_exporter", argv, folder / "node_exporter.log", os.environ)
+
+    def __enter__(self) -> NodeExporter:
+        self.daemon.start()
+        self.daemon.until(lambda: answers(f"http://{self.address}/metrics"), "node_exporter answers")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.daemon.stop()
