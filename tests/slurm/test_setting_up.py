@@ -7,6 +7,8 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.lab.slurm import Slurm
 from tests.lab.sshd import Sshd
 from tests.slurm.product import SlurmProduct
@@ -46,6 +48,28 @@ def test_check_queries_slurm_and_looks_for_what_the_runs_need(
     assert f"✗ {nowhere}.sh missing or not readable" in printed
     assert printed.count("✓ " + str(run.checkpoints) + " can be entered") == 1
     assert [line for line in done.stdout.splitlines() if line.startswith("    → fix the `script` of run other")]
+
+
+@pytest.mark.slow
+def test_check_says_that_a_signal_for_the_batch_shell_alone_never_reaches_the_trainer(
+    slurm: Slurm, product: SlurmProduct
+) -> None:
+    late = slurm.submit("#SBATCH --signal=B:USR1@60\nsrun sleep 60", "--job-name=late", "--time=2")
+    array = slurm.submit("#SBATCH --signal=B:TERM\nsleep 60", "--job-name=array", "--hold", "--array=1-3")
+    slurm.submit("#SBATCH --signal=B:USR1@60\nexec sleep 60", "--job-name=right", "--time=2")
+    script = slurm.directory / "next.sh"
+    script.write_text("#!/bin/sh\n#SBATCH --signal=B:USR2@60\npython train.py\n")
+    product.watch(f'{LOCAL}[[run]]\nname = "next"\nscript = "{script}"\n')
+    done = product.run("check")
+    assert done.returncode == 0, done.stdout
+    unheard = "reaches only the batch shell, never the trainer: the script neither starts it with exec nor has a trap"
+    assert {line for line in rows(done.stdout) if "--signal" in line} == {
+        f"◆ {script} --signal=B:USR2@60 {unheard} for USR2",
+        f"◆ job {array}_[1-3] --signal=B:TERM {unheard} for TERM",
+        f"◆ job {late} --signal=B:USR1@60 {unheard} for USR1",
+    }
+    steps = "remove the B: so that Slurm signals the steps of srun, or start the trainer with exec"
+    assert done.stdout.count(f"    → {steps}, as in: exec trainmon-run -- …") == 1
 
 
 def test_check_says_what_to_do_when_the_controller_is_silent(slurm: Slurm, product: SlurmProduct) -> None:

@@ -48,6 +48,11 @@ def show_jobs(jobs: Sequence[str]) -> tuple[tuple[str, ...], bytes]:
     return ("scontrol", "-o"), "".join(f"show job {job}\n" for job in jobs).encode()
 
 
+def batch_script(job: str) -> tuple[str, ...]:
+    """The batch script of a job of our own, as Slurm keeps it."""
+    return ("scontrol", "write", "batch_script", job, "-")
+
+
 def steps(job: str) -> tuple[str, ...]:
     """The running steps of a job."""
     return ("squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={MARK}%i")

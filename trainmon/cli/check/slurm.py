@@ -8,10 +8,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, present
-from trainmon.cli.check.rows import FileTest, Row, reported, run_test
+from trainmon.cli.check.rows import PATH_TIMEOUT, FileTest, Row, reported, run_test
 from trainmon.lib import counted
 from trainmon.model import Job, RunSpec, by_name
-from trainmon.slurm import commands, errors, parse_jobs
+from trainmon.slurm import batch_script, commands, errors, parse_jobs
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
 
@@ -21,6 +21,9 @@ FIXES = {
     "silent": "run scontrol ping on that host: it shows whether slurmctld answers",
     "absent": "set `login` to a host that has Slurm's commands, or remove `users`, `spares`, `job` and `script`",
 }
+
+SCRIPTS = 20
+"""Batch scripts that are read at most, each with two commands."""
 
 
 class SlurmCheck(NamedTuple):
@@ -50,11 +53,14 @@ def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
     runs = [replace(run, user=owner_of(run, check.users, me)) for run in check.runs]
     yield from _about(host, check._replace(users=users), client, me, jobs)
     for run in runs:
-        yield from _run(host, run, client, jobs)
+        yield from reported(host, f"run {run.name}", _run(host, run, client, jobs))
     known = {run.job or run.name for run in runs if run.user in (None, me)}
     names = dict.fromkeys(job.name for job in jobs if job.user == me and holds_nodes(job) and job.name not in known)
     if names:
         yield Row("ok", host, "runs", f"{len(names)} found in your running jobs: {', '.join(names)}")
+    own = [job for job in jobs if job.user == me and job.stage != "ended"]
+    for job in list({job.name: job for job in reversed(own)}.values())[:SCRIPTS]:
+        yield from _signals(host, client, job)
     watched = [*(job for run in runs for job in jobs_of(run, jobs)), *(job for job in jobs if job.user == me)]
     check.nodes.extend(node for job in watched if holds_nodes(job) for node in job.nodes)
 
@@ -110,6 +116,25 @@ def _run(host: str, run: RunSpec, client: Client, jobs: Sequence[Job]) -> Iterat
         if others:
             text, fix = f"no job named {name} belongs to {run.user}, but to {', '.join(others)}", "fix the run's `user`"
         yield Row("note", host, what, text, fix)
+        if run.script is not None:
+            script = client.shell.run(("head", "-c", "1000000", "--", run.script), timeout=PATH_TIMEOUT)
+            yield from _signal(host, run.script, script.stdout.decode("utf-8", "replace"))
+
+
+def _signals(host: str, client: Client, job: Job) -> Iterator[Row]:
+    """Whether the signal that Slurm sends before the time limit reaches the trainer. A job of srun has no script."""
+    try:
+        script = client.run(commands.batch_script(str(job.number)))
+        details = client.run(commands.show_job(str(job.number)))
+    except SlurmFailed:
+        return
+    yield from _signal(host, f"job {job.id}", script, details)
+
+
+def _signal(host: str, what: str, script: str, details: str = "") -> Iterator[Row]:
+    found = batch_script.unheard_signal(script, details)
+    if found is not None:
+        yield Row("note", host, what, found.text, found.fix)
 
 
 def _output(host: str, client: Client, job: Job) -> Iterator[Row]:
