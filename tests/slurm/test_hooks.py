@@ -13,7 +13,9 @@ from tests.lab.slurm import Slurm
 from tests.lab.torchrun import torch_python
 from tests.slurm.conftest import NUMBERS
 from tests.slurm.product import SlurmProduct
+from tests.slurm.test_keys import agree
 from trainmon import job
+from trainmon.ledger.ledger import recent_actions
 
 pytestmark = pytest.mark.slow  # PyTorch is a download of many hundred megabytes
 
@@ -94,8 +96,8 @@ class TwoRanks:
             f'kill_switch = "{self.folder}/kill"\nsave_switch = "{self.folder}/save"\n'
         )
 
-    def submit(self) -> str:
-        return self.slurm.ask("sbatch", "--parsable", str(self.script)).strip()
+    def submit(self, *options: str) -> str:
+        return self.slurm.ask("sbatch", "--parsable", *options, str(self.script)).strip()
 
     def log(self) -> str:
         log = self.folder / "log"
@@ -135,6 +137,12 @@ class TwoRanks:
         known: dict[str, object] = json.loads((self.folder / "kill.status").read_text())
         return known
 
+    def reached(self) -> list[str]:
+        """What was seen to follow the newest action, as the ledger has it."""
+        ledger = self.product.home / ".local" / "state" / "trainmon-tui"
+        *_, newest = recent_actions(ledger, 0.0, 100)
+        return [mark.name for mark in newest.marks if mark.at is not None]
+
     def act(self, *words: str) -> str:
         """A verb of the product; what it says until its effect has come."""
         done = self.product.run(*words, "--yes", "--wait=110s", timeout=200.0)
@@ -154,36 +162,63 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
     said = two_ranks.act("save", two_ranks.name)
     two_ranks.until_saved(1, "save: the save switch")
     assert not (two_ranks.folder / "save").exists()
+    assert "yes: it reported" in said
     assert "the trainer consumes it" in said
     assert "a new checkpoint is committed" in said
 
-    slurm.ask("scancel", "-s", "USR1", job_id)
+    said = two_ranks.act("signal", two_ranks.name, "USR1", "--typed", job_id)
     step = two_ranks.until_saved(2, r"save: SIGUSR1 on rank \d")
+    assert "USR1 asks it to save" in said
+    assert "the training loop obeys" in said
+    assert "a new checkpoint is committed" in said
     slurm.wait_for(lambda: f"step: {step + 1} " in two_ranks.log(), PATIENCE, "it trains on")
 
     os.kill(int((two_ranks.folder / "pid-1").read_text()), signal.SIGUSR1)
     two_ranks.until_saved(3, "save: SIGUSR1 on rank 1")
 
-    slurm.scontrol("requeue", job_id)
+    dashboard = two_ranks.product.dashboard(columns=120, rows=80)
+    dashboard.until_shown(rf"{two_ranks.name}: healthy", seconds=PATIENCE)
+    agree(dashboard, "R", "SIGTERM, on which its trainer saves", button="Requeue")
     last = two_ranks.until_saved(4, r"stop: SIGTERM on rank \d")
-    slurm.wait_for(lambda: slurm.job(job_id)["Reason"] == "BeginTime", PATIENCE, "it waits again")
+    slurm.wait_for(lambda: "it waits again" in two_ranks.reached(), PATIENCE, "the product sees that it waits")
     slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")
     two_ranks.until_steps(2)
     before, _, after = two_ranks.log().rpartition("rank 0 begins after")
     assert max(map(int, re.findall(r"^step: (\d+) ", before, re.MULTILINE))) == last
     assert after.startswith(f" step {last}\n"), "0 steps are lost"
     assert slurm.job(job_id)["Restarts"] == "1"
+    dashboard.keys("\r")
+    outcome = ["the training loop obeys", "it waits again", "it starts anew", "it resumes with 0 steps lost"]
+    dashboard.until_shown("recent actions", *(f"✓ {line} after" for line in outcome), seconds=PATIENCE)
+    dashboard.keys("\x1b")
 
-    queued = two_ranks.submit()
-    said = two_ranks.act("kill", two_ranks.name)
+    dashboard.until_shown(rf"{two_ranks.name}: healthy", seconds=PATIENCE)
+    agree(dashboard, "K", "yes: it reported", button="Kill")
     two_ranks.until_saved(5, "stop: the kill switch")
+    dashboard.keys("\r")
+    dashboard.until_shown("recent actions", "✓ the trainer saves after", "✓ it exits after", seconds=PATIENCE)
+    slurm.wait_for_state(job_id, "COMPLETED", within=PATIENCE)
+    assert slurm.job(job_id)["ExitCode"] == "0:0"
+
+
+def test_a_kill_switch_ends_the_running_task_of_an_array_and_each_queued_one_at_once(
+    two_ranks: TwoRanks, slurm: Slurm
+) -> None:
+    array = two_ranks.submit("--array=0-3%1")
+    two_ranks.until_steps()
+    said = two_ranks.act("kill", two_ranks.name)
+    two_ranks.until_saved(1, "stop: the kill switch")
+    assert "it also ends the 3 waiting jobs and array tasks" in said
     assert "the trainer saves" in said
     assert "it exits" in said
-    for one in (job_id, queued):
-        slurm.wait_for_state(one, "COMPLETED", within=PATIENCE)
-        assert slurm.job(one)["ExitCode"] == "0:0"
-    assert two_ranks.log().count("stops at the start") == 2
-    assert len(two_ranks.saves()) == 5
+    tasks = [f"{array}_{number}" for number in range(4)]
+    for task in tasks:
+        slurm.wait_for_state(task, "COMPLETED", within=PATIENCE)
+    assert [slurm.job(task)["ExitCode"] for task in tasks] == ["0:0"] * 4
+    assert two_ranks.log().count("stops at the start") == 3 * 2
+    assert two_ranks.log().count("begins after step") == 2
+    assert len(two_ranks.saves()) == 1
+    assert (two_ranks.folder / "kill").exists()
 
 
 def test_a_nan_on_one_rank_stops_both_at_the_same_step(two_ranks: TwoRanks, slurm: Slurm) -> None:

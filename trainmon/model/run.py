@@ -280,6 +280,8 @@ class StepSpan(msgspec.Struct, frozen=True, kw_only=True):
     last_at: Instant = 0.0
     is_start: bool = False
     """Whether the trainer started here: the log began or was restarted, it resumed, or its steps went back."""
+    is_over: bool = False
+    """Whether the trainer says that it has ended: its next step is of another start."""
     resumed_from: int | None = None
     resumed_words: str | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainmon.actions.planning.builder import action, lost_steps
 from trainmon.actions.planning.context import PlanContext, RowPlan
-from trainmon.analysis.runs import jobs_of
+from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import clean
 from trainmon.model import Execute, Job
 from trainmon.slurm import commands
@@ -23,6 +23,8 @@ TRAP_UNKNOWN = "It is not known whether the batch script traps {name}: without a
 ADMIN_HELD = "JobHeldAdmin"
 
 ENDS_NOW = "Slurm ends it now: SIGTERM, then SIGKILL after KillWait (30s by default). Nothing is saved first; S saves."
+SAVES_FIRST = "Slurm ends it now: SIGTERM, on which its trainer saves{}, then SIGKILL after KillWait (30s by default)."
+SAVES_IN_TIME = "A save that takes longer than KillWait is lost."
 
 
 def log_files(context: PlanContext, job: Job) -> tuple[str | None, str | None]:
@@ -64,13 +66,20 @@ def cancel(context: PlanContext) -> RowPlan:
         Execute(commands.cancel(job.target)),
         f"Cancel job {job.id}{context.of_run}",
         job=job,
-        consequences=(leaves,) if waits else (ENDS_NOW, lost_steps(context), *_jobs_behind(context, job)),
+        consequences=(leaves,) if waits else (*ends_now(context), *_jobs_behind(context, job)),
         warnings=context.other_owner_warning(job),
         expected=context.expected(job),
         keep_log=log,
         keep_errors=errors,
     )
     return RowPlan(actions=(made,), typed=job.id, because=because)
+
+
+def ends_now(context: PlanContext) -> tuple[str, ...]:
+    """What the end of a running job costs."""
+    if context.run is None or not saves_on(context.run, "TERM", context.now):
+        return ENDS_NOW, lost_steps(context)
+    return SAVES_FIRST.format(context.usual_save_time()), SAVES_IN_TIME
 
 
 def _jobs_behind(context: PlanContext, job: Job) -> tuple[str, ...]:

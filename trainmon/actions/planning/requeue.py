@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from trainmon.actions.planning.builder import action, lost_steps
+from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.actions.planning.evaluate import crashed_evaluator, evaluate
-from trainmon.actions.planning.jobs import ENDS_NOW, is_held, log_files, split_location
+from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
 from trainmon.actions.planning.retries import retry_facts, retry_warnings
-from trainmon.analysis.runs import jobs_of
+from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import clean
 from trainmon.model import Execute, Expected, Job, JobChain
 from trainmon.slurm import commands
@@ -55,7 +55,7 @@ def requeue(context: PlanContext) -> RowPlan:
             *retry_facts(context),
         ),
         consequences=(
-            *((_starts_again(context, job),) if is_over else (ENDS_NOW, lost_steps(context))),
+            *((_starts_again(context, job),) if is_over else ends_now(context)),
             "The job waits again under the same id: 2m for its begin time (BeginTime), then for its nodes.",
             *_overtaken(context, job),
             _resumes(context),
@@ -160,6 +160,6 @@ def _resumes(context: PlanContext) -> str:
         return "It is not known from which checkpoint it resumes."
     if found.problem is not None:
         return f"What it would resume from: {found.problem}."
-    last = found.committed
-    step = "" if last is None or last.step is None else f" of step {last.step:,}"
+    last, saves_now = found.committed, context.run is not None and saves_on(context.run, "TERM", context.now)
+    step = "" if saves_now or last is None or last.step is None else f" of step {last.step:,}"
     return f"It resumes from the checkpoint{step}, if its trainer loads the last one."

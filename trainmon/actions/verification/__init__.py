@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from trainmon.actions.verification.effects import OBEYS
 from trainmon.actions.verification.observation import CLOCK_TOLERANCE, COMMIT_AT_LEAST, COMMIT_SAVES
 from trainmon.actions.verification.verify import followed_directories, verify_record
 
-__all__ = ["CLOCK_TOLERANCE", "COMMIT_AT_LEAST", "COMMIT_SAVES", "followed_directories", "verify_record"]
+__all__ = ["CLOCK_TOLERANCE", "COMMIT_AT_LEAST", "COMMIT_SAVES", "OBEYS", "followed_directories", "verify_record"]

@@ -17,7 +17,7 @@ from trainmon.actions.verification.observation import (
     has_no_checkpoints,
     new_checkpoint,
 )
-from trainmon.lib import Instant, Seconds, duration
+from trainmon.lib import Instant, Seconds, counted, duration
 from trainmon.model import Job, Milestone, Run
 from trainmon.slurm import end_reason
 
@@ -36,7 +36,7 @@ RESULT_READ: Seconds = 300.0
 TAKE_STEPS, TAKE_AT_LEAST = 10.0, 600.0
 """A trainer reads its switch every iteration. It is late after ten iterations, and after 10 minutes at least."""
 
-WAITS, STARTS, ENDS = "it waits again", "it starts anew", "it has ended"
+WAITS, STARTS, RESUMES, ENDS = "it waits again", "it starts anew", "it resumes", "it has ended"
 EVALUATED = "a new result of the checkpoint is there"
 HELD, RELEASED, QUEUED = "it is held", "it is released", "it is in the queue"
 KEPT_OFF, DRAINED = "the job excludes the node", "the node is drained"
@@ -71,9 +71,11 @@ def requeue(observed: Observation) -> Progress:
     is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
     is_running = waits.at is not None and job.stage == "running" and is_new
     starts = observed.milestone(STARTS, (job.started_at or observed.now) if is_running else None)
-    return (*_obeys(observed), waits, starts), starts.at is not None or (
-        waits.at is None and job.stage == "ended" and polls >= 2
-    )
+    if starts.at is None:
+        return (*_obeys(observed), waits, starts), waits.at is None and job.stage == "ended" and polls >= 2
+    resumes = _resumes(observed, job, starts.at)
+    is_over = all(mark.at is not None or mark.missed is not None for mark in resumes)
+    return (*_obeys(observed), waits, starts, *resumes), is_over
 
 
 def _obeys(observed: Observation) -> tuple[Milestone, ...]:
@@ -84,6 +86,24 @@ def _obeys(observed: Observation) -> tuple[Milestone, ...]:
     asked = trainer.asked
     is_new = asked is not None and asked.at >= observed.since - CLOCK_TOLERANCE
     return (observed.milestone(OBEYS, max(asked.at, observed.since) if asked is not None and is_new else None),)
+
+
+def _resumes(observed: Observation, job: Job, started_at: Instant) -> tuple[Milestone, ...]:
+    """That a loop with trainmon_hooks goes on where it was asked to stop, and how many steps are trained again."""
+    run, known = observed.run, observed.state.attempts.values()
+    if run is None or run.trainer is None:
+        return ()
+    of_job = [one for one in known if (one.run_id, one.cluster, one.job_id) == (run.name, job.cluster, job.id)]
+    old, new = ([None, None, *sorted(of_job, key=lambda one: one.started_at or 0.0)])[-2:]
+    has_begun = new is not None and (new.started_at or 0.0) >= observed.since - CLOCK_TOLERANCE
+    if old is not None and not old.is_open and new is not None and has_begun and new.first_step is not None:
+        again = (old.last_step or 0) - (new.first_step - 1)
+        lost = counted(max(0, old.steps_lost or 0, again), "step")
+        return (observed.milestone(f"{RESUMES} with {lost} lost", new.first_step_at or observed.now),)
+    found, missed = run.trainer, "it ended before its first step" if job.stage == "ended" else None
+    is_uncounted = observed.now - started_at > EXIT_LISTED  # its log does not show where it begins
+    makes_steps = is_uncounted and found.ended is None and found.step is not None and found.at > started_at
+    return (observed.milestone(RESUMES, found.at if makes_steps else None, missed),)
 
 
 def cancel(observed: Observation) -> Progress:

@@ -39,12 +39,18 @@ Face), `found latest checkpoint at ckpt/step_500` after `Auto-resume` (KempnerFo
 HINTS = ("resum", "restor", "restart", "re-start", "continu", "load")
 """A line without any of these does not say where a trainer resumes."""
 
+ENDED = "trainmon: ended"
+"""A loop with trainmon_hooks prints it when it ends."""
+
 SAVING = re.compile(r"\bsav(?:e|ing)\b", re.IGNORECASE)
 """A line about a save names a step as well."""
 
 
 def with_line(spans: tuple[StepSpan, ...], line: str, at: Instant) -> tuple[StepSpan, ...]:
-    """The spans after a line of the log: one that says where the trainer resumes begins a new span."""
+    """The spans after a line of the log: one that says where the trainer resumes begins a new span, and so does the
+    step after its end."""
+    if ENDED in line and spans:
+        return (*spans[:-1], replace(spans[-1], is_over=True))
     lower = line.lower()
     for hint in HINTS:  # a plain loop: this is done with every line of every log
         if hint in lower:
@@ -73,7 +79,7 @@ def with_step(spans: tuple[StepSpan, ...], step: int, at: Instant, cadence: Seco
     last = spans[-1] if spans else None
     if last is not None and (last.first is None or last.last is None):
         return (*spans[:-1], replace(last, first=step, first_at=at, last=step, last_at=at))
-    if last is not None and last.last is not None and step >= last.last:
+    if last is not None and last.last is not None and step >= last.last and not last.is_over:
         if at - last.last_at <= max(PAUSE, PAUSE_STEPS * (cadence or 0.0)):
             return (*spans[:-1], replace(last, last=step, last_at=at))
         return (*spans, StepSpan(first=step, first_at=at, last=step, last_at=at))[-SPANS:]
@@ -106,8 +112,9 @@ def stepped(
         attempt = replace(attempt, resumed_from=begun.resumed_from, resumed_words=begun.resumed_words)
     if first is None:
         return attempt
-    # An earlier span shows that the log was read before this attempt began.
-    if first.is_start or began >= watched_since or any(one.last_at < began - BEFORE for one in spans):
+    # An earlier span shows that the log was read before this attempt began. One that goes on from then hides its start.
+    is_shown = first.is_start or began >= watched_since or any(one.last_at < began - BEFORE for one in spans)
+    if is_shown and first.first_at >= began - BEFORE:
         attempt = replace(attempt, first_step=first.first, first_step_at=max(first.first_at, began))
     elif attempt.restart and first.first_at == first.last_at:
         return attempt  # the end of an old log, which may be all of the attempt before

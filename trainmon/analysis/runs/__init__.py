@@ -36,6 +36,7 @@ from trainmon.analysis.runs.trainer import (
     named_files,
     other_switches,
     read_status,
+    saves_on,
     status_file,
     was_withdrawn,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "queue_of",
     "read_status",
     "rivals",
+    "saves_on",
     "status_file",
     "target",
     "trouble_of",

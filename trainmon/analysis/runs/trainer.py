@@ -143,8 +143,17 @@ def listening(run: Run, state: State, what: str, now: Instant) -> str | None:
     if not is_switch and f"SIG{what}" not in trainer.signals:
         return f"no: it does not listen to {what}"
     asks = "" if is_switch else f"; {what} asks it to {trainer.signals[f'SIG{what}']}"
-    is_silent = now - trainer.at > SILENT and trainer.phase not in BUSY
-    return f"{'not known: its last report came' if is_silent else 'yes: it reported'} {ago}{asks}"
+    return f"{'not known: its last report came' if _is_silent(trainer, now) else 'yes: it reported'} {ago}{asks}"
+
+
+def saves_on(run: Run, signal: str, now: Instant) -> bool:
+    """Whether the trainer reports that this signal makes it save."""
+    found = run.trainer
+    return found is not None and found.ended is None and not _is_silent(found, now) and f"SIG{signal}" in found.signals
+
+
+def _is_silent(trainer: Trainer, now: Instant) -> bool:
+    return now - trainer.at > SILENT and trainer.phase not in BUSY
 
 
 def _unreported(run: Run, state: State, what: str, now: Instant) -> str:

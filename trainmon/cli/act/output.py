@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from trainmon.actions.verification import OBEYS
 from trainmon.lib import Seconds, cell_width, clean
-from trainmon.model import Action, CreateFile, Execute, Plan, Record, Refusal, State
+from trainmon.model import Action, CreateFile, Execute, Milestone, Plan, Record, Refusal, State
 from tui.style import DEAD, WARN
 
 MAX_LINE = 100_000
@@ -152,7 +153,7 @@ def follow(
     def are_confirmed(state: State) -> bool:
         return all(
             not record.is_open
-            or (wait is None and (record.status != "done" or any(mark.at or mark.missed for mark in record.marks)))
+            or (wait is None and (record.status != "done" or any(mark.at or mark.missed for mark in _effects(record))))
             for record in show(state)
         )
 
@@ -184,7 +185,12 @@ def _code(record: Record | None, wait: Seconds | None) -> int:
 
 def _has_restarted(record: Record) -> bool:
     """Whether the restart of a requeue was observed; true for other verbs."""
-    return record.action.verb != "requeue" or any(mark.at is not None for mark in record.marks)
+    return record.action.verb != "requeue" or any(mark.at is not None for mark in _effects(record))
+
+
+def _effects(record: Record) -> tuple[Milestone, ...]:
+    """Its milestones. That a training loop stops is no effect of a requeue: Slurm may still not requeue the job."""
+    return tuple(mark for mark in record.marks if record.action.verb != "requeue" or mark.name != OBEYS)
 
 
 def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
@@ -194,11 +200,11 @@ def _facts(record: Record) -> Iterator[tuple[str, float | None, str]]:
         yield f"{name} status", record.done_at, f"{record.status}{outcome}"
     if record.note:
         yield f"{name} note {record.note}", record.done_at, record.note
-    for number, mark in enumerate(record.marks):
+    for mark in record.marks:
         if mark.at is not None:
-            yield f"{name} {number}", mark.at, mark.name
+            yield f"{name} {mark.name}", mark.at, mark.name
         if mark.missed is not None:
-            yield f"{name} {number} {mark.missed}", None, f"not: {mark.name}: {in_commands(mark.missed)}"
+            yield f"{name} {mark.name} {mark.missed}", None, f"not: {mark.name}: {in_commands(mark.missed)}"
 
 
 def line(at: float | None, action: Action, text: str) -> str:

@@ -20,7 +20,7 @@ from tests.trainmon.actions.cluster import (  # fmt: skip
 )
 from tests.trainmon.actions.verification.records import AGAIN, REQUEUE, after, marks_of, saved
 from trainmon.actions.verification.observation import has_task
-from trainmon.model import Asked, Run, SchedulerNode, Trainer
+from trainmon.model import Asked, Attempt, AttemptEnd, Run, SchedulerNode, Trainer
 
 
 def test_a_requeue_is_observed_by_its_state_and_its_restarts() -> None:
@@ -141,7 +141,45 @@ def test_a_training_loop_that_reports_shows_that_it_obeys_a_signal_or_a_requeue(
     assert not record.is_open
     record = after(done(REQUEUE), 31, reporting(RUN, Asked("stop", "SIGTERM on rank 0", NOW + 2)), jobs=(AGAIN,))
     record = after(record, 160, reporting(RUN), jobs=(replace(RUNNING, restarts=1, started_at=NOW + 150),))
-    assert marks_of(record) == {"the training loop obeys": 2, "it waits again": 31, "it starts anew": 150}
+    seen = {"the training loop obeys": 2, "it waits again": 31, "it starts anew": 150}
+    assert marks_of(record) == {**seen, "it resumes": None}
+    assert record.is_open
+    assert marks_of(after(record, 170, reporting(RUN), jobs=(replace(RUNNING, restarts=1, state="FAILED"),))) == {
+        **seen, "it resumes": "it ended before its first step",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("committed", "first", "text"),
+    [
+        (12_880, 12_881, "0 steps"),
+        (12_000, 12_001, "880 steps"),
+        (12_880, 12_001, "880 steps"),
+        (12_879, 12_880, "1 step"),
+    ],
+)
+def test_a_requeue_of_a_loop_that_reports_is_followed_until_it_resumes(committed: int, first: int, text: str) -> None:
+    old = Attempt(
+        attempt_id="prod/88_3", run_id="llm", cluster="prod", job_id="88_3", started_at=NOW - 7200, last_step=12_880,
+        last_committed_step=committed, has_checkpoints=True,
+    )  # fmt: skip
+    ended = replace(old, end=AttemptEnd(at=NOW + 30, source="scheduler", noticed_at=NOW + 31))
+    new = Attempt(attempt_id="prod/88_3.1", run_id="llm", cluster="prod", job_id="88_3", started_at=NOW + 150)
+    goes_on = replace(new, first_step=first, first_step_at=NOW + 160)
+    jobs = (replace(RUNNING, restarts=1, started_at=NOW + 150),)
+    record = done(REQUEUE)
+    older = replace(ended, attempt_id="prod/88_3.0", started_at=NOW - 9000)
+    for attempts in ((old,), (older, replace(ended, first_step=1)), (ended, new), (old, goes_on)):
+        known = {one.attempt_id: one for one in attempts}
+        record = after(record, 155, reporting(RUN), jobs=jobs, attempts=known)
+        assert marks_of(record)["it resumes"] is None
+    uncounted = reporting(RUN)
+    assert uncounted.trainer is not None
+    uncounted = replace(uncounted, trainer=replace(uncounted.trainer, step=12_890, at=NOW + 280))
+    assert marks_of(after(record, 281, uncounted, jobs=jobs))["it resumes"] == 280, "its log shows no first step"
+    record = after(record, 165, reporting(RUN), jobs=jobs, attempts={one.attempt_id: one for one in (ended, goes_on)})
+    assert marks_of(record)[f"it resumes with {text} lost"] == 160
+    assert not record.is_open
 
 
 def test_a_signal_is_not_credited_with_the_regular_checkpoint_that_was_being_written() -> None:

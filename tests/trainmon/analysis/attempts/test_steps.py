@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.analysis.attempts.steps import PAUSE, with_line, with_start, with_step
-from trainmon.model import SPANS, StepSpan
+from trainmon.analysis.attempts.steps import PAUSE, stepped, with_line, with_start, with_step
+from trainmon.model import SPANS, Attempt, StepSpan
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,20 @@ def test_steps_are_one_span_until_a_pause_a_step_back_or_a_start() -> None:
     assert [(span.first, span.is_start) for span in spans] == [(1, False), (4, False), (2, True), (3, True)]
     slow = with_step(with_step((), 1, 0.0, 40.0), 2, 100.0, 40.0)
     assert [(span.first, span.last) for span in slow] == [(1, 2)]
+
+
+def test_a_loop_that_says_that_it_has_ended_begins_anew_with_its_next_step() -> None:
+    spans = with_step(with_step((), 1, 0.0, None), 2, 1.0, None)
+    spans = with_line(spans, "0: trainmon: ended at step 2: stop: SIGTERM on rank 0", 1.5)
+    spans = with_step(with_step(spans, 3, 4.0, None), 4, 5.0, None)
+    assert [(span.first, span.last, span.is_start) for span in spans] == [(1, 2, False), (3, 4, True)]
+
+
+def test_an_attempt_that_goes_on_where_the_log_shows_no_pause_does_not_begin_with_the_one_before() -> None:
+    began = 100.0
+    spans = (StepSpan(first=1, first_at=50.0, last=40, last_at=110.0),)
+    found = stepped(Attempt(attempt_id="2", run_id="llm", cluster="prod"), spans, began, 120.0, 10.0)
+    assert (found.first_step, found.last_step) == (None, 40)
 
 
 def test_only_the_newest_spans_are_kept() -> None:

@@ -155,6 +155,31 @@ def test_a_save_switch_that_disappeared_is_a_sign_that_the_trainer_listens_unles
     assert said(run, "kill", records=(removed,)) == "not known: no status file yet; a save would show it"
 
 
+def test_the_plans_of_requeue_and_cancel_say_that_the_trainer_saves_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = replace(reported(written(tmp_path, monkeypatch)), jobs=(RUNNING.key,))
+
+    def consequences(run: Run, verb: str) -> tuple[str, ...]:
+        plan = planned(verb, of=replace(cluster_state(RUNNING), runs={"llm": run}), seen=readback(RUNNING))  # type: ignore[arg-type]
+        return only(plan).consequences
+
+    saves = (
+        "Slurm ends it now: SIGTERM, on which its trainer saves (about 90s, as usual), then SIGKILL after KillWait"
+        " (30s by default).",
+        "A save that takes longer than KillWait is lost.",
+    )
+    assert consequences(run, "cancel")[:2] == consequences(run, "requeue")[:2] == saves
+    assert "It resumes from the checkpoint, if its trainer loads the last one." in consequences(run, "requeue")
+    trainer = run.trainer
+    assert trainer is not None
+    for changed in (
+        None, replace(trainer, ended="done"), replace(trainer, at=NOW - 300), replace(trainer, signals={}),
+    ):  # fmt: skip
+        for verb in ("requeue", "cancel"):
+            assert consequences(replace(run, trainer=changed), verb)[0].endswith("Nothing is saved first; S saves.")
+
+
 def test_the_times_of_the_file_are_by_our_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = FileContent(1, NOW, "status of llm", text=written(tmp_path, monkeypatch))
     trainer = read_status(content, "n1", 100.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +12,21 @@ from msgspec.structs import replace
 from tests.trainmon.cli.act.parts import Parts, state
 from tests.trainmon.cli.test_main import trainmon
 from tests.trainmon.ledger.records import action, record
-from trainmon.cli.act.output import StateWatcher, in_commands, lines
+from trainmon.cli.act.output import StateWatcher, follow, in_commands, lines
 from trainmon.cli.act.run import Options, carry_out, have_answered
-from trainmon.model import ActionRequest, CreateFile, Execute, Log, Milestone, Node, Plan, Refusal, Source
+from trainmon.model import (
+    ActionRequest,
+    CreateFile,
+    Execute,
+    Log,
+    Milestone,
+    Node,
+    Plan,
+    Record,
+    Refusal,
+    Source,
+    State,
+)
 
 ASK = ActionRequest(verb="requeue", subjects=("video-2b",), requested_at=1000.0)
 REFUSED = Refusal(subject="sweep", why="its kill switch is armed", hint="take it back first: U")
@@ -173,6 +186,41 @@ def test_what_follows_is_waited_for_and_reported_once(capsys: pytest.CaptureFixt
         "  Requeue job 88 of video-2b: it waits again",
         "  Requeue job 88 of video-2b: it runs again",
     ]
+
+
+class Steps:
+    """A watcher that sees each State after the other."""
+
+    def __init__(self, *records: Record) -> None:
+        self.state = State()
+        self._coming = [State(actions={one.action.id: one}) for one in records]
+
+    def wait_for(self, condition: Callable[[State], bool], timeout: float) -> bool:
+        while self._coming:
+            self.state = self._coming.pop(0)
+            if condition(self.state):
+                return True
+        return False
+
+
+def test_what_becomes_known_in_between_is_reported_too() -> None:
+    """The status file of the training loop may be read after the queue."""
+    waits, obeys = replace(WAITS, at=1003.0), Milestone("the training loop obeys", 1002.0)
+    last = replace(OPEN, marks=(obeys, waits, replace(RUNS, at=1130.0)), settled_at=1130.0)
+    printed: list[str] = []
+    assert follow(Steps(OPEN, replace(OPEN, marks=(waits, RUNS)), last), [REQUEUE], 5.0, 5.0, printed.append) == 0
+    assert [line.rpartition(": ")[2] for line in printed] == [
+        "requeued", "it waits again", "the training loop obeys", "it runs again",
+    ]  # fmt: skip
+
+
+def test_a_training_loop_that_stops_is_no_restart(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmon.cli.act.output.CONFIRM_REQUEUE", 0.05)
+    obeys = Milestone("the training loop obeys", 1002.0)
+    assert result(Parts(PLAN, [replace(OPEN, marks=(obeys, WAITS, RUNS))]), yes=True) == 3
+    assert capsys.readouterr().out.endswith(": still to come: it waits again, it runs again\n")
 
 
 def test_what_does_not_follow_in_time_is_not_done(capsys: pytest.CaptureFixture[str]) -> None:
