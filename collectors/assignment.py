@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints import eval_logs
 from trainmon.analysis.log_mentions import MENTIONS
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import Seconds
 from trainmon.model import (
     AnyReading,
@@ -28,6 +29,7 @@ from trainmon.model import (
     RunSpec,
     Spec,
     SwitchSamples,
+    WandbRows,
 )
 
 FOLLOWED_EVERY: Seconds = 2.0
@@ -110,6 +112,9 @@ def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator
         case FileContent(id=name):
             if any(file.id == name for file in spec.files):
                 yield reading, any(file.id == name for file in stand_in.files)
+        case WandbRows(id=name):
+            if any(one.id == name for one in spec.wandb):
+                yield reading, any(one.id == name for one in stand_in.wandb)
         case Receipts(directory=directory):
             if directory in spec.receipts:
                 yield reading, False
@@ -132,6 +137,7 @@ def merge(one: Spec, other: Spec) -> Spec:
         files=(*one.files, *other.files),
         receipts=tuple(dict.fromkeys((*one.receipts, *other.receipts))),
         every_receipt=one.every_receipt or other.every_receipt,
+        wandb=(*one.wandb, *other.wandb),
     )
 
 
@@ -181,6 +187,7 @@ def _shared(plan: WatchPlan) -> Spec:
         files=tuple(file for file in plan.files if isinstance(file, FileSpec)),
         receipts=plan.receipts,
         every_receipt=bool(plan.receipts),
+        wandb=tuple(client_file.directory_of(run.name, run.wandb_dir, run.charts) for run in runs if run.wandb_dir),
     )
 
 

@@ -31,6 +31,9 @@ HERE_ONLY = {"bundle", "__init__", FIRST}
 """The names of files that are not sent as modules."""
 FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.sh")
 
+WITH_SPEC = ("files.wandb", "files.wandb_records")
+"""Modules for W&B files: few nodes read them, so they come with a spec that names such files, not with the code."""
+
 GREETING = b"#probe "
 """The start of the node's first line. Python adds its magic number, and a shell adds `sh`."""
 
@@ -92,7 +95,7 @@ def _script() -> bytes:
 @functools.cache
 def _code(is_compiled: bool) -> bytes:
     """The length of a line, and the line: boot, then the modules as `name NUL text NUL …` or as of boot.unpacked."""
-    modules = {boot.PREFIX + name: FOR_READERS.sub("", path.read_text("utf-8")) for name, path in sent().items()}
+    modules = {boot.PREFIX + name: text for name, text in _texts().items() if name not in WITH_SPEC}
     modules["pynvml"] = pruned_pynvml(text for text in modules.values() if "nvml" in text)
     if is_compiled:
         later = {
@@ -113,11 +116,25 @@ def _code(is_compiled: bool) -> bytes:
 
 def spec_line(spec: Spec) -> bytes:
     """The spec as one line. It is sent after the payload, and again whenever it changes."""
-    return msgspec.json.encode(spec) + b"\n"
+    line = msgspec.json.encode(spec)
+    if spec.wandb:
+        line = line[:-1] + b',"modules":"' + _modules_of_spec() + b'"}'
+    return line + b"\n"
+
+
+@functools.cache
+def _modules_of_spec() -> bytes:
+    texts = _texts()
+    parts = (part for name in WITH_SPEC for part in (boot.PREFIX + name, texts[name]))
+    return base64.b64encode(zlib.compress("\0".join(parts).encode(), 9))
+
+
+def _texts() -> dict[str, str]:
+    return {name: FOR_READERS.sub("", path.read_text("utf-8")) for name, path in sent().items()}
 
 
 def sent() -> dict[str, Path]:
-    """The modules that are sent, by their names inside collectors.probe: `host`, `gpu.nvml`."""
+    """The modules that are sent, with the code or with a spec, by their names inside collectors.probe: `gpu.nvml`."""
     paths = (path for path in sorted(FOLDER.rglob("*.py")) if path.stem not in HERE_ONLY)
     return {".".join(path.relative_to(FOLDER).with_suffix("").parts): path for path in paths}
 

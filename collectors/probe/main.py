@@ -15,7 +15,7 @@ from collectors.probe.worker_process import Child, Mark, signal
 LEASE = 60.0
 PATIENCE = 5.0
 """An operation that takes longer is stuck; node_exporter's mount timeout is the same."""
-FILE_OPERATIONS = ("disk:", "log:", "switch:", "ckpt:", "file:", "receipts:")
+FILE_OPERATIONS = ("disk:", "log:", "switch:", "ckpt:", "file:", "receipts:", "wandb:")
 PATIENCE_ONCE_STUCK = 1.0
 """Once one path hangs, others on the same mount will. Ten of them must not delay the GPUs by 50 s."""
 MAX_PATIENCE = 60.0

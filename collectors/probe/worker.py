@@ -4,8 +4,10 @@ An operation is `(name, function)`; the function returns a list of lines (dicts 
 has `configure(spec)` and `operations(slow)`. The parent detects a hang by the mark.
 """
 
+import binascii
 import os
 import select
+import sys
 import time
 
 from collectors.probe import ndjson
@@ -21,6 +23,7 @@ SECTIONS = (
     ("checkpoints", "files.checkpoints", "Checkpoints", "checkpoints"),
     ("contents", "files.contents", "Contents", "files"),
     ("receipts", "files.receipts", "Receipts", "receipts"),
+    ("wandb", "files.wandb", "WandbFiles", "wandb"),
 )
 """Section, its module and class, and the spec's field without which the section is not loaded."""
 
@@ -43,6 +46,16 @@ STATE_AFTER = {"gpus": "gpu", "hello": "gpu", "xid": "gpu", "log": "logs"}
 
 SLOW_PASS = 0.2
 """After this many seconds the collected lines are sent before the next operation."""
+
+
+def receive_modules(packed: str) -> None:
+    """Make modules importable that came with a spec: compressed and in base64, as `name NUL text NUL …`."""
+    import zlib
+
+    parts = zlib.decompress(binascii.a2b_base64(packed)).split(b"\0")
+    for finder in sys.meta_path:
+        if hasattr(finder, "texts"):
+            finder.texts.update((name.decode(), text) for name, text in zip(parts[::2], parts[1::2]))  # noqa: B905
 
 
 class Worker:
@@ -69,6 +82,8 @@ class Worker:
     def configure(self, line: bytes) -> None:
         """Apply a new spec: load the sections that it newly needs, and configure the others."""
         spec = dict(ndjson.decoded(line.decode("utf-8")), mark=self.mark)  # type: ignore[call-overload]
+        if spec.get("modules"):
+            receive_modules(spec["modules"])
         self.period, self.slow_period = float(spec.get("period", 2.0)), float(spec.get("slow", 30.0))
         for section, module, name, field in SECTIONS:
             if section in self.sections:
@@ -200,6 +215,7 @@ class Worker:
                     "ckpt": {"k": "ckpt", "path": path, "error": text},
                     "file": {"k": "file", "id": path, "error": text},
                     "receipts": {"k": "receipts", "directory": path, "error": text},
+                    "wandb": {"k": "wandb", "id": path, "error": text},
                 }  # type: dict[str, Line]
                 self.add([lines[kind]] if kind in lines else self.trouble(name, TITLES.get(kind, kind) + ": " + text))
             self.add(self.sections["gpu"].stuck(name, text))

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from collectors.probe import bundle
-from trainmon.model import DECODER, AnyReading, Reading
+from trainmon.model import DECODER, AnyReading, Reading, Spec
 
 R = TypeVar("R", bound=Reading)
 
@@ -43,7 +43,9 @@ class RunningProbe:
 
     def ask(self, **spec: object) -> None:
         """Send a spec. Short periods unless told otherwise: tests are quick."""
-        self.write(msgspec.json.encode({"period": 0.1, "slow": 0.4, "v": 1, **spec}) + b"\n")
+        plain = {"period": 0.1, "slow": 0.4, "v": 1, **spec}
+        self.write(bundle.spec_line(msgspec.convert(plain, Spec)) if "wandb" in spec else msgspec.json.encode(plain))
+        self.write(b"\n")
 
     def write(self, data: bytes) -> None:
         assert self.process.stdin is not None

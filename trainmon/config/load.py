@@ -119,6 +119,8 @@ def run_specs(settings: Settings) -> tuple[RunSpec, ...]:
             )
             if run.wandb is not None
             else None,
+            wandb_dir=run.wandb_dir,
+            charts=run.charts,
             model_family=run.model_family,
             labels=run.labels,
             retry=policy_of(settings.retry, run.auto_requeue),

@@ -98,6 +98,9 @@ class RunSettings(Table, frozen=True, kw_only=True):
     """How long the next W&B run may take to appear after the previous one has ended."""
     charts: tuple[str, ...] = ()
     """The W&B metrics to chart, at most 12. Without it: metrics with known names, such as `train/loss`."""
+    wandb_dir: RemotePath | None = None
+    """The directory `wandb` of its W&B client, with a directory `run-…` or `offline-run-…` for each W&B run. The file
+    of the newest one is read, without a key and without a network, and shows curves where W&B's server does not."""
     job: str | None = None
     """The name of its Slurm jobs. Without it: the name of the run."""
     user: User | None = None

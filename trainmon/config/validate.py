@@ -148,7 +148,8 @@ def _wandb(runs: Sequence[RunSettings]) -> Iterator[str]:
         selectors = [name for name in ("group", "run", "display", "tags") if getattr(run, name)]
         if run.wandb is None:
             wandb_log = ['log = "wandb"'] if run.log == "wandb" else []
-            if needing := [*selectors, *(["charts"] if run.charts else []), *wandb_log]:
+            charts = ["charts"] if run.charts and run.wandb_dir is None else []
+            if needing := [*selectors, *charts, *wandb_log]:
                 yield f'{where}: {needing[0]} needs a W&B project: wandb = "team/project"'
         elif not selectors:
             yield f'{where}: set "group", "run", "display" or "tags" to select the W&B runs of {run.wandb}'

@@ -32,6 +32,7 @@ from trainmon.model import (
     Series,
     SourceRemoved,
     State,
+    WandbRows,
 )
 
 log = logging.getLogger(__name__)
@@ -223,6 +224,8 @@ class Engine:
                             self.rings.record_disk(disk)
                 case CurvesGrew():
                     self.curves.grow(event.path, event.points, fresh=event.fresh)
+                case NodeReading(reading=WandbRows() as rows) if rows.id in state.runs:
+                    self.curves.follow_file(rows)
                 case SourceRemoved(name=name):
                     self.rings.forget(name.removeprefix("node:"))
 

@@ -15,8 +15,9 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, Seconds
-from trainmon.model import GPU_METRICS, Curve, Disk, Gpu, GpuHistoryRead, Points, Series
+from trainmon.model import GPU_METRICS, Curve, Disk, Gpu, GpuHistoryRead, Points, Series, WandbRows
 
 HOUR = 3600.0
 DAY = 86_400.0
@@ -225,6 +226,8 @@ class Curves:
     def __init__(self) -> None:
         self._curves: dict[tuple[str, str], Curve] = {}
         self._epochs = count(1)
+        self._files: dict[str, tuple[str, int]] = {}
+        """By path: the file that its curves come from, and how many of its rows they have."""
 
     def grow(self, path: str, points: Mapping[str, Points], *, fresh: bool) -> None:
         """Append points. With `fresh`, they replace the curve."""
@@ -243,6 +246,20 @@ class Curves:
             self._curves[path, key] = curve
         while len(self._curves) > CURVES_AT_MOST:
             del self._curves[next(iter(self._curves))]
+
+    def follow_file(self, rows: WandbRows) -> None:
+        """Append new rows of the file of a W&B client. A reader that starts again repeats rows; another file of the
+        same path begins its curves again."""
+        path = client_file.path_of(rows)
+        file, known = self._files.get(path, ("", 0))
+        if file != rows.file:
+            known = 0
+            for key in [key for key in self._curves if key[0] == path]:
+                del self._curves[key]
+        self._files[path] = rows.file, max(known, rows.rows)
+        self.grow(path, client_file.points_of(rows, known), fresh=False)
+        while len(self._files) > CURVES_AT_MOST:
+            del self._files[next(iter(self._files))]
 
     def read(self, path: str, key: str, epoch: int = 0, start: int = 0) -> Curve:
         """A copy of one curve from point `start` on, or all of it if the epoch has changed. An unknown curve has epoch

@@ -32,6 +32,7 @@ from trainmon.model import (
     Switch,
     Trainer,
     Wandb,
+    WandbFile,
 )
 
 VERSION = 1
@@ -151,6 +152,7 @@ def _run(run: Run, jobs: Mapping[str, Job], now: Instant) -> dict[str, Any]:
         "attempt": None,
         "nodes": list(run.spec.nodes),
         "wandb": _wandb(run.wandb),
+        "wandb_file": _wandb_file(run.wandb_file),
         "log": _log(run.log, now),
         "switches": {
             "kill": _switch(run.spec.kill_switch, run.kill) | {"why": None if run.kill is None else run.kill.why},
@@ -210,6 +212,19 @@ def _wandb(found: Wandb | None) -> dict[str, Any]:
         "samples": []
         if found is None
         else [_fields(one, "key", "kind", "file", "step", "kept") for one in found.samples],
+    }
+
+
+def _wandb_file(found: WandbFile | None) -> dict[str, Any]:
+    file, run = found or WandbFile(), None if found is None or not found.runs else found.runs[0]
+    return _fields(file, "path", "rows", "size", "offset", "damaged", "logged_at", "exit_code", "error") | {
+        "host": file.host or None,
+        "looked_at": file.checked_at,
+        "name": None if run is None else run.name,
+        "step": None if run is None else run.step,
+        "latest": {}
+        if run is None
+        else {key: finite(value) if isinstance(value, float) else value for key, value in run.summary.items()},
     }
 
 

@@ -12,7 +12,7 @@ from trainmon.model.attempts.retry import RetryPolicy
 from trainmon.model.probe_wire import CheckpointListing, OwnProcess
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.trainer import Trainer
-from trainmon.model.wandb import LossTrouble, Wandb, WandbSpec
+from trainmon.model.wandb import LossTrouble, Wandb, WandbFile, WandbSpec
 
 Verdict = Literal[
     "healthy", "starting", "evaluating", "saving", "stalled", "hung", "data-stall", "diverged", "dead", "stopped",
@@ -223,6 +223,10 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     stall_after: Seconds = 900.0
     nodes: tuple[str, ...] = ()
     wandb: WandbSpec | None = None
+    wandb_dir: str | None = None
+    """The directory of its W&B client."""
+    charts: tuple[str, ...] = ()
+    """The metrics to chart; empty: metrics with common names."""
     process: OwnProcess | None = None
     """Its process, if it was found on the GPUs of this machine without a job."""
     ended_at: Instant | None = None
@@ -238,6 +242,11 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     receipts: str | None = None
     """The directory of its receipts of trainmon-run."""
+
+    @property
+    def has_charts(self) -> bool:
+        """Whether W&B's server or the files of its client have curves of it."""
+        return self.wandb is not None or self.wandb_dir is not None
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,6 +366,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The last listing of its checkpoint directory."""
     evals: Evals = Evals()
     wandb: Wandb | None = None
+    wandb_file: WandbFile | None = None
     trainer: Trainer | None = None
     memory: RunMemory = RunMemory()
 

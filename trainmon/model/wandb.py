@@ -178,6 +178,39 @@ class Wandb(msgspec.Struct, frozen=True, kw_only=True):
         return older[0] if older else None
 
 
+class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the files of the W&B client say about one of our runs. They show curves, and nothing of whether it lives."""
+
+    host: str = ""
+    """The host that reads them."""
+    path: str | None = None
+    """The file of the newest run directory."""
+    file: str = ""
+    """The same as long as it is the same file."""
+    project: str = ""
+    """`entity/project`, as far as the client knows it."""
+    size: int = 0
+    offset: int = 0
+    """How far it was read."""
+    rows: int = 0
+    damaged: int = 0
+    """Blocks and records that were skipped, because they are damaged."""
+    logged_at: Instant | None = None
+    """When its newest row was logged, by our clock."""
+    checked_at: Instant | None = None
+    """When it was last read, by our clock."""
+    exit_code: int | None = None
+    names: tuple[str, ...] = ()
+    """The metrics with curves."""
+    keys: tuple[str, ...] = ()
+    """The charted ones among them, the loss first."""
+    points: int = 0
+    """How many points its curves have received: a chart is redrawn when this changes."""
+    runs: tuple[WandbRun, ...] = ()
+    """A run for each directory that was followed, the newest first, at most RUNS_AT_MOST."""
+    error: str | None = None
+
+
 RUNS_AT_MOST = 20
 
 RECENT_LOSSES = 200

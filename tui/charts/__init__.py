@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tui.charts.axes import Limits
 from tui.charts.chart import ATTEMPTS_AT_MOST, FRESH_AT_MOST, Charts, legend
+from tui.charts.client_file import file_notes, newest_row
 from tui.charts.gpu_hour import gpu_hour_lines
 from tui.charts.grid import ChartGrid, chart_cells, layout
 from tui.charts.sparkline import HOUR, LEAST_HEIGHT, LEAST_WIDTH, Axis, picture, side_by_side, stretches
-from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, state_spans, trouble, why_nothing
+from tui.charts.values import PHASES, head, heartbeat, notes, number, rows, source_spans, trouble, why_nothing
 from tui.charts.view import View
 
 __all__ = [
@@ -23,17 +24,19 @@ __all__ = [
     "Limits",
     "View",
     "chart_cells",
+    "file_notes",
     "gpu_hour_lines",
     "head",
     "heartbeat",
     "layout",
     "legend",
+    "newest_row",
     "notes",
     "number",
     "picture",
     "rows",
     "side_by_side",
-    "state_spans",
+    "source_spans",
     "stretches",
     "trouble",
     "why_nothing",

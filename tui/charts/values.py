@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.analysis.wandb import active_run
+from trainmon.analysis.wandb.client_file import is_from_file
 from trainmon.lib import Instant, Seconds, cell_width, clean, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Source, Wandb, WandbRun
 from tui.charts.axes import UNITS
 from tui.charts.cache import Copy
+from tui.charts.client_file import file_spans, why_no_rows
 from tui.style import CRIT, DEAD, DONE, DOT, OK, WAITING, WARN, Span, calm_age, count, pad, short
 from tui.widgets import Row, sentence
 
@@ -131,6 +133,13 @@ PHASES: Mapping[GroupPhase, tuple[str, str]] = {
 }
 
 
+def source_spans(run: Run, shown: Wandb, now: Instant, width: int, *, is_failing: bool) -> tuple[Span, ...]:
+    """The state of the W&B run; without one, how old the file is that the curves come from."""
+    if run.wandb_file is not None and is_from_file(shown) and (run.wandb is None or run.wandb.current is None):
+        return tuple(Span(shorten(span.text, width - 2), span.style) for span in file_spans(run.wandb_file, now))
+    return state_spans(run.wandb or shown, now, width, stale=is_failing)
+
+
 def state_spans(wandb: Wandb, now: Instant, width: int, *, stale: bool = False) -> tuple[Span, ...]:
     """`● running  heartbeat 12s ago  step 12,880  on gpu-001  https://…`, as much as fits."""
     symbol, style = PHASES[wandb.phase]
@@ -182,8 +191,14 @@ WARNING_PHASES = frozenset[GroupPhase]({"several", "waiting", "overdue"})
 NOTE_LINES = 3
 
 
-def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: int) -> list[tuple[Span, ...]]:
-    """The lines over the charts: problems of the source, of the group and of the loss."""
+def notes(
+    wandb: Wandb,
+    problem: tuple[str, str] | None,
+    now: Instant,
+    width: int,
+    more: Iterable[tuple[str, str]] = (),
+) -> list[tuple[Span, ...]]:
+    """The lines over the charts: problems of the source, of the group and of the loss, then `more`, with styles."""
     problems: list[tuple[str, str]] = []
     if problem is not None:
         problems.append((f"{DEAD} {problem[0]}{f' ({problem[1]})' if problem[1] else ''}", "crit"))
@@ -194,7 +209,7 @@ def notes(wandb: Wandb, problem: tuple[str, str] | None, now: Instant, width: in
     if wandb.loss_why:
         symbol, style = (CRIT, "crit") if wandb.loss_state == "nan" else (WARN, "warn")
         problems.append((f"{symbol} {clean(wandb.loss_why)}", style))
-    return [line for text, style in problems for line in beginning(text, width, style)]
+    return [line for text, style in (*problems, *more) for line in beginning(text, width, style)]
 
 
 def beginning(text: str, width: int, style: str) -> Iterator[tuple[Span, ...]]:
@@ -212,6 +227,10 @@ def why_nothing(run: Run | None, wanted: str | None, problem: tuple[str, str] | 
         return [("No run is selected.", "dim")]
     if run is None:
         return [(f"{clean(wanted)} is no longer watched.", "dim")]
+    if run.wandb_file is not None and run.wandb_file.points and run.wandb_file.keys:
+        return []
+    if run.spec.wandb is None and run.spec.wandb_dir is not None:
+        return why_no_rows(run)
     if run.spec.wandb is None and run.spec.found:
         return [
             (f"{clean(run.name)}: its log names no W&B run, or there is no key for the server.", ""),

@@ -9,6 +9,7 @@ from textual.binding import BindingType
 
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain, short_id, with_state
 from trainmon.analysis.log_formats import summary
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, clean, shorten_start
 from trainmon.model import Attempt, Run, State, WandbRun
 from tui.backend import Backend
@@ -231,7 +232,8 @@ class RunPane(LinkedPane, FollowingPane):
                 ("No run is selected." if self.run is None else f"{clean(self.run)} is no longer watched.", "dim")
             )
             return
-        one = None if run.wandb is None or not self.follow else run.wandb.current
+        shown = client_file.shown(run, is_failing=False) if self.follow else None
+        one = None if shown is None else shown.current
         if self._settings[:2] != (one, width):
             # up to 600 lines that change once a minute; only the run's own screen shows them
             self._settings = one, width, [] if one is None else list(settings_lines(one, width))

@@ -11,6 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
 
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import clean
 from trainmon.model import Run, State, Wandb
 from tui.backend import Backend
@@ -21,12 +22,13 @@ from tui.charts import (
     Limits,
     View,
     chart_cells,
+    file_notes,
     head,
     layout,
     legend,
     notes,
     rows,
-    state_spans,
+    source_spans,
     trouble,
     why_nothing,
 )
@@ -82,6 +84,8 @@ class WandbPane(FollowingPane):
         self.box = Container(id="wandb-body")
         self.alone = False
         """Whether only the chart of the value under the cursor is shown."""
+        self._shown: Wandb | None = None
+        """The W&B data with the curves that are shown: of its server, or of the file of its client."""
         self._drawn: tuple[object, ...] = ()
         self._pictures: list[tuple[Span, ...]] = []
         self._shape = ChartGrid("none", 0, 0, 0)
@@ -117,22 +121,25 @@ class WandbPane(FollowingPane):
     def draw(self, state: State, width: int) -> None:
         run = state.runs.get(self.run or "")
         problem = trouble(state.sources.get(f"wandb:{self.run}"))
+        wandb = self._shown = None if run is None else client_file.shown(run, is_failing=problem is not None)
         sentences = why_nothing(run, self.run, problem)
-        if run is None or run.wandb is None or sentences:
+        if run is None or wandb is None or sentences:
             self.show_sentences(*sentences, caption=clean(self.run or ""))
             return
         shape = layout(width, self.box.content_size.height)
         is_beside = shape.table == "beside"
         space = shape.width if is_beside else width - 1
-        phase = state_spans(run.wandb, state.at, space, stale=problem is not None)
+        phase = source_spans(run, wandb, state.at, space, is_failing=problem is not None)
         gap = Span(" " * (space + 1 - width_of(phase)))
         self.head(*phase, *((gap, *head(table_width(shape))) if is_beside else ()))
         self._arrange(shape)
-        over = notes(run.wandb, problem, state.at, shape.width - 2)[: shape.height // 3]
+        file = run.wandb_file if client_file.is_from_file(wandb) else None
+        more = () if file is None else file_notes(file, run.wandb, state.at)
+        over = notes(run.wandb or Wandb(), problem, state.at, shape.width - 2, more)[: shape.height // 3]
         self._shape = shape._replace(width=shape.width - GUTTER, height=shape.height - len(over))
-        self._draw_charts(run, run.wandb)
+        self._draw_charts(run, wandb)
         self.body.set_lines([(Span(" " * GUTTER), *line) for line in (*over, *self._pictures)])
-        self._draw_frame(run, run.wandb)
+        self._draw_frame(run, wandb)
 
     def show_message(self, *sentences: tuple[str, str]) -> None:
         """Sentences take the place of charts and table."""
@@ -196,7 +203,7 @@ class WandbPane(FollowingPane):
 
     def action_next_charts(self) -> None:
         """Put the cursor on the first value of the next set; its charts come with it."""
-        wandb = None if self.followed is None else self.followed.wandb
+        wandb = self._shown
         pages, page = self._pages(wandb.keys) if wandb is not None else ([], 0)
         if len(pages) > 1:
             self.lines.move_to(pages[(page + 1) % len(pages)][0])

@@ -108,7 +108,7 @@ class MainScreen(PaneScreen):
         self.header.show(state)
         self.strip.show(state)
         self.changes_line.show(*self.dashboard.changes.line(state))
-        has_optional = bool(state.jobs or watched(state)), any(run.spec.wandb for run in state.runs.values())
+        has_optional = bool(state.jobs or watched(state)), any(run.spec.has_charts for run in state.runs.values())
         if has_optional != (self._has_queue, self._has_charts):
             self._has_queue, self._has_charts = has_optional
             self.fit()

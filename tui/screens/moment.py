@@ -63,7 +63,7 @@ class MomentScreen(PaneScreen):
         when = f"{clock_text(at, state.at)}, {age(state.at - at)} ago"
         text = f"{clean(self.moment.run)} at {when}: {self.moment.text}"
         self.title_line.set_spans((Span(shorten(text, self.app.size.width - 2), "warn"),))
-        self.charts.display = run is not None and run.spec.wandb is not None and self.app.size.height >= CHARTS_FROM
+        self.charts.display = run is not None and run.spec.has_charts and self.app.size.height >= CHARTS_FROM
         for pane in (self.charts, self.log_pane):
             pane.show(state)
         self._show_moment()

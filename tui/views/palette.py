@@ -162,7 +162,7 @@ def subject_commands(state: State) -> Iterator[Command]:
         yield Command("node", node, _names(node, f"node {node}"), Link("node", node))
     for key, job in sorted(state.jobs.items(), key=lambda item: item[1].gone_at is not None):
         yield Command("job", f"{job.id}  {job.name}", _names(job.id, key, f"job {job.id}"), Link("job", key))
-    for run in (name for name, run in state.runs.items() if run.spec.wandb is not None):
+    for run in (name for name, run in state.runs.items() if run.spec.has_charts):
         text = f"W&B charts of {run}"
         yield Command("charts", text, _names(text, f"charts {run}", f"wandb {run}"), Link("wandb", run))
     for alert in sorted(state.alerts.values(), key=lambda one: (not one.is_firing, ORDERS["worst"](one))):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from trainmon.analysis.wandb import label
 from trainmon.lib import Instant, cell_width, clean, scrub, shorten, shorten_start
 from trainmon.model import GroupPhase, Run, Sample, State, Wandb, WandbRun
-from tui.charts import PHASES, heartbeat, number, trouble
+from tui.charts import PHASES, file_notes, heartbeat, newest_row, number, trouble
 from tui.style import Span, calm_age, count, since, size
 from tui.views.facts import FROM_LOG, LABEL, fact, facts, linked_fact, more_fact, optional_fact, safe
 from tui.widgets import Line, Link, Linked
@@ -30,6 +30,7 @@ PHASE_TEXTS: Mapping[GroupPhase, str] = {
 def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Line | Linked]:
     """The W&B part of a run's details; nothing without a W&B project. `few`: the main lines only."""
     spec, found, now = run.spec.wandb, run.wandb, state.at
+    yield from file_lines(run, now, width)
     if spec is None:
         return
     yield ()
@@ -48,6 +49,30 @@ def wandb_lines(run: Run, state: State, width: int, *, few: bool) -> Iterator[Li
         yield from run_lines(found.current, found, now, width)
     yield from attempt_lines(found, now, width, FEW if few else MANY)
     yield from sample_lines(found.samples, width, few=few)
+
+
+def file_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
+    """The files of its W&B client; nothing without a directory."""
+    file = run.wandb_file
+    if run.spec.wandb_dir is None:
+        return
+    yield ()
+    yield linked_fact("W&B files", Link("wandb", run.name), run.spec.wandb_dir, width, Span(""))
+    if file is None:
+        yield fact("curves", "not read yet", width, "dim")
+        return
+    yield from optional_fact("file", file.path, width)
+    yield fact("newest row", f"{newest_row(file, now)}, {count(file.rows)} rows", width)
+    newest = file.runs[0] if file.runs else None
+    texts = {
+        "run": None if newest is None else safe(newest.name),
+        "project": safe(file.project) if file.project else None,
+        "step": None if newest is None or newest.step is None else count(newest.step),
+        "exit code": None if file.exit_code is None else str(file.exit_code),
+    }
+    yield from facts(texts, width, {"run": "bold"})
+    for text, style in file_notes(file, None, now):
+        yield from optional_fact("", text, width, style)
 
 
 def phase_lines(found: Wandb, now: Instant, width: int, *, stale: bool) -> Iterator[Line]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeGuard
 
-from collectors.wandb.child.convert import DEEPEST, integer, safe_text
+from trainmon.analysis.wandb.values import DEEPEST, integer, safe_text
 from trainmon.lib import clean
 from trainmon.model import Sample
 

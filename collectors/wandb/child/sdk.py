@@ -23,7 +23,6 @@ from collectors.wandb.child.convert import (
     read_points,
     read_run,
     read_start,
-    safe_text,
 )
 from collectors.wandb.child.errors import NotFound, UnusableAnswer
 from collectors.wandb.child.media import is_safe_path, read_samples
@@ -45,6 +44,7 @@ from collectors.wandb.wire import (  # fmt: skip
     RunList,
     Viewer,
 )
+from trainmon.analysis.wandb.values import safe_text
 from trainmon.lib import Seconds, clean
 
 RUNS_KEPT = 200

@@ -18,9 +18,22 @@ import pytest
 
 from collectors.probe import bundle
 from tests.collectors.probe import interpreters
+from tests.collectors.probe.files.wandb_files import CAPTURED
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe
-from trainmon.model import DECODER, Bye, DiskSamples, FileContent, GpuSamples, Hello, HostSample, LogSpec, Spec
+from trainmon.model import (
+    DECODER,
+    Bye,
+    DiskSamples,
+    FileContent,
+    GpuSamples,
+    Hello,
+    HostSample,
+    LogSpec,
+    Spec,
+    WandbDirectory,
+    WandbRows,
+)
 
 OURS = b"#probe " + importlib.util.MAGIC_NUMBER.hex().encode() + b"\n"
 OTHER = b"#probe 00000000\n"
@@ -69,6 +82,13 @@ def test_a_spec_is_one_line_whatever_is_in_it() -> None:
     assert line.count(b"\n") == 1
     assert line.startswith(b"{")
     assert line.endswith(b"}\n")
+
+
+def test_the_modules_for_w_and_b_files_come_only_with_a_spec_that_needs_them() -> None:
+    plain, wanted = bundle.spec_line(Spec()), bundle.spec_line(Spec(wandb=(WandbDirectory("llm", "/fsx/wandb"),)))
+    assert b"modules" not in plain
+    assert len(plain) + 1_000 < len(wanted) < 10_000
+    assert wanted.count(b"\n") == 1
 
 
 def test_the_pruned_pynvml_is_nvidias_own_text_line_by_line() -> None:
@@ -167,6 +187,7 @@ def test_it_runs_under_every_python_of_a_node(version: str, tmp_path: Path) -> N
         "switches": [str(tmp_path / "kill")],
         "logs": [{"id": "x", "pattern": str(log)}],
         "files": [{"id": "data_manifest 88", "pattern": str(log)}],
+        "wandb": [{"id": "llm", "directory": str(CAPTURED.parent), "charts": ["val/loss"]}],
     }
     environment = {**nvml.environment(), "LANG": "C", "LC_ALL": "C"}
     with RunningProbe(environment, python=python, **spec) as running:
@@ -181,6 +202,7 @@ def test_it_runs_under_every_python_of_a_node(version: str, tmp_path: Path) -> N
         assert rows[5].temperature_c == 66
         content = running.wait(FileContent)
         assert (content.text, content.sha256) == ("step 1\nstep 2\n", sha256(log.read_bytes()).hexdigest())
+        assert running.wait(WandbRows, lambda line: line.rows == 120).keys == ("val/loss",)
         kinds = {type(reading).__name__ for reading in running.readings}
         assert kinds >= {"GpuFactsAll", "HostSample", "DiskSamples", "LogChunk", "SwitchSamples"}
         assert running.process.stdin is not None

@@ -69,6 +69,16 @@ TOKENS = re.compile(r"tok(?:en)?s?(?:[ _/-]?per[ _/-]?|/)s(?:ec(?:ond)?)?(?:[^a-
 SAMPLES = re.compile(r"samples?(?:[ _/-]?per[ _/-]?|/)s(?:ec(?:ond)?)?(?:[^a-z]|$)")
 A_SHARE = re.compile(r"gpu|device|rank|worker")
 
+KNOWN = "|".join(
+    (
+        *(one.pattern for one in (LOSS, GRAD_NORM, LEARNING_RATE, TOKENS, SAMPLES)),
+        *map(re.escape, NAMES["grad_norm"]),
+        "throughput",
+        rf"(?:^|[^a-z])(?:{'|'.join(sorted(VALIDATES))})(?:[^a-z]|$)",
+    )
+)
+"""A regular expression that is found in the name, in lower case, of every metric that has a role."""
+
 
 @lru_cache(maxsize=16_384)
 def role_of(key: str) -> Role:

@@ -19,6 +19,7 @@ from trainmon.cli.check.logs import LogChecks
 from trainmon.cli.check.probe import ProbeOutput, run_probe
 from trainmon.cli.check.rows import FileTest, Row, check_files, reported
 from trainmon.cli.check.slurm import SlurmCheck, check_slurm
+from trainmon.cli.check.wandb import client_file_row
 from trainmon.lib import (
     HostKeyRefused,
     HostUnreachable,
@@ -202,7 +203,7 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
         else:
             yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
     if output.hello is not None and output.hello.python is None:
-        for path in (*(log.pattern for log in spec.logs), *spec.switches):
+        for path in (*(log.pattern for log in spec.logs), *spec.switches, *(one.directory for one in spec.wandb)):
             yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
         return
     for log in spec.logs:
@@ -234,6 +235,8 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
             yield Row("ok", host, path, "armed" if switch.exists else "not armed")
     yield from _trainers(check, spec, output)
     yield from _receipts(host, spec, output)
+    for one in spec.wandb:
+        yield client_file_row(host, one, output.wandb.get(one.id))
 
 
 def _trainers(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:

@@ -25,6 +25,7 @@ from trainmon.model import (
     SwitchSample,
     SwitchSamples,
     Trouble,
+    WandbRows,
 )
 from trainmon.transport.shell import Shell
 
@@ -44,6 +45,7 @@ class ProbeOutput:
         self.switches: dict[str, SwitchSample] = {}
         self.receipts: dict[str, Receipts] = {}
         self.files: dict[str, FileContent] = {}
+        self.wandb: dict[str, WandbRows] = {}
         self.troubles: dict[str, str] = {}
         self.stderr = ""
         self.end: str | None = None
@@ -68,6 +70,7 @@ class ProbeOutput:
             and (hello.python is None or self.switches.keys() >= set(spec.switches))
             and (hello.python is None or self.receipts.keys() >= set(spec.receipts))
             and (hello.python is None or self.files.keys() >= {file.id for file in spec.files})
+            and (hello.python is None or self.wandb.keys() >= {one.id for one in spec.wandb})
         ):
             self.has_ended.set()
 
@@ -114,6 +117,8 @@ class ProbeOutput:
                 self.switches |= {sample.path: sample for sample in reading.s}
             case FileContent():
                 self.files[reading.id] = reading
+            case WandbRows():
+                self.wandb[reading.id] = reading
             case Receipts():
                 self.receipts.setdefault(reading.directory, reading)
             case Trouble(text=str(text)):

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from collectors.wandb.child_process import ChildClient, WandbClient, WandbError
 from collectors.wandb.login import Credentials, find_credentials
 from collectors.wandb.wire import ListRuns, ReadViewer, RunList, Viewer
-from trainmon.analysis.wandb import active_run
+from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.check.rows import Row
-from trainmon.lib import duration
-from trainmon.model import RunSpec, WandbRun, WandbSpec
+from trainmon.lib import clean, counted, duration, size
+from trainmon.model import RunSpec, WandbDirectory, WandbRows, WandbRun, WandbSpec
 
 SHOWN = 5
 """Runs and teams that are listed by name."""
@@ -81,3 +81,18 @@ def _run(run: RunSpec, spec: WandbSpec, runs: tuple[WandbRun, ...], now: float) 
         return Row("ok", "W&B", what, f"{spec.description}: {group.why}{heartbeat}")
     text = f"{spec.description}: none is active; {group.why}"
     return Row("note" if group.phase == "overdue" else "ok", "W&B", what, text)
+
+
+def client_file_row(host: str, wanted: WandbDirectory, found: WandbRows | None) -> Row:
+    """What was found in the directory of a W&B client. Before the first run it may not exist."""
+    where, what = wanted.directory, f"W&B files of {wanted.id}"
+    if found is None:
+        return Row("bad", host, what, f"{where} does not answer", "its file server may be down")
+    if found.error is not None or found.path is None:
+        why = clean(found.error or f"{where}: no file")
+        fix = f"start the run {wanted.id}, or fix its `wandb_dir` in the config: the directory `wandb` of its client"
+        return Row("bad" if found.path else "note", host, what, why, fix)
+    rows = f"{counted(found.rows, 'row')} in the first {size(found.offset)} of {size(found.size)}"
+    damaged = f", {counted(found.damaged, 'damaged part')} skipped" if found.damaged else ""
+    curves = f", {counted(len(client_file.points_of(found)), 'curve')}"
+    return Row("ok", host, what, clean(f"{found.path}: {rows}{curves}{damaged}"))

@@ -10,7 +10,7 @@ from trainmon.analysis.wandb import active_run
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean
-from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb
+from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb, WandbFile
 from trainmon.slurm import reasons
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since, size
 
@@ -50,7 +50,7 @@ def lines(state: State, requested: Container[str] | None = None) -> Iterator[str
     if len(alerts) > ALERTS_AT_MOST:
         yield f"and {len(alerts) - ALERTS_AT_MOST} more alerts"
     yield from _section(RUNS, [_run(run, state) for run in state.runs.values()])
-    yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.spec.wandb is not None])
+    yield from _section(WANDB, [_wandb(run, state) for run in state.runs.values() if run.spec.has_charts])
     hosts = [source for source in state.sources.values() if source.kind == "node"]
     yield from _section(HOSTS, [_host(state, source) for source in hosts])
     schedulers = [source for source in state.sources.values() if source.kind == "slurm"]
@@ -118,6 +118,8 @@ def _checkpoint(found: Checkpoints | None, now: Instant) -> str:
 
 
 def _wandb(run: Run, state: State) -> Row:
+    if run.spec.wandb is None:
+        return _wandb_file(run, state)
     source, known = state.sources.get(f"wandb:{run.name}"), run.wandb or Wandb()
     notes = [source.error, source.hint] if source is not None and source.error is not None else []
     notes += [known.why if run.wandb is not None else "W&B has not answered yet", known.loss_why]
@@ -131,6 +133,18 @@ def _wandb(run: Run, state: State) -> Row:
         known.phase if run.wandb is not None else "?",
         "; ".join(text for text in notes if text),
     )
+
+
+def _wandb_file(run: Run, state: State) -> Row:
+    """The row of a run whose curves come only from the files of its W&B client: they show no state and no heartbeat."""
+    file = run.wandb_file or WandbFile()
+    newest = file.runs[0] if file.runs else None
+    read = "not read yet" if file.checked_at is None else "no row yet"
+    newest_row = f"newest row {age(state.at - file.logged_at)} old" if file.logged_at is not None else read
+    code = None if file.exit_code is None else f"exit code {file.exit_code}"
+    notes = (f"from the file, {newest_row}", code, file.error)
+    name, step = ("?", "?") if newest is None else (newest.name, count(newest.step))
+    return (run.name, name, "-", "-", step, "-", "; ".join(text for text in notes if text))
 
 
 def _host(state: State, source: Source) -> Row:

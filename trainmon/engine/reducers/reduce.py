@@ -39,6 +39,7 @@ from trainmon.model import (
     StandInEnded,
     State,
     WandbPolled,
+    WandbRows,
 )
 
 NEVER_DONE = frozenset({"diverged", "dead", "stopped"})
@@ -109,7 +110,10 @@ def _reading(batch: EventBatch, event: NodeReading) -> None:
         node = jobs.with_scheduler(node, batch.current("scheduler_nodes").get(event.node))
     known[event.node] = node
     node_history.read(batch, event, old, node)
-    files.read(batch, event)
+    if isinstance(event.reading, WandbRows):
+        wandb.file_read(batch, event, event.reading)
+    else:
+        files.read(batch, event)
 
 
 def _source(batch: EventBatch, source: Source) -> None:
@@ -136,7 +140,9 @@ def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:
     runs = batch.maps["runs"] = {}
     for spec in specs:
         run: Run = old.get(spec.name) or Run(spec=spec)
-        runs[spec.name] = replace(run, spec=spec, wandb=run.wandb if spec.wandb == run.spec.wandb else None)
+        file = run.wandb_file if spec.wandb_dir == run.spec.wandb_dir else None
+        served = run.wandb if spec.wandb == run.spec.wandb else None
+        runs[spec.name] = replace(run, spec=spec, wandb=served, wandb_file=file)
 
 
 def _pass_time(batch: EventBatch, now: Instant) -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs import loss
 from trainmon.analysis.runs.wandb_evidence import stopped_by
-from trainmon.analysis.wandb import active_run, metric_names
+from trainmon.analysis.wandb import active_run, client_file, metric_names
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers import files
 from trainmon.engine.reducers.batch import EventBatch
@@ -27,6 +27,7 @@ from trainmon.model import (
     Source,
     Wandb,
     WandbPolled,
+    WandbRows,
     WandbRun,
 )
 
@@ -75,6 +76,14 @@ def curves_grew(batch: EventBatch, event: CurvesGrew) -> None:
             wandb = _troubled(wandb, trouble)
             progress = wandb_progress.grew(progress, current, points, wandb.stepped_at, first=not recent)
     batch.writable("runs")[event.run] = replace(run, wandb=wandb, progress=progress)
+
+
+def file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
+    """Apply new rows of the file of a W&B client. A host that stands in for another may not see it."""
+    run = batch.current("runs").get(rows.id)
+    if run is not None and run.spec.wandb_dir is not None and not (event.is_stand_in and rows.path is None):
+        file = client_file.read(run, rows, event.node, event.received_at)
+        batch.writable("runs")[rows.id] = replace(run, wandb_file=file)
 
 
 def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:

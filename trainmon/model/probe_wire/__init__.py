@@ -40,11 +40,12 @@ from trainmon.model.probe_wire.samples import (
     Xid,
     throttle_names,
 )
-from trainmon.model.probe_wire.spec import FileSpec, LogSpec, Spec
+from trainmon.model.probe_wire.spec import FileSpec, LogSpec, Spec, WandbDirectory
+from trainmon.model.probe_wire.wandb import WandbFileRun, WandbRows
 
 AnyReading = (
     Hello | GpuSamples | GpuFactsAll | Xid | HostSample | DiskSamples | LogChunk | SwitchSamples | CheckpointListing
-    | FileContent | Receipts | Trouble | Bye
+    | FileContent | Receipts | WandbRows | Trouble | Bye
 )  # fmt: skip
 
 DECODER: msgspec.json.Decoder[AnyReading] = msgspec.json.Decoder(AnyReading)
@@ -82,6 +83,9 @@ __all__ = [
     "SwitchSample",
     "SwitchSamples",
     "Trouble",
+    "WandbDirectory",
+    "WandbFileRun",
+    "WandbRows",
     "Xid",
     "throttle_names",
 ]

@@ -28,6 +28,18 @@ class FileSpec(msgspec.Struct, frozen=True):
     file."""
 
 
+class WandbDirectory(msgspec.Struct, frozen=True):
+    """A directory of the W&B client, whose newest run is followed."""
+
+    id: str
+    """The name of our run."""
+    directory: str
+    charts: tuple[str, ...] = ()
+    """The metrics that are sent; without them, those that match the pattern."""
+    pattern: str = ""
+    """A regular expression, searched in the names of the metrics in lower case."""
+
+
 class Spec(msgspec.Struct, frozen=True):
     """What a probe watches: paths and periods, never a secret. It is sent again whenever it changes."""
 
@@ -52,4 +64,5 @@ class Spec(msgspec.Struct, frozen=True):
     """Directories of receipts of trainmon-run; empty text: where it keeps them without a setting."""
     every_receipt: bool = False
     """Whether the receipts of all hosts are read, not only those of this host."""
+    wandb: tuple[WandbDirectory, ...] = ()
     v: int = VERSION

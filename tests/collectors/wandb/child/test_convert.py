@@ -11,18 +11,14 @@ import pytest
 
 from collectors.wandb.child.convert import (
     KEYS_AT_MOST,
-    NAMES_AT_MOST,
     filters,
     instant,
-    number,
-    read_config,
     read_keys,
     read_points,
     read_run,
     read_start,
-    read_summary,
-    safe_text,
 )
+from trainmon.analysis.wandb.values import NAMES_AT_MOST, number, read_config, read_summary, safe_text
 from trainmon.model import WandbSpec
 
 SPEC = WandbSpec(project="team/video")

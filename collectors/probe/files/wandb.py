@@ -1,0 +1,369 @@
+"""The newest `.wandb` file of a directory: its new rows, with the metrics of the charts. Runs on the node: Python 3.6.
+
+wandb writes it in blocks of 32 KiB, so its newest row may be minutes old: it shows curves, never whether a run lives.
+"""
+
+import functools
+import os
+import re
+import time
+
+from collectors.probe import paths
+from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
+from collectors.probe.files.tail import refuse_special
+from collectors.probe.files.wandb_records import MALFORMED, Records, fields, items
+
+PIECE = 64 * 1024
+RATE = 1e6
+"""Bytes per second that are read, of all files together: the training uses the same file system."""
+MAX_BUDGET = 2 * RATE
+PIECES_S = 0.1
+"""Seconds after which the next piece waits for the next period: the GPUs are read in between."""
+
+LIST_EVERY = 10.0
+LIST_SHARE = 50.0
+"""Listing a directory takes at most a fiftieth of the time."""
+
+MAX_CURVES = 40
+MAX_OTHERS = 6
+"""Metrics without a known name that are sent: they are charted if there is nothing better."""
+MAX_METRICS = 10000
+MAX_NAMES = 300
+"""Values of a summary, and settings of a config."""
+MAX_TEXT = 2000
+SUMMARY_TEXT = 200
+
+SAMPLED_FROM = 4 << 20
+POINTS = 10000
+"""Of a file that had more than 4 MiB when it was found, so many points of each metric, as from W&B's server."""
+
+NON_FINITE = (b"NaN", b"Infinity", b"-Infinity")
+RUN_DIRECTORY = re.compile(rb"(?:offline-)?run-(\d{8}_\d{6}-.+)")
+RUN_TEXTS = {1: "id", 2: "entity", 3: "project", 6: "group", 8: "name", 13: "host"}
+"""By field of a RunRecord."""
+
+
+class Metrics:
+    """What the records of one file say, as far as it is sent: new rows, and changed names, settings and values."""
+
+    def __init__(self, spec: "Mapping[str, Any]", size: int) -> None:
+        self._charts = frozenset(spec.get("charts") or ())
+        self._pattern = re.compile(spec.get("pattern") or "$^")
+        self._others = 0
+        self.keys = []  # type: list[str]
+        self._columns = {}  # type: dict[str, int | None]
+        self._next = []  # type: list[int]
+        self._sampled_to = size if size > SAMPLED_FROM else 0
+        self.rows = 0
+        self.malformed = 0
+        self.step = None  # type: float | None
+        self.logged_at = None  # type: float | None
+        self.started_at = ""
+        self._points = []  # type: list[list[Any]]
+        self._known = {"summary": {}, "config": {}}  # type: dict[str, dict[str, str]]
+        self._changed = {}  # type: Line
+
+    def add(self, end: int, record: bytes) -> None:
+        """Take over one record that ends at this offset."""
+        try:
+            for number, value in fields(record):
+                if not isinstance(value, bytes):
+                    continue
+                if number == 2:
+                    self._row(end, value)
+                elif number == 3:
+                    self._update("summary", value, SUMMARY_TEXT)
+                elif number == 5:
+                    self._update("config", value, MAX_TEXT)
+                elif number == 17:
+                    self._run(value)
+                elif number == 18:
+                    found = dict(fields(value))
+                    self._changed["exit"] = [signed(found.get(1, 0)), signed(found.get(2, 0))]
+        except MALFORMED:
+            self.malformed += 1
+
+    def _row(self, end: int, history: bytes) -> None:
+        self.rows += 1
+        step = at = None
+        found = []  # type: list[tuple[int, Any]]
+        for key, text in items(history):
+            if key == "_step":
+                step = finite(text)
+            elif key == "_timestamp":
+                at = finite(text)
+            else:
+                column = self._columns[key] if key in self._columns else self._column(key, text)
+                if column is not None and (end > self._sampled_to or end >= self._next[column] or text in NON_FINITE):
+                    found.append((column, text))
+        self.step, self.logged_at = step, at or self.logged_at
+        if step is None or not found:
+            return
+        point = [self.rows, step, at] + [None] * (max(found)[0] + 1)  # type: list[Any]
+        for column, text in found:
+            try:
+                point[3 + column] = number_of(text)
+            except ValueError:
+                continue  # a text or a table under the name of a metric
+            if end <= self._sampled_to:
+                self._next[column] = end + self._sampled_to // POINTS
+        self._points.append(point)
+
+    def _column(self, key: str, text: bytes) -> "int | None":
+        """The column of a new metric; None if it is not sent."""
+        try:
+            float(text)
+        except ValueError:
+            return None  # its next value may be a number
+        column = None
+        if len(self._columns) >= MAX_METRICS:
+            return None
+        if not key.startswith(("_", "system/", "system.")) and len(self.keys) < MAX_CURVES and self._is_wanted(key):
+            column = len(self.keys)
+            self.keys.append(key)
+            self._next.append(0)
+        self._columns[key] = column
+        return column
+
+    def _is_wanted(self, key: str) -> bool:
+        if self._charts:
+            return key in self._charts
+        if self._pattern.search(key.lower()):
+            return True
+        self._others += 1
+        return self._others <= MAX_OTHERS
+
+    def _run(self, record: bytes) -> None:
+        run = {}  # type: Line
+        for number, value in fields(record):
+            if not isinstance(value, bytes):
+                continue
+            if number in RUN_TEXTS:
+                run[RUN_TEXTS[number]] = paths.shown(value[:MAX_TEXT])
+            elif number == 10:
+                run.setdefault("tags", []).append(paths.shown(value[:SUMMARY_TEXT]))
+            elif number == 4:
+                self._update("config", value, MAX_TEXT)
+            elif number == 17:
+                start = dict(fields(value))
+                run["started_at"] = int(start.get(1, 0)) + int(start.get(2, 0)) / 1e9
+                self.started_at = "%.6f" % run["started_at"]
+        self._changed["run"] = dict(run, tags=run.get("tags", [])[:50])
+
+    def _update(self, what: str, record: bytes, longest: int) -> None:
+        """Take over the values that a summary or a config has now."""
+        known, changed = self._known[what], self._changed.setdefault(what, {})
+        for key, value in items(record):
+            if not key.startswith("_") and (key in known or len(known) < MAX_NAMES):
+                text = paths.shown(value[: longest + 1])
+                if known.get(key) != text:
+                    known[key] = changed[key] = text
+
+    def take_points(self) -> "Line":
+        """The rows since the last call."""
+        points, self._points = self._points, []
+        return {"keys": list(self.keys), "points": points} if points else {}
+
+    def take_changes(self) -> "Line":
+        """What else has changed since the last call."""
+        changed, self._changed = self._changed, {}
+        return {name: value for name, value in changed.items() if value}
+
+
+def number_of(text: bytes) -> "float | str":
+    """A number of Python's JSON; what is not finite, as a word.
+
+    Raises:
+        ValueError: when it is no number.
+    """
+    value = float(text)
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def finite(text: bytes) -> float:
+    """A number.
+
+    Raises:
+        ValueError: when it is none, or is not finite.
+    """
+    value = float(text)
+    if value - value != 0:
+        raise ValueError("not finite")
+    return value
+
+
+def signed(value: "bytes | int") -> int:
+    """A protobuf int32 or int64, which is negative above its half."""
+    number = value if isinstance(value, int) else 0
+    return number - (1 << 64) if number >> 63 else number
+
+
+class WandbFile:
+    """One open file."""
+
+    def __init__(self, path: bytes, spec: "Mapping[str, Any]") -> None:
+        refuse_special(os.stat(path))
+        self.path = path
+        self.handle = paths.open_quietly(path)
+        self.found = os.fstat(self.handle)
+        self.records = Records()
+        self.metrics = Metrics(spec, self.found.st_size)
+        self._read_at = None  # type: tuple[int, int] | None
+
+    @property
+    def identity(self) -> "tuple[int, int]":
+        return (self.found.st_dev, self.found.st_ino)
+
+    def is_at_end(self) -> bool:
+        """Whether nothing has been written since all of it was read."""
+        self.found = os.fstat(self.handle)
+        return self._read_at == (self.found.st_size, self.found.st_mtime_ns)
+
+    def read_piece(self) -> int:
+        """Read the next 64 KiB; returns the number of bytes."""
+        data = os.pread(self.handle, PIECE, self.records.offset)
+        is_end = self.records.offset + len(data) >= self.found.st_size
+        for end, record in self.records.read(data, is_end):
+            self.metrics.add(end, record)
+        if is_end:
+            self._read_at = (self.found.st_size, self.found.st_mtime_ns)
+        return len(data)
+
+
+class Follower:
+    """The newest file of one directory."""
+
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]") -> None:
+        self.spec = spec
+        self.rate = RATE
+        self._directory = paths.encoded(spec["directory"])
+        self._monotonic = monotonic
+        self._file = None  # type: WandbFile | None
+        self._list_at = 0.0
+        self._budget, self._refilled_at = RATE, monotonic()
+        self._error = None  # type: str | None
+        self._reported = None  # type: Line | None
+
+    def close(self) -> None:
+        file, self._file = self._file, None
+        if file:
+            os.close(file.handle)
+
+    def read(self, slow: bool) -> "list[Line]":
+        """The lines to send: one for each piece of the file."""
+        lines = []  # type: list[Line]
+        try:
+            if self._monotonic() >= self._list_at:
+                self._choose()
+            if self._file:
+                self._error = None
+                lines = self._read_file(self._file)
+        except (OSError, ValueError) as error:
+            path = self._file.path if self._file else self._directory
+            self._error = "%s: %s" % (paths.shown(path), paths.failure_at(path, error))
+            self.close()
+        state = self._state()
+        changes = self._file.metrics.take_changes() if self._file else {}
+        if lines:
+            lines[-1].update(state, **changes)
+        elif changes or slow or state != self._reported:
+            lines = [dict(state, **changes)]
+        self._reported = state
+        return [dict(line, k="wandb", id=self.spec["id"]) for line in lines]
+
+    def _read_file(self, file: WandbFile) -> "list[Line]":
+        found = os.stat(file.path)
+        is_other = (found.st_dev, found.st_ino) != file.identity
+        if is_other or found.st_size < file.records.offset:
+            self._open(file.path)
+            file = self._file or file
+        now = self._monotonic()
+        self._budget = min(MAX_BUDGET, self._budget + self.rate * (now - self._refilled_at))
+        self._refilled_at = now
+        lines = []
+        while self._budget > 0 and not file.is_at_end():
+            self._budget -= file.read_piece()
+            points = file.metrics.take_points()
+            if points:
+                lines.append(dict(self._state(), **points))
+            if self._monotonic() - now > PIECES_S:
+                break
+        return lines
+
+    def _state(self) -> "Line":
+        file = self._file
+        if file is None:
+            return {"error": self._error}
+        metrics = file.metrics
+        state = {
+            "path": paths.shown(file.path),
+            "file": "%d %s" % (file.found.st_ino, metrics.started_at),
+            "size": file.found.st_size,
+            "mtime": file.found.st_mtime,
+            "offset": file.records.offset,
+            "rows": metrics.rows,
+            "damaged": file.records.damaged + metrics.malformed,
+            "step": metrics.step,
+            "logged_at": metrics.logged_at,
+            "error": self._error,
+        }
+        return {name: value for name, value in state.items() if value is not None}
+
+    def _choose(self) -> None:
+        """Open the file of the newest run directory, if that has one."""
+        started_at = self._monotonic()
+        self._list_at = started_at + LIST_EVERY
+        path = newest_file(self._directory)
+        ended = self._monotonic()
+        self._list_at = ended + min(60.0, max(LIST_EVERY, LIST_SHARE * (ended - started_at)))
+        if self._file is None or path != self._file.path:
+            self._open(path)
+
+    def _open(self, path: bytes) -> None:
+        self.close()
+        self._file = WandbFile(path, self.spec)
+
+
+def newest_file(directory: bytes) -> bytes:
+    """The `.wandb` file of the run that began last, by the time in the name of its directory.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    matches = filter(None, map(RUN_DIRECTORY.match, os.listdir(directory)))
+    names = [match.group() for match in sorted(matches, key=lambda match: match.group(1), reverse=True)]
+    for name in names[:5]:
+        folder = os.path.join(directory, name)
+        try:
+            files = sorted(file for file in os.listdir(folder) if file.endswith(b".wandb"))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if files:
+            return os.path.join(folder, files[-1])
+    if names:
+        raise ValueError("its newest run directory has no .wandb file yet")
+    raise ValueError("has no directory run-… or offline-run-…; the W&B client makes them in the directory `wandb`")
+
+
+class WandbFiles:
+    """The followed directories of the spec."""
+
+    def __init__(self, spec: "Mapping[str, Any]", monotonic: "Callable[[], float]" = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._followers = {}  # type: dict[str, Follower]
+        self.configure(spec)
+
+    def configure(self, spec: "Mapping[str, Any]") -> None:
+        wanted = {one["id"]: one for one in spec.get("wandb") or ()}
+        before, self._followers = self._followers, {}
+        for name, one in wanted.items():
+            same = before[name].spec == one if name in before else False
+            self._followers[name] = before.pop(name) if same else Follower(one, self._monotonic)
+            self._followers[name].rate = RATE / len(wanted)
+        for follower in before.values():
+            follower.close()
+
+    def operations(self, slow: bool) -> "list[Operation]":
+        return [("wandb:" + name, functools.partial(one.read, slow)) for name, one in self._followers.items()]

@@ -1,0 +1,186 @@
+"""The records of a `.wandb` file. Runs on the node: Python 3.6, standard library only.
+
+The format is LevelDB's log: after 7 bytes of the file's own, blocks of 32 KiB hold chunks, each with its CRC-32, length
+and type. A record is one chunk or several, and is a protobuf message of wandb_internal.proto.
+"""
+
+import struct
+import zlib
+
+from collectors.probe.annotations import Iterable, Iterator
+
+BLOCK = 32 * 1024
+FILE_HEADER = struct.Struct("<4sHB")
+CHUNK_HEADER = struct.Struct("<IHB")
+WHOLE, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+MAX_RECORD = 1 << 20
+"""Bytes of a record; longer ones (a large table, an artifact's manifest) hold no curve."""
+
+MALFORMED = (IndexError, ValueError)
+"""What reading a message that is none raises."""
+
+
+class Records:
+    """How far a file was read. The tail may be incomplete: it is waited for until valid data follow it."""
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.damaged = 0
+        """Blocks that were skipped, because a chunk in them is damaged."""
+        self._parts = None  # type: list[bytes] | None
+        self._doubtful_from = None  # type: int | None
+        self._doubtful = 0
+
+    def read(self, data: bytes, is_end: bool) -> "Iterator[tuple[int, bytes]]":
+        """The whole records in the bytes at `offset`, each with its end. `is_end`: the file ends with these bytes.
+
+        Raises:
+            ValueError: when it is another kind of file.
+        """
+        position = 0
+        if self.offset == 0:
+            if len(data) < FILE_HEADER.size:
+                return
+            check_header(data)
+            position = FILE_HEADER.size
+        start = self.offset
+        while True:
+            self.offset = start + position
+            left = BLOCK - self.offset % BLOCK
+            found = self._chunk(data, position, left) if left >= CHUNK_HEADER.size else b""
+            if found is None:
+                break
+            kind, length = found[:1], len(found) - 1
+            if not kind:
+                if position + left > len(data) and not is_end:
+                    break
+                if left >= CHUNK_HEADER.size:
+                    self._doubt()
+                if position + left > len(data):
+                    break
+                position += left
+                continue
+            self.damaged, self._doubtful, self._doubtful_from = self.damaged + self._doubtful, 0, None
+            position += CHUNK_HEADER.size + length
+            record = self._joined(kind[0], found[1:])
+            if record is not None:
+                self.offset = start + position
+                yield self.offset, record
+        if is_end and self._doubtful_from is not None:
+            self.offset, self._doubtful, self._doubtful_from = self._doubtful_from, 0, None
+
+    def _chunk(self, data: bytes, position: int, left: int) -> "bytes | None":
+        """The type and data of the chunk at a position; None if it is not all there, empty if it is damaged."""
+        if position + CHUNK_HEADER.size > len(data):
+            return None
+        checksum, length, kind = CHUNK_HEADER.unpack_from(data, position)
+        if length + CHUNK_HEADER.size > left or not WHOLE <= kind <= LAST:
+            return b""
+        if position + CHUNK_HEADER.size + length > len(data):
+            return None
+        found = data[position + CHUNK_HEADER.size - 1 : position + CHUNK_HEADER.size + length]
+        return found if zlib.crc32(found) & 0xFFFFFFFF == checksum else b""
+
+    def _doubt(self) -> None:
+        self._doubtful += 1
+        self._parts = None
+        if self._doubtful_from is None:
+            self._doubtful_from = self.offset
+
+    def _joined(self, kind: int, data: bytes) -> "bytes | None":
+        """The record that ends with this chunk, if one does."""
+        if kind == WHOLE:
+            self._parts = None
+            return data
+        if kind == FIRST:
+            self._parts = [data]
+        elif self._parts is not None:
+            self._parts.append(data)
+            if sum(map(len, self._parts)) > MAX_RECORD:
+                self._parts = None
+            elif kind == LAST:
+                parts, self._parts = self._parts, None
+                return b"".join(parts)
+        return None
+
+
+def check_header(data: bytes) -> None:
+    """Check the first bytes of a file.
+
+    Raises:
+        ValueError: when it is another kind of file, or of another version.
+    """
+    name, magic, version = FILE_HEADER.unpack_from(data)
+    if name != b":W&B" or magic != 0xBEE1:
+        raise ValueError("is no .wandb file: its first bytes are others")
+    if version:
+        raise ValueError("has version %d of the format; only version 0 can be read" % version)
+
+
+def fields(data: bytes) -> "Iterator[tuple[int, bytes | int]]":
+    """The fields of a protobuf message: their numbers, and their values as bytes or as whole numbers.
+
+    Raises:
+        ValueError: when it is no such message.
+        IndexError: the same.
+    """
+    position, end = 0, len(data)
+    while position < end:
+        tag = data[position]
+        position += 1
+        if tag > 127:
+            position, tag = varint(data, position - 1)
+        kind = tag & 7
+        if kind == 0:
+            position, number = varint(data, position)
+            yield tag >> 3, number
+            continue
+        if kind == 2:
+            length = data[position]
+            position += 1
+            if length > 127:
+                position, length = varint(data, position - 1)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError("no protobuf message")
+        if position + length > end:
+            raise ValueError("a protobuf field is cut off")
+        yield tag >> 3, data[position : position + length]
+        position += length
+
+
+def varint(data: bytes, position: int) -> "tuple[int, int]":
+    """The position after a number of protobuf, and the number."""
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return position, number
+        shift += 7
+
+
+def items(data: bytes, of: int = 1) -> "Iterator[tuple[str, bytes]]":
+    """The keys of a history, summary or config, nested ones joined with dots, and their values in JSON."""
+    for number, item in fields(data):
+        if number == of and isinstance(item, bytes):
+            yield key_and_value(fields(item))
+
+
+def key_and_value(item: "Iterable[tuple[int, bytes | int]]") -> "tuple[str, bytes]":
+    """The key and the JSON of one item."""
+    key, value, nested = b"", b"", []  # type: bytes | int, bytes | int, list[bytes]
+    for number, found in item:
+        if number == 16:
+            value = found
+        elif number == 1:
+            key = found
+        elif number == 2 and isinstance(found, bytes):
+            nested.append(found)
+    name = b".".join(nested) or key
+    if not isinstance(name, bytes) or not isinstance(value, bytes):
+        raise ValueError("an item without a key")  # noqa: TRY004 all malformed messages are alike
+    return name.decode("utf-8", "replace"), value

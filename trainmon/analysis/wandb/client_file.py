@@ -1,0 +1,155 @@
+"""The curves in the files of the W&B client: what new rows mean, and when they are shown. Pure.
+
+The client writes blocks of 32 KiB, so a file says nothing about whether a run lives: no rule and no verdict reads this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from posixpath import basename, dirname
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from trainmon.analysis.wandb import metric_names
+from trainmon.analysis.wandb.values import NAME_LENGTH, NON_FINITE, read_config, read_summary, safe_text
+from trainmon.lib import Instant, clean
+from trainmon.model import Points, Run, Wandb, WandbDirectory, WandbFile, WandbFileRun, WandbRows, WandbRun
+
+ENTITY = "file"
+"""The entity in the paths of such runs: their curves are not mixed with those of W&B's server."""
+
+FILES_AT_MOST = 6
+"""The current run, and earlier ones to compare it with."""
+
+TOO_LONG = "…"
+
+
+def directory_of(run: str, wandb_dir: str, charts: tuple[str, ...]) -> WandbDirectory:
+    """What a probe reads for a run."""
+    return WandbDirectory(run, wandb_dir, charts, "" if charts else metric_names.KNOWN)
+
+
+def path_of(rows: WandbRows) -> str:
+    """The path of the curves of a file, as in WandbRun."""
+    return f"{ENTITY}/{rows.id}/{_directory(rows)}"
+
+
+def points_of(rows: WandbRows, known: int = 0) -> Mapping[str, Points]:
+    """The points of each metric in the rows after number `known`."""
+    found: dict[str, Points] = {}
+    for column, key in enumerate(rows.keys, start=3):
+        points = [
+            (_number(row[1]), _number(row[2]), _number(row[column]))
+            for row in rows.points
+            if len(row) > column and row[column] is not None and _number(row[0]) > known
+        ]
+        if points and clean(key, NAME_LENGTH) == key:
+            found[key] = Points(*zip(*points, strict=True))
+    return found
+
+
+def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
+    """What is known of a run's files after these rows, which arrived at `at`."""
+    before = run.wandb_file or WandbFile()
+    if rows.path is None:
+        return replace(before, host=host, checked_at=at, error=clean(rows.error or ""))
+    is_same = before.file == rows.file and before.path == rows.path
+    known = before if is_same else replace(before, file=rows.file, rows=0, damaged=0, exit_code=None, logged_at=None)
+    points = points_of(rows, known.rows)
+    names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
+    is_older = rows.rows < known.rows  # another reader has begun at the start of the file
+    logged_at = None if rows.logged_at is None else min(at, rows.logged_at - (rows.t - at))
+    return replace(
+        known,
+        host=host,
+        path=rows.path,
+        project="/".join(filter(None, (rows.run.entity, rows.run.project))) if rows.run else known.project,
+        size=rows.size,
+        offset=max(rows.offset, known.offset) if is_older else rows.offset,
+        rows=max(rows.rows, known.rows),
+        damaged=max(rows.damaged, known.damaged) if is_older else rows.damaged,
+        logged_at=known.logged_at if is_older else logged_at,
+        checked_at=at,
+        exit_code=known.exit_code if rows.exit is None else rows.exit[0],
+        names=names,
+        keys=metric_names.choose(run.spec.charts, names),
+        points=known.points + sum(len(one.values) for one in points.values()),
+        runs=_runs(known, rows, is_older=is_older),
+        error=None if rows.error is None else clean(rows.error),
+    )
+
+
+def shown(run: Run, *, is_failing: bool) -> Wandb | None:
+    """The W&B data with the curves to show. W&B's server comes first; the file fills in if there is no server, if it
+    fails now (`is_failing`), or if it has sent no curves."""
+    file, served = run.wandb_file, run.wandb
+    has_curves = served is not None and bool(served.points and served.keys)
+    if file is None or not file.points or (has_curves and not is_failing):
+        return served
+    return Wandb(
+        polled_at=file.checked_at,
+        runs=file.runs,
+        attempts=tuple(one.id for one in file.runs),
+        keys=file.keys,
+        points=file.points,
+    )
+
+
+def is_from_file(wandb: Wandb | None) -> bool:
+    """Whether the curves come from a file."""
+    return wandb is not None and wandb.current is not None and wandb.current.entity == ENTITY
+
+
+def _runs(known: WandbFile, rows: WandbRows, *, is_older: bool) -> tuple[WandbRun, ...]:
+    """The runs of the directories that were followed, the one of these rows first."""
+    name = _directory(rows)
+    before = next((one for one in known.runs if one.id == name), None)
+    run = before if before is not None and known.rows else WandbRun(
+        entity=ENTITY, project=rows.id, id=name, name=name, state=""
+    )  # fmt: skip
+    if rows.run is not None:
+        run = _named(run, rows.run)
+    if not is_older:
+        step = run.step if rows.step is None else int(rows.step)
+        run = replace(run, step=step, logged_at=rows.logged_at, lines=rows.rows)
+    values = {key: _decoded(text) for key, text in rows.summary.items()}
+    config = {key: _decoded(text) for key, text in rows.config.items()}
+    run = replace(
+        run,
+        summary={**run.summary, **read_summary(values)} if values else run.summary,
+        config={**run.config, **read_config(config)} if config else run.config,
+    )
+    return (run, *(one for one in known.runs if one.id != name))[:FILES_AT_MOST]
+
+
+def _named(run: WandbRun, begun: WandbFileRun) -> WandbRun:
+    return replace(
+        run,
+        name=safe_text(begun.name) or safe_text(begun.id) or run.id,
+        group=safe_text(begun.group),
+        host=safe_text(begun.host),
+        tags=tuple(filter(None, map(safe_text, begun.tags))),
+        created_at=begun.started_at,
+    )
+
+
+def _directory(rows: WandbRows) -> str:
+    """The name of its run directory."""
+    return clean(basename(dirname(rows.path or "")), NAME_LENGTH)
+
+
+def _number(value: float | str | None) -> float:
+    return NON_FINITE.get(value, math.nan) if isinstance(value, str) else math.nan if value is None else value
+
+
+def _decoded(text: str) -> Any:
+    """A value of W&B's JSON, which writes what is not finite as a word."""
+    if text in NON_FINITE:
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:  # it was cut
+        return text[1:] if text.startswith('"') else TOO_LONG
