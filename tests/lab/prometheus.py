@@ -11,6 +11,7 @@ from tests.lab.daemons import Daemon, program
 from tests.lab.slurm_config import ports
 
 CONFIG = """global: {{ scrape_interval: {every}s, scrape_timeout: {every}s }}
+rule_files: [{rules}]
 scrape_configs:
 {jobs}
 """
@@ -28,16 +29,16 @@ def answers(url: str) -> bool:
 
 
 class Prometheus:
-    """A server that scrapes these targets, by job."""
+    """A server that scrapes these targets, by job, and may evaluate the rules of a file."""
 
-    def __init__(self, folder: Path, jobs: Mapping[str, Sequence[str]], every: int = 1) -> None:
+    def __init__(self, folder: Path, jobs: Mapping[str, Sequence[str]], every: int = 1, rules: str = "") -> None:
         [self.port] = ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         listed = (
             JOB.format(job=job, targets=", ".join(f'"{one}"' for one in targets)) for job, targets in jobs.items()
         )
         file = folder / "prometheus.yml"
-        file.write_text(CONFIG.format(every=every, jobs="".join(listed)))
+        file.write_text(CONFIG.format(every=every, jobs="".join(listed), rules=rules))
         argv = [
             program("prometheus", "prometheus"), f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn",
@@ -56,9 +57,10 @@ class Prometheus:
 class NodeExporter:
     """node_exporter of this machine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *words: str) -> None:
         self.address = f"127.0.0.1:{ports(1)[0]}"
-        argv = [program("prometheus-node-exporter", "prometheus-node-exporter"), f"--web.listen-address={self.address}"]
+        own = program("prometheus-node-exporter", "prometheus-node-exporter")
+        argv = [own, f"--web.listen-address={self.address}", *words]
         self.daemon = Daemon("node_exporter", argv, folder / "node_exporter.log", os.environ)
 
     def __enter__(self) -> NodeExporter:

@@ -186,5 +186,4 @@ def test_the_daemon_serves_its_state_and_totals_and_removes_its_textfile_at_the_
         until(file.exists, "the textfile is written")
     finally:
         parts.stop()
-    assert not file.exists()
-    assert page() == ""
+    until(lambda: not file.exists() and page() == "", "the file is removed and the port closed")

@@ -212,4 +212,5 @@ def test_the_open_alerts_are_posted_a_last_time_at_the_end(receiver: WebhookRece
     resender.start()
     alerts.append(told())
     resender.stop()
+    until(lambda: receiver.taken, "they are posted")
     assert list(ends(receiver)) == [VIDEO]
