@@ -219,3 +219,25 @@ def by_mount(reading: DiskSamples, implied: frozenset[str], spec: Spec | None) -
 def name_of(sample: DiskSample, implied: frozenset[str]) -> str:
     """A disk's name: its mount, if only a run's own path names it."""
     return sample.mount if sample.path in implied and sample.mount is not None else sample.path
+
+
+def assign_all(
+    plans: Iterable[WatchPlan], up: Collection[str], awaited: Collection[str]
+) -> tuple[dict[str, Spec], dict[str, Spec]]:
+    """What each host reads, and which part of it as a stand-in. `up` are the hosts that can read files now; `awaited`,
+    those whose first connection is still being established."""
+    specs: dict[str, Spec] = {}
+    stand_in: dict[str, Spec] = {}
+    for plan in plans:
+        able = {host for host in plan.hosts if host in up}
+        is_awaited = bool(plan.hosts) and plan.hosts[0] in awaited
+        merge_into(specs, assign(plan, able, is_awaited=is_awaited))
+        merge_into(stand_in, stand_in_specs(plan, able, is_awaited=is_awaited))
+    return specs, stand_in
+
+
+def own_disks(specs: Mapping[str, Spec], stand_in: Mapping[str, Spec]) -> Iterator[tuple[str, str]]:
+    """Each host with the paths that it reads for itself, not as a stand-in, which may log in as another user."""
+    for host, spec in specs.items():
+        others = stand_in[host].disks if host in stand_in else ()
+        yield from ((host, path) for path in spec.disks if path not in others)

@@ -1,14 +1,20 @@
-"""Connections to the hosts of a cluster: one Dialer for all, and the name of this machine."""
+"""How the hosts of a cluster are reached: over SSH, or by a step of a job. And the name of this machine."""
 
 from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collectors.nodes.steps.shell import JobSteps
 from trainmon.config import ClusterSettings, ConnectSettings
+from trainmon.lib import HostKeyRefused, HostUnreachable
+from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import AskUser, Shell
 
 if TYPE_CHECKING:
@@ -44,6 +50,64 @@ class Connections:
     def close(self) -> None:
         if self._dialer is not None:
             self._dialer.close()
+
+
+class ClusterConnections:
+    """The connections of one cluster, over SSH and by steps of jobs. `client_of`, `job_of` and `on_start` as in
+    JobSteps; `job_of` also gets the name of the cluster."""
+
+    def __init__(
+        self,
+        cluster: ClusterSettings,
+        loop: EventLoop,
+        ask: AskUser | None,
+        ssh_config: Path | None,
+        *,
+        client_of: Callable[[], Client],
+        job_of: Callable[[str, str], int | None],
+        on_start: Callable[[int], None] = lambda job: None,
+    ) -> None:
+        self._cluster, self._loop = cluster, loop
+        self.ssh = Connections(loop, cluster.connect, ask, ssh_config)
+        self._steps = JobSteps(loop, client_of, partial(job_of, cluster.name), on_start)
+        self._refused: dict[str, int] = {}
+        """The nodes that have refused SSH, each with our job there. In the next job, SSH is tried again."""
+
+    def needs_step(self, host: str, *, is_node: bool) -> bool:
+        """Whether a host is reached by a step only."""
+        return self._cluster.connect.by == "srun" and self.may_use_step(host, is_node=is_node)
+
+    def dialler(self, host: str, *, is_node: bool) -> Callable[[], Shell]:
+        """How a host is dialled. It may raise HostUnreachable."""
+        if is_local(self._cluster, host):
+            return partial(LocalShell, self._loop, host=host)
+        if not self.may_use_step(host, is_node=is_node):
+            return partial(self.ssh.dial, host)
+        return partial(self._steps.shell if self._cluster.connect.by == "srun" else self._dial_either, host)
+
+    def may_use_step(self, host: str, *, is_node: bool) -> bool:
+        """Whether a host may be reached by a step: it is a node, and not the login host."""
+        is_far = host != self._cluster.login and not is_local(self._cluster, host)
+        return self._cluster.connect.by != "ssh" and is_node and is_far
+
+    def _dial_either(self, host: str) -> Shell:
+        """Over SSH, or by a step if the node refuses SSH and a job of ours runs there."""
+        job = self._steps.job_of(host)
+        if job is None or self._refused.get(host) != job:
+            try:
+                return self.ssh.dial(host)
+            except HostKeyRefused:
+                raise  # another machine may answer in its place: that must be seen
+            except HostUnreachable:
+                if job is None:
+                    raise
+                self._refused[host] = job
+        return self._steps.shell(host)
+
+    def close(self) -> None:
+        """Close them; waits a moment for the end of the steps."""
+        self._steps.close()
+        self.ssh.close()
 
 
 def is_local(cluster: ClusterSettings, host: str) -> bool:

@@ -58,7 +58,8 @@ class RunDiscovery:
         self._users = {cluster.name: cluster.users for cluster in settings.clusters}
         self._jobs: dict[str, tuple[Job, ...]] = {}
         self._me: dict[str, str | None] = {}
-        self._ours: dict[str, frozenset[str]] = {}
+        self._ours: dict[str, dict[str, int]] = {}
+        """By cluster: the nodes with a job of ours, and the number of that job."""
 
     def update(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
         """Store a poll of a cluster's queue. Returns whether the runs have changed."""
@@ -70,9 +71,8 @@ class RunDiscovery:
         ]
         self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
         self._me[cluster] = me
-        self._ours[cluster] = frozenset(
-            node for job in listed if me is not None and job.user == me and holds_nodes(job) for node in job.nodes
-        )
+        ours = (job for job in listed if me is not None and job.user == me and holds_nodes(job))
+        self._ours[cluster] = {node: job.number for job in ours for node in job.nodes}
         everyone = [job for jobs in self._jobs.values() for job in jobs]
         configured = tuple(
             replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
@@ -159,6 +159,10 @@ class RunDiscovery:
         """Whether our user has a job on a node, by the last poll; None without a poll."""
         ours = self._ours.get(cluster)
         return None if ours is None or self._me.get(cluster) is None else node in ours
+
+    def own_job(self, cluster: str, node: str) -> int | None:
+        """The number of our job on a node, by the last poll; None without one."""
+        return self._ours.get(cluster, {}).get(node)
 
 
 def with_ended_jobs(

@@ -7,29 +7,30 @@ import logging
 import queue
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from collectors.assignment import WatchPlan, assign, merge_into, stand_in_specs, with_followed
-from collectors.connections import Connections, is_local, local_hostname
+from collectors.assignment import WatchPlan, assign_all, own_disks, with_followed
+from collectors.connections import ClusterConnections, Connections, is_local, local_hostname
 from collectors.discovery import RunDiscovery
+from collectors.nodes.backoff import NEEDS_A_STEP
 from collectors.nodes.collector import NodeCollector
+from collectors.nodes.steps.shell import step_notice
 from collectors.polling_thread import PollingThread
 from collectors.prometheus.coverage import Coverage
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import Poller, Watched
-from collectors.slurm.pollers import HideAbsent, MakePoller, polled_clusters
+from collectors.slurm.pollers import HideAbsent, MakePoller, clusters_of, polled_clusters
 from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
 from trainmon.model import (
     CheckpointListing,
-    Cluster,
     ClustersChanged,
     DisksChanged,
     Event,
@@ -93,7 +94,16 @@ class Supervisor(PollingThread):
         self._discovery = RunDiscovery(settings, login)
         self._plans: tuple[WatchPlan, ...] = ()
         self._connections = {
-            cluster.name: Connections(self._loop, cluster.connect, ask, ssh_config) for cluster in settings.clusters
+            cluster.name: ClusterConnections(
+                cluster,
+                self._loop,
+                ask,
+                ssh_config,
+                client_of=partial(self._slurm_client, cluster),
+                job_of=self._discovery.own_job,
+                on_start=lambda job: self._submit(step_notice(job)),
+            )
+            for cluster in settings.clusters
         }
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         self._failures: dict[str, TrainmonError] = {}
@@ -138,18 +148,8 @@ class Supervisor(PollingThread):
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
-        here, disks = local_hostname(), self._settings.disks
-        clusters = (
-            Cluster(
-                name=one.name,
-                login=one.login or here,
-                spares=one.spares,
-                users=one.users,
-                has_slurm=None if one.name in self._queues else False,
-            )
-            for one in self._settings.clusters
-        )
-        self._submit(ClustersChanged(tuple(clusters)))  # the scheduler adds more
+        disks = self._settings.disks
+        self._submit(ClustersChanged(clusters_of(self._settings, self._queues)))  # the scheduler adds more
         self._submit(RunsChanged(self._discovery.runs))
         lags = {disk.path: disk.lag for disk in disks if disk.lag is not None}
         self._submit(DisksChanged({disk.path: disk.usable for disk in disks if disk.usable < 1}, lags))
@@ -169,8 +169,9 @@ class Supervisor(PollingThread):
         self._wake.set()
         for node in self._nodes.values():
             node.stop()
-        for connections in (*self._connections.values(), self._silent):
+        for connections in self._connections.values():
             connections.close()
+        self._silent.close()
         self._local.close()
         for poller in self._pollers:
             poller.stop()  # its command has just been ended
@@ -266,16 +267,12 @@ class Supervisor(PollingThread):
 
     def _assign(self) -> None:
         """Assign to every host what it reads, given the hosts that are up."""
-        specs: dict[str, Spec] = {}
-        stand_in: dict[str, Spec] = {}
         with self._hosts_lock:
             plans, nodes = self._plans, self._nodes
         files = self._files()
-        for plan in (replace(plan, files=(*plan.files, *files.get(plan.cluster, ()))) for plan in plans):
-            up = {host for host in plan.hosts if nodes[host].is_up and nodes[host].reads_files}
-            is_awaited = bool(plan.hosts) and nodes[plan.hosts[0]].is_awaited
-            merge_into(specs, assign(plan, up, is_awaited=is_awaited))
-            merge_into(stand_in, stand_in_specs(plan, up, is_awaited=is_awaited))
+        plans = tuple(replace(plan, files=(*plan.files, *files.get(plan.cluster, ()))) for plan in plans)
+        up = {host for host, node in nodes.items() if node.is_up and node.reads_files}
+        specs, stand_in = assign_all(plans, up, {host for host, node in nodes.items() if node.is_awaited})
         followed = self._followed()
         named = {disk for plan in plans for disk in (*plan.shared_disks, *plan.node_disks)}
         implied = frozenset(disk for plan in plans for disk in plan.implied_disks if disk not in named)
@@ -283,23 +280,16 @@ class Supervisor(PollingThread):
             nodes[host].watch(with_followed(spec, followed), implied, stand_in.get(host))
         self._specs, self._stand_in = specs, stand_in
 
-    def _own_disks(self) -> Iterator[tuple[str, str]]:
-        """Each host with the paths that it reads for itself, not as a stand-in, which may log in as another user."""
-        specs, stand_in = self._specs, self._stand_in
-        for host, spec in specs.items():
-            others = stand_in[host].disks if host in stand_in else ()
-            yield from ((host, path) for path in spec.disks if path not in others)
-
     def named_disks(self) -> frozenset[tuple[str, str]]:
         """The configured paths that hosts read for themselves, each with its host; from any thread. Readings of a
         stand-in may be discarded, so nothing can wait for them."""
         named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
-        return frozenset((host, path) for host, path in self._own_disks() if path in named)
+        return frozenset((host, path) for host, path in own_disks(self._specs, self._stand_in) if path in named)
 
     def _readers_of(self, cluster: str, path: str) -> list[str]:
         """The hosts of a cluster that are up and read a path for themselves. Called on the quota threads."""
         up = {host for host, node in self._nodes.items() if node.cluster == cluster and node.is_up}
-        return [host for host, own in self._own_disks() if own == path and host in up]
+        return [host for host, own in own_disks(self._specs, self._stand_in) if own == path and host in up]
 
     # ---- the set of hosts ------------------------------------------------------------------------------
 
@@ -363,7 +353,8 @@ class Supervisor(PollingThread):
 
     def _make_node(self, cluster: ClusterSettings, host: str, is_node: bool) -> NodeCollector:
         local = is_local(cluster, host)
-        dial = partial(LocalShell, self._loop) if local else partial(self._connections[cluster.name].dial, host)
+        connections = self._connections[cluster.name]
+        dial = connections.dialler(host, is_node=is_node)
         python = sys.executable if local else cluster.python
         node = NodeCollector(host, cluster.name, dial, self._received, self._clock, python=python)
         if isinstance(cluster, ImplicitCluster) and not local:
@@ -373,6 +364,8 @@ class Supervisor(PollingThread):
         if is_node and host != cluster.login and not local:
             node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
             node.backoff.poll_queue = partial(self._request_queue_poll, cluster.name)
+        if connections.needs_step(host, is_node=is_node):
+            node.backoff.requirement = NEEDS_A_STEP
         return node
 
     def _request_queue_poll(self, cluster: str) -> None:

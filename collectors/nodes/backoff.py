@@ -14,6 +14,7 @@ MIN_DOUBT, MAX_DOUBT = 3.0, 30.0
 
 NEEDS_A_JOB = "it accepts only users with a running job there"
 NONE_OF_OURS = f"{NEEDS_A_JOB}, and you have none"
+NEEDS_A_STEP = "it is read by a step of your running job there"
 
 PAM = re.compile(r"pam_slurm|no active job", re.IGNORECASE)
 """Matches messages of pam_slurm_adopt and pam_slurm, before the connection ends or on standard error."""
@@ -31,6 +32,8 @@ class Backoff:
         """Whether our user has a job there, by the last poll of the queue; None without a queue. Must not block."""
         self.poll_queue: Callable[[], None] = lambda: None
         """Requests an early poll of the queue. Must not block."""
+        self.requirement = NEEDS_A_JOB
+        """Why it cannot be reached without a job."""
         self.needs_job = False
         """Whether it has refused us since it was last up, because we have no job there."""
         self._clock = clock
@@ -54,7 +57,7 @@ class Backoff:
         self._refusal = error if isinstance(error, LoginRefused) and not requires_job(error) else None
         self.needs_job = self.needs_job or requires_job(error)
         self._refused_without_a_job = self._refusal is not None and not self.has_own_job()
-        return NEEDS_A_JOB if self.needs_job and self.has_own_job() is None else self.lacks_job()
+        return self.requirement if self.needs_job and self.has_own_job() is None else self.lacks_job()
 
     def lacks_job(self) -> str | None:
         """The same after a poll of the queue. A plain refusal counts only after an earlier login: otherwise the key is
@@ -64,7 +67,7 @@ class Backoff:
             return None
         self.needs_job, self._since = True, None
         if self._refusal is None:
-            return NONE_OF_OURS
+            return NONE_OF_OURS.replace(NEEDS_A_JOB, self.requirement)
         return f"{self._refusal.message}; perhaps it requires a running job there"
 
     def may_log_in_again(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from collectors.connections import local_hostname
 from collectors.slurm.accounting import UnwatchedSince
@@ -11,7 +11,7 @@ from collectors.slurm.collector import Poller, Watched
 from collectors.slurm.poll import OnPoll
 from trainmon.config import ClusterSettings, Settings, queue_users
 from trainmon.lib import Clock
-from trainmon.model import Event, JobsListed, SourceChanged, SourceRemoved
+from trainmon.model import Cluster, Event, JobsListed, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
 
 Submit = Callable[[Event], None]
@@ -35,12 +35,27 @@ class HideAbsent:
         self._submit(event)
 
 
+def clusters_of(settings: Settings, polled: Container[str]) -> tuple[Cluster, ...]:
+    """The clusters of the config, before the first poll."""
+    return tuple(
+        Cluster(
+            name=one.name,
+            login=one.login or local_hostname(),
+            spares=one.spares,
+            users=one.users,
+            has_slurm=None if one.name in polled else False,
+        )
+        for one in settings.clusters
+    )
+
+
 def polled_clusters(settings: Settings) -> Iterator[tuple[Watched, ClusterSettings]]:
     """The clusters whose Slurm is polled: on their login hosts; on this machine only the first one without a login."""
     has_local = False
     for cluster in settings.clusters:
         runs = [run for run in settings.runs if (run.cluster or settings.clusters[0].name) == cluster.name]
-        required = bool(cluster.nodes is None or cluster.users or cluster.spares) or any(
+        by_step = cluster.connect.by == "srun"
+        required = bool(cluster.nodes is None or cluster.users or cluster.spares or by_step) or any(
             run.job or run.user or run.script for run in runs
         )
         if cluster.login is None:

@@ -34,6 +34,9 @@ from trainmon.model import RequeueMode
 class ConnectSettings(Table, frozen=True, kw_only=True):
     """Connection settings of the hosts of a cluster."""
 
+    by: Literal["ssh", "srun", "auto"] = "ssh"
+    """How nodes are reached. `"srun"`: by a step of your running job there, started where Slurm's commands run.
+    `"auto"`: over SSH, and by a step on nodes that refuse SSH. The login host is always reached over SSH."""
     at_once: Count = 8
     """The maximum number of simultaneous logins. sshd drops connections above its MaxStartups."""
     timeout: Duration = 10.0

@@ -15,7 +15,7 @@ from trainmon.lib.errors import (
 from trainmon.lib.field_docs import description, field_descriptions
 from trainmon.lib.redact import MASK, is_secret, last_line, scrub
 from trainmon.lib.scratch import ScratchDirectory, remove_abandoned
-from trainmon.lib.state_dir import NETWORK_FILESYSTEMS, find_state_directory
+from trainmon.lib.state_dir import NETWORK_FILESYSTEMS, find_state_directory, is_first_time
 from trainmon.lib.text import (
     cell_width,
     clean,
@@ -54,6 +54,7 @@ __all__ = [
     "duration",
     "field_descriptions",
     "find_state_directory",
+    "is_first_time",
     "is_secret",
     "last_line",
     "last_state",

@@ -115,3 +115,16 @@ def _is_writable(path: Path) -> bool:
     """Whether it is a writable directory, or can be created."""
     nearest = next((folder for folder in (path, *path.parents) if folder.exists()), Path("/"))
     return nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
+def is_first_time(directory: Path, key: str) -> bool:
+    """Whether this is the first call with this key, by an empty file in the state directory. If it cannot be written,
+    every call is the first."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (directory / f"seen-{key}").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        return True
+    return True

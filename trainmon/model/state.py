@@ -59,6 +59,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the attempts that the ledger holds are among them."""
     accounted: tuple[Job, ...] = ()
     """Jobs that have ended, says accounting, and whose log and checkpoints are still to be read."""
+    notice: str | None = None
+    """What a person is told once, such as that probes run as steps of a job."""
     ledger: str | None = None
     """The current error of the ledger, in a sentence."""
     alerts: Mapping[str, Alert] = {}
@@ -200,6 +202,13 @@ class AttemptsRestored(msgspec.Struct, frozen=True):
     attempts: tuple[Attempt, ...]
 
 
+class NoticeGiven(msgspec.Struct, frozen=True):
+    """A person is told something, the first time only. `key` is its name in the state directory."""
+
+    key: str
+    text: str
+
+
 class LedgerTrouble(msgspec.Struct, frozen=True):
     """An error of the ledger, in a sentence; null when it works again."""
 
@@ -295,5 +304,5 @@ Event = (
     NodeReading | GpuHistoryRead | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged
     | DisksChanged | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed | ActionChanged
     | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead
-    | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged | AlertsReported
+    | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged | AlertsReported
 )  # fmt: skip

@@ -18,13 +18,14 @@ from trainmon.analysis.attempts import ending_directories, read_once, unwatched_
 from trainmon.config import Settings, log_formats
 from trainmon.engine.engine import Engine
 from trainmon.ledger.ledger import KEEP, Ledger
-from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory
+from trainmon.lib import Clock, Seconds, SystemClock, find_state_directory, is_first_time
 from trainmon.model import (
     ActionChanged,
     AlertRequest,
     AttemptsRestored,
     Event,
     LedgerTrouble,
+    NoticeGiven,
     Record,
     RunsChanged,
 )
@@ -71,6 +72,7 @@ class Monitor(DashboardBackend):
         clock = clock or SystemClock()
         self._settings = settings
         self._records = records
+        self._gives_notices = keeps and program is not None
         self._starts_late = program == "once"
         """Whether alerts start only when every source was read once: see `evaluate_once`."""
         self._prompts = Prompts(self._forward)
@@ -219,6 +221,10 @@ class Monitor(DashboardBackend):
 
     def _submit(self, event: Event) -> None:
         """Submit the events of hosts and queues; the W&B collector follows the same runs."""
+        if isinstance(event, NoticeGiven):
+            if not self._gives_notices or not is_first_time(find_state_directory(os.environ).path, event.key):
+                return
+            log.warning("%s", event.text)
         self.engine.submit(event)
         if isinstance(event, RunsChanged):
             self._wandb.follow(event.specs)

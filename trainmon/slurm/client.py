@@ -36,6 +36,14 @@ ENVIRONMENT = ("env", *(part for name in CLEARED for part in ("-u", name)), *SET
 ON_A_LINE = ("sh", "-c", 'echo; exec "$@"', "sh")
 """Prints the output of a command on a line of its own: a login script may print text without a line feed before it."""
 
+OUTSIDE_JOBS = (
+    "sh", "-c",
+    'for name in $(env | sed -n "s/^\\(S[LR]UR*[MN]_[A-Z0-9_]*\\)=.*/\\1/p"); do '
+    'case $name in SLURM_CONF|SLURM_CLUSTERS) ;; *) unset "$name";; esac; done; exec "$@"',
+    "sh",
+)  # fmt: skip
+"""Runs srun without the variables of a job in which this program may itself run: they are options of srun."""
+
 FIND = 'printf "\\n%s\\n%s\\n" "$(command -v "$1")" "$SLURM_CONF"'
 
 
@@ -56,7 +64,7 @@ class Client:
         self.shell = shell
         self._directory = ""
         self._conf: tuple[str, ...] = ()
-        self._was_searched = False
+        self._was_searched = self._has_srun = False
         self._names: dict[str, str] = {}
 
     def run(
@@ -81,6 +89,17 @@ class Client:
             message = f"there is no {argv[0]} on {self.shell.host}"
         hint = "the last known data is shown" if kind == "silent" else ""
         raise SlurmFailed(message, hint=hint, kind=kind, stderr=stderr, stdout=stdout)
+
+    def step_command(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """The whole argv of srun, for a stream.
+
+        Raises:
+            SlurmFailed: when there is no srun, or it does not answer.
+        """
+        if not self._has_srun:
+            self.run((argv[0], "--version"))  # finds it
+            self._has_srun = True
+        return (*OUTSIDE_JOBS, *ENVIRONMENT, *self._conf, f"{self._directory}{argv[0]}", *argv[1:])
 
     def show_jobs(self, jobs: Sequence[str]) -> str:
         """The details of several jobs, from one process. A job that has just gone is left out.

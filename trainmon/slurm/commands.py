@@ -53,9 +53,27 @@ def batch_script(job: str) -> tuple[str, ...]:
     return ("scontrol", "write", "batch_script", job, "-")
 
 
+OWN_STEP = "trainmon"
+"""The name of the steps of a job in which probes run."""
+
+
+def own_step(
+    job: int, nodes: Sequence[str], argv: Sequence[str], *, gpus: bool = False, label: bool = False
+) -> tuple[str, ...]:
+    """Run a command once on each of these nodes of a running job, as a step that takes nothing from the job's other
+    steps. With `gpus` it sees the GPUs of the job. `--overlap` needs Slurm 20.11."""
+    count = len(nodes)
+    return (
+        "srun", f"--jobid={job}", "--overlap", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1",
+        f"--nodelist={','.join(nodes)}", "--mem=0", *(() if gpus else ("--gres=none",)),
+        *(("--label",) if label else ()), f"--job-name={OWN_STEP}", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0",
+        "--chdir=/", *argv,
+    )  # fmt: skip
+
+
 def steps(job: str) -> tuple[str, ...]:
-    """The running steps of a job."""
-    return ("squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={MARK}%i")
+    """The running steps of a job, with their names."""
+    return ("squeue", "--noheader", "--steps", f"--jobs={job}", f"--format={MARK}%i|%j")
 
 
 def nodes(names: Sequence[str] | None = None, partitions: Sequence[str] = ()) -> tuple[str, ...]:

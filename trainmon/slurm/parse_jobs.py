@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.lib import scrub
 from trainmon.model import Job
-from trainmon.slurm.commands import ACCOUNTING, HISTORY, QUEUE
+from trainmon.slurm.commands import ACCOUNTING, HISTORY, OWN_STEP, QUEUE
 from trainmon.slurm.fields import hosts, instant, number, printable, rows, seconds
 from trainmon.slurm.heterogeneous import joined
 from trainmon.slurm.parse_nodes import read_nodes
@@ -244,8 +244,9 @@ def expanded_path(path: str, job: Job) -> str:
 
 
 def read_steps(text: str) -> tuple[str, ...]:
-    """The names of a job's steps: batch, extern, interactive, 0, 1 …"""
-    return tuple(name.strip().rpartition(".")[2] for (name,) in rows(text, 1) if "." in name)
+    """The ids of a job's steps: batch, extern, interactive, 0, 1 … Those in which our own probes run are left out."""
+    found = (row.strip().partition("|")[::2] for (row,) in rows(text, 1))
+    return tuple(step.rpartition(".")[2] for step, name in found if "." in step and name != OWN_STEP)
 
 
 def read_accounting(text: str, cluster: str) -> tuple[Job, ...]:

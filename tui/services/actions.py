@@ -20,6 +20,7 @@ from tui.views import (
     hosts_text,
     in_flight,
     is_hung,
+    notice_toasts,
     subjects_text,
 )
 
@@ -101,7 +102,7 @@ class ActionService(DashboardService):
     def update(self, state: State) -> None:
         """Show what is new about actions in this State."""
         before, self._state = self._state, state
-        for toast in action_toasts(before, state):
+        for toast in (*notice_toasts(before, state), *action_toasts(before, state)):
             self._notify(toast)
 
     # ---- quitting ----

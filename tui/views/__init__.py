@@ -24,7 +24,7 @@ from tui.views.actions import (
     visible,
 )
 from tui.views.facts import LABEL, fact, fact_text, facts, linked_fact, log_named, optional_fact, safe, wrapped_fact
-from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing
+from tui.views.news import Severity, Toast, action_toasts, alert_toasts, in_flight, newly_firing, notice_toasts
 from tui.views.palette import Command, commands, find_commands
 from tui.views.runs import (
     GOING,
@@ -79,6 +79,7 @@ __all__ = [
     "linked_fact",
     "log_named",
     "newly_firing",
+    "notice_toasts",
     "optional_fact",
     "pieces",
     "plan_rows",

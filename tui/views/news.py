@@ -21,6 +21,12 @@ class Toast(NamedTuple):
     severity: Severity = "information"
 
 
+def notice_toasts(before: State | None, after: State) -> Iterator[Toast]:
+    """What a person is told once."""
+    if after.notice is not None and (before is None or after.notice != before.notice):
+        yield Toast("first time", clean(after.notice, 400))
+
+
 # ---- actions ---------------------------------------------------------------------------------------------------------
 
 AT_ONCE = 5

@@ -5,6 +5,7 @@ the training. A GPU keeps its row and its index as long as the probe lives.
 """
 
 import functools
+import os
 import time
 
 import pynvml
@@ -101,7 +102,13 @@ class Gpus:
             self.events = NvmlEvents(pynvml, handles)
         except pynvml.NVMLError:
             self.events = None  # so in some containers; the kernel log may have the Xids
-        return self.greeting("nvml", None, driver) + ([] if self.cards or self.expected else self.facts())
+        return self.greeting("nvml", self.hidden(), driver) + ([] if self.cards or self.expected else self.facts())
+
+    def hidden(self) -> "str | None":
+        """That a step of a job, in which this runs, sees none of the GPUs of the node."""
+        is_step = self.is_confined and pci.STEP in os.environ
+        count = pci.on_the_bus(self.root) if is_step and not self.cards else 0
+        return "NVML shows no GPU here: %s the %d GPUs of this node" % (pci.HIDDEN, count) if count else None
 
     def reopen(self) -> "list[Line]":
         """Close and open NVML in one operation: a GPU has new handles after a reset, and the others show no gap."""
@@ -120,6 +127,8 @@ class Gpus:
         self.error = None
         if error.value != pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
             self.error = "NVML: %s" % FAULTS.get(error.value, str(error))
+            if error.value in (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
+                self.error = self.hidden() or self.error
         else:
             from collectors.probe.gpu import smi
 

@@ -10,6 +10,12 @@ GPU_CLASSES = ("0x0300", "0x0302")
 CONTAINERS = ("slurm", "docker", "kubepods", "containerd", "podman", "lxc")
 """In a cgroup of these, a process may see only some of the node's GPUs; that is no fault."""
 
+STEP = "TRAINMON_STEP"
+"""The variable that is set in a step of a job that runs only probes. It may see fewer GPUs than the job."""
+
+HIDDEN = "a cgroup hides"
+"""In the note of the greeting when NVML shows no GPU, though the node has some."""
+
 PASSTHROUGH = ("vfio", "pci-stub", "pciback")
 """Parts of the names of drivers that reserve a device for a virtual machine."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from collectors.nodes.backoff import NEEDS_A_JOB, NONE_OF_OURS
+from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, NONE_OF_OURS
+from collectors.nodes.steps.shell import NO_JOB
 from tests.collectors.nodes.hosts import FakeShell, Host
 from trainmon.lib import HostUnreachable, LoginRefused, TrainmonError
 from trainmon.model import Source
@@ -51,6 +52,18 @@ def test_a_node_without_a_job_of_ours_is_off_and_says_what_it_needs() -> None:
     assert (off.error, off.hint) == (None, NONE_OF_OURS)
     host.ticked(3600)
     assert host.dials == 1
+
+
+def test_a_node_that_is_read_by_a_step_says_that_it_needs_a_job() -> None:
+    host = Host(HostUnreachable("n1", NO_JOB), FakeShell())
+    ours = False
+    host.watch.backoff.has_own_job, host.watch.backoff.requirement = lambda: ours, NEEDS_A_STEP
+    host.watch.tick()
+    assert host.source("off").hint == f"{NEEDS_A_STEP}, and you have none"
+    ours = True
+    host.watch.queue_polled()
+    host.ticked(1.0)
+    assert host.source("connecting").error is None
 
 
 def test_it_is_dialled_again_when_a_job_of_ours_begins_there() -> None:

@@ -11,6 +11,7 @@ from trainmon.lib.state_dir import (
     StatePath,
     filesystem_of,
     find_state_directory,
+    is_first_time,
     is_network,
     read_mounts,
     select_directory,
@@ -115,3 +116,15 @@ def test_a_relative_state_home_is_ignored(tmp_path: Path) -> None:
     environ = {"XDG_STATE_HOME": "state", "HOME": str(tmp_path)}
     found = find_state_directory(environ, mountinfo=tmp_path / "none", system=tmp_path / "mountinfo")
     assert found.path == tmp_path / ".local" / "state" / "trainmon-tui"
+
+
+def test_the_first_time_is_remembered(tmp_path: Path) -> None:
+    directory = tmp_path / "state"
+    assert [is_first_time(directory, key) for key in ("step", "step", "other")] == [True, False, True]
+
+
+def test_what_cannot_be_remembered_is_said_again(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert is_first_time(file / "state", "step")
+    assert is_first_time(file / "state", "step")

@@ -195,6 +195,11 @@ def test_steps_are_known_by_their_names() -> None:
     assert read_steps("") == ()
 
 
+def test_the_steps_of_our_own_probes_are_left_out() -> None:
+    """Otherwise a signal would go to them, and not to the batch shell with the trainer."""
+    assert read_steps("|3fa9#88.batch|batch\n|3fa9#88.0|train|x\n|3fa9#88.1|trainmon\n") == ("batch", "0")
+
+
 def test_the_configuration_says_whether_it_accounts() -> None:
     lines = (
         "Configuration data as of x",

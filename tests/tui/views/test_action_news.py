@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.tui.states.plans import record
 from tests.tui.states.states import NASTY, NOW
 from trainmon.model import Milestone, Record, State
-from tui.views.news import AT_ONCE, Toast, action_toasts, in_flight
+from tui.views.news import AT_ONCE, Toast, action_toasts, in_flight, notice_toasts
 
 
 def of(*records: Record) -> State:
@@ -88,3 +88,10 @@ def test_in_flight_is_what_is_requested_and_not_known_to_be_done() -> None:
     requested = record("asked")
     anew = replace(of(requested), started_at=requested.action.requested_at + 60)
     assert in_flight(anew) == [], "a program that was ended in the middle of it does it no more"
+
+
+def test_a_notice_is_shown_once() -> None:
+    state = State(notice="The probes run as a step of your job 7.")
+    assert [toast.text for toast in notice_toasts(State(), state)] == [state.notice]
+    assert [toast.text for toast in notice_toasts(None, state)] == [state.notice]
+    assert list(notice_toasts(state, replace(state, at=1.0))) == []

@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from collectors.nodes.backoff import NEEDS_A_JOB, requires_job
+from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, requires_job
+from collectors.nodes.steps.shell import StepShell
 from collectors.probe import bundle
 from collectors.quota.command import QuotaQuery, run_query
 from trainmon.analysis.checkpoints import is_eval_log, read_results
@@ -34,6 +35,7 @@ from trainmon.lib import (
 )
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
 from trainmon.model import DANGLING, RunSpec, Spec
+from trainmon.slurm.commands import OWN_STEP
 from trainmon.transport.shell import Shell
 from trainmon.transport.ssh.config import HostSettings, openssh_settings
 from trainmon.transport.ssh.connect import addresses
@@ -60,23 +62,28 @@ class HostCheck(NamedTuple):
     ssh_config: Path | None = None
     quotas: tuple[QuotaQuery, ...] = ()
     runs: tuple[RunSpec, ...] = ()
+    by: Literal["ssh", "srun", "auto"] = "ssh"
+    """How it is reached."""
 
 
 def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool) -> Iterator[Row]:
     """The steps to one host. They end at the first failure, because the next steps need it."""
     host = check.host
-    if not is_here:
+    if not is_here and check.by != "srun":
         found = list(reported(host, "settings", _resolved(check)))
         yield from found
-        if found[-1].mark == "bad":
+        if found[-1].mark == "bad" and check.by == "ssh":
             return
     try:
         shell = connect()
     except TrainmonError as error:
-        yield from _not_connected(host, error)
+        yield from _not_connected(host, error) if check.by != "srun" else _without_step(host, error)
         return
     try:
-        if not is_here:
+        if isinstance(shell, StepShell):
+            text = f"a step of job {shell.job}, named {OWN_STEP}" + f"; {SSH_REFUSED}" * (check.by == "auto")
+            yield Row("ok", host, "srun", text)
+        elif not is_here:
             yield Row("ok", host, "connection", "answers")
             yield Row("ok", host, "host key", "known")
             text = "needs an interactive login: the dashboard prompts you; the daemon cannot log in"
@@ -89,6 +96,17 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
             yield from check_slurm(host, check.slurm, shell)
     finally:
         shell.close()
+
+
+SSH_REFUSED = "the node refuses SSH"
+
+
+def _without_step(host: str, error: TrainmonError) -> Iterator[Row]:
+    if requires_job(error):
+        text = f"{NEEDS_A_STEP}: the node is watched only while one of your jobs runs there"
+        yield Row("note", host, "srun", text)
+    else:
+        yield Row("bad", host, "srun", error.message, error.hint or f"try: srun --overlap -w {host} hostname")
 
 
 def _resolved(check: HostCheck) -> Iterator[Row]:

@@ -8,12 +8,11 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from collectors.assignment import assign
-from collectors.connections import Connections, is_local, local_hostname
+from collectors.connections import ClusterConnections, is_local, local_hostname
 from collectors.discovery import watch_plan
 from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
@@ -25,6 +24,7 @@ from trainmon.cli.terminal import ask_on_terminal
 from trainmon.config import ClusterSettings, Settings, log_formats, run_specs
 from trainmon.lib import Seconds
 from trainmon.model import Spec
+from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Shell
@@ -49,15 +49,24 @@ def check_hosts(
     with contextlib.ExitStack() as stack:
         stack.callback(loop.stop)
         for cluster in settings.clusters:
-            connections = Connections(loop, cluster.connect, ask_on_terminal if is_person_there else None, ssh_config)
-            stack.callback(connections.close)
             slurm = _slurm_check(settings, cluster)
+            own = {} if slurm is None else slurm.own
+            client = SlurmClient(loop, cluster)
+            connections = ClusterConnections(
+                cluster,
+                loop,
+                ask_on_terminal if is_person_there else None,
+                ssh_config,
+                client_of=client,
+                job_of=lambda _, host, own=own: own.get(host),  # type: ignore[misc]
+            )
+            client.dial = connections.ssh.dial
+            stack.callback(connections.close)
             check = ClusterCheck(settings, cluster, connections, loop, ssh_config, logs)
             rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
-            if cluster.nodes is None and slurm is not None and slurm.nodes:
-                nodes = tuple(dict.fromkeys(slurm.nodes))
-                yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
+            nodes = tuple(dict.fromkeys(slurm.nodes)) if cluster.nodes is None and slurm is not None else ()
+            yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
     yield from filter(None, [[*logs.check_formats()]])
 
 
@@ -66,7 +75,7 @@ class ClusterCheck(NamedTuple):
 
     settings: Settings
     cluster: ClusterSettings
-    connections: Connections
+    connections: ClusterConnections
     loop: EventLoop
     ssh_config: Path | None
     logs: LogChecks
@@ -78,17 +87,19 @@ class ClusterCheck(NamedTuple):
         files = tuple(files_of(watched.runs, watched.shared_disks))
         login = self.cluster.login or local_hostname()
         for number, host in enumerate(watched.hosts):
+            if self.connections.may_use_step(host, is_node=host in watched.nodes):
+                continue  # the queue tells which jobs are there
             yield self.task(host, specs[host], files if number == 0 else (), slurm if host == login else None)
         if slurm is not None and login not in watched.hosts:
             yield self.task(login, None, (), slurm)
 
     def tasks_of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Task]:
-        """The nodes of the runs' jobs that the config does not name."""
+        """The nodes that a step may reach, and those of the runs' jobs that the config does not name."""
         runs = run_specs(self.settings)
         watched = watch_plan(self.settings, self.cluster, runs, nodes)
         specs, named = assign(watched, watched.hosts), watch_plan(self.settings, self.cluster, runs).hosts
-        for host in nodes:
-            if host not in named:
+        for host in watched.hosts:
+            if host not in named or self.connections.may_use_step(host, is_node=host in watched.nodes):
                 yield self.task(host, specs[host], (), None)
 
     def task(self, host: str, spec: Spec | None, files: tuple[FileTest, ...], slurm: SlurmCheck | None) -> Task:
@@ -97,9 +108,12 @@ class ClusterCheck(NamedTuple):
         disks = [disk for disk in self.settings.disks if spec and disk.path in spec.disks]
         quotas = tuple(query for disk in disks if (query := quota_query(disk, self.cluster)) is not None)
         runs = run_specs(self.settings)
-        check = HostCheck(host, self.cluster.name, python, spec, self.logs, files, slurm, self.ssh_config, quotas, runs)
-        connect = partial(LocalShell, self.loop, host=host) if is_here else partial(self.connections.dial, host)
-        return check, connect, is_here
+        is_node = spec is not None and host in watch_plan(self.settings, self.cluster, runs, (host,)).nodes
+        by = self.cluster.connect.by if self.connections.may_use_step(host, is_node=is_node) else "ssh"
+        check = HostCheck(
+            host, self.cluster.name, python, spec, self.logs, files, slurm, self.ssh_config, quotas, runs, by
+        )
+        return check, self.connections.dialler(host, is_node=is_node), is_here
 
 
 def _slurm_check(settings: Settings, cluster: ClusterSettings) -> SlurmCheck | None:
@@ -107,8 +121,24 @@ def _slurm_check(settings: Settings, cluster: ClusterSettings) -> SlurmCheck | N
     for watched, with_queue in polled_clusters(settings):
         if with_queue is cluster:
             runs = tuple(run for run in run_specs(settings) if run.cluster == cluster.name)
-            return SlurmCheck(cluster.name, watched.users, watched.spares, runs, watched.required, [])
+            return SlurmCheck(cluster.name, watched.users, watched.spares, runs, watched.required, [], {})
     return None
+
+
+class SlurmClient:
+    """The client of the host where a cluster's Slurm commands run, which starts the steps. It connects once."""
+
+    def __init__(self, loop: EventLoop, cluster: ClusterSettings) -> None:
+        self.dial: Callable[[str], Shell]
+        self._loop, self._login = loop, cluster.login
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+
+    def __call__(self) -> Client:
+        with self._lock:
+            if self._client is None:
+                self._client = Client(LocalShell(self._loop) if self._login is None else self.dial(self._login))
+            return self._client
 
 
 def _in_parallel(tasks: Sequence[Task], at_once: int, progress: Progress) -> Iterator[list[Row]]:

@@ -7,6 +7,7 @@ import time
 
 import msgspec
 
+from collectors.nodes.steps.step import SHARES_GPUS
 from collectors.probe import bundle
 from trainmon.lib import Seconds, TrainmonError, clean, last_line, scrub
 from trainmon.model import (
@@ -131,6 +132,8 @@ def run_probe(shell: Shell, spec: Spec, python: str, timeout: Seconds) -> ProbeO
     When Python ends without output, the shell probe replaces it, as in the dashboard.
     """
     output = _run_once(shell, spec, python, timeout)
+    if output.end is not None and SHARES_GPUS in output.end:
+        output = _run_once(shell, spec, python, timeout)
     if output.hello is None and output.end is not None and python != bundle.NO_PYTHON:
         instead = _run_once(shell, spec, bundle.NO_PYTHON, timeout)
         return instead if instead.hello is not None else output

@@ -37,6 +37,8 @@ class SlurmCheck(NamedTuple):
     """Whether the config needs Slurm."""
     nodes: list[str]
     """Filled with the nodes of the runs' jobs."""
+    own: dict[str, int]
+    """Filled with the nodes of our own jobs, each with the number of a job there."""
 
 
 def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
@@ -62,6 +64,7 @@ def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
     for job in list({job.name: job for job in reversed(own)}.values())[:SCRIPTS]:
         yield from _signals(host, client, job)
     watched = [*(job for run in runs for job in jobs_of(run, jobs)), *(job for job in jobs if job.user == me)]
+    check.own.update({node: job.number for job in jobs if job.user == me and holds_nodes(job) for node in job.nodes})
     check.nodes.extend(node for job in watched if holds_nodes(job) for node in job.nodes)
 
 

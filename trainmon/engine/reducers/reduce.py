@@ -26,6 +26,7 @@ from trainmon.model import (
     JobsListed,
     LedgerTrouble,
     NodeReading,
+    NoticeGiven,
     PromptsChanged,
     QuotaRead,
     Run,
@@ -92,6 +93,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 wandb.console_read(batch, event)
             case AttemptsRestored():
                 attempts.restored(batch, event)
+            case NoticeGiven(text=text):
+                batch.maps["notice"] = text
             case LedgerTrouble(message):
                 batch.maps["ledger"] = message
     _pass_time(batch, now)

@@ -317,7 +317,7 @@ def seen_by(root: Path, environment: dict[str, str]) -> list[dict[str, Any]]:
     """What the GPU section says in two slow rounds, with eight GPUs on the PCI bus under a root."""
     for number in range(8):
         device = root / f"sys/bus/pci/devices/0000:0{number}:00.0"
-        device.mkdir(parents=True)
+        device.mkdir(parents=True, exist_ok=True)
         (device / "vendor").write_text("0x10de\n")
         (device / "class").write_text("0x030200\n")
     argv = [sys.executable, "-c", LOOK, str(root)]
@@ -360,6 +360,22 @@ def test_in_a_container_gpus_that_are_not_shown_are_not_expected(tmp_path: Path,
     cgroup.write_text("0::/kubepods/besteffort/pod12\n")
     lines = seen_by(tmp_path, {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PATH": "/usr/bin:/bin"})
     assert (expected(lines), lines[0]["note"], lines[0]["confined"]) == ([], None, True)
+
+
+@pytest.mark.parametrize("error", [None, NO_PERMISSION])
+def test_in_a_step_of_a_job_a_cgroup_that_hides_all_gpus_is_said_so(
+    tmp_path: Path, nvml: Nvml, error: int | None
+) -> None:
+    cgroup = tmp_path / "proc/self/cgroup"
+    cgroup.parent.mkdir(parents=True)
+    cgroup.write_text("0::/system.slice/slurmstepd.scope/job_7/step_1/user/task_0\n")
+    nvml.clear(gpus=0)
+    if error is not None:
+        nvml.error("*", "nvmlInitWithFlags", error)
+    lines = seen_by(tmp_path, {**nvml.environment(), "TRAINMON_STEP": "1"})
+    assert lines[0]["note"] == "NVML shows no GPU here: a cgroup hides the 8 GPUs of this node"
+    assert expected(lines) == [(0, 0)] * (error is None)
+    assert seen_by(tmp_path, nvml.environment())[0]["note"] != lines[0]["note"]
 
 
 def test_an_xid_comes_with_its_gpu_and_once(nvml: Nvml) -> None:

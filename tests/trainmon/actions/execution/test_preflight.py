@@ -125,3 +125,6 @@ def test_steps_decide_who_gets_a_signal(world: World) -> None:
     assert only(world.plan("signal")).operation.argv == ("scancel", "--signal=USR1", "88_3")
     world.host.answers[number] = Completed(0, f"{mark}88_3.batch\n".encode(), b"")
     assert only(world.plan("signal")).operation.argv == ("scancel", "--signal=USR1", "--batch", "88_3")
+    ours = f"{mark}88_3.batch|batch\n{mark}88_3.0|trainmon\n"
+    world.host.answers[number] = Completed(0, ours.encode(), b"")
+    assert only(world.plan("signal")).operation.argv == ("scancel", "--signal=USR1", "--batch", "88_3")

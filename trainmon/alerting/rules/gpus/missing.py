@@ -18,6 +18,9 @@ NVML = "NVML: "
 MISSING_LIBRARY = "NVIDIA GPUs, but no"
 """In the note of a node whose PCI bus shows GPUs, and that has no NVML."""
 
+HIDDEN = "a cgroup hides"
+"""In the note of a node that is read by a step of a job, and whose step sees no GPU."""
+
 PERMISSION = "Insufficient Permissions"
 NO_GPUS = ("Driver Not Loaded", PERMISSION)
 """A node with only this note may be a login node that has the libraries of all others."""
@@ -121,6 +124,8 @@ def none_listed_severity(node: Node, state: State, runs: RunsByNode) -> Severity
 
 def _evidence(node: Node, state: State) -> tuple[str, ...]:
     """All that says that a node should list GPUs. A job without GPUs sees none in its cgroup."""
+    if HIDDEN in (node.note or ""):
+        return ()
     slurm = state.scheduler_nodes.get(node.name)
     before = max(len(node.gpus), state.node_histories.get(node.name, NEW).gpus_most)
     are_visible = not node.confined or any(

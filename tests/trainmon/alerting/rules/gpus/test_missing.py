@@ -93,6 +93,12 @@ def test_a_session_in_a_jobs_cgroup_is_shown_the_gpus_of_that_job_alone() -> Non
     assert only(holds).severity == "critical"
 
 
+def test_gpus_that_a_step_of_the_job_does_not_see_are_not_missing() -> None:
+    note = "NVML shows no GPU here: a cgroup hides the 8 GPUs of this node"
+    scene = greeted("nvml", note, confined=True).runs(job(gpus=16)).scheduler(slurm("n1", **EIGHT))
+    assert scene.found(MISSING) == {}
+
+
 def test_a_node_that_lost_all_its_gpus_over_a_reboot_lists_none_whatever_it_listed_before() -> None:
     scene = Scene("n1").after(300.0)
     scene.say("n1", Hello(1, scene.now, "n1", probe="none"), host(scene.now))

@@ -1,0 +1,195 @@
+"""A Shell for each node of a running job. Probes are branches of one step; other commands are steps of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from collectors.nodes.steps import relay
+from collectors.nodes.steps.step import Branch, Step
+from trainmon.lib import CommandFailed, HostUnreachable, Seconds
+from trainmon.model import NoticeGiven
+from trainmon.slurm import commands, errors
+from trainmon.slurm.client import ON_A_LINE, Client
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.shell import Completed, Sink, Stream
+
+log = logging.getLogger(__name__)
+
+GATHER: Seconds = 0.1
+"""How long the first node of a job waits for the others: all that ask in this time share a step."""
+
+START_TIMEOUT: Seconds = 60.0
+"""How long a node waits for the thread that starts the step."""
+
+END_TIMEOUT: Seconds = 0.5
+"""How long `close` waits for the end of the steps: 0.13 s were measured with Slurm 22.05."""
+
+NO_JOB = "no active job of yours there"
+
+
+class JobSteps:
+    """The steps of the user's jobs in one cluster. `client_of` returns the client of the host where Slurm's commands
+    run, and raises HostUnreachable; `job_of`, the number of our job on a node. `on_start` is called for each step."""
+
+    def __init__(
+        self,
+        loop: EventLoop,
+        client_of: Callable[[], Client],
+        job_of: Callable[[str], int | None],
+        on_start: Callable[[int], None] = lambda job: None,
+    ) -> None:
+        self.job_of = job_of
+        self._loop, self._client_of, self._on_start = loop, client_of, on_start
+        self._lock = threading.Lock()
+        self._gathering: dict[tuple[int, tuple[str, ...]], _Group] = {}
+        self._running: set[Step] = set()
+        self._apart: set[int] = set()
+        """Jobs whose step of several nodes has failed: each node has a step of its own."""
+        self._with_gpus: set[int] = set()
+        """Jobs whose GPUs cannot be seen by a step without GPUs."""
+        self._is_closed = False
+
+    def shell(self, host: str) -> StepShell:
+        """The shell of a node on which a job of ours runs.
+
+        Raises:
+            HostUnreachable: when none does, or the host of Slurm's commands is not connected.
+        """
+        job = self.job_of(host)
+        if job is None:
+            raise HostUnreachable(host, NO_JOB, hint="it is read by a step of your job, so it needs one")
+        return StepShell(self, host, job)
+
+    def join(self, job: int, argv: Sequence[str], branch: Branch) -> None:
+        """Start a command on a node, in one step with the other nodes of the job that ask now. Blocks.
+
+        Raises:
+            HostUnreachable: when the step cannot be started.
+            CommandFailed: the same.
+        """
+        with self._lock:
+            key = (job, tuple(argv))
+            group = self._gathering.get(key)
+            is_first = group is None or job in self._apart or branch.node in group.branches
+            if group is None or is_first:
+                group = _Group()
+                self._gathering[key] = group
+            group.branches[branch.node] = branch
+        if is_first:
+            self._start(key, group)
+        if not group.is_started.wait(START_TIMEOUT):
+            raise CommandFailed(f"{branch.host}: the step of job {job} was not started in {START_TIMEOUT:g}s")
+        if group.error is not None:
+            raise HostUnreachable(branch.host, group.error)
+
+    def _start(self, key: tuple[int, tuple[str, ...]], group: _Group) -> None:
+        job, argv = key
+        if job not in self._apart:
+            time.sleep(GATHER)
+        with self._lock:
+            if self._gathering.get(key) is group:
+                del self._gathering[key]
+            branches = tuple(group.branches.values())
+        try:
+            with_gpus = job in self._with_gpus
+            step = Step(job, branches, self._loop, self._ended, with_gpus=with_gpus)
+            client = self._client_of()
+            line = commands.own_step(job, tuple(group.branches), relay.command(argv), gpus=with_gpus, label=True)
+            command = client.shell.stream((*ON_A_LINE, *client.step_command(line)), step)
+            with self._lock:
+                if not step.has_ended.is_set():
+                    self._running.add(step)
+            step.started(command)
+            if self._is_closed:
+                step.close()
+        except Exception as error:
+            group.error = getattr(error, "message", f"{type(error).__name__}: {error}")
+        finally:
+            group.is_started.set()
+        self._on_start(job)
+
+    def run(self, host: str, job: int, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
+        """Run a command on a node, as a step of its own.
+
+        Raises:
+            HostUnreachable: when the job has ended.
+            CommandFailed: when it does not end in time.
+        """
+        client = self._client_of()
+        line = commands.own_step(job, (node_name(host),), argv)
+        done = client.shell.run(client.step_command(line), stdin=stdin, timeout=timeout)
+        stderr = done.stderr.decode("utf-8", "replace")
+        if done.status != 0 and errors.is_expired(stderr):
+            raise HostUnreachable(host, errors.step_message(job, stderr))
+        return done
+
+    def close(self) -> None:
+        """End all steps, and wait a moment for it: a killed srun would leave its step behind for seconds."""
+        self._is_closed = True
+        with self._lock:
+            running = tuple(self._running)
+        for step in running:
+            step.close()
+        until = time.monotonic() + END_TIMEOUT
+        for step in running:
+            step.has_ended.wait(max(0.0, until - time.monotonic()))
+
+    def _ended(self, step: Step) -> None:
+        """A step has ended, on the event loop's thread."""
+        with self._lock:
+            self._running.discard(step)
+            if step.hides_gpus:
+                self._with_gpus.add(step.job)
+            elif len(step.branches) > 1 and not step.has_begun and not errors.is_expired(step.stderr):
+                self._apart.add(step.job)
+                log.warning("job %d: one step for %d nodes failed: %s", step.job, len(step.branches), step.stderr)
+
+
+class _Group:
+    """The nodes that wait for one step."""
+
+    def __init__(self) -> None:
+        self.branches: dict[str, Branch] = {}
+        self.is_started = threading.Event()
+        self.error: str | None = None
+
+
+class StepShell:
+    """The shell of one node of a job."""
+
+    prompted = False
+
+    def __init__(self, steps: JobSteps, host: str, job: int) -> None:
+        self.host, self.job = host, job
+        self._steps = steps
+        self._branches: list[Branch] = []
+
+    def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+        """Run a command to its end; see Shell.run."""
+        return self._steps.run(self.host, self.job, argv, stdin, timeout)
+
+    def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
+        """Start a command that prints lines; see Shell.stream. Only lines of JSON may be longer than 1024 bytes."""
+        branch = Branch(self.host, node_name(self.host), sink)
+        self._branches.append(branch)
+        self._steps.join(self.job, argv, branch)
+        return branch
+
+    def close(self) -> None:
+        for branch in self._branches:
+            branch.close()
+
+
+def step_notice(job: int) -> NoticeGiven:
+    """What a person is told when the first step of all runs."""
+    name = commands.OWN_STEP
+    text = f"The probes run as a step of your job {job}. squeue --steps and sacct list it as {name}."
+    return NoticeGiven("step", f"{text} It shares the resources of the job, and reserves none.")
+
+
+def node_name(host: str) -> str:
+    """Slurm's name of a host of the config, such as me@gpu-001."""
+    return host.rpartition("@")[2]

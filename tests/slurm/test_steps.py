@@ -1,0 +1,293 @@
+"""Probes as a step of the user's own job, on the real Slurm: what starts it, what ends it, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from collectors.nodes.steps.shell import JobSteps
+from collectors.nodes.stream import ProbeStream
+from collectors.probe import bundle
+from tests.lab.daemons import until
+from tests.lab.slurm import Slurm
+from tests.slurm.product import SlurmProduct
+from tests.slurm.training import Training
+from trainmon.lib import HostUnreachable, SystemClock
+from trainmon.model import Hello, Spec
+from trainmon.slurm.client import Client
+from trainmon.transport.event_loop import EventLoop
+from trainmon.transport.local import LocalShell
+from trainmon.transport.shell import Stream
+
+pytestmark = pytest.mark.slow
+
+MakeTraining = Callable[..., Training]
+
+QUICK = 1.0
+"""Within this many seconds a step starts, and ends."""
+
+TRIES = 5
+"""Other tests may need the processor: the quickest of some tries counts."""
+
+
+def own_steps(slurm: Slurm) -> list[str]:
+    """The ids of the running steps of our probes, with their nodes."""
+    rows = slurm.squeue("--steps", "-h", "-o", "%j %i %N").splitlines()
+    return [row.removeprefix("trainmon ") for row in rows if row.startswith("trainmon ")]
+
+
+class Probes:
+    """The probes of some nodes of a job, and when each first line came."""
+
+    def __init__(self, slurm: Slurm, job_id: str) -> None:
+        self.job = int(job_id)
+        self.loop = EventLoop()
+        self.loop.start()
+        self.shell = LocalShell(self.loop)
+        client = Client(self.shell)
+        self.steps = JobSteps(self.loop, lambda: client, lambda host: self.job)
+        self.first_line: dict[str, float] = {}
+        self.ends: dict[str, str] = {}
+        self.lines = 0
+
+    def start(self, *hosts: str) -> float:
+        """Start them together; the seconds until each has sent a line."""
+        started = time.monotonic()
+        self.first_line.clear()
+        self.ends.clear()
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            list(pool.map(self._start, hosts))
+        until(lambda: self.first_line.keys() == set(hosts), f"the first lines of {hosts}; ended: {self.ends}")
+        return max(self.first_line.values()) - started
+
+    def _start(self, host: str) -> Stream:
+        serving = threading.Lock()
+
+        def serve(stream: ProbeStream) -> None:
+            with serving:
+                if stream.greeting and stream.command is not None and not stream.is_served:
+                    stream.is_served = True
+                    stream.write(bundle.payload(stream.greeting) + bundle.spec_line(Spec(period=0.5)))
+
+        def read(_: ProbeStream, reading: object) -> None:
+            self.lines += 1
+            if isinstance(reading, Hello):
+                self.first_line.setdefault(host, time.monotonic())
+
+        def end(_: ProbeStream, error: Exception, __: bool) -> None:
+            self.ends[host] = str(error)
+
+        stream = ProbeStream(host, SystemClock(), serve, read, end)
+        stream.command = self.steps.shell(host).stream(bundle.command(), stream)
+        serve(stream)
+        return stream.command
+
+    def close(self) -> None:
+        self.steps.close()
+        self.shell.close()
+        self.loop.stop()
+
+
+@pytest.fixture
+def probes(slurm: Slurm) -> Iterator[Callable[..., Probes]]:
+    made: list[Probes] = []
+
+    def make(job_id: str) -> Probes:
+        made.append(Probes(slurm, job_id))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def sleeping(slurm: Slurm, *options: str) -> str:
+    job_id = slurm.submit("sleep 3600", "--gres=gpu:2", *options)
+    slurm.wait_for_state(job_id, "RUNNING")
+    return job_id
+
+
+def test_two_nodes_are_one_step_whose_first_lines_come_within_a_second(
+    slurm: Slurm, probes: Callable[..., Probes]
+) -> None:
+    running = probes(sleeping(slurm, "--nodes=2"))
+    took = min(running.start("gpu-1", "gpu-2") for _ in range(TRIES))
+    print(f"first lines of two nodes after {took:.2f}s")
+    assert took < QUICK
+    steps = own_steps(slurm)
+    assert [step.split()[1] for step in steps] == ["gpu-[1-2]"] * TRIES
+
+
+def test_signals_to_the_job_leave_it_running(slurm: Slurm, probes: Callable[..., Probes]) -> None:
+    job_id = sleeping(slurm, "--nodes=2")
+    running = probes(job_id)
+    running.start("gpu-1", "gpu-2")
+    for name in ("USR1", "USR2"):
+        slurm.run("scancel", f"--signal={name}", job_id)
+    before = running.lines
+    until(lambda: running.lines > before + 8, "more lines after the signals")
+    assert running.ends == {}
+
+
+def test_an_ended_job_ends_it_with_a_reason_and_an_exit_status_of_0(
+    slurm: Slurm, probes: Callable[..., Probes]
+) -> None:
+    job_id = sleeping(slurm, "--nodes=2")
+    running = probes(job_id)
+    running.start("gpu-1", "gpu-2")
+    slurm.run("scancel", job_id)
+    until(lambda: len(running.ends) == 2, "both nodes have ended")
+    over = f"job {job_id} has ended, or its step was cancelled"
+    assert set(running.ends.values()) <= {f"its step of job {job_id} was terminated by Slurm", over}
+    slurm.wait_for_state(job_id, "CANCELLED")
+    running.ends.clear()
+    running._start("gpu-1")
+    until(lambda: running.ends, "the next step is refused")
+    assert running.ends["gpu-1"] == over
+
+
+def test_a_command_on_the_node_is_a_step_of_its_own(slurm: Slurm, probes: Callable[..., Probes]) -> None:
+    job_id = sleeping(slurm, "--nodes=2")
+    shell = probes(job_id).steps.shell("gpu-2")
+    done = shell.run(["sh", "-c", "echo $SLURMD_NODENAME; cat; exit 3"], stdin=b"a b\n", timeout=60.0)
+    assert (done.status, done.stdout) == (3, b"gpu-2\na b\n")
+    slurm.run("scancel", job_id)
+    slurm.wait_for_state(job_id, "CANCELLED")
+    with pytest.raises(HostUnreachable, match=f"job {job_id} has ended"):
+        shell.run(["true"], timeout=60.0)
+
+
+SRUN_WITHOUT_SEVERAL_NODES = """\
+#!/bin/sh
+case "$*" in *--nodes=2*) echo "srun: error: task 1 launch failed: Error configuring interconnect" >&2; exit 1;; esac
+exec {srun} "$@"
+"""
+"""A srun that fails as on LUMI: https://github.com/Lumi-supercomputer/lumi-userguide/issues/223."""
+
+
+def test_where_one_step_for_all_fails_each_node_has_its_own(
+    slurm: Slurm, probes: Callable[..., Probes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    srun = subprocess.run(["which", "srun"], capture_output=True, text=True, check=True).stdout.strip()
+    wrapper = tmp_path / "srun"
+    wrapper.write_text(SRUN_WITHOUT_SEVERAL_NODES.format(srun=srun))
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{Path(srun).parent}:/usr/bin:/bin")
+    running = probes(sleeping(slurm, "--nodes=2"))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(running._start, ("gpu-1", "gpu-2")))
+    until(lambda: len(running.ends) == 2, "the step of both has failed")
+    assert set(running.ends.values()) == {
+        f"no step of job {running.job}: task 1 launch failed: Error configuring interconnect"
+    }
+    running.start("gpu-1", "gpu-2")
+    assert sorted(step.split()[1] for step in own_steps(slurm)) == ["gpu-1", "gpu-2"]
+
+
+# ---- the product -------------------------------------------------------------------------------------------------
+
+
+CLUSTER = '[[cluster]]\nname = "lab"\nnodes = "slurm"\nslurm_every = "15s"\nconnect = { by = "srun" }\n'
+
+
+def watched(run: Training, by: str) -> str:
+    settings = f'[[cluster]]\nnodes = "slurm"\nconnect = {{ by = "{by}", timeout = "2s" }}\n'
+    return run.config().replace("[[cluster]]\n", settings)
+
+
+@pytest.mark.parametrize("by", ["srun", "auto"])
+def test_a_run_is_watched_by_a_step_and_stays_as_healthy_as_it_is(
+    slurm: Slurm, training: MakeTraining, product: SlurmProduct, by: str
+) -> None:
+    """SSH leads nowhere here: `auto` takes the step."""
+    run = training("--step-s=0.5")
+    job_id = run.start()
+    product.watch(watched(run, by))
+    done = product.run("snapshot", "--json", "--wait", "40s")
+    result = json.loads(done.stdout)
+    (found,) = result["runs"]
+    assert (found["verdict"], found["job"]) == ("healthy", job_id), done.stderr
+    health = {source["name"]: source["health"] for source in result["sources"]}
+    assert (health["node:gpu-1"], health["node:gpu-2"]) == ("ok", "ok"), result["sources"]
+    until(lambda: not own_steps(slurm), "no step is left")
+    assert slurm.state(job_id) == "RUNNING"
+
+
+def test_the_dashboard_leaves_no_step_however_it_ends(slurm: Slurm, product: SlurmProduct) -> None:
+    sleeping(slurm, "--nodes=2")
+    product.watch(CLUSTER)
+    screen = product.dashboard()
+    screen.until_shown("The probes run as a step of your job")
+    (first,) = own_steps(slurm)
+    assert first.endswith("gpu-[1-2]")
+    took = [seconds_to_its_end(slurm, lambda: screen.keys("q"))]
+    assert screen.wait(120.0) == 0
+    again = product.dashboard()
+    again.until_shown("gpu-1", "gpu-2")
+    assert not re.search("The probes run as a step", again.text())
+    again.leave()
+    killed = []
+    for _ in range(TRIES):
+        screen = product.dashboard()
+        slurm.wait_for(lambda: own_steps(slurm), what="a step of this dashboard")
+        killed.append(seconds_to_its_end(slurm, partial(os.kill, screen.pid, signal.SIGKILL)))
+        if min(took) >= QUICK:
+            took.append(seconds_after_q(slurm, product))
+        elif killed[-1] < QUICK:
+            break
+    print(f"the step ended {min(took):.2f}s after q, {min(killed):.2f}s after kill -9")
+    assert max(min(took), min(killed)) < QUICK
+
+
+def seconds_after_q(slurm: Slurm, product: SlurmProduct) -> float:
+    screen = product.dashboard()
+    slurm.wait_for(lambda: own_steps(slurm), what="a step of this dashboard")
+    screen.until_shown("gpu-1")
+    return seconds_to_its_end(slurm, lambda: screen.keys("q"))
+
+
+def seconds_to_its_end(slurm: Slurm, end: Callable[[], object]) -> float:
+    started = time.monotonic()
+    end()
+    until(lambda: not own_steps(slurm), "no step is left")
+    return time.monotonic() - started
+
+
+def test_a_requeued_job_gets_a_step_in_its_next_start(slurm: Slurm, product: SlurmProduct) -> None:
+    job_id = sleeping(slurm, "--nodes=2", "--requeue")
+    product.watch(CLUSTER)
+    screen = product.dashboard()
+    slurm.wait_for(lambda: own_steps(slurm), what="a step")
+    screen.until_shown("gpu-1", "gpu-2")
+    slurm.scontrol("requeue", job_id)
+    slurm.wait_for_state(job_id, "PENDING")
+    assert own_steps(slurm) == []
+    slurm.scontrol("update", f"jobid={job_id}", "starttime=now")  # Slurm would keep it back for two minutes
+    slurm.wait_for_state(job_id, "RUNNING")
+    slurm.wait_for(lambda: own_steps(slurm), what="a step in the next start")
+    assert slurm.job(job_id)["Restarts"] == "1"
+
+
+def test_check_starts_a_step_on_each_node(slurm: Slurm, training: MakeTraining, product: SlurmProduct) -> None:
+    run = training("--step-s=0.5")
+    job_id = run.start()
+    product.watch(watched(run, "srun"))
+    output = product.run("check").stdout
+    for node in ("gpu-1", "gpu-2"):
+        assert re.search(rf"✓ {node} +srun +a step of job {job_id}, named trainmon", output), output
+    slurm.run("scancel", job_id)
+    slurm.wait_for_state(job_id, "CANCELLED")
+    product.watch(watched(run, "srun").replace('"slurm"', '["gpu-1"]'))
+    output = product.run("check").stdout
+    assert re.search("◆ gpu-1 +srun +it is read by a step of your running job there", output), output
