@@ -71,7 +71,8 @@ class Sender(Protocol):
 
     @property
     def health(self) -> Health:
-        """Its name, type, masked target, lowest severity and note: what is known before the first message."""
+        """Its name, type, masked target, lowest severity and note: what is known before the first message. Its state,
+        if it finds out without messages whether it works."""
 
     def send(self, message: Message, timeout: Seconds) -> Sent:
         """Send the message within `timeout`, whatever hangs.

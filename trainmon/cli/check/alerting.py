@@ -157,6 +157,21 @@ def check_daemon(settings: Settings, ssh_config: Path | None, *, is_person_there
         yield from query(settings, host, connection.shell, SystemClock())
 
 
+def check_textfile(settings: Settings) -> Iterator[Row]:
+    """The row of the file for node_exporter, if a daemon on this machine writes one."""
+    host, textfile = settings.daemon.host, settings.daemon.textfile
+    if textfile is None or host not in (None, local_hostname(), "localhost"):
+        return
+    folder = Path(textfile).parent
+    if not folder.is_dir():
+        fix = f"create it, and start node_exporter with --collector.textfile.directory={folder}"
+        yield Row("bad", "textfile", "", f"{folder} is not a directory", fix)
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        yield Row("bad", "textfile", "", f"you cannot write to {folder}", "let the user of the daemon write there")
+    else:
+        yield Row("ok", "textfile", "", textfile)
+
+
 def query(settings: Settings, host: str, connect: Callable[[], Shell], clock: Clock) -> Iterator[Row]:
     """The daemon's status, read as the dashboard reads it."""
     collector = DaemonCollector(

@@ -27,7 +27,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Slurm, a path, a log,
     W&B or a channel.
     """
-    from trainmon.cli.check.alerting import check_channels, check_daemon
+    from trainmon.cli.check.alerting import check_channels, check_daemon, check_textfile
     from trainmon.cli.check.hosts import check_hosts
     from trainmon.cli.check.output import colour, config_rows, print_fix, print_rows, progress
     from trainmon.cli.check.permissions import permission_rows
@@ -56,7 +56,7 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in check_hosts(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
-    daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there)]
+    daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there), *check_textfile(settings)]
     for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from msgspec.structs import replace
+
 from tests.collectors.daemon.test_collector import UNREACHABLE, Bastion, HandClock
-from trainmon.cli.check.alerting import START, check_daemon, query
+from trainmon.cli.check.alerting import START, check_daemon, check_textfile, query
 from trainmon.cli.check.rows import Row
 from trainmon.config import DaemonSettings, Settings
 from trainmon.transport.shell import Completed
@@ -65,3 +69,19 @@ def test_another_version_is_reported() -> None:
     (row,) = checked(Completed(0, b'{"version":9,"at":1.0}', b""))
 
     assert (row.mark, row.text) == ("bad", "its status has version 9, not 1")
+
+
+def test_a_textfile_needs_a_directory(tmp_path: Path) -> None:
+    folder = tmp_path / "textfiles"
+    found = Settings(daemon=DaemonSettings(textfile=f"{folder}/trainmon.prom"))
+
+    def row() -> tuple[str, str, str]:
+        (made,) = check_textfile(found)
+        return made.mark, made.text, made.fix
+
+    fix = f"create it, and start node_exporter with --collector.textfile.directory={folder}"
+    assert row() == ("bad", f"{folder} is not a directory", fix)
+    folder.mkdir()
+    assert row() == ("ok", f"{folder}/trainmon.prom", "")
+    assert list(check_textfile(Settings())) == []
+    assert list(check_textfile(replace(found, daemon=replace(found.daemon, host="bastion")))) == []

@@ -10,7 +10,9 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from trainmon.alerting.notify.base import Broken, Message, Retry, Sent
 from trainmon.alerting.notify.channels.http import Http, judge, text_of
@@ -86,9 +88,15 @@ class Alertmanager:
                 for name, posted in self._posted.items()
                 if posted["labels"] != is_open.get(name, NOTHING)["labels"]
             ]
-            if is_open or ended:
+            try:  # also without alerts: it shows whether the next one can be posted
                 self._post([*ended, *is_open.values()], timeout)
+            except (Retry, Broken) as error:
+                state: Literal["retrying", "broken"] = "retrying" if isinstance(error, Retry) else "broken"
+                problem = f"the open alerts cannot be posted again: {error.message}"
+                self.health = replace(self.health, state=state, problem=problem, since=self.health.since or now)
+                raise
             self._posted = is_open
+            self.health = replace(self.health, state="ok", problem=None, since=None)
         return True
 
     def check(self, timeout: Seconds) -> str | None:

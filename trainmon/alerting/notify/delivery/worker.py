@@ -42,6 +42,7 @@ class ChannelWorker:
         """The callbacks run on the thread of the worker. `delivered`: this channel has sent them. `given_up`: it cannot
         deliver them, and why. `returned`: the worker ends, and they were not sent."""
         self.name = sender.health.name
+        self._sender = sender
         self._context = context
         self._clock = context.clock
         self._delivered = delivered
@@ -155,7 +156,7 @@ class ChannelWorker:
             )
         hung = self._clock.monotonic() - began if began is not None else 0.0
         if hung <= STRANGE_AFTER:
-            return health
+            return _completed(health, self._sender.health)
         since = health.since or self._clock.now() - hung
         return replace(health, state="retrying", problem=f"sending a message has taken {ago(hung)} so far", since=since)
 
@@ -319,3 +320,13 @@ class ChannelWorker:
             )
             for notification in notifications
         )
+
+
+def _completed(health: Channel, own: Channel) -> Channel:
+    """The health by the messages, completed with what the sender itself finds: it may fail between two messages, and
+    work again."""
+    is_worse = own.state in ("retrying", "broken") and health.state in ("ok", "unknown")
+    is_better = own.state == "ok" and health.state in ("retrying", "unknown") and not health.waiting
+    if not (is_worse or is_better):
+        return health
+    return replace(health, state=own.state, problem=own.problem, since=own.since)

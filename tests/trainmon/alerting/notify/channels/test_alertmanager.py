@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.receiver import status
 from tests.lab.webhook_receiver import WebhookReceiver
+from tests.trainmon.alerting.notify.delivery.scene import opened
 from tests.trainmon.alerting.notify.samples import NOW, TOKEN, alert, beat, message, notice, over
 from trainmon.alerting.notify.base import Broken, Retry
 from trainmon.alerting.notify.channels.alertmanager import HOLD, Alertmanager, Resender
-from trainmon.model import Alert, Channel
+from trainmon.model import Alert, Channel, ChannelsChanged
 
 LABELS = {
     "alertname": "run-dead", "severity": "critical", "subject": "run:video-2b", "run": "video-2b",
@@ -113,7 +115,7 @@ def test_a_report_is_an_alert_that_ends_by_itself(receiver: WebhookReceiver, cha
     assert posted["labels"] == {"alertname": "trainmon-heartbeat", "severity": "info", "monitor": "trainmon-tui"}
     assert posted["endsAt"] == "2027-01-15T08:15:00.000Z"
     assert resend(channel, ())
-    assert len(receiver.messages) == 1
+    assert receiver.messages[1:] == [[]]
 
 
 def test_an_open_alert_is_posted_again_with_a_later_end(
@@ -138,7 +140,6 @@ def test_a_program_that_starts_posts_what_was_notified_before_and_nothing_else(
 
 def test_nothing_is_posted_while_the_alerts_are_not_known(receiver: WebhookReceiver, channel: Alertmanager) -> None:
     assert not resend(channel, None)
-    assert resend(channel, [])
     assert receiver.requests == []
 
 
@@ -150,7 +151,7 @@ def test_an_alert_that_ended_without_a_notice_ends_there_too(
     assert resend(channel, [told(phase="resolved", resolved_at=NOW + 100)])
     assert ends(receiver) == {VIDEO: "2027-01-15T08:01:40.000Z", LLM: "2027-01-15T08:02:00.000Z"}
     assert resend(channel, [])
-    assert len(receiver.messages) == 2, "they are over: nothing more is posted"
+    assert receiver.messages[2:] == [[]], "they are over: nothing more is posted of them"
 
 
 def test_an_alert_that_gets_worse_is_another_one_there_and_the_milder_one_ends(
@@ -189,6 +190,26 @@ def test_a_check_finds_a_server_that_is_no_alertmanager(receiver: WebhookReceive
     assert receiver.taken[0].path == "/api/v2/status"
     receiver.always(status(404))
     assert channel.check(10) == "404 not found: is this an Alertmanager?"
+
+
+def test_a_channel_that_fails_between_two_messages_is_shown_as_failing(
+    tmp_path: Path, receiver: WebhookReceiver
+) -> None:
+    channel = made(receiver)
+    with opened(tmp_path, channel) as scene:
+
+        def becomes(state: str, problem: str | None) -> None:
+            until(lambda: (shown := scene.of(ChannelsChanged)) and shown[-1].channels[0].state == state, state)
+            assert scene.of(ChannelsChanged)[-1].channels[0].problem == problem
+
+        resend(channel, ())
+        becomes("ok", None)
+        receiver.script(status(503))
+        with pytest.raises(Retry):
+            resend(channel, ())
+        becomes("retrying", "the open alerts cannot be posted again: 503 service unavailable")
+        resend(channel, ())
+        becomes("ok", None)
 
 
 def test_the_open_alerts_are_posted_again_and_again_and_a_failure_is_logged_once(
