@@ -109,8 +109,8 @@ class MetricsReader:
         if not found:
             self._window = LOOKBACK
             if not self.latest:
-                raise self._why_empty(nodes)
-            raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self._scrape_hint)
+                raise self.why_empty(nodes)
+            raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self.scrape_hint)
         self._interval = min(gaps, default=self._interval)
         newest = max(node.at for node in found.values())
         if self._interval is not None:
@@ -125,24 +125,33 @@ class MetricsReader:
         return at - self._client.clock_offset
 
     @property
-    def _scrape_hint(self) -> str:
+    def scrape_hint(self) -> str:
         return f"is {self.exporter.program} up, and does the server scrape it?"
 
-    def _why_empty(self, nodes: Sequence[str]) -> QueryFailed:
-        """Why no series belongs to these nodes, with the labels that were seen."""
-        match = self.settings.match
-        values = self._client.query(query.label_values(self.exporter, self.label, match))
-        seen = sorted({clean(one.metric.get(self.label, ""), 40) for one in values} - {""})
-        if seen:
+    def label_values(self) -> list[str]:
+        """The names of the nodes that the server has, as its label has them.
+
+        Raises: QueryFailed: as `read`.
+        """
+        found = self._client.query(query.label_values(self.exporter, self.label, self.settings.match))
+        return sorted({clean(one.metric.get(self.label, ""), 40) for one in found} - {""})
+
+    def why_empty(self, nodes: Sequence[str]) -> QueryFailed:
+        """Why no series belongs to these nodes, with the labels that were seen.
+
+        Raises: QueryFailed: as `read`.
+        """
+        match, seen = self.settings.match, self.label_values()
+        if seen and nodes:
             more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
             wanted = f"{nodes[0]} or {counted(len(nodes) - 1, 'other node')}" if len(nodes) > 1 else nodes[0]
             message = f"no series of {wanted}; {self.label} is: {', '.join(seen[:SHOWN])}{more}"
             return QueryFailed(message, hint='set "node_label" to the label that has the names of the nodes')
         one = next(iter(self._client.query(query.any_series(self.exporter))), None)
         if one is None:
-            return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self._scrape_hint)
+            return QueryFailed(f"the server has no series {self.exporter.presence}", hint=self.scrape_hint)
         labels = ", ".join(f'{key}="{clean(value, 40)}"' for key, value in one.metric.items() if key != "__name__")
-        if values or not match:
+        if self.label not in one.metric:
             return QueryFailed(f"the series have no label {self.label}; they have: {labels}", hint='set "node_label"')
         return QueryFailed(f"no series matches {match}; labels seen: {labels}", hint='correct "match"')
 

@@ -19,9 +19,9 @@ ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "performance.md"
 
 BENCHMARKS = (
-    "startup", "first_look", "snapshot", "dashboard", "grid", "charts", "log", "laptop", "ssh", "probe", "tails",
-    "checkpoints", "steps", "log_lines", "wandb", "wandb_child", "daemon", "takeover", "rules", "calm", "sawtooth",
-    "flapping", "chaos", "causes", "run", "hooks",
+    "startup", "first_look", "snapshot", "dashboard", "prometheus", "grid", "charts", "log", "laptop", "ssh", "probe",
+    "tails", "checkpoints", "steps", "log_lines", "wandb", "wandb_child", "daemon", "takeover", "rules", "calm",
+    "sawtooth", "flapping", "chaos", "causes", "run", "hooks",
 )  # fmt: skip
 """In the order of the document. `real_gpu` is not among them: it needs a GPU."""
 

@@ -15,9 +15,10 @@ import pytest
 from collectors.connections import local_hostname
 from collectors.discovery import watch_plan
 from collectors.nodes.collector import NodeCollector
+from collectors.prometheus.coverage import VIEWED_FOR
 from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
-from trainmon.config import ClusterSettings, DiskSettings, RunSettings, Settings, load_settings
+from trainmon.config import ClusterSettings, DiskSettings, MetricsSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
 from trainmon.model import Event, Job, JobsListed, RunsChanged, RunSpec, Source, SourceChanged, SourceRemoved
 from trainmon.slurm.client import Client
@@ -360,3 +361,25 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen within 120s"
         time.sleep(0.005)
+
+
+def test_a_node_that_prometheus_has_is_connected_to_while_its_screen_is_open(tmp_path: Path) -> None:
+    nodes = ("n1", "n2", "n3")
+    metrics = (MetricsSettings(url="http://127.0.0.1:1"),)
+    cluster = ClusterSettings(name="prod", login="login1", nodes=nodes, metrics=metrics)
+    run = RunSettings(name="llm", nodes=("n2",), log="/fsx/log")
+    with staged(tmp_path, Settings(clusters=(cluster,), runs=(run,))) as stage:
+        assert stage.hosts() == {"login1", "n2"}
+        stage.wait_for(lambda event: isinstance(event, SourceChanged) and event.source.error is not None)
+        with pytest.raises(HostUnreachable, match="n3 is read from Prometheus and not connected to"):
+            stage.supervisor.shell_of("n3")
+        stage.supervisor.view_node("n3")
+        until(lambda: stage.hosts() == {"login1", "n2", "n3"})
+        stage.clock.at += VIEWED_FOR + 1
+        stage.supervisor._wake.set()
+        until(lambda: stage.hosts() == {"login1", "n2"})
+    while not stage.events.empty():
+        stage.received.append(stage.events.get())
+    changed = [event.source for event in stage.received if isinstance(event, SourceChanged)]
+    assert not [one for one in changed if one.name in ("node:n2", "node:n3")], "their lost connections say nothing"
+    assert not [event for event in stage.received if isinstance(event, SourceRemoved)]

@@ -152,11 +152,14 @@ def verdicts(runs: Iterable[Run], width: int, alerts: Container[str] = ()) -> li
 
 
 def sources_text(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNTED)) -> tuple[Span, ...]:
-    """`  ssh 63/64 gpu-008 42s  slurm 5s  wandb 10s`, as much as fits: how many hosts answer and the one that is silent
-    longest; the ages of the queue and of W&B's oldest answer; how many of the other sources answer."""
+    """`  ssh 63/64 gpu-008 42s  prometheus 10s  slurm 5s  wandb 10s`, as much as fits: how many hosts answer and the
+    one that is silent longest; the ages of Prometheus, of the queue and of W&B's oldest answer; how many of the other
+    sources answer. A host whose numbers Prometheus has counts there, and is mentioned only if it is silent."""
     spans: list[Span] = []
     for kind in kinds:
-        sources = [source for source in state.sources.values() if source.kind == kind and source.health != "off"]
+        sources = [one for one in state.sources.values() if (one.kind, one.via) == (kind, None) and one.health != "off"]
+        if kind == "prometheus":
+            sources += [one for one in state.sources.values() if one.via is not None and one.health != "off"]
         if not sources:
             continue
         well = sum(source.health == "ok" for source in sources)
@@ -186,6 +189,17 @@ def slurm_text(sources: list[Source], now: Instant) -> str:
     )
 
 
+def prometheus_text(sources: list[Source], now: Instant) -> str:
+    """`  prometheus 10s`: the age of the oldest answer of a server. `  prometheus down 95s`: the worst server. `
+    prometheus 254/256 gpu-008 2m`: its nodes, if some have no new numbers."""
+    servers, nodes = ([one for one in sources if (one.kind == "node") is is_node] for is_node in (False, True))
+    worst = min(servers, key=lambda one: (one.health == "ok", one.answered_at or 0.0), default=None)
+    well = sum(node.health == "ok" for node in nodes)
+    if worst is None or (worst.health == "ok" and well < len(nodes)):
+        return f"  prometheus {well}/{len(nodes)}{longest_silent(nodes, now)}"
+    return f"  prometheus {health_and_age(worst, now)}"
+
+
 def wandb_text(sources: list[Source], now: Instant) -> str:
     """`  wandb 10s`: the age of the oldest answer about a run; of several runs, how many are answered and the worst."""
     well = sum(source.health == "ok" for source in sources)
@@ -194,7 +208,7 @@ def wandb_text(sources: list[Source], now: Instant) -> str:
     return f"  wandb {health_and_age(min(sources, key=lambda source: source.answered_at or 0.0), now)}"
 
 
-AGE_TEXTS = {"slurm": slurm_text, "wandb": wandb_text}
+AGE_TEXTS = {"prometheus": prometheus_text, "slurm": slurm_text, "wandb": wandb_text}
 """Kinds of source that are shown by their age."""
 
 

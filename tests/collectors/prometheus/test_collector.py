@@ -197,7 +197,7 @@ def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes(
 
 
 @pytest.mark.parametrize(
-    ("labels", "match", "one", "message"),
+    ("labels", "match", "has_any", "message"),
     [
         (("n7", "n8"), "", True, "no series of gpu-001 or 2 other nodes; Hostname is: n7, n8"),
         (
@@ -211,12 +211,15 @@ def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes(
     ],
 )
 def test_without_series_the_error_names_the_labels_that_were_seen(
-    labels: tuple[str, ...], match: str, one: bool, message: str
+    labels: tuple[str, ...], match: str, has_any: bool, message: str
 ) -> None:
     stage = Stage(MetricsSettings(url="http://p", match=match))
     stage.server.answers = {
         "count by": tuple(Series({"Hostname": label} if label else {}) for label in labels),
-        "topk": series("one") if one else (),
+        "topk": tuple(
+            Series({key: text for key, text in one.metric.items() if match or key != "Hostname"})
+            for one in (series("one") if has_any else ())
+        ),
     }
     problem = stage.step().sources["prometheus:prod:dcgm"].problem
     assert problem is not None

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
+from msgspec.structs import replace
 
 from tests.tui.states.states import NOW, calm, empty, slurm, source, state, troubled
 from trainmon.lib import cell_width
@@ -92,6 +95,24 @@ def test_several_clusters_are_shown_by_name_and_counted_where_there_is_no_room()
 
     assert rendered(*both) == ("  slurm lab down 3m, prod 5s", "warn")
     assert rendered(*both, room=12) == ("  slurm 1/2", "warn")
+
+
+def test_of_prometheus_the_worst_server_or_its_silent_node_is_shown() -> None:
+    def server(name: str, **changes: Any) -> Source:
+        usual: dict[str, Any] = {"health": "ok", "answered_at": NOW - 12.0}
+        return Source(name=f"prometheus:prod:{name}", kind="prometheus", cluster="prod", **usual | changes)
+
+    def shown(*sources: Source) -> str:
+        return "".join(one.text for one in sources_text(state(sources={one.name: one for one in sources}), 80))
+
+    login = source(1)
+    nodes = [replace(source(number), via="prometheus:prod:dcgm") for number in (2, 3)]
+    late = replace(nodes[0], health="down", answered_at=NOW - 130.0)
+    dcgm = server("dcgm")
+    assert shown(login, *nodes, dcgm, server("node", answered_at=NOW - 7.0)) == "  ssh 1/1  prometheus 10s"
+    assert shown(login, late, nodes[1], dcgm) == "  ssh 1/1  prometheus 1/2 gpu-002 2m"
+    assert shown(late, server("dcgm", health="down")) == "  prometheus down 10s"
+    assert shown(server("dcgm", health="down", answered_at=None)) == "  prometheus never"
 
 
 def test_other_kinds_of_source_are_counted() -> None:

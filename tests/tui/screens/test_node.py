@@ -9,6 +9,7 @@ import sys
 import pytest
 from msgspec.structs import replace
 
+from tests.tui.backend import FakeBackend
 from tests.tui.pilot import running
 from tests.tui.states import worlds
 from tests.tui.states.states import NOW as STATES_NOW
@@ -162,6 +163,22 @@ def test_more_processes_than_fit_are_counted() -> None:
 def test_a_node_without_processes_says_so() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),))
     assert "The driver reports no process that uses GPU memory." in facts(made)
+
+
+def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
+    made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),), probe="prometheus", troubles={"ssh": "refused"})
+    lines = facts(made, replace(source("n"), via="prometheus:prod:dcgm", period=15.0, health="ok"))
+    assert "connection    none over SSH, numbers from prometheus:prod:dcgm, data every 15s" in lines
+    assert "Prometheus has no list of processes; SSH has, if it can connect." in lines
+    assert "ssh fails     refused" in lines
+
+
+async def test_an_open_screen_requests_a_connection_to_its_node() -> None:
+    app = Dashboard(backend := FakeBackend(worlds.calm(1)))
+    async with running(app, size=(120, 40)) as pilot:
+        app.push_screen(NodeScreen("n"))
+        await pilot.pause()
+        assert backend.viewed[:1] == ["n"]
 
 
 # ---- plots ---------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from trainmon.analysis.gpus import is_empty
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Action, Checkpoint, Job, Milestone, Record, Run, State, Switch
 
@@ -197,13 +198,14 @@ def exited_at(observed: Observation) -> Instant | None:
 
 
 def _gpus_are_free(observed: Observation) -> bool:
-    """Whether no process holds memory on any GPU of the run. GPUs are read every 30 s."""
+    """Whether no process holds memory on any GPU of the run. GPUs are read every 30 s. Prometheus has no processes:
+    there, the memory must be free."""
     run = observed.run
     nodes = [observed.state.nodes.get(name) for name in run.spec.nodes] if run is not None else []
     if not nodes or not observed.is_past(60.0):
         return False
     return all(
         node is not None and bool(node.gpus) and node.gpus_at is not None and node.gpus_at > observed.since + 60.0
-        and not any(gpu.processes for gpu in node.gpus)
+        and all(is_empty(gpu) if node.probe == "prometheus" else not gpu.processes for gpu in node.gpus)
         for node in nodes
     )  # fmt: skip

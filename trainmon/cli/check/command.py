@@ -22,13 +22,14 @@ from trainmon.cli.options import config_option, hosts_argument, ssh_config_optio
 )
 @click.option("--notify", is_flag=True, help="Send a test notification on every channel, and show the response.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
-    """Check the config, and test every host, Slurm, path, log, W&B run and channel that it names.
+    """Check the config, and test every host, Prometheus server, Slurm, path, log, W&B run and channel that it names.
 
-    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Slurm, a path, a log,
+    Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
     W&B or a channel.
     """
     from trainmon.cli.check.alerting import check_channels, check_daemon, check_textfile
     from trainmon.cli.check.hosts import check_hosts
+    from trainmon.cli.check.metrics import check_metrics
     from trainmon.cli.check.output import colour, config_rows, print_fix, print_rows, progress
     from trainmon.cli.check.permissions import permission_rows
     from trainmon.cli.check.rows import Row
@@ -56,8 +57,9 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
     for rows in check_hosts(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
+    metrics = check_metrics(settings)
     daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there), *check_textfile(settings)]
-    for rows in ([*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
+    for rows in (metrics, [*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
     total = f"{counted(bad, 'problem')} to fix" if bad else "no problems"

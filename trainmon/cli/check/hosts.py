@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from collectors.assignment import assign
+from collectors.assignment import WatchPlan, assign
 from collectors.connections import ClusterConnections, is_local, local_hostname
 from collectors.discovery import watch_plan
+from collectors.prometheus.coverage import Coverage
 from collectors.quota.command import quota_query
 from collectors.slurm.pollers import polled_clusters
 from trainmon.cli.check.host import HostCheck, check_host
@@ -82,7 +83,7 @@ class ClusterCheck(NamedTuple):
 
     def tasks(self, slurm: SlurmCheck | None) -> Iterator[Task]:
         """Its hosts; the first reads the shared files, and its login host or this machine queries its Slurm."""
-        watched = watch_plan(self.settings, self.cluster, run_specs(self.settings))
+        watched = self._plan(())
         specs = assign(watched, watched.hosts)
         files = tuple(files_of(watched.runs, watched.shared_disks))
         login = self.cluster.login or local_hostname()
@@ -95,12 +96,16 @@ class ClusterCheck(NamedTuple):
 
     def tasks_of_jobs(self, nodes: tuple[str, ...]) -> Iterator[Task]:
         """The nodes that a step may reach, and those of the runs' jobs that the config does not name."""
-        runs = run_specs(self.settings)
-        watched = watch_plan(self.settings, self.cluster, runs, nodes)
-        specs, named = assign(watched, watched.hosts), watch_plan(self.settings, self.cluster, runs).hosts
+        watched, named = self._plan(nodes), self._plan(()).hosts
+        specs = assign(watched, watched.hosts)
         for host in watched.hosts:
             if host not in named or self.connections.may_use_step(host, is_node=host in watched.nodes):
                 yield self.task(host, specs[host], (), None)
+
+    def _plan(self, nodes: tuple[str, ...]) -> WatchPlan:
+        """What is read over SSH. `nodes`: those of the runs' jobs."""
+        plan = watch_plan(self.settings, self.cluster, run_specs(self.settings), nodes)
+        return Coverage([self.cluster]).limited(plan, nodes)
 
     def task(self, host: str, spec: Spec | None, files: tuple[FileTest, ...], slurm: SlurmCheck | None) -> Task:
         is_here = is_local(self.cluster, host)

@@ -154,7 +154,8 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
     if source is None:
         return
     if source.health == "ok":
-        yield fact("connection", f"{source.phase}, data every {source.period:g}s", width)
+        how = source.phase if source.via is None else f"none over SSH, numbers from {safe(source.via)}"
+        yield fact("connection", f"{how}, data every {source.period:g}s", width)
     else:
         problem = source_text(source, now)
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
@@ -193,12 +194,16 @@ PROCESSES = 64
 """The most lines of processes. On a node of many users they must not hide the other facts."""
 
 
+NO_PROCESS = "The driver reports no process that uses GPU memory."
+NO_PROCESS_LIST = "Prometheus has no list of processes; SSH has, if it can connect."
+
+
 def process_lines(node: Node, width: int) -> Iterator[Line]:
     """The processes of each GPU: user, memory, command."""
     running = [(gpu, process) for gpu in node.gpus for process in gpu.processes]
     yield ()
     if not running:
-        yield (Span("The driver reports no process that uses GPU memory.", "dim"),)
+        yield (Span(NO_PROCESS_LIST if node.probe == "prometheus" else NO_PROCESS, "dim"),)
         return
     yield (Span(shorten(f"{'GPU':>4}{'pid':>9}  {'user':<12}{'memory':>8}  command", width), "head"),)
     for gpu, process in running[:PROCESSES]:

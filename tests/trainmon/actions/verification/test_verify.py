@@ -249,6 +249,20 @@ def test_without_slurm_the_exit_is_observed_by_the_gpus() -> None:
     assert marks_of(two)["it exits"] == 200
 
 
+def test_where_prometheus_has_no_processes_the_exit_is_observed_by_the_memory() -> None:
+    bare, there = replace(KILL_ACTION, job=None), with_switch(KILL, exists=True, armed_at=NOW)
+    alone = {"node:login": source("node:login", answered_at=NOW + 200)}
+
+    def ends(memory: int) -> float | None:
+        one = replace(node("n1", processes=0), gpus_at=NOW + 200, probe="prometheus")
+        gpus = tuple(replace(gpu, memory_used_mib=memory) for gpu in one.gpus)
+        left = {name: replace(one, name=name, gpus=gpus) for name in ("n1", "n2")}
+        return marks_of(after(done(bare), 200, there, (), sources=alone, nodes=left))["it exits"]  # type: ignore[return-value]
+
+    assert ends(70_000) is None
+    assert ends(4) == 200
+
+
 def test_a_kill_for_jobs_to_come_is_over_when_the_file_is_there() -> None:
     action = only(planned("kill", of=state(WAITING)))
     record = after(done(action), 6, with_switch(KILL, exists=True, armed_at=NOW), (WAITING,))

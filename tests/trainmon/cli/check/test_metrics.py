@@ -1,0 +1,62 @@
+"""check, of Prometheus: what a server has, and what to do where it has nothing."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.collectors.prometheus.captured import FOLDER, NEWEST
+from tests.lab.receiver import Answer, Receiver, status
+from trainmon.cli.check.metrics import check_metrics
+from trainmon.cli.check.rows import Row
+from trainmon.config import ClusterSettings, MetricsSettings, Settings
+
+TOKEN = "glsa_9f8e7d6c5b4a3210"
+LACKS = "dcgm-exporter has no power limit, throttle reasons, ECC errors, pending row remaps, failed row remaps"
+
+
+def captured(name: str) -> Answer:
+    """An answer whose newest samples are almost six minutes old."""
+    body = (FOLDER / f"{name}.json").read_bytes().replace(str(NEWEST).encode(), f"{time.time() - 340:.3f}".encode())
+    return Answer("status", 200, body)
+
+
+def rows(*answers: Answer, nodes: tuple[str, ...] | None, token: str | None = None) -> list[Row]:
+    with Receiver.start() as server:
+        server.script(*answers)
+        table = MetricsSettings(url=server.url, token=token)
+        cluster = ClusterSettings(name="prod", nodes=nodes, metrics=(table,))
+        return check_metrics(Settings(clusters=(cluster,)), {"PROM": TOKEN})
+
+
+def test_without_metrics_there_are_no_rows() -> None:
+    assert check_metrics(Settings()) == []
+
+
+def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
+    text = f"2 nodes with 4 GPUs; the newest sample is 6m old; {LACKS}, processes, temperature margin"
+    absent = "1 of 3 nodes without series: gpu-009"
+    hint = "is dcgm-exporter up, and does the server scrape it?"
+    assert rows(captured("dcgm"), nodes=("gpu-001", "gpu-002", "gpu-009")) == [
+        Row("ok", "Prometheus", "prod, dcgm", text),
+        Row("note", "Prometheus", "prod, dcgm", absent, hint),
+    ]
+
+
+def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None:
+    [row] = rows(captured("labels"), nodes=None)
+    assert row == Row("ok", "Prometheus", "prod, dcgm", "Hostname has 3 values: gpu-001, gpu-002, gpu-003")
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refused_token_is_a_problem_and_never_shown(code: int) -> None:
+    [row] = rows(status(code), nodes=("gpu-001",), token="env:PROM")
+    assert row == Row(
+        "bad",
+        "Prometheus",
+        "prod, dcgm",
+        f"the server refuses the token ({code})",
+        'renew the "token" of its metrics table',
+    )
+    assert TOKEN not in str(row)

@@ -1,0 +1,68 @@
+"""Checks the Prometheus servers of the clusters: one query for each metrics table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from trainmon.cli.check.rows import Row
+from trainmon.config import ClusterSettings, MetricsSettings, Settings
+from trainmon.lib import Clock, SystemClock, counted, duration
+
+if TYPE_CHECKING:
+    from collectors.prometheus.reader import MetricsReader
+
+SHOWN = 5
+"""Nodes that are listed by name."""
+
+
+def check_metrics(settings: Settings, environ: Mapping[str, str] = os.environ, clock: Clock | None = None) -> list[Row]:
+    """The rows of all metrics tables. Without one, nothing is imported."""
+    now = (clock or SystemClock()).now
+    tables = [(cluster, table) for cluster in settings.clusters for table in cluster.metrics]
+    return [row for cluster, table in tables for row in _table(cluster, table, environ, now)]
+
+
+def _table(
+    cluster: ClusterSettings, table: MetricsSettings, environ: Mapping[str, str], now: Callable[[], float]
+) -> Iterator[Row]:
+    from collectors.prometheus.client import PrometheusClient, QueryFailed
+    from collectors.prometheus.reader import MetricsReader
+
+    what = f"{cluster.name}, {table.exporter}"
+    client = PrometheusClient(table, now, environ)
+    reader = MetricsReader(table, client, now)
+    try:
+        nodes = cluster.nodes or ((cluster.login,) if cluster.nodes is not None and cluster.login else ())
+        if not nodes:  # those of jobs: which ones is not known here
+            yield _labels(reader, what)
+            return
+        found = reader.read(nodes)
+    except QueryFailed as failure:
+        yield Row("bad", "Prometheus", what, failure.message, failure.hint)
+        return
+    age = duration(max(0.0, now() - reader.ours(max(node.at for node in found.values()))))
+    gpus = sum(len(node.gpus) for node in found.values())
+    of_gpus = "" if reader.exporter.is_host else f" with {counted(gpus, 'GPU')}"
+    text = f"{counted(len(found), 'node')}{of_gpus}; the newest sample is {age} old"
+    lacks = f"; {reader.exporter.program} has no {', '.join(reader.lacking)}" if reader.lacking else ""
+    yield Row("ok", "Prometheus", what, text + lacks)
+    if abs(client.clock_offset) > 0:
+        way = "ahead of" if client.clock_offset > 0 else "behind"
+        text = f"the clock of the server is {abs(client.clock_offset):.0f}s {way} the clock of this machine"
+        yield Row("note", "Prometheus", what, text, "correct one of them: chronyc tracking")
+    absent = [node for node in nodes if node not in found]
+    if absent:
+        more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
+        text = f"{len(absent)} of {counted(len(nodes), 'node')} without series: {', '.join(absent[:SHOWN])}{more}"
+        yield Row("note", "Prometheus", what, text, reader.scrape_hint)
+
+
+def _labels(reader: MetricsReader, what: str) -> Row:
+    seen = reader.label_values()
+    if not seen:
+        raise reader.why_empty(())
+    more = f" and {len(seen) - SHOWN} more" if len(seen) > SHOWN else ""
+    text = f"{reader.label} has {counted(len(seen), 'value')}: {', '.join(seen[:SHOWN])}{more}"
+    return Row("ok", "Prometheus", what, text)
