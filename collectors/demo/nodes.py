@@ -15,6 +15,7 @@ from collectors.probe.files.checkpoints import Checkpoints
 from collectors.probe.files.contents import Contents
 from collectors.probe.files.logs import Logs
 from collectors.probe.files.switches import Switches
+from trainmon.analysis.runs import status_file
 from trainmon.lib import Instant, Seconds
 from trainmon.model import (
     AnyReading,
@@ -154,6 +155,7 @@ class DemoNodeCollector:
         self._contents = Contents(spec, lambda: self._at)
         self._checkpoints = Checkpoints(spec, lambda: self._at, lambda: self._now)
         self._runs = runs
+        self._status_files = tuple(file for run in runs if (file := status_file(run)) is not None)
         self._connections = {
             node: Connection(node, at + max(0, index + 1 - AT_ONCE) * STAGGER, self._random)
             for index, node in enumerate(NODES)
@@ -168,7 +170,7 @@ class DemoNodeCollector:
 
     def read_once(self, files: Sequence[FileSpec]) -> None:
         """Read these files of attempts."""
-        self._contents.configure({"files": msgspec.to_builtins(files)})
+        self._contents.configure({"files": msgspec.to_builtins((*self._status_files, *files))})
 
     def step(self, started: Iterable[Incident], at: Seconds, now: Instant) -> None:
         """Submit what is due. `started`: the incidents that just began; `at` is monotonic, `now` the time of day."""

@@ -35,6 +35,13 @@ class SaveSwitchRemoved(msgspec.Struct, frozen=True):
     """The trainer removes the save switch before it saves, as IDEFICS does."""
 
 
+class WasAsked(msgspec.Struct, frozen=True):
+    """The training loop obeys: it saves, or saves and stops."""
+
+    what: str
+    by: str
+
+
 class MetricsLogged(msgspec.Struct, frozen=True):
     """The trainer logs the metrics of a step to W&B."""
 
@@ -63,6 +70,7 @@ Effect = (
     | SaveFinished
     | CheckpointRemoved
     | SaveSwitchRemoved
+    | WasAsked
     | MetricsLogged
     | Validated
 )

@@ -63,7 +63,7 @@ class Trainer(msgspec.Struct, frozen=True):
         return 2 * self.save_every - 3
 
 
-def _run(name: str, first: int, last: int, target: int, owner: str) -> RunSpec:
+def _run(name: str, first: int, last: int, target: int, owner: str, *, has_hooks: bool = True) -> RunSpec:
     home = f"/fsx/{name}"
     return RunSpec(
         name=name,
@@ -72,6 +72,7 @@ def _run(name: str, first: int, last: int, target: int, owner: str) -> RunSpec:
         checkpoints=f"{home}/checkpoints",
         kill_switch=f"{home}/kill-switch",
         save_switch=f"{home}/save-switch",
+        status=f"{home}/kill-switch.status" if has_hooks else None,
         script=f"{home}/train.slurm",
         target_step=target,
         stall_after=40.0,
@@ -153,7 +154,7 @@ TRAINERS: tuple[Trainer, ...] = (
         checkpoint_bytes=TB // 2,
     ),
     Trainer(
-        run=_run("moe-1b", 14, 15, 200_000, "kim"),
+        run=_run("moe-1b", 14, 15, 200_000, "kim", has_hooks=False),
         format="kempnerforge",
         user="kim",
         command="python scripts/train.py configs/train/moe_1b.toml",
@@ -179,6 +180,6 @@ RUNS: tuple[RunSpec, ...] = tuple(trainer.run for trainer in TRAINERS)
 def relocated(run: RunSpec, directory: Path) -> RunSpec:
     """The same run, with its files under a directory of this machine."""
 
-    names = ("log", "checkpoints", "kill_switch", "save_switch", "script", "config", "data_manifest")
-    paths = {name: getattr(run, name) for name in names}
-    return msgspec.structs.replace(run, **{name: f"{directory}{path}" for name, path in paths.items()})
+    names = ("log", "checkpoints", "kill_switch", "save_switch", "status", "script", "config", "data_manifest")
+    paths = {name: f"{directory}{path}" for name in names if (path := getattr(run, name)) is not None}
+    return msgspec.structs.replace(run, **paths)

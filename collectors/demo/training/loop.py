@@ -20,6 +20,7 @@ from collectors.demo.model.effects import (
     SaveStarted,
     SaveSwitchRemoved,
     Validated,
+    WasAsked,
 )
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.model.metrics import MetricGenerator, StepMetrics
@@ -184,14 +185,17 @@ class TrainingLoop:
             yield Validated(metrics)
         if switches.kill:
             self._is_exiting = self._kill_switch_logged = True
+            yield WasAsked("stop", "the kill switch")
             yield LogWritten(self.lines.message("kill_switch", at, path=trainer.run.kill_switch or ""))
         elif switches.save:
+            yield WasAsked("save", "the save switch")
             yield LogWritten(self.lines.message("save_switch", at))
             yield SaveSwitchRemoved()
         is_scheduled = self.step % trainer.save_every == 0 and not self._is_nan
         must_save = switches.kill or switches.save or self._signalled or self._reached_target or is_scheduled
         if self._signalled:
             self._signalled = False
+            yield WasAsked("save", "SIGUSR1 on rank 0")
             yield LogWritten(self.lines.message("signalled", at))
         if must_save:
             self._save_took = trainer.save_time * self._random.uniform(0.85, 1.2)
@@ -246,6 +250,7 @@ class TrainingLoop:
         self._kill_switch_logged = switches.kill
         yield LogStarted(self.job)
         if switches.kill:
+            yield WasAsked("stop", "the kill switch")
             yield LogWritten(self.lines.message("kill_switch", at, path=self.trainer.run.kill_switch or ""))
             yield from self._end("down", RESTART_AFTER if self.next_attempt is None else KILL_SWITCH_EXIT, 0)
             return

@@ -19,6 +19,7 @@ from collectors.demo.model.effects import (
 from collectors.demo.model.inventory import Trainer
 from collectors.demo.training.checkpoints import CheckpointDirectory
 from collectors.demo.training.loop import SwitchFiles, TrainingLoop
+from collectors.demo.training.status_file import StatusFile
 from trainmon.lib import Instant, Seconds
 
 KEEP_LOGS = 3
@@ -45,6 +46,7 @@ class Files:
         self._kill = Path(run.kill_switch or "")
         self._save = Path(run.save_switch or "")
         self.checkpoints = CheckpointDirectory(Path(run.checkpoints or ""), trainer.format, trainer.checkpoint_bytes)
+        self._status = StatusFile(Path(run.status), run.kill_switch, run.save_switch) if run.status else None
         self._logs.mkdir(parents=True, exist_ok=True)
 
     def begin(self, loop: TrainingLoop, now: Instant, backlog: int) -> None:
@@ -62,6 +64,8 @@ class Files:
             self.checkpoints.begin(step, at - self.trainer.save_time)
             self.checkpoints.commit(step, at)
         self.apply(loop.backlog(now, backlog), loop, now)
+        if self._status is not None:
+            self._status.apply(SaveFinished(step), loop, at)
 
     def switches(self) -> SwitchFiles:
         return SwitchFiles(kill=self._kill.exists(), save=self._save.exists())
@@ -76,6 +80,8 @@ class Files:
                 continue
             self._append(text, now)
             text = ""
+            if self._status is not None:
+                self._status.apply(effect, loop, now)
             match effect:
                 case LogStarted(job):  # a requeued job truncates its log, as in a real Slurm
                     self._log = self._logs / f"{job}_{self.trainer.run.name}.out"
@@ -92,6 +98,8 @@ class Files:
                 case SaveSwitchRemoved():
                     self._save.unlink(missing_ok=True)
         self._append(text, now)
+        if self._status is not None:
+            self._status.write(loop, now)
 
     def _append(self, text: str, now: Instant) -> None:
         if not text:

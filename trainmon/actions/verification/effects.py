@@ -71,11 +71,13 @@ def requeue(observed: Observation) -> Progress:
     is_new = was_requeued(observed, job) or (job.started_at is not None and job.started_at > observed.since)
     is_running = waits.at is not None and job.stage == "running" and is_new
     starts = observed.milestone(STARTS, (job.started_at or observed.now) if is_running else None)
+    trainer = None if observed.run is None else observed.run.trainer
+    obeys = _obeys(observed) if trainer is not None and "SIGTERM" in trainer.signals else ()
     if starts.at is None:
-        return (*_obeys(observed), waits, starts), waits.at is None and job.stage == "ended" and polls >= 2
+        return (*obeys, waits, starts), waits.at is None and job.stage == "ended" and polls >= 2
     resumes = _resumes(observed, job, starts.at)
     is_over = all(mark.at is not None or mark.missed is not None for mark in resumes)
-    return (*_obeys(observed), waits, starts, *resumes), is_over
+    return (*obeys, waits, starts, *resumes), is_over
 
 
 def _obeys(observed: Observation) -> tuple[Milestone, ...]:

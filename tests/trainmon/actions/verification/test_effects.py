@@ -126,8 +126,9 @@ def test_a_signal_is_followed_to_the_checkpoint_or_the_end() -> None:
 def reporting(run: Run, *asked: Asked) -> Run:
     """The run with a training loop that reports by trainmon_hooks."""
     trainer = Trainer(
-        path="/fsx/llm/kill.status", host="login", at=NOW, phase="training", asked=next(iter(asked), None)
-    )
+        path="/fsx/llm/kill.status", host="login", at=NOW, phase="training", asked=next(iter(asked), None),
+        signals={"SIGTERM": "stop", "SIGUSR1": "save"},
+    )  # fmt: skip
     return replace(run, trainer=trainer)
 
 
@@ -144,6 +145,10 @@ def test_a_training_loop_that_reports_shows_that_it_obeys_a_signal_or_a_requeue(
     seen = {"the training loop obeys": 2, "it waits again": 31, "it starts anew": 150}
     assert marks_of(record) == {**seen, "it resumes": None}
     assert record.is_open
+    quiet = reporting(RUN)
+    assert quiet.trainer is not None
+    deaf = replace(quiet, trainer=replace(quiet.trainer, signals={}))
+    assert "the training loop obeys" not in marks_of(after(done(REQUEUE), 31, deaf, jobs=(AGAIN,)))
     assert marks_of(after(record, 170, reporting(RUN), jobs=(replace(RUNNING, restarts=1, state="FAILED"),))) == {
         **seen, "it resumes": "it ended before its first step",
     }  # fmt: skip
