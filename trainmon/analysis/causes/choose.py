@@ -29,10 +29,16 @@ SAVED = re.compile(
     re.IGNORECASE,
 )
 EVALUATION = re.compile(
-    r"(?:^|_)(?:evals?|test|tester|testing|report|reporting|export|benchmark|bleu|rouge)(?:$|_)|^(?!.*save).*evaluat",
+    r"(?:^|_)(?:evals?|test|tester|testing|report|reporting|export|benchmark|bleu|rouge)(?:$|_)|^(?!.*save).*evaluat"
+    r"|^(?!.*(?:save|load|data|set|arg|config|split|schema|error)).*(?:^|_)validation(?:$|_)"
+    r"|^_*(?:(?:run|do)_)?val(?:id(?:ate)?)?(?:_(?:one_)?(?:epoch|model|loop|step|batch|iter))?$",
     re.IGNORECASE,
 )
 """A function of an evaluation. Those that also save belong to the loop of the training: _maybe_log_save_evaluate."""
+TRAINERS = re.compile(
+    r"lightning|transformers|accelerate|fairseq|megatron|nemo|mm(?:engine|cv)|ultralytics", re.IGNORECASE
+)
+"""Libraries that train. A `validate` of another library checks values."""
 MAYBE_EVALUATION = re.compile(
     r"(?:^|[_.])(?:evals?|test|tester|testing|predict|prediction|inference|infer|metrics?|report|reporting|export"
     r"|benchmark|bleu|rouge)(?:$|[_.])|^(?:eval|test)\w*\.py$|^(?!.*save).*evaluat",
@@ -162,10 +168,11 @@ def is_evaluation(one: Found, signs: Signs, is_committed: bool) -> bool:
 def _is_in_evaluation(frames: Sequence[tuple[str, str]], has_trained: bool) -> bool:
     """Whether a traceback leads through an evaluation. The outermost function that tells decides; the name of a file
     and words such as predict tell it only where the training did not go on after the checkpoint."""
-    for _, name in frames:
+    for path, name in frames:
         if TRAINING_STEP.search(name):
             return False
-        if EVALUATION.search(name):
+        is_check = name.lstrip("_") == "validate" and MODULE.search(path) is not None and not TRAINERS.search(path)
+        if EVALUATION.search(name) and not is_check:
             return True
     if has_trained or any(TRAINING.search(name) for _, name in frames):
         return False

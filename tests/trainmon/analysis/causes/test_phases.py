@@ -46,6 +46,21 @@ def through(*frames: str, error: str = "ZeroDivisionError: division by zero") ->
             "evaluator",
         ),
         (("main.py:<module>", "utils/tester.py:test"), "evaluator"),
+        (("main.py:<module>", "main.py:train", "main.py:validate", "model.py:forward"), "evaluator"),
+        (("main.py:<module>", "main.py:train", "main.py:run_validation"), "evaluator"),
+        (("main.py:<module>", "main.py:main", "main.py:val_epoch"), "evaluator"),
+        (
+            ("main.py:<module>", "/x/site-packages/lightning/loops/fit_loop.py:run", "model.py:validation_step"),
+            "evaluator",
+        ),
+        (("main.py:<module>", "/x/site-packages/lightning/trainer.py:validate"), "evaluator"),
+        (("main.py:<module>", "main.py:train", "/x/site-packages/pydantic/main.py:validate"), "python-exception"),
+        (("main.py:<module>", "main.py:train", "data.py:validate_sample"), "python-exception"),
+        (("main.py:<module>", "main.py:train", "data.py:val_dataloader"), "python-exception"),
+        (("main.py:<module>", "main.py:train", "paths.py:is_valid"), "python-exception"),
+        (("main.py:<module>", "main.py:train", "config.py:get_val"), "python-exception"),
+        (("main.py:<module>", "main.py:train_step", "loss.py:validate"), "python-exception"),
+        (("main.py:<module>", "main.py:train", "args.py:_validate_args"), "python-exception"),
     ],
 )
 def test_an_error_in_a_step_of_the_training_is_none_of_the_evaluator(frames: tuple[str, ...], cause: CauseName) -> None:

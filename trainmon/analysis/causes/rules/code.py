@@ -76,7 +76,8 @@ CODE = (
             r"(?:environment variable|env var) .{0,60}(?:not set|is required|must be set|missing)",
             r"(?:ambiguous|conflicting|mutually exclusive|incompatible) (?:arguments|options|settings|configuration)",
             r"usage: .{0,80}\[-h", r"(?:requires|required) (?:the )?(?:argument|option|flag|setting) ",
-            r"MisconfigurationException", r"invalid (?:choice|value)",
+            r"MisconfigurationException", r"requested gpu.{0,60}but your machine only has",
+            r"not match the number of (?:visible )?(?:GPUs|devices)", r"invalid (?:choice|value)",
             r"is not a valid (?:choice|option|value|argument|dtype|precision|optimizer|name)",
             r"DeepSpeedConfig(?:Model)?Error|DeepSpeedConfig\b.{0,60}(?:error|invalid)",
             r"(?:Invalid|Unknown|Unsupported) (?:optimizer|model|precision|dtype|backend|strategy|scheduler"
