@@ -188,10 +188,10 @@ class PolledQueue:
         records = {record.number: record for record in parse_jobs.read_job(text, self._watched.cluster)}
         for job in jobs:
             self._detailed[job.key] = _version(job)
-            if job.number in records:
-                shown = replace(parse_jobs.detailed(job, records[job.number]), detail_at=self._clock.now())
-                self._jobs[job.key] = shown
-                self._submit(JobChanged(shown))
+            shown = parse_jobs.detailed(job, records.get(job.number, job))
+            if job.number in records and shown is not job:  # else its number is of another job, or attempt, by now
+                self._jobs[job.key] = replace(shown, detail_at=self._clock.now())
+                self._submit(JobChanged(self._jobs[job.key]))
         if records:
             self._report_jobs()
 

@@ -14,6 +14,7 @@ from tests.alerts.daemon import AlertDaemon
 from tests.lab.clock import SetClock
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
+from tests.lab.webhook_receiver import WebhookReceiver
 
 SCRIPT = """\
 #!/bin/bash
@@ -114,6 +115,70 @@ def until_settled(daemon: AlertDaemon) -> list[dict[str, Any]]:
     return found
 
 
+STORM = """\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append
+echo "iteration       40/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
+echo "[rank3]:[E1123 01:02:03.4] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, \
+OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+exit 1
+"""
+
+
+@pytest.mark.slow  # four attempts of a real job, one after another
+def test_a_storm_of_the_same_steps_is_stopped_and_wakes_someone(slurm: Slurm, tmp_path: Path) -> None:
+    folder = slurm.directory / "auto-storm"
+    folder.mkdir()
+    flaky, killed = (slurm.submit(STORM, "-J", name, f"--output={folder}/{name}.log") for name in ("flaky", "killed"))
+    for job_id in (flaky, killed):
+        slurm.wait_for_state(job_id, "FAILED", within=120)
+    act = f"Requeue job {flaky} of flaky, which has ended"
+    slurm.scontrol("requeuehold", killed)  # a person, or Slurm, was faster
+    clock = SetClock(tmp_path)
+    clock.ahead(130)  # to the daemon, the jobs ended more than 121 s ago
+    daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
+    with contextlib.ExitStack() as stack:
+        hook = stack.enter_context(WebhookReceiver.start())
+        notify = f'[[notify]]\nname = "hook"\ntype = "webhook"\nurl = "{hook.url}"\n'
+        daemon.config.write_text(CONFIG.format(folder=folder) + notify)
+        stack.enter_context(contextlib.closing(daemon))
+        daemon.start()
+        for number in (1, 2, 3):
+            line = daemon.until("auto-requeue", run="flaky", words=act, count=number)
+            assert line["why"] == "nccl-timeout is often transient"
+            run_again(slurm, flaky, number)
+        storm = daemon.until("firing", rule="retry-storm", subject="run:flaky", severity="critical")
+        assert "flaky repeats the same steps: 3 attempts in" in storm["summary"]
+        for summary in (
+            "flaky was requeued automatically: nccl-timeout is often transient",
+            "flaky is not requeued automatically: nccl-timeout came again 3 times without a new step or checkpoint: "
+            "its budget is spent",
+        ):
+            daemon.until("firing", rule="auto-requeue", subject="run:flaky", summary=summary)
+        until(lambda: {"retry-storm", "auto-requeue"} <= told(hook).keys(), "the notifications", 120)
+        assert "Watchdog caught collective operation timeout" in told(hook)["auto-requeue"]
+        assert "critical" in told(hook)["retry-storm"]
+    assert len(daemon.lines(event="auto-requeue", run="flaky", words=act)) == 3
+    assert daemon.lines(event="auto-requeue", run="killed") == []
+    assert (slurm.job(flaky)["Restarts"], slurm.job(killed)["Restarts"]) == ("3", "1")
+
+
+def run_again(slurm: Slurm, job_id: str, restarts: int) -> None:
+    """Wait until a job was requeued, and let it fail once more. Slurm alone would wait for 121 s."""
+    slurm.wait_for(lambda: slurm.job(job_id)["Restarts"] == str(restarts), what="the job was requeued")
+    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+    slurm.wait_for_state(job_id, "FAILED", within=120)
+
+
+def told(hook: WebhookReceiver) -> dict[str, str]:
+    """The first notification of each rule, as text."""
+    found: dict[str, str] = {}
+    for message in hook.messages:
+        for alert in message["alerts"]:
+            found.setdefault(alert["labels"]["alertname"], json.dumps(alert))
+    return found
+
+
 @pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute
 def test_a_job_that_reached_its_time_limit_is_requeued_automatically(slurm: Slurm, tmp_path: Path) -> None:
     folder = slurm.directory / "auto-requeue-time-limit"
@@ -151,9 +216,7 @@ def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_
         daemon.start()
         line = daemon.until("auto-requeue", run="flaky")
         assert line["words"] == f"Requeue job {flaky} of flaky, which has ended"
-        slurm.wait_for(lambda: slurm.job(flaky)["Restarts"] == "1", what="the job was requeued")
-        slurm.ask("scontrol", "update", f"JobId={flaky}", "StartTime=now")
-        slurm.wait_for_state(flaky, "FAILED")
+        run_again(slurm, flaky, 1)
         alert = daemon.until("firing", rule="auto-requeue", subject="run:flaky", count=2)
         assert "flaky is not requeued automatically" in alert["summary"]
         assert "its budget is spent" in alert["summary"]

@@ -68,6 +68,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """As squeue writes it: `afterany:88(unfulfilled)`."""
     workdir: str | None = None
 
+    listed_at: Instant | None = None
+    """Since when squeue lists it and its details are not known, by our clock; null once they are."""
+
     # Only `scontrol show job` and accounting know these; null until they were queried.
     detail_at: Instant | None = None
     restarts: int | None = None

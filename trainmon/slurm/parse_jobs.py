@@ -196,8 +196,10 @@ DETAILS = ("restarts", "requeue", "batch", "command", "stdout", "stderr", "comme
 
 
 def detailed(job: Job, detail: Job) -> Job:
-    """A row of the queue with what only scontrol shows of the same job."""
-    if (job.number, job.user) != (detail.number, detail.user):
+    """A row of the queue with what only scontrol shows of the same job. It may have been requeued in between: then its
+    details are of its next attempt."""
+    is_other = (job.number, job.user) != (detail.number, detail.user)
+    if is_other or (None not in (job.submitted_at, detail.submitted_at) and job.submitted_at != detail.submitted_at):
         return job
     found = replace(job, **{name: getattr(detail, name) for name in DETAILS})
     return replace(found, workdir=job.workdir or detail.workdir)

@@ -130,8 +130,11 @@ class FakeSlurm:
 
     @staticmethod
     def _shown(job: dict[str, str]) -> str:
+        user = job.get("u", "ana")
+        submitted = f"SubmitTime={job['shown_at']} " if "shown_at" in job else ""
         return (
-            f"JobId={job['A']} JobName=run UserId=ana(1) GroupId=ana(1) MCS_label=N/A Priority=1 JobState={job['T']} "
+            f"JobId={job['A']} JobName=run UserId={user}(1) GroupId={user}(1) MCS_label=N/A Priority=1 "
+            f"JobState={job['T']} {submitted}"
             f"Reason=None Requeue=1 Restarts={job.get('restarts', '0')} BatchFlag=1 ExitCode=0:0 "
             "Command=/t.sh WorkDir=/fsx StdErr=/fsx/o StdIn=/dev/null StdOut=/fsx/%j.out \n"
         )

@@ -24,6 +24,19 @@ def test_details_are_queried_again_when_the_state_or_the_start_changes() -> None
     assert len(polled.changed) == 1
 
 
+def test_a_job_that_is_requeued_between_the_queue_and_its_details_has_no_restart_that_it_has_not_shown() -> None:
+    polled = Polled()
+    own = polled.slurm.submit()
+    polled.first()
+    polled.slurm.jobs[own] |= {"T": "FAILED", "V": "2026-03-02T07:00:00", "restarts": "1"}
+    polled.slurm.jobs[own] |= {"shown_at": "2026-03-02T09:00:00"}
+    polled.look()
+    assert polled.changed == []
+    polled.slurm.jobs[own] |= {"T": "PENDING", "V": "2026-03-02T09:00:00"}
+    polled.look()
+    assert [(job.state, job.restarts) for job in polled.changed] == [("PENDING", 1)]
+
+
 def test_one_process_asks_for_all_our_jobs_and_few_of_others_the_running_ones_first() -> None:
     polled = Polled(users=("ana", "ben"))
     for _ in range(60):

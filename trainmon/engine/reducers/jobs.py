@@ -40,7 +40,9 @@ def jobs_listed(batch: EventBatch, event: JobsListed) -> None:
         # A number that is used again is another job.
         is_same = old is not None and old.submitted_at == job.submitted_at
         details = {name: getattr(old, name) for name in DETAILS} if is_same and job.detail_at is None else {}
-        jobs[key] = replace(job, **details)
+        job = replace(job, **details)
+        since = old.listed_at if old is not None and is_same else None
+        jobs[key] = job if job.detail_at is not None else replace(job, listed_at=since or event.at)
 
 
 def job_changed(batch: EventBatch, event: JobChanged) -> None:

@@ -12,7 +12,9 @@ from trainmon.model import (
     Gpu,
     GpuSample,
     GpuSamples,
+    JobChanged,
     JobsAccounted,
+    JobsListed,
     Node,
     NodeReading,
     Process,
@@ -41,6 +43,16 @@ def test_a_running_job_is_an_open_attempt() -> None:
     assert (one.last_committed_step, one.steps_lost, one.resumed_from) == (20, None, None)
     assert (one.gpu_seconds, one.is_open, one.is_reconstructed) == (80.0, True, False)
     assert (one.log_host, one.log_path, one.command) == ("login1", "/fsx/88.out", "/fsx/train.sh --lr 1e-4")
+
+
+def test_a_requeued_job_that_ran_and_failed_unseen_is_one_attempt_however_late_its_restart_is_known() -> None:
+    """The machine slept, or its clock is ahead of Slurm's: the start is long ago when the queue first lists it."""
+    again = replace(JOB, submitted_at=BEGIN + 60, started_at=BEGIN + 70, restarts=1)
+    failed = ended(again, 80, "FAILED", "1:0")
+    story = trained().queue(55, FAILED).at(400)
+    story.say(JobsListed("prod", story.now, (replace(failed, restarts=None, detail_at=None),)))
+    story.say(JobChanged(replace(failed, detail_at=story.now)))
+    assert [one.restart for one in story.queue(430, failed).attempts] == [0, 1]
 
 
 def test_a_failed_job_closes_its_attempt_once_its_log_was_read_to_the_end_and_its_checkpoints_were_listed() -> None:

@@ -72,7 +72,7 @@ def of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is
         return None
     if end is None and job.gone_at is not None:
         return None  # whether it still runs is not known
-    if job.restarts is None and state.at - (job.gone_at or job.started_at or 0.0) < AFTER:
+    if job.restarts is None and state.at - (job.gone_at or job.listed_at or job.started_at or 0.0) < AFTER:
         return None  # its details have not been read yet
     source = state.sources.get(f"slurm:{job.cluster}")
     seen_at = min(state.at, (source.answered_at if source is not None else None) or state.at)
