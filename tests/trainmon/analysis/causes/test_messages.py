@@ -43,6 +43,34 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         ("write failed: EIO\n", "storage-io"),
         (RAISED + "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Was it closed?\n", "nccl-network"),
         (RAISED + "torch.distributed.DistNetworkError: The client socket has timed out after 60s\n", "rendezvous"),
+        (RAISED + "RuntimeError: DataLoader worker (pid(s) 7) exited unexpectedly\n", "dataloader-worker"),
+        (RAISED + "x.ResourceExhaustedError: /ckpt/part-00000; Disk quota exceeded [Op:SaveV2]\n", "quota"),
+        (RAISED + "ResourceExhaustedError: OOM when allocating tensor\n", "cuda-oom"),
+        (
+            RAISED + "OSError: [Errno 28] No space left on device: '/data/a'\n"
+            "Filesystem      Inodes  IUsed IFree IUse% Mounted on\n/dev/sda1     6553600 6553600     0  100% /data\n",
+            "inodes-full",
+        ),
+        (
+            "/dev/loop3 10803 10803 0 100% /snap/core\n" + RAISED + "OSError: [Errno 28] No space left on device\n",
+            "disk-full",
+        ),
+        (RAISED + "ValueError: Network outputs is NAN! Stop Training\n", "diverged"),
+        (
+            RAISED + "tensorflow.framework.errors_impl.InvalidArgumentError: Expected image (JPEG, PNG, or GIF), "
+            "got unknown format starting with 'xx'\n",
+            "data-error",
+        ),
+        ("job deleted at request of root\njob preempted (node failure)\n", "node-fail"),
+        (
+            RAISED + "pytorch_lightning.utilities.exceptions.MisconfigurationException: You requested gpu: [0, 1]\n"
+            " But your machine only has: [0]\n",
+            "config-error",
+        ),
+        (
+            RAISED + "lightning.utilities.exceptions.MisconfigurationException: No supported gpu backend found!\n",
+            "driver-mismatch",
+        ),
     ],
 )  # fmt: skip
 def test_a_message_means_what_it_says_wherever_it_stands(log: str, cause: CauseName) -> None:

@@ -94,7 +94,7 @@ GPUS = (
             r"cuda\.OutOfMemoryError", r"torch\.OutOfMemoryError", r"cudaErrorMemoryAllocation",
             r"CUDA_ERROR_OUT_OF_MEMORY", r"hipErrorOutOfMemory",
             r"(?:CUBLAS|CUDNN|CUFFT|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED", r"RESOURCE_EXHAUSTED(?!.*No space)",
-            r"Resource exhausted: ", r"ResourceExhaustedError(?!.*No space)", r"OOM when allocating tensor",
+            r"Resource exhausted: ", r"ResourceExhaustedError(?!.*(?:No space|quota))", r"OOM when allocating tensor",
             r"failed to allocate .{0,60}(?:device|GPU|CUDA|HBM)",
             r"(?:Ran|Running) out of (?:GPU |device |CUDA )?memory (?:in memory space hbm|while trying to allocate"
             r"|trying to allocate|on (?:the )?(?:GPU|device))",

@@ -63,6 +63,7 @@ SCHEDULER = (
         advice="Start again without that node, and report it.",
         source="Slurm: slurmctld and sacct; Kubernetes: NodeLost; Open MPI; Ray",
         stated=(
+            r"\bjob .{0,40}\(node fail(?:ure|ed)\)",
             r"DUE TO NODE FAILURE", r"\bNODE_FAIL\b", r"\bnode failure on\b", r"\bNode(?:Lost|NotReady|Shutdown)\b",
             r"\bBOOT_FAIL\b",
             r"node\(?s?\)? .{0,60}(?:not responding|is down|went down|was lost|has failed|unreachable|is dead)",

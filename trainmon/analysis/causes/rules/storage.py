@@ -26,7 +26,7 @@ STORAGE = (
         source="Linux: ENOSPC with free space; df -i",
         signs=(
             r"(?:out of|no(?: free| more)?|0 free) inodes?\b", r"\binodes? .{0,30}(?:exhausted|full|100%|used up)",
-            r"No space left on device.{0,80}inode",
+            r"No space left on device.{0,80}inode", r"^(?!\S*loop)\S+ +(\d{3,}) +\1 +0 +100% +/",
         ),
     ),
     Rule(
@@ -39,7 +39,7 @@ STORAGE = (
         source="PyTorch: DataLoader; multiprocessing: shared memory",
         signs=(
             r"insufficient shared memory", r"DataLoader timed out after",
-            r"DataLoader worker.{0,40}killed by signal: Bus error",
+            r"DataLoader worker.{0,40}killed by signal: Bus error", r"DataLoader worker.{0,60}exited unexpectedly",
             r"(?:unable to (?:write to|open|resize|mmap|allocate).{0,80}|shared memory.{0,40})(?:</torch_|/dev/shm"
             r"|/psm_)",
             r"(?:/dev/shm|shm|SemLock|shared memory).{0,120}(?:No space left|full)",
