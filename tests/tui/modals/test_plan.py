@@ -130,6 +130,21 @@ async def test_the_button_that_acts_is_reached_by_tab_or_an_arrow(way: str) -> N
         assert app.toasts == [("requested", "Create the kill switch of llm-7b-a", "information")]
 
 
+async def test_after_a_crash_of_the_evaluator_the_plan_of_requeue_says_that_it_evaluates() -> None:
+    def evaluates(request: ActionRequest) -> Plan:
+        action = Action(
+            id="a", verb="evaluate", subject="llm-7b-a", cluster="prod", host="login1",
+            operation=Execute(("sbatch", "eval.sbatch", "/fsx/ckpt/40")), title="Evaluate the checkpoint of step 40",
+        )  # fmt: skip
+        return Plan(request=request, actions=(action,))
+
+    request = ActionRequest(verb="requeue", subjects=("llm-7b-a",), requested_at=NOW)
+    async with planning(request, answering(evaluates)) as (app, _, _backend, _screen):
+        text = text_of(app)
+        assert "Evaluate: llm-7b-a" in text
+        assert "[ Evaluate ]" in text
+
+
 async def test_the_mouse_presses_the_buttons() -> None:
     async with planning(backend=answering(plans.kills)) as (_, pilot, backend, _screen):
         await pilot.click("#act")

@@ -99,7 +99,7 @@ def _start(context: PlanContext, attempt: Attempt, checkpoint: Checkpoint, comma
             ("results so far", f"{known} of this checkpoint" if known else "none of this checkpoint"),
         ),
         consequences=(
-            "It runs in a login shell there, with its modules, as you.",
+            "It is complete when the file of results has a new result of this checkpoint.",
             "The training is not started: N queues another job, or R on its job requeues it.",
         ),
         warnings=tuple(warnings),

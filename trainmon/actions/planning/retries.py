@@ -41,4 +41,6 @@ def retry_warnings(context: PlanContext) -> tuple[str, ...]:
     found = last_decision(context)
     if found is None or found[1].choice in ("now", "none") or not found[1].budget_text:
         return ()
-    return (f"Another attempt may not help: {found[1].why}.",)
+    nodes = ",".join(found[1].exclude)
+    off = f" X on {nodes} keeps the waiting job off it." if nodes else ""
+    return (f"Another attempt may not help: {found[1].why}.{off}",)

@@ -62,7 +62,7 @@ def test_r_starts_the_evaluator_with_the_checkpoint_that_it_crashed_on() -> None
     assert facts["retry budget"] == "0 of 1 retries spent after evaluator"
     assert facts["results so far"] == "none of this checkpoint"
     assert action.consequences == (
-        "It runs in a login shell there, with its modules, as you.",
+        "It is complete when the file of results has a new result of this checkpoint.",
         "The training is not started: N queues another job, or R on its job requeues it.",
     )
 

@@ -56,6 +56,16 @@ def test_the_plan_warns_that_another_attempt_may_only_repeat_the_last_one() -> N
     assert "retry budget" not in dict(only(planned("requeue", of=state(attempts=known(failed(1, "completed"))))).facts)
 
 
+def test_the_plan_names_the_bad_node_and_what_keeps_the_waiting_job_off_it() -> None:
+    bad = attempts.ended(
+        1, "gpu-hardware", "node n2: Xid [79]", run_id="llm", job_id="80", nodes=("n1", "n2"), started_at=NOW - 5_400
+    )
+    assert only(planned("requeue", of=state(attempts=known(bad)))).warnings == (
+        "Another attempt may not help: gpu-hardware on n2: the next attempt must avoid it. "
+        "X on n2 keeps the waiting job off it.",
+    )
+
+
 def test_an_automatic_retry_requeues_the_job_that_failed() -> None:
     of = state(FAILED, attempts=known(failed(1, "nccl-timeout")))
     action = only(planned("requeue", of=of, seen=readback(FAILED), is_retry=True))
