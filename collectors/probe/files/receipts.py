@@ -57,6 +57,7 @@ class Receipt:
         """Whether nothing more comes: it has an end, or its processes are gone."""
         self._reported = None  # type: Line | None
         self._start = None  # type: str | None
+        self._command_pid = None  # type: int | None
 
     def news(self) -> "Line | None":
         """Its line if that is new."""
@@ -66,6 +67,8 @@ class Receipt:
             # Its end is written before its process is gone.
             line["gone"] = self._is_gone() if self._start is not None else None
             end = self._text(b"end.json")
+            if self._command_pid is not None:
+                line["command_pid"] = self._command_pid
         except (OSError, ValueError) as error:
             line["error"], end = paths.failure(error), None
         except (TypeError, KeyError):
@@ -92,8 +95,9 @@ class Receipt:
         if start.get("host") != os.uname().nodename or start.get("pid_namespace") != os.readlink("/proc/self/ns/pid"):
             return None
         since, command = float(start["started_at"]), self._text(b"command.json")
-        pids = [start.get("pid"), dict(ndjson.decoded(command)).get("pid") if command else None]  # type: ignore[call-overload]
-        return not any(runs(pid, since) for pid in pids)
+        found = dict(ndjson.decoded(command)).get("pid") if command else None  # type: ignore[call-overload]
+        self._command_pid = found if isinstance(found, int) else None
+        return not any(runs(pid, since) for pid in (start.get("pid"), self._command_pid))
 
 
 class Directory:

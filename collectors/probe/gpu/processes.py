@@ -13,6 +13,7 @@ from collectors.probe.paths import read
 LONGEST_COMMAND = 200
 LONGEST_OWN_COMMAND = 1000
 MOST_PROCESSES = 64
+MOST_PARENTS = 16
 MIB = 1 << 20
 
 ENVIRONMENT = (
@@ -82,7 +83,19 @@ class Processes:
         if not command or not started:
             return None
         paths = {"workdir": linked(os.path.join(folder, "cwd")), "stdout": linked(os.path.join(folder, "fd", "1"))}
-        return started[0], dict(paths, pid=pid, command=command, started_s=int(started[0]) / os.sysconf("SC_CLK_TCK"))
+        facts = dict(paths, pid=pid, command=command, parents=self.parents(pid))  # type: dict[str, Any]
+        return started[0], dict(facts, started_s=int(started[0]) / os.sysconf("SC_CLK_TCK"))
+
+    def parents(self, pid: int) -> "list[int]":
+        """The parent of a process, the parent of that, and so on, without init."""
+        found = []  # type: list[int]
+        while len(found) < MOST_PARENTS:
+            fields = read(os.path.join(self.root, "proc", str(pid), "stat")).rpartition(")")[2].split()
+            if len(fields) < 2 or int(fields[1]) <= 1:
+                break
+            pid = int(fields[1])
+            found.append(pid)
+        return found
 
     def caught_signals(self, pid: int) -> "int | None":
         """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""

@@ -18,9 +18,10 @@ from trainmon.analysis.attempts.logs import has_newer, is_read, lines_of
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
 from trainmon.analysis.attempts.outlook import with_outlook
+from trainmon.analysis.attempts.steps import AFTER
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Attempt, AttemptEnd, Run, State
+from trainmon.model import Attempt, AttemptEnd, Run, RunSpec, State
 
 PREEMPTED_NEAR: Seconds = 10.0
 """Slurm may date the preemption this long after it has requeued the job."""
@@ -39,7 +40,8 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     for seen in (*observed(state, known), *_left(known, state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
         before, run = found.get(seen.attempt_id), state.runs.get(seen.run_id)
-        if seen.end is not None and run is not None:
+        if seen.end is not None:
+            run = run or Run(spec=RunSpec(name=seen.run_id, cluster=seen.cluster))
             found[seen.attempt_id] = _ended(seen, before, run, state, is_newest=not has_newer(seen, found.values()))
             continue
         if before is not None and before.reported_end is not None:  # it runs on
@@ -90,11 +92,12 @@ def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
 
 
 def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
-    """The attempts of jobs that were closed before their receipts were read."""
+    """The attempts of jobs and processes that were closed before their receipts were read."""
     if not state.receipts:
         return
     for one in known.values():
-        if one.end is None or one.job_id is None or f"{one.cluster}/{one.job_id}" not in state.receipts:
+        has_job = one.job_id is not None and f"{one.cluster}/{one.job_id}" in state.receipts
+        if one.end is None or not (has_job or one.pid is not None):
             continue
         seen = receipts.applied(one, receipts.of_attempt(one, state))
         if seen.end is not None and not receipts.is_as_good(one.end, seen.end):
@@ -155,6 +158,8 @@ def _at_last_sign(end: AttemptEnd, one: Attempt, known: Mapping[str, Attempt], s
 
 
 def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+    if one.pid is not None:
+        return _end_of_process(one, known, state)
     if one.job_id is None:
         return _followed(one, known, state)
     job = state.jobs.get(f"{one.cluster}/{one.job_id}")
@@ -175,6 +180,19 @@ def _end_of_left(one: Attempt, known: Mapping[str, Attempt], state: State) -> At
     is_preempted = any((one.started_at or 0.0) <= when <= at + PREEMPTED_NEAR for when in times)
     how = "PREEMPTED" if is_preempted else "REQUEUED"
     return AttemptEnd(at=at, source="queue", noticed_at=state.at, was_watched=watched, scheduler_state=how)
+
+
+def _end_of_process(one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd | None:
+    """The end of a process that no run shows any more: it ended while this program did not run."""
+    if any(run.spec.process is not None and run.spec.process.pid == one.pid for run in state.runs.values()):
+        return _followed(one, known, state)
+    node = state.nodes.get(one.nodes[0]) if one.nodes else None
+    if node is None or not node.gpus or state.at - state.started_at < AFTER:
+        return None
+    if one.cluster not in state.clusters or any(one.pid in [each.pid for each in gpu.processes] for gpu in node.gpus):
+        return None
+    run = Run(spec=RunSpec(name=one.run_id, cluster=one.cluster))
+    return receipts.end_of(receipts.of_attempt(one, state), run, state, None) or lost(one.seen_at, state)
 
 
 def _is_forgotten(attempt: Attempt, state: State) -> bool:

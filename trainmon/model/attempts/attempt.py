@@ -28,6 +28,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     run: str | None = None
     """The run that the command line of trainmon-run names."""
     host: str | None = None
+    pid: int | None = None
+    """The process of trainmon-run."""
+    command_pid: int | None = None
     command: str | None = None
     """Without secrets."""
     git_commit: str | None = None

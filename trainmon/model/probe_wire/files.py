@@ -129,6 +129,7 @@ class ReceiptFiles(msgspec.Struct, frozen=True, gc=False):
     """The text of end.json."""
     gone: bool | None = None
     """Whether neither trainmon-run nor its command runs any more; null if this host cannot tell."""
+    command_pid: int | None = None
     error: str | None = None
 
 

@@ -98,6 +98,8 @@ class OwnProcess(msgspec.Struct, frozen=True, gc=False):
     """The path of its standard output if that is a file."""
     started_s: float | None = None
     """When it started, in seconds after the boot."""
+    parents: tuple[int, ...] = ()
+    """The pids of its parent, of the parent of that, and so on."""
 
 
 class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):

@@ -13,6 +13,7 @@ import pytest
 
 from collectors.probe.files import receipts
 from collectors.probe.files.receipts import Receipts
+from collectors.probe.gpu.processes import Processes
 from tests.collectors.probe.wire import readings_of
 from tests.trainmon.job.commands import seen, until, wrapped
 
@@ -62,11 +63,12 @@ def test_a_command_that_was_killed_with_trainmon_run_is_gone(tmp_path: Path):
     one = sense(tmp_path)
     with subprocess.Popen([*wrapped(tmp_path), "sleep", "60"], process_group=0) as process:
         until(lambda: list(tmp_path.glob("receipts/*/command.json")))
-        assert [found.gone for found in news(one)] == [False]
+        (found,) = news(one)
+        assert (found.gone, Processes().parents(found.command_pid or 0)[0]) == (False, process.pid)
         os.killpg(process.pid, signal.SIGKILL)
     command = json.loads(next(tmp_path.glob("receipts/*/command.json")).read_text())["pid"]
     until(lambda: receipts.began(command) is None)
-    assert [(found.end, found.gone) for found in news(one)] == [(None, True)]
+    assert [(found.end, found.gone, found.command_pid) for found in news(one)] == [(None, True, command)]
     assert news(one, slow=True) == []
 
 

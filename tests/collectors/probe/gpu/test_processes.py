@@ -95,13 +95,16 @@ def test_our_own_process_is_described_until_it_ends_though_the_driver_forgets_it
     processes.look_up([card], own=True)
     found = [dict(row) for pid, (_, row) in processes.own.items() if pid != 1]
     started = [row.pop("started_s") for row in found]
+    parents = [row.pop("parents") for row in found]
+    assert parents[0] == parents[1]
+    assert parents[0][:2] == [os.getpid(), os.getppid()][: len(parents[0])]
     ticks = Path(f"/proc/{trainer.pid}/stat").read_text().rpartition(")")[2].split()[19]
     assert (found, started[0]) == (rows, int(ticks) / os.sysconf("SC_CLK_TCK"))
     card.running = []
     processes.update(card)
     out.unlink()
     processes.look_up([card], own=True)
-    assert processes.own[trainer.pid][1] == {**rows[0], "stdout": None, "started_s": started[0]}
+    assert processes.own[trainer.pid][1] == {**rows[0], "stdout": None, "started_s": started[0], "parents": parents[0]}
     for one in (trainer, silent):
         one.kill()
         one.wait()

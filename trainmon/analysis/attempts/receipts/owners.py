@@ -30,6 +30,7 @@ def with_receipts(
         own = {each.name: each for each in receipts.pop(one.key, ())}
         before = own.get(one.name)
         if before is not None and (before.ended_at or 0.0) >= (one.ended_at or 0.0):
+            before = replace(before, command_pid=before.command_pid or one.command_pid)
             one = replace(before, gone_at=before.gone_at or one.gone_at) if before.ended_at is None else before
         own[one.name] = one
         receipts[one.key] = tuple(sorted(own.values(), key=lambda each: (each.started_at, each.name))[-AT_MOST:])
@@ -63,8 +64,10 @@ def is_beside(one: Receipt, other: Receipt) -> bool:
 
 def of_attempt(attempt: Attempt, state: State) -> tuple[Receipt, ...]:
     """The receipts of an attempt, the newest last."""
+    run = state.runs.get(attempt.run_id)
+    if attempt.pid is not None:
+        return _of_process(attempt, run, state)
     if attempt.job_id is None:
-        run = state.runs.get(attempt.run_id)
         groups = of_run(run, state) if run is not None and attempt.receipt is not None else ()
         return next((group for group in groups if any(one.name == attempt.receipt for one in group)), ())
     began, ended = attempt.started_at, attempt.end or attempt.reported_end
@@ -75,3 +78,23 @@ def of_attempt(attempt: Attempt, state: State) -> tuple[Receipt, ...]:
         and (began is None or one.started_at >= began - NEAR)
         and (ended is None or one.started_at <= ended.at + NEAR)
     )
+
+
+def _of_process(attempt: Attempt, run: Run | None, state: State) -> tuple[Receipt, ...]:
+    """The receipt of the command that this process is, or that has started it. Pids are used again."""
+    process = None if run is None or run.spec.process is None else run.spec.process
+    pids = (attempt.pid,) if process is None or process.pid != attempt.pid else (process.pid, *process.parents)
+    found: list[Receipt] = []
+    for own in state.receipts.values():
+        found += [one for one in own if one.cluster == attempt.cluster and one.job_id is None]
+    if attempt.receipt is not None:
+        return tuple(one for one in found if one.name == attempt.receipt)
+    began, host = attempt.started_at, attempt.nodes[0].partition(".")[0] if attempt.nodes else None
+    mine = (
+        one
+        for one in found
+        if (one.pid in pids or one.command_pid in pids)
+        and (one.host or "").partition(".")[0] == host
+        and (began is None or one.started_at - SURELY_NEAR <= began <= (one.ended_at or one.gone_at or began) + NEAR)
+    )
+    return tuple(sorted(mine, key=lambda one: one.started_at))[-1:]

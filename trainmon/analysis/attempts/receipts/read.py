@@ -19,6 +19,7 @@ class _Start(msgspec.Struct):
 
     started_at: float
     host: str | None = None
+    pid: int | None = None
     run: str | None = None
     argv: tuple[str, ...] = ()
     git_commit: str | None = None
@@ -73,6 +74,8 @@ def read(
         started_at=start.started_at - skew,
         run=start.run,
         host=_shown(start.host),
+        pid=start.pid,
+        command_pid=found.command_pid,
         command=_shown(" ".join(start.argv)),
         git_commit=_shown(start.git_commit),
         data_manifest=_shown(start.data_manifest),
