@@ -216,6 +216,6 @@ def _followed(attempt: Attempt, known: Mapping[str, Attempt], state: State) -> A
         )
         and one.attempt_id != attempt.attempt_id
         and one.seen_at > attempt.seen_at
-        and (one.started_at or 0.0) > (attempt.started_at or 0.0)
+        and (None in (one.started_at, attempt.started_at) or (one.started_at or 0.0) > (attempt.started_at or 0.0))
     ]
     return lost(attempt.seen_at, state) if newer else None

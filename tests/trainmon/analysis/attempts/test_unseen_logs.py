@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story
@@ -95,12 +96,12 @@ def test_of_very_many_logs_a_few_are_read_at_a_time_and_only_the_newest_ones() -
 PLAIN = replace(SPEC, job=None, log="/fsx/*.out")
 
 
-def left_open(watched_from: float = 500.0) -> Story:
+def left_open(watched_from: float = 500.0, **more: float) -> Story:
     """Without a scheduler: trainmon ends at 15 s, the run goes on, and the next start of trainmon finds a newer log."""
     stored = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(10, 3).attempts
     story = Story(PLAIN, slurm=False, watched_from=watched_from).say(AttemptsRestored(stored))
     story.log(
-        watched_from + 2, STEP.format(90), path="/fsx/b.out", mtime=BEGIN + watched_from, head="", born=BEGIN + 400
+        watched_from + 2, STEP.format(90), path="/fsx/b.out", mtime=BEGIN + watched_from, size=9_999_999, **more
     )
     return story.checkpoints(watched_from + 3, 10).at(watched_from + 70).say().say()
 
@@ -109,8 +110,11 @@ def logs_wanted(story: Story) -> list[str]:
     return [log.pattern for log in logs_to_read(story.state).get("prod", ())]
 
 
-def test_without_a_scheduler_the_log_of_an_attempt_that_ended_while_the_daemon_was_off_is_read() -> None:
-    story = left_open()
+@pytest.mark.parametrize("more", [{"born": BEGIN + 400}, {}], ids=["known start", "unknown start"])
+def test_without_a_scheduler_the_log_of_an_attempt_that_ended_while_the_daemon_was_off_is_read(
+    more: dict[str, float],
+) -> None:
+    story = left_open(**more)
     assert logs_wanted(story) == ["/fsx/88.out"]
     name = story.attempts[0].attempt_id
     story.log(580, STEP.format(40), OOM, id=f"log of {name}", mtime=BEGIN + 200, size=99_999)
