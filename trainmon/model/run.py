@@ -9,7 +9,7 @@ import msgspec
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model.attempts.retry import RetryPolicy
-from trainmon.model.probe_wire import CheckpointListing, OwnProcess
+from trainmon.model.probe_wire import CheckpointListing, OtherLog, OwnProcess
 from trainmon.model.storage import Checkpoints, Evals
 from trainmon.model.trainer import Trainer
 from trainmon.model.wandb import LossTrouble, Wandb, WandbFile, WandbSpec
@@ -49,6 +49,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """Lines that were never sent because they came too fast, since the start."""
     lines_per_s: float | None = None
     error: str | None = None
+    others: tuple[OtherLog, ...] = ()
+    """The other files that matched its pattern when this file was opened, the newest first; by our clock."""
     resync: bool = False
     """Whether its reader has restarted: the next lines repeat some that were read before."""
 

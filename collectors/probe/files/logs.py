@@ -25,6 +25,8 @@ STILL = 60.0
 the same time would alternate. A new file replaces it at once."""
 
 MATCHES = 2000
+OTHERS = 20
+"""Further matches that are reported beside the newest one: the logs of attempts that nobody watched."""
 BOOKMARKS = 16
 
 
@@ -35,6 +37,8 @@ class Matches:
         self.pattern = pattern
         self._monotonic = monotonic
         self.due_at = 0.0
+        self.others = []  # type: list[list[Any]]
+        """The newest of the other files at the last look, with the times of their last lines."""
         self._known = None  # type: frozenset[bytes] | None
 
     def newest(self) -> "tuple[bytes | None, bool]":
@@ -51,6 +55,7 @@ class Matches:
         found = sorted(found)[-MATCHES:]
         ended = self._monotonic()
         self.due_at = ended + min(60.0, max(GLOB_EVERY, GLOB_SHARE * (ended - started_at)))
+        self.others = [[paths.shown(path), mtime / 1e9] for mtime, path in found[-2 : -2 - OTHERS : -1]]
         if not found:
             return None, False
         names, newest = frozenset(path for _, path in found), found[-1][1]
@@ -88,6 +93,8 @@ class Follower:
         self._bookmarks = {}  # type: dict[tuple[int, int], Bookmark]
         self._grew_at = monotonic()
         self._reported = None  # type: Line | None
+        self._others = None  # type: list[list[Any]] | None
+        """Those to be reported with the next chunk: of the file that was opened last."""
 
     def close(self) -> None:
         """Close the file, with a bookmark in case it comes back."""
@@ -170,6 +177,7 @@ class Follower:
         resumed = file.begin(whole, self._bookmarks.get(file.identity))
         before, self._last_path, self._file = self._last_path, self._path, file
         self._grew_at = self._monotonic()
+        self._others = self._matches.others if self._matches else None
         return None if before is None or (replaced and resumed) else "replaced" if replaced else "newer"
 
     def _chunk(self, restarted: "str | None", trouble: "str | None", slow: bool) -> "Line":
@@ -181,10 +189,12 @@ class Follower:
             state["born"] = getattr(self._file.found, "st_birthtime", None)  # not on every system
             state["partial"] = self.lines.partial()
         lines = self.lines.take()
-        if not (lines or restarted or slow or state != self._reported):
+        others, self._others = self._others, None
+        if not (lines or others or restarted or slow or state != self._reported):
             return {}
         self._reported = state
-        return {name: value for name, value in dict(state, restarted=restarted, **lines).items() if value is not None}
+        line = dict(state, restarted=restarted, others=others or None, **lines)
+        return {name: value for name, value in line.items() if value is not None}
 
     def state(self) -> "Line | None":
         file = self._file

@@ -79,23 +79,20 @@ class Processes:
         except OSError:
             return None
         command = read(os.path.join(folder, "cmdline")).rstrip("\0").replace("\0", " ")[:LONGEST_OWN_COMMAND]
-        started = read(os.path.join(folder, "stat")).rpartition(")")[2].split()[19:20]
-        if not command or not started:
+        fields = self.fields(pid)
+        if not command or not fields:
             return None
+        started, parents, parent = fields[19], [], int(fields[1])  # type: str, list[int], int
+        while parent > 1 and len(parents) < MOST_PARENTS:
+            parents.append(parent)
+            parent = int((self.fields(parent) or "00")[1])
         paths = {"workdir": linked(os.path.join(folder, "cwd")), "stdout": linked(os.path.join(folder, "fd", "1"))}
-        facts = dict(paths, pid=pid, command=command, parents=self.parents(pid))  # type: dict[str, Any]
-        return started[0], dict(facts, started_s=int(started[0]) / os.sysconf("SC_CLK_TCK"))
+        started_s = int(started) / os.sysconf("SC_CLK_TCK")
+        return started, dict(paths, pid=pid, command=command, started_s=started_s, parents=parents)
 
-    def parents(self, pid: int) -> "list[int]":
-        """The parent of a process, the parent of that, and so on, without init."""
-        found = []  # type: list[int]
-        while len(found) < MOST_PARENTS:
-            fields = read(os.path.join(self.root, "proc", str(pid), "stat")).rpartition(")")[2].split()
-            if len(fields) < 2 or int(fields[1]) <= 1:
-                break
-            pid = int(fields[1])
-            found.append(pid)
-        return found
+    def fields(self, pid: int) -> "list[str]":
+        """The third field of its stat, and those after it; none if it has ended."""
+        return read(os.path.join(self.root, "proc", str(pid), "stat")).rpartition(")")[2].split()
 
     def caught_signals(self, pid: int) -> "int | None":
         """The mask of the signals that it catches now. A trainer installs its handlers some time after its start."""

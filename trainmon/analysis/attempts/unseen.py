@@ -115,4 +115,12 @@ def with_unseen_log(attempt: Attempt, run: Run, state: State) -> Attempt:
     if not lines:
         file = replace(file, error="it was not written while this attempt ran")
         return merged(attempt, replace(attempt, files={**attempt.files, "log_path": file}))
+    if seen.started_at is None and log.first_at is not None:
+        before = (one.ended_at or one.seen_at for one in state.attempts.values() if _is_earlier(one, seen))
+        began = min(max(log.first_at, *before, 0.0), end.at)
+        seen = replace(seen, started_at=began, start_is_estimated=True)
     return closed(replace(seen, files={**attempt.files, "log_path": file}), lines, before=attempt, state=state)
+
+
+def _is_earlier(one: Attempt, other: Attempt) -> bool:
+    return one.run_id == other.run_id and one.attempt_id != other.attempt_id and one.seen_at < other.seen_at

@@ -28,6 +28,7 @@ from trainmon.model import (
     Log,
     LogChunk,
     NodeReading,
+    OtherLog,
     Progress,
     Receipts,
     Run,
@@ -215,9 +216,15 @@ def _logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_fo
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
             error=None if chunk.error is None else cleaned(chunk.error),
+            others=log.others if is_same_file and not chunk.others else _others(event, chunk),
         ),
         progress=progress,
     )
+
+
+def _others(event: NodeReading, chunk: LogChunk) -> tuple[OtherLog, ...]:
+    ahead = chunk.t - event.received_at
+    return tuple(OtherLog(one.path, min(event.received_at, one.written_at - ahead)) for one in chunk.others)
 
 
 def _is_repeated(log: Log, chunk: LogChunk) -> bool:

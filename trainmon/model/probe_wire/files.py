@@ -9,6 +9,13 @@ import msgspec
 from trainmon.model.probe_wire.reading import Reading
 
 
+class OtherLog(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Another file that the pattern of a followed log matches."""
+
+    path: str
+    written_at: float
+
+
 class LogChunk(Reading, frozen=True, tag="log", gc=False):
     """New lines of one followed log. Untrusted text; progress bars are already collapsed to their last state."""
 
@@ -33,6 +40,8 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     """Of a file that was there before: its first line with a date and a time."""
     born: float | None = None
     """When the file was created, where the system says that."""
+    others: tuple[OtherLog, ...] = ()
+    """When the file was opened: the other files that match, the newest first."""
 
 
 class SwitchSample(msgspec.Struct, frozen=True, gc=False):

@@ -113,3 +113,19 @@ def test_names_and_text_that_are_not_utf8_still_decode(tmp_path: Path):
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.out")).write_bytes(b"\xff\x80 step\n")
     chunk = Log(tmp_path / "*.out").chunk()
     assert (chunk.lines, chunk.path) == (("\ufffd\ufffd step",), f"{tmp_path}/\ufffd.out")
+
+
+def test_with_the_newest_match_the_other_ones_are_named_once_the_newest_first(tmp_path: Path):
+    for second in range(25):
+        (tmp_path / f"{second:02}.out").write_text("line\n")
+        os.utime(tmp_path / f"{second:02}.out", (1000 + second, 1000 + second))
+    log = Log(tmp_path / "*.out")
+    chunk = log.chunk()
+    others = [(Path(one.path).name, one.written_at) for one in chunk.others]
+    assert others == [(f"{second:02}.out", 1000.0 + second) for second in range(23, 3, -1)]
+    with (tmp_path / "24.out").open("a") as file:
+        file.write("more\n")
+    assert log.chunk().others == ()
+    (tmp_path / "new.out").write_text("line\n")
+    assert [Path(one.path).name for one in log.chunk(after=10.0).others][:2] == ["24.out", "23.out"]
+    assert Log(tmp_path / "24.out").chunk().others == ()

@@ -62,9 +62,12 @@ def test_a_running_command_is_reported_and_its_end_when_it_comes(tmp_path: Path)
 def test_a_command_that_was_killed_with_trainmon_run_is_gone(tmp_path: Path):
     one = sense(tmp_path)
     with subprocess.Popen([*wrapped(tmp_path), "sleep", "60"], process_group=0) as process:
-        until(lambda: list(tmp_path.glob("receipts/*/command.json")))
+        until(lambda: any(found.read_text().endswith("\n") for found in tmp_path.glob("receipts/*/command.json")))
         (found,) = news(one)
-        assert (found.gone, Processes().parents(found.command_pid or 0)[0]) == (False, process.pid)
+        until(lambda: Processes().described(found.command_pid))  # right after its start a process has no command
+        described = Processes().described(found.command_pid)
+        assert described is not None
+        assert (found.gone, described[1]["parents"][0]) == (False, process.pid)
         os.killpg(process.pid, signal.SIGKILL)
     command = json.loads(next(tmp_path.glob("receipts/*/command.json")).read_text())["pid"]
     until(lambda: receipts.began(command) is None)

@@ -115,7 +115,9 @@ class Story:
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        return tuple(sorted(self.state.attempts.values(), key=lambda one: (one.started_at or one.seen_at, one.attempt_id)))
+        return tuple(
+            sorted(self.state.attempts.values(), key=lambda one: (one.started_at or one.seen_at, one.attempt_id))
+        )
 
     @property
     def attempt(self) -> Attempt:

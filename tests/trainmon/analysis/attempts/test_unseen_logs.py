@@ -100,9 +100,7 @@ def left_open(watched_from: float = 500.0, **more: float) -> Story:
     """Without a scheduler: trainmon ends at 15 s, the run goes on, and the next start of trainmon finds a newer log."""
     stored = Story(PLAIN, slurm=False).steps(0, 1, 2).steps(10, 3).attempts
     story = Story(PLAIN, slurm=False, watched_from=watched_from).say(AttemptsRestored(stored))
-    story.log(
-        watched_from + 2, STEP.format(90), path="/fsx/b.out", mtime=BEGIN + watched_from, size=9_999_999, **more
-    )
+    story.log(watched_from + 2, STEP.format(90), path="/fsx/b.out", mtime=BEGIN + watched_from, size=9_999_999, **more)
     return story.checkpoints(watched_from + 3, 10).at(watched_from + 70).say().say()
 
 

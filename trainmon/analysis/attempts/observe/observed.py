@@ -9,7 +9,13 @@ from trainmon.analysis.attempts.logs import start_of
 from trainmon.analysis.attempts.observe.jobs import is_begun, of_job
 from trainmon.analysis.attempts.observe.sources import may_have_jobs, may_have_others
 from trainmon.analysis.attempts.observe.unwatched_jobs import of_unwatched_jobs
-from trainmon.analysis.attempts.observe.without_scheduler import of_log, of_process, of_receipts, of_wandb
+from trainmon.analysis.attempts.observe.without_scheduler import (
+    of_log,
+    of_other_logs,
+    of_process,
+    of_receipts,
+    of_wandb,
+)
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
 from trainmon.model import Attempt, Run, State
 
@@ -38,6 +44,7 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
             yield from (one for each in run.wandb.runs if (one := of_wandb(run, each, state, known)) is not None)
         elif run.log is not None and run.log.path is not None and not may_have_others(run, state):
             yield of_log(run, run.log.path, state, known)
+            yield from of_other_logs(run, state, known)
 
 
 def _newest_of_jobs(attempts: Iterable[Attempt]) -> Mapping[str, Attempt]:

@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance, receipts
-from trainmon.analysis.attempts.ending import ENDED
+from trainmon.analysis.attempts.ending import ENDED, lost
 from trainmon.analysis.attempts.observe.jobs import stamp, with_names
 from trainmon.analysis.attempts.observe.run import with_run
-from trainmon.analysis.attempts.steps import AFTER
+from trainmon.analysis.attempts.steps import AFTER, BEFORE
 from trainmon.analysis.runs import our_time, target
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Receipt, Run, State, WandbRun
 
 OLD: Seconds = 7 * 86_400.0
 """Receipts of attempts that ended so long ago are not looked at."""
+
+DAY: Seconds = 86_400.0
+"""How far back logs are looked for that no known attempt precedes."""
 
 OVER = frozenset({"finished", "failed", "crashed", "killed", "preempted"})
 """States of a W&B run that has ended."""
@@ -167,3 +170,26 @@ def of_log(run: Run, path: str, state: State, known: Mapping[str, Attempt]) -> A
     attempt = with_run(attempt, run, state, attempt.started_at or 0.0, is_newest=True)
     estimated = None if watched else log.first_at or attempt.first_step_at
     return attempt if estimated is None else replace(attempt, started_at=estimated, start_is_estimated=True)
+
+
+def of_other_logs(run: Run, state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
+    """The attempts whose logs appeared while nobody watched, beside the newest log; the newest first. A file that was
+    still written after the next attempt had begun, or right before that one's last line, is another log of it."""
+    log = run.log
+    if log is None or log.at is None or not log.others:
+        return
+    mine = [one for one in known.values() if one.run_id == run.name]
+    paths = {log.path, *(one.log_path for one in mine)}
+    since = max((one.ended_at or one.seen_at for one in mine), default=state.started_at - DAY)
+    next_at, next_began = log.at, log.first_at if not log.is_new else log.began_at
+    for other in log.others:
+        at = other.written_at
+        if at <= since:
+            return
+        is_beside = next_at - at <= AFTER or (next_began is not None and at > next_began + BEFORE)
+        if is_beside or other.path in paths or not other.path.startswith("/"):
+            continue
+        plain = _plain(run, state, f"log/{log.host}:{other.path}@{stamp(at)}")
+        end = replace(lost(at, state), awaits_log=True)
+        yield replace(plain, seen_at=at, log_host=log.host, log_path=other.path, end=end)
+        next_at, next_began = at, None
