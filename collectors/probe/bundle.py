@@ -65,8 +65,8 @@ IDENTIFIER = re.compile(r"\w+")
 STUBBED = re.compile(r"^(?:from \w+ )?import (threading|string|wraps)$", re.MULTILINE)
 """The imports that stdlib_stubs.py replaces: the only changed lines of pynvml."""
 
-FOR_READERS = re.compile(r' *# (?:type|fmt|noqa): .*$|^"""[^"\n]*"""$', re.MULTILINE)
-"""What is not sent: comments for tools, and what explains a constant. The numbers of the lines stay."""
+FOR_READERS = re.compile(r' *# (?:type|fmt|noqa): .*$|^( *)"""[^"]*"""$', re.MULTILINE)
+"""What is not sent: comments for tools and docstrings. The numbers of the lines stay."""
 
 BLOCK = re.compile(r"^(?=[^\s#)\]}])", re.MULTILINE)
 USED = re.compile(r"\bpynvml\.(\w+)|\bnvml\.(\w+)|\"(nvml\w+)\"")
@@ -130,7 +130,12 @@ def _modules_of_spec() -> bytes:
 
 
 def _texts() -> dict[str, str]:
-    return {name: FOR_READERS.sub("", path.read_text("utf-8")) for name, path in sent().items()}
+    return {name: without_docs(path.read_text("utf-8")) for name, path in sent().items()}
+
+
+def without_docs(text: str) -> str:
+    """Code without its docstrings: a body that has only one still needs a statement."""
+    return FOR_READERS.sub(lambda one: "" if one[1] is None else f"{one[1]}0" + "\n" * one[0].count("\n"), text)
 
 
 def sent() -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import io
 import os
@@ -64,6 +65,20 @@ def test_the_code_is_one_line_of_plain_ascii_and_the_script_ends_in_its_sign() -
     script = bundle.payload(SHELL)
     assert script.endswith(b"\n#END\n")
     assert script.count(b"#END") == 1
+
+
+def test_only_what_explains_the_code_is_left_out() -> None:
+    class Bare(ast.NodeTransformer):
+        def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+            return None if isinstance(node.value, ast.Constant) else node
+
+    def shape(text: str) -> tuple[str, list[int]]:
+        tree = Bare().visit(ast.parse(text))
+        return ast.dump(tree), [one.lineno for one in ast.walk(tree) if isinstance(one, ast.stmt)]
+
+    for path in bundle.sent().values():
+        text = path.read_text()
+        assert shape(bundle.without_docs(text)) == shape(text), path
 
 
 def test_it_is_small_and_made_once() -> None:
