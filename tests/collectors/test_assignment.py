@@ -20,6 +20,7 @@ from trainmon.model import (
     Spec,
     SwitchSample,
     SwitchSamples,
+    WandbRows,
 )
 
 RUN = RunSpec(
@@ -53,6 +54,17 @@ def test_shared_files_are_read_once_on_the_login_host() -> None:
     assert specs["login"].disks == ("/fsx", "/fsx/ckpt", "/fsx/logs", "/home")
     assert (specs["n1"].logs, specs["n1"].switches, specs["n1"].checkpoints) == ((), (), ())
     assert specs["n1"].disks == ("/",)
+
+
+def test_the_files_of_a_w_and_b_client_are_read_once_and_a_stand_in_is_known_as_one() -> None:
+    plan = msgspec.structs.replace(PLAN, runs=(msgspec.structs.replace(RUN, wandb_dir="/fsx/wandb", charts=("loss",)),))
+    [wanted] = assign(plan, {"login", "n1"})["login"].wandb
+    assert (wanted.id, wanted.directory, wanted.charts, wanted.pattern) == ("llm", "/fsx/wandb", ("loss",), "")
+    spec, stand_in = assign(plan, {"n1", "n2"})["n1"], stand_in_specs(plan, {"n1", "n2"})["n1"]
+    rows = WandbRows(v=1, t=1.0, id="llm")
+    assert list(requested_parts(rows, spec, stand_in)) == [(rows, True)]
+    assert list(requested_parts(rows, Spec(), Spec())) == []
+    assert merge(spec, Spec()).wandb == (wanted,)
 
 
 def test_a_runs_own_nodes_look_at_their_local_disks() -> None:

@@ -78,3 +78,26 @@ class Training:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
+
+
+class OfflineTraining:
+    """The same script offline: the client writes its file into the folder `wandb`, and asks no server."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        env = {"HOME": str(folder), "PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "USER": "tester"}
+        self._process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *words], env=env | QUICKLY | {"WANDB_MODE": "offline"}, cwd=folder,
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def __enter__(self) -> OfflineTraining:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def wait(self) -> int:
+        """Let it end; its exit status."""
+        self._process.communicate(timeout=2 * PATIENCE)
+        return self._process.returncode

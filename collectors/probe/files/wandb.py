@@ -11,7 +11,7 @@ import time
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
 from collectors.probe.files.tail import refuse_special
-from collectors.probe.files.wandb_records import MALFORMED, Records, fields, items
+from collectors.probe.files.wandb_records import MALFORMED, Items, Records, fields
 
 PIECE = 64 * 1024
 RATE = 1e6
@@ -60,7 +60,8 @@ class Metrics:
         self.logged_at = None  # type: float | None
         self.started_at = ""
         self._points = []  # type: list[list[Any]]
-        self._known = {"summary": {}, "config": {}}  # type: dict[str, dict[str, str]]
+        self._items = Items()
+        self._known = {"summary": {}, "config": {}}  # type: dict[str, dict[str, bytes]]
         self._changed = {}  # type: Line
 
     def add(self, end: int, record: bytes) -> None:
@@ -87,7 +88,7 @@ class Metrics:
         self.rows += 1
         step = at = None
         found = []  # type: list[tuple[int, Any]]
-        for key, text in items(history):
+        for key, text in self._items.read(history):
             if key == "_step":
                 step = finite(text)
             elif key == "_timestamp":
@@ -153,11 +154,10 @@ class Metrics:
     def _update(self, what: str, record: bytes, longest: int) -> None:
         """Take over the values that a summary or a config has now."""
         known, changed = self._known[what], self._changed.setdefault(what, {})
-        for key, value in items(record):
-            if not key.startswith("_") and (key in known or len(known) < MAX_NAMES):
-                text = paths.shown(value[: longest + 1])
-                if known.get(key) != text:
-                    known[key] = changed[key] = text
+        for key, value in self._items.read(record):
+            text = value[: longest + 1]
+            if known.get(key) != text and not key.startswith("_") and (key in known or len(known) < MAX_NAMES):
+                known[key] = changed[key] = text
 
     def take_points(self) -> "Line":
         """The rows since the last call."""
@@ -167,6 +167,8 @@ class Metrics:
     def take_changes(self) -> "Line":
         """What else has changed since the last call."""
         changed, self._changed = self._changed, {}
+        for name in self._known.keys() & changed:
+            changed[name] = {key: paths.shown(text) for key, text in changed[name].items()}
         return {name: value for name, value in changed.items() if value}
 
 

@@ -163,11 +163,32 @@ def varint(data: bytes, position: int) -> "tuple[int, int]":
         shift += 7
 
 
-def items(data: bytes, of: int = 1) -> "Iterator[tuple[str, bytes]]":
-    """The keys of a history, summary or config, nested ones joined with dots, and their values in JSON."""
-    for number, item in fields(data):
-        if number == of and isinstance(item, bytes):
-            yield key_and_value(fields(item))
+VALUE = b"\x82\x01"
+"""The tag of field 16: the JSON of an item."""
+
+MAX_KEYS = 10000
+
+
+class Items:
+    """Reads the items of histories, summaries and configs. The bytes of a key repeat, and are read once."""
+
+    def __init__(self) -> None:
+        self._names = {}  # type: dict[bytes, str]
+
+    def read(self, data: bytes) -> "Iterator[tuple[str, bytes]]":
+        """The keys, nested ones joined with dots, and their values in JSON."""
+        for number, item in fields(data):
+            if number != 1 or not isinstance(item, bytes):
+                continue
+            at = item.find(VALUE)
+            name = self._names.get(item[:at])
+            if name is not None and len(item) == at + 3 + item[at + 2]:
+                yield name, item[at + 3 :]
+                continue
+            name, value = key_and_value(fields(item))
+            if at + 3 == len(item) - len(value) and len(value) < 128 and len(self._names) < MAX_KEYS:
+                self._names[item[:at]] = name
+            yield name, value
 
 
 def key_and_value(item: "Iterable[tuple[int, bytes | int]]") -> "tuple[str, bytes]":

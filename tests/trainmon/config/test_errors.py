@@ -49,6 +49,10 @@ ONE_MISTAKE = {
         '[cluster]\nname = "a"\nmetrics = [{ url = "http://p" }, { url = "http://p", exporter = "all-smi" }]\n',
         '[[cluster]] #1 (a): metrics #2 ("all-smi") and #1 both read GPUs; remove one of them',
     ),
+    "files-of-w-and-b-that-are-no-path": (
+        '[[run]]\nname = "r"\nwandb_dir = "wandb"\n',
+        '[[run]] #1 (r): "wandb_dir" must be an absolute path such as "/fsx/video", not "wandb"',
+    ),
     "unknown-setting": (
         f'[[run]]\nname = "a"\n{RUN}chekpoints = "/fsx"\n',
         '[[run]] #2 (video-2b): unknown setting "chekpoints"; did you mean "checkpoints"?',

@@ -157,6 +157,15 @@ def test_the_nodes_of_slurm_jobs_are_not_a_list(tmp_path: Path) -> None:
     assert load(tmp_path, '[cluster]\nnodes = "slurm"\n').clusters[0].nodes is None
 
 
+def test_charts_need_a_project_or_the_files_of_the_client(tmp_path: Path) -> None:
+    run = '[[run]]\nname = "r"\ncharts = ["loss"]\n'
+    settings = load(tmp_path, run + 'wandb_dir = "/fsx/run/wandb"\n')
+    [spec] = config.run_specs(settings)
+    assert (spec.wandb, spec.wandb_dir, spec.charts) == (None, "/fsx/run/wandb", ("loss",))
+    with pytest.raises(ConfigError, match="charts needs a W&B project"):
+        load(tmp_path, run)
+
+
 def test_a_console_log_at_wandb_is_no_path(tmp_path: Path) -> None:
     settings = load(tmp_path, '[[run]]\nname = "r"\nlog = "wandb"\nwandb = "team/project"\ngroup = "g"\n')
     assert settings.runs[0].log == "wandb"

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.end_to_end.contract import breaches
 from trainmon.cli.snapshot.tables import lines
 from trainmon.engine.snapshot import encode, snapshot
-from trainmon.model import Run, RunSpec, Sample, Source, State, Wandb, WandbRun, WandbSpec
+from trainmon.model import Run, RunSpec, Sample, Source, State, Wandb, WandbFile, WandbRun, WandbSpec
 
 NOW = 100_000.0
 NEW = WandbRun(
@@ -69,6 +69,26 @@ def test_the_table_says_what_w_and_b_says_and_what_is_wrong_with_it() -> None:
     )  # fmt: skip
     blind = replace(STATE, runs={"llm": replace(RUN, wandb=None)}, sources={"wandb:llm": down})
     assert "no key for api.wandb.ai; run: wandb login; W&B has not answered yet" in "\n".join(lines(blind))
+
+
+def test_the_file_of_its_client_is_reported_with_its_age_and_its_latest_values() -> None:
+    newest = WandbRun(
+        entity="file", project="llm", id="run-1", name="warm-start-7", state="", step=39,
+        summary={"loss": math.nan, "a": 1.5},
+    )  # fmt: skip
+    file = WandbFile(
+        host="login1", path="/w/run-1/run-1.wandb", rows=40, logged_at=NOW - 6, checked_at=NOW, exit_code=3
+    )
+    spec = RunSpec(name="llm", cluster="prod", wandb_dir="/w")
+    state = replace(STATE, runs={"llm": Run(spec=spec, wandb_file=replace(file, runs=(newest,)))})
+    result = msgspec.json.decode(encode(state, NOW))["runs"][0]["wandb_file"]
+    assert (result["name"], result["rows"], result["step"], result["exit_code"]) == ("warm-start-7", 40, 39, 3)
+    assert (result["logged_at"], result["looked_at"], result["host"]) == (NOW - 6, NOW, "login1")
+    assert result["latest"] == {"loss": None, "a": 1.5}
+    assert "warm-start-7" in "\n".join(lines(state))
+    assert "from the file, newest row 6s old; exit code 3" in "\n".join(lines(state))
+    unread = replace(state, runs={"llm": Run(spec=spec)})
+    assert "from the file, not read yet" in "\n".join(lines(unread))
 
 
 def test_without_a_w_and_b_run_there_is_no_such_table() -> None:

@@ -14,8 +14,8 @@ from collectors.wandb.login import find_credentials
 from tests.lab.wandb_child import environ_of
 from tests.lab.wandb_server import WandbServer
 from trainmon.cli.check.rows import Row
-from trainmon.cli.check.wandb import check_wandb
-from trainmon.model import RunSpec, WandbSpec
+from trainmon.cli.check.wandb import check_wandb, client_file_row
+from trainmon.model import RunSpec, WandbDirectory, WandbRows, WandbSpec
 
 
 def a_run(name: str, group: str = "final", project: str = "tester/video") -> RunSpec:
@@ -86,3 +86,45 @@ def test_a_server_that_does_not_answer_is_reported_once(checked: Checked) -> Non
     assert (key.mark, server.mark, server.what) == ("ok", "bad", "server")
     assert "rejects the API key" in server.text
     assert server.fix
+
+
+# ---- the files of its client ---------------------------------------------------------------------------------------
+
+WANTED = WandbDirectory("llm", "/fsx/wandb")
+FILE = "/fsx/wandb/run-20260101_120000-a1/run-a1.wandb"
+FIX = "start the run llm, or fix its `wandb_dir` in the config: the directory `wandb` of its client"
+
+
+def found(**more: object) -> WandbRows:
+    return WandbRows(**{"v": 1, "t": 1.0, "id": "llm", "path": FILE, "size": 98_304, "offset": 65_536} | more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rows", "row"),
+    [
+        (
+            found(rows=2, keys=("loss", "lr"), points=((1, 0, 9.0, 2.0, 1.0), (2, 1, 9.5, 1.9, 1.0))),
+            Row("ok", "login1", "W&B files of llm", f"{FILE}: 2 rows in the first 64K of 96K, 2 curves"),
+        ),
+        (
+            found(rows=0, damaged=2, offset=98_304),
+            Row("ok", "login1", "W&B files of llm",
+                f"{FILE}: 0 rows in the first 96K of 96K, 0 curves, 2 damaged parts skipped"),
+        ),
+        (
+            found(path=None, error="/fsx/wandb: does not exist; the nearest existing parent is /fsx"),
+            Row("note", "login1", "W&B files of llm",
+                "/fsx/wandb: does not exist; the nearest existing parent is /fsx", FIX),
+        ),
+        (
+            found(error=f"{FILE}: is no .wandb file: its first bytes are others"),
+            Row("bad", "login1", "W&B files of llm", f"{FILE}: is no .wandb file: its first bytes are others", FIX),
+        ),
+        (
+            None,
+            Row("bad", "login1", "W&B files of llm", "/fsx/wandb does not answer", "its file server may be down"),
+        ),
+    ],
+)  # fmt: skip
+def test_each_directory_says_what_was_found_in_it(rows: WandbRows | None, row: Row) -> None:
+    assert client_file_row("login1", WANTED, rows) == row

@@ -1,0 +1,51 @@
+"""The W&B pane without a key and without a network: a real offline run, read over a real sshd while it writes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from tests.end_to_end.product import QUICK, Cluster, Product
+from tests.lab.wandb_training import OfflineTraining
+
+StartCluster = Callable[..., Cluster]
+
+CONFIG = """\
+[cluster]
+login = "n0"
+nodes = ["n0"]
+[[run]]
+name = "llm"
+wandb_dir = "{folder}/wandb"
+"""
+
+
+@pytest.mark.slow
+def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
+    product: Product, cluster: StartCluster
+) -> None:
+    cluster(1)
+    words = ("--config", str(product.config(CONFIG.format(folder=product.work))))
+    screen = product.screen(*words, columns=160, rows=50)
+    screen.keys("6")
+    screen.until_shown("6 W&B llm", "nearest existing")
+    with OfflineTraining(product.work, "--name", "first", "log 4000 0.005") as first:
+        screen.until_shown("6 W&B llm +first", r"from the file, newest row \d+s old", "train/loss +2.", "val/loss")
+        screen.until_shown(r"step [12],\d\d\d")
+        found = product.snapshot(*words)["runs"][0]
+        assert found["wandb_file"]["rows"] > 500
+        assert found["wandb_file"]["name"] == "first"
+        assert found["wandb_file"]["latest"]["train/learning_rate"] == 1e-4
+        assert (found["verdict"], found["wandb"]["id"]) == ("unknown", None), "a file is no sign of life"
+        assert first.wait() == 0
+    screen.until_shown(r"step 4,399 +exit code 0")
+    with OfflineTraining(product.work, "--name", "second", "log 300", "exit 1") as second:
+        assert second.wait() == 1
+    screen.until_shown("6 W&B llm +second", r"step 329 +exit code 1")
+    shutil.rmtree(product.work / "wandb")
+    screen.until_shown("nearest", "train/loss", "step 329")
+    assert screen.leave() < QUICK
+    done = product.run("check", *words)
+    assert "W&B files of llm" in done.stdout
