@@ -21,7 +21,10 @@ def follow(pid: int, forward: str, companion: "Any", passed_on: "set[int]") -> "
     while True:
         info = signal.sigwaitinfo(passed_on | {signal.SIGCHLD})
         if info.si_signo != signal.SIGCHLD:
-            if not is_told(info, forward, companion):
+            told = is_told(info, forward, companion)
+            # A continue takes a stop back. The companion does not show it any more.
+            is_taken_back = info.si_signo == signal.SIGTSTP and signal.SIGCONT in signal.sigpending()
+            if not told and not is_taken_back:
                 posix.kill(pid, info.si_signo)
             continue
         found, status, usage = posix.wait4(pid, posix.WNOHANG | posix.WUNTRACED)
@@ -99,9 +102,12 @@ def pending(pid: int) -> int:
 
 def stop(number: int, companion: "Any", passed_on: "set[int]") -> None:
     """Stop as the command has stopped, until somebody continues both."""
+    within = GROUP_TOLD_WITHIN
+    if number != signal.SIGSTOP and signal.sigtimedwait({number}, within) is not None and companion is not None:
+        was_told(companion, number, within)  # the whole group was told: it must not stop us twice
+    if signal.SIGCONT in signal.sigpending():
+        return  # to stop would take it back, and nobody would send another
     if number != signal.SIGSTOP:
-        if signal.sigtimedwait({number}, GROUP_TOLD_WITHIN) is not None and companion is not None:
-            was_told(companion, number, GROUP_TOLD_WITHIN)  # the whole group was told: it must not stop us twice
         signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
     posix.kill(posix.getpid(), number)

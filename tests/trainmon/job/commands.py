@@ -88,16 +88,18 @@ class Training:
     def _status(pid: int) -> list[str]:
         return Path(f"/proc/{pid}/status").read_text().splitlines()
 
-    def state(self, pid: int) -> str:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+def state_of(pid: int) -> str:
+    """T if the process is stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def until(fact: object, patience: float = 120.0) -> None:
+def until(fact: object, patience: float = 120.0, every: float = 0.01) -> None:
     assert callable(fact)
     deadline = time.monotonic() + patience
     while not fact():
         assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.01)
+        time.sleep(every)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 
 from tests.collectors.probe.interpreters import found
 from tests.lab.terminal import Terminal
-from tests.trainmon.job.commands import PYTHON, TRAINER, Seen, script, seen, training, until, wrapped
+from tests.trainmon.job.commands import PYTHON, TRAINER, Seen, script, seen, state_of, training, until, wrapped
 
 COMMANDS = {
     "exit 0": ["sh", "-c", "echo out; echo err >&2"],
@@ -116,7 +116,7 @@ def test_a_signal_is_not_lost_while_the_companion_waits_for_a_disk(folder: Path)
     with training(folder, wrapped(folder)) as one:
         (companion,) = set(one.others()) - {one.pid}
         os.kill(companion, signal.SIGSTOP)  # as a write that does not return: it looks at nothing
-        until(lambda: one.state(companion) == "T")
+        until(lambda: state_of(companion) == "T")
         os.killpg(one.process.pid, signal.SIGUSR1)
         until(lambda: one.signals() == ["SIGUSR1"])
         until(lambda: one.is_idle(one.process.pid))  # it has taken the first, and waits for the companion
@@ -136,11 +136,23 @@ def test_stop_and_continue_work_as_under_a_shell(to: str, folder: Path) -> None:
             tell(one.process.pid, signal.SIGTSTP)
             pid, status = os.waitpid(one.process.pid, os.WUNTRACED)
             assert (pid, os.WIFSTOPPED(status), os.WSTOPSIG(status)) == (one.process.pid, True, signal.SIGTSTP)
-            assert one.state(one.pid) == "T"
+            assert state_of(one.pid) == "T"
             tell(one.process.pid, signal.SIGCONT)
             until(lambda count=count: one.signals() == ["SIGCONT"] * count)
-            assert one.state(one.pid) != "T"
+            assert state_of(one.pid) != "T"
             until(one.is_idle)  # the next stop would take a SIGCONT back that nobody has looked at yet
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(60) == 7
+
+
+@pytest.mark.parametrize("to", ["process", "group"])
+def test_a_continue_right_after_the_stop_is_not_lost(to: str, folder: Path) -> None:
+    tell = os.kill if to == "process" else os.killpg
+    with training(folder, wrapped(folder)) as one:
+        tell(one.process.pid, signal.SIGTSTP)
+        until(lambda: state_of(one.pid) == "T", every=0.0005)  # trainmon-run has yet to stop itself
+        tell(one.process.pid, signal.SIGCONT)
+        until(lambda: one.signals() == ["SIGCONT"])
         one.process.send_signal(signal.SIGTERM)
         assert one.process.wait(60) == 7
 
@@ -167,10 +179,9 @@ def test_control_z_and_fg_in_an_interactive_shell_stop_and_continue_the_command(
     with Terminal(["bash", "--noprofile", "--norc", "-i"]) as terminal:
         terminal.keys(f"cd {folder}; . ./job\n")
         until(lambda: told.exists() and "ready" in told.read_text())
-        state = Path(f"/proc/{told.read_text().split()[1]}/stat")
         terminal.keys("\x1a")
         terminal.wait_for(b"Stopped")
-        assert state.read_text().rpartition(")")[2].split()[0] == "T"
+        assert state_of(int(told.read_text().split()[1])) == "T"
         terminal.keys("echo the shell answers | tr a-z A-Z\n")
         terminal.wait_for(b"THE SHELL ANSWERS")
         terminal.keys("fg\n")
