@@ -33,6 +33,7 @@ from trainmon.model import (
     CheckpointListing,
     ClustersChanged,
     DisksChanged,
+    DisksForgotten,
     Event,
     FileSpec,
     Job,
@@ -326,7 +327,8 @@ class Supervisor(PollingThread):
                 return
             self._submit(RunsChanged(self._discovery.runs))
             self._plan()
-        if isinstance(event.reading, CheckpointListing) and self._nodes[event.node].is_up:
+        node = self._nodes.get(event.node)
+        if isinstance(event.reading, CheckpointListing) and node is not None and node.is_up:
             self._submit(event)  # it came before the run was known to save there
 
     def _plan(self) -> None:
@@ -345,7 +347,8 @@ class Supervisor(PollingThread):
         wanted = {host for plan in plans for host in plan.hosts}
         now = self._clock.monotonic()
         for host in [host for host in nodes.keys() - wanted if self._coverage.cluster_of(host) is not None]:
-            nodes.pop(host).stop()  # Prometheus has its numbers
+            nodes.pop(host).stop()
+            self._submit(DisksForgotten(host))
         for host in nodes.keys() - wanted - self._released_at.keys():
             nodes[host].release(JOB_ENDED)
         self._released_at = {host: self._released_at.get(host, now) for host in nodes.keys() - wanted}

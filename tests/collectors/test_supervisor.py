@@ -20,7 +20,17 @@ from collectors.slurm.collector import Watched
 from collectors.supervisor import JOB_ENDED, KEEP_FOR, Supervisor
 from trainmon.config import ClusterSettings, DiskSettings, MetricsSettings, RunSettings, Settings, load_settings
 from trainmon.lib import Clock, HostUnreachable
-from trainmon.model import Event, Job, JobsListed, RunsChanged, RunSpec, Source, SourceChanged, SourceRemoved
+from trainmon.model import (
+    DisksForgotten,
+    Event,
+    Job,
+    JobsListed,
+    RunsChanged,
+    RunSpec,
+    Source,
+    SourceChanged,
+    SourceRemoved,
+)
 from trainmon.slurm.client import Client
 
 
@@ -383,3 +393,4 @@ def test_a_node_that_prometheus_has_is_connected_to_while_its_screen_is_open(tmp
     changed = [event.source for event in stage.received if isinstance(event, SourceChanged)]
     assert not [one for one in changed if one.name in ("node:n2", "node:n3")], "their lost connections say nothing"
     assert not [event for event in stage.received if isinstance(event, SourceRemoved)]
+    assert [event.node for event in stage.received if isinstance(event, DisksForgotten)] == ["n3"]

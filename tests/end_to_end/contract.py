@@ -25,8 +25,8 @@ FACT_OR_NULL = (bool, NULL)
 HEALTH = {"ok", "late", "down", "off"}
 
 SOURCE = {
-    "name": TEXT, "kind": {"node", "slurm", "wandb", "files", "daemon"}, "cluster": TEXT, "health": HEALTH,
-    "age_s": REAL_OR_NULL, "error": TEXT_OR_NULL, "hint": TEXT_OR_NULL,
+    "name": TEXT, "kind": {"node", "slurm", "wandb", "files", "daemon", "prometheus"}, "cluster": TEXT,
+    "health": HEALTH, "age_s": REAL_OR_NULL, "error": TEXT_OR_NULL, "hint": TEXT_OR_NULL,
 }  # fmt: skip
 PROCESS = {"pid": WHOLE, "user": TEXT_OR_NULL, "memory_mib": WHOLE_OR_NULL, "command": TEXT_OR_NULL}
 GPU = {
@@ -41,7 +41,7 @@ GPU = {
 PORT = {"port": TEXT, "state": TEXT_OR_NULL, "link_downed": WHOLE_OR_NULL, "errors": WHOLE_OR_NULL}
 NODE = {
     "name": TEXT, "cluster": TEXT, "health": HEALTH, "age_s": REAL_OR_NULL, "clock_skew_s": REAL_OR_NULL,
-    "probe": {"nvml", "nvidia-smi", "sh", "none"}, "load1": REAL_OR_NULL, "cpu_count": WHOLE_OR_NULL,
+    "probe": {"nvml", "nvidia-smi", "sh", "none", "prometheus"}, "load1": REAL_OR_NULL, "cpu_count": WHOLE_OR_NULL,
     "memory_used_mib": WHOLE_OR_NULL, "memory_total_mib": WHOLE_OR_NULL, "boot_time": REAL_OR_NULL,
     "oom_kills": WHOLE_OR_NULL, "network_errors": WHOLE_OR_NULL, "infiniband": [PORT],
     "gpus_expected": WHOLE_OR_NULL, "scheduler_state": TEXT_OR_NULL, "scheduler_reason": TEXT_OR_NULL, "gpus": [GPU],

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.end_to_end.contract import breaches
+from tests.end_to_end.product import Cluster, Product
 from tests.lab.daemons import until
 from tests.lab.dcgm_exporter import DcgmExporter
 from tests.lab.prometheus import NodeExporter, Prometheus
@@ -22,6 +24,14 @@ from trainmon.model import State
 from trainmon.runtime.monitor import Monitor
 
 TOKEN = "glsa_9f8e7d6c5b4a3210"
+
+
+CONFIG = """
+[cluster]
+name = "lab"
+nodes = ["n0", "n1"]
+metrics = {{ url = "{url}", every = "1s" }}
+"""
 
 
 class Gate:
@@ -149,3 +159,30 @@ def test_the_numbers_are_those_of_the_exporters_and_get_old_with_them(
         server = "prometheus:prod:dcgm"
         state = wait(monitor, lambda now: now.sources[server].health == "down", "the server is down")
         assert state.sources[server].problem == "the server refuses the token (401)"
+
+
+@pytest.mark.slow
+def test_an_open_screen_is_read_over_ssh_and_a_closed_one_from_prometheus(
+    tmp_path: Path, product: Product, cluster: Callable[..., Cluster]
+) -> None:
+    nodes = cluster(2)
+    with (
+        DcgmExporter(2, gpus=2, names=("n0", "n1")) as dcgm,
+        Prometheus(tmp_path, {"dcgm": [dcgm.address]}) as server,
+    ):
+        until(lambda: dcgm.scrapes >= 3, "Prometheus scrapes")
+        config = product.config(CONFIG.format(url=server.url))
+        found = product.snapshot("--config", str(config))
+        assert {node["name"]: node["probe"] for node in found["nodes"]} == {"n0": "prometheus", "n1": "prometheus"}
+        assert [*breaches(found)] == []
+        screen = product.screen("--config", str(config))
+        screen.until_shown(r"prometheus \d+s", r"n1 +60 +60")
+        assert not nodes.sessions_of(0)
+        screen.keys("2j\r")
+        screen.until_shown("read by +nvml", r"[›│] +0 +41 ")
+        assert nodes.sessions_of(1)
+        assert not nodes.sessions_of(0)
+        screen.keys("\x1b")
+        screen.until_shown("n1 +41 +41")
+        screen.until_shown("n1 +60 +60", seconds=180)
+        until(lambda: not nodes.sessions_of(1), "its connection is closed")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 METRICS = {
@@ -23,8 +23,8 @@ METRICS = {
 class DcgmExporter:
     """An HTTP server on loopback. `values` overrides numbers, by (metric, node, GPU); None ends a series."""
 
-    def __init__(self, nodes: int, gpus: int = 8, *, noise: float = 0.0) -> None:
-        self.names = [f"gpu-{number:03d}" for number in range(1, nodes + 1)]
+    def __init__(self, nodes: int, gpus: int = 8, *, noise: float = 0.0, names: Sequence[str] = ()) -> None:
+        self.names = names or [f"gpu-{number:03d}" for number in range(1, nodes + 1)]
         self.gpus = gpus
         self.noise = noise
         """The share of GPUs whose temperature differs in each scrape."""

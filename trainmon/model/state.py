@@ -124,6 +124,12 @@ class StandInEnded(msgspec.Struct, frozen=True):
     disks: tuple[str, ...]
 
 
+class DisksForgotten(msgspec.Struct, frozen=True):
+    """The disks of a node are no longer read: it is not connected to, and Prometheus has its other numbers."""
+
+    node: str
+
+
 class SourceChanged(msgspec.Struct, frozen=True):
     """The health of one source, from its collector."""
 
@@ -302,7 +308,7 @@ class AlertsReported(msgspec.Struct, frozen=True):
 
 Event = (
     NodeReading | GpuHistoryRead | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged
-    | DisksChanged | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed | ActionChanged
-    | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead
+    | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted
+    | SchedulerNodesListed | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead
     | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged | AlertsReported
 )  # fmt: skip

@@ -13,7 +13,19 @@ from tests.collectors.prometheus.captured import NEWEST, series, until
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.engine.engine import Engine
 from trainmon.lib import Instant, Seconds
-from trainmon.model import Event, Gpu, GpuSamples, Node, NodeReading, Source, State, Xid
+from trainmon.model import (
+    DiskSample,
+    DiskSamples,
+    DisksForgotten,
+    Event,
+    Gpu,
+    GpuSamples,
+    Node,
+    NodeReading,
+    Source,
+    State,
+    Xid,
+)
 
 NODES = ("gpu-001", "me@gpu-002", "gpu-003")
 
@@ -248,3 +260,14 @@ def test_a_node_that_is_not_in_sight_any_more_leaves() -> None:
     stage.nodes = ("gpu-001",)
     assert [*stage.step(1.0).nodes] == ["gpu-001"]
     assert "node:gpu-003" not in stage.engine.state.sources
+
+
+def test_disks_that_were_read_over_ssh_leave_with_the_connection() -> None:
+    stage = Stage()
+    stage.step()
+    disks = DiskSamples(1, NEWEST, (DiskSample("/", total_bytes=100, free_bytes=50),))
+    state = stage.engine.step([NodeReading("gpu-001", "prod", NEWEST, disks)], NEWEST)
+    assert "gpu-001:/" in state.disks
+    state = stage.engine.step([DisksForgotten("gpu-001")], NEWEST)
+    assert state.disks == {}
+    assert state.nodes["gpu-001"].gpus

@@ -19,6 +19,7 @@ from trainmon.model import (
     ConsoleRead,
     CurvesGrew,
     DisksChanged,
+    DisksForgotten,
     Event,
     Health,
     JobChanged,
@@ -69,6 +70,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 _runs(batch, specs)
             case DisksChanged():
                 batch.maps["usable"], batch.maps["lags"] = dict(event.usable), dict(event.lags)
+            case DisksForgotten(node):
+                _forget_disks(batch, node)
             case QuotaRead():
                 disks.quota_read(batch, event)
             case ClustersChanged(clusters):
@@ -132,6 +135,10 @@ def _removed(batch: EventBatch, name: str) -> None:
     node = name.removeprefix("node:")
     for field, key in (("sources", name), ("nodes", node), ("node_histories", node)):
         batch.writable(field).pop(key, None)
+    _forget_disks(batch, node)
+
+
+def _forget_disks(batch: EventBatch, node: str) -> None:
     for field in ("disks", "handed_back"):
         known = batch.current(field).items()
         batch.maps[field] = {key: value for key, value in known if not key.startswith(f"{node}:")}
