@@ -308,7 +308,8 @@ class AlertsReported(msgspec.Struct, frozen=True):
 
 Event = (
     NodeReading | GpuHistoryRead | StandInEnded | SourceChanged | SourceRemoved | PromptsChanged | RunsChanged
-    | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted
-    | SchedulerNodesListed | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead | QuotaRead
-    | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged | AlertsReported
+    | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
+    | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
+    | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
+    | AlertsReported
 )  # fmt: skip
