@@ -11,7 +11,7 @@ import time
 from collectors.probe import paths
 from collectors.probe.annotations import Any, Callable, Line, Mapping, Operation
 from collectors.probe.files.tail import refuse_special
-from collectors.probe.files.wandb_records import MALFORMED, Items, Records, fields
+from collectors.probe.files.wandb_records import MALFORMED, Items, Records, fields, finite, number_of, signed
 
 PIECE = 64 * 1024
 RATE = 1e6
@@ -170,36 +170,6 @@ class Metrics:
         for name in self._known.keys() & changed:
             changed[name] = {key: paths.shown(text) for key, text in changed[name].items()}
         return {name: value for name, value in changed.items() if value}
-
-
-def number_of(text: bytes) -> "float | str":
-    """A number of Python's JSON; what is not finite, as a word.
-
-    Raises:
-        ValueError: when it is no number.
-    """
-    value = float(text)
-    if value - value == 0:
-        return value
-    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
-
-
-def finite(text: bytes) -> float:
-    """A number.
-
-    Raises:
-        ValueError: when it is none, or is not finite.
-    """
-    value = float(text)
-    if value - value != 0:
-        raise ValueError("not finite")
-    return value
-
-
-def signed(value: "bytes | int") -> int:
-    """A protobuf int32 or int64, which is negative above its half."""
-    number = value if isinstance(value, int) else 0
-    return number - (1 << 64) if number >> 63 else number
 
 
 class WandbFile:

@@ -205,3 +205,33 @@ def key_and_value(item: "Iterable[tuple[int, bytes | int]]") -> "tuple[str, byte
     if not isinstance(name, bytes) or not isinstance(value, bytes):
         raise ValueError("an item without a key")  # noqa: TRY004 all malformed messages are alike
     return name.decode("utf-8", "replace"), value
+
+
+def number_of(text: bytes) -> "float | str":
+    """A number of Python's JSON; what is not finite, as a word.
+
+    Raises:
+        ValueError: when it is no number.
+    """
+    value = float(text)
+    if value - value == 0:
+        return value
+    return "NaN" if value != value else "Infinity" if value > 0 else "-Infinity"
+
+
+def finite(text: bytes) -> float:
+    """A number.
+
+    Raises:
+        ValueError: when it is none, or is not finite.
+    """
+    value = float(text)
+    if value - value != 0:
+        raise ValueError("not finite")
+    return value
+
+
+def signed(value: "bytes | int") -> int:
+    """A protobuf int32 or int64, which is negative above its half."""
+    number = value if isinstance(value, int) else 0
+    return number - (1 << 64) if number >> 63 else number
