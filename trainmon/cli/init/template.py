@@ -32,6 +32,8 @@ TEXT = """\
 # every = "2s"                  # the sampling period of GPUs and hosts
 # python = "python3"            # the Python interpreter on the nodes
 # connect = {{ at_once = 8, timeout = "10s" }}
+# metrics = {{ url = "http://prometheus:9090", exporter = "dcgm" }}   # GPU numbers of Prometheus instead of SSH
+# ssh = "runs"                  # with metrics: which nodes SSH connects to all the time; or "files"
 
 # [wandb]
 # every = "60s"                 # the polling period of W&B{account}
@@ -54,6 +56,7 @@ TEXT = """\
 # wandb = {project:<38}# its W&B project
 # group = "my-run"                              # its W&B group; or run = "ab12cd34", display = "my-", tags = ["main"]
 # restart_grace = "15m"                         # how long the next W&B run may take to appear
+# wandb_dir = "/shared/my-run/wandb"            # the files of its W&B client: curves without a key, also offline
 # charts = ["train/loss"]                       # default: metrics with the usual names
 # cluster = {quoted_name:<36}# needed only with several clusters
 # auto_requeue = "suggest"                      # default: as [retry] says
@@ -123,6 +126,7 @@ on = "nodes"                                    # guessed: all nodes; or "login"
 
 # [daemon]
 # host = "bastion"              # where `trainmon-tui --alerts-only` runs, if not on this machine
+# metrics = "127.0.0.1:9464"    # the daemon serves /metrics for Prometheus; textfile = "….prom" is for node_exporter
 """
 
 NO_LOGIN = '# login = "login1"            # shared files are read and Slurm is queried there; default: this machine'
