@@ -112,7 +112,8 @@ class PrometheusClient:
             offset = email.utils.parsedate_to_datetime(date).timestamp() - self._now()
         except (ValueError, TypeError):
             return
-        self.clock_offset = offset if abs(offset) > DATE_PRECISION else 0.0
+        if abs(offset - self.clock_offset) > DATE_PRECISION:  # a smaller change is the precision of the header
+            self.clock_offset = offset if abs(offset) > DATE_PRECISION else 0.0
 
 
 def refused(status: int, text: str, *, has_token: bool) -> QueryFailed:

@@ -142,8 +142,7 @@ class PrometheusPoller(PollingThread):
             self._report_silence(name, reader, node)
             return
         reader.latest[node] = at
-        source = Source(name=f"node:{node}", kind="node", cluster=self._cluster, phase="up", via=name)
-        self._submit_source(replace(source, period=max(one.period for one in self._readers.values())))
+        self._submit_source(self._node_source(name, node))
         self._greet(node, at, numbers)
         for reading in self._readings(reader, node, numbers, at):
             self._submit_reading(node, at, reading)
@@ -151,6 +150,12 @@ class PrometheusPoller(PollingThread):
             self._submit_reading(node, reader.ours(time), Xid(v=1, t=reader.ours(time), code=code, index=index))
         self._set_trouble(node, at, reader.part, None)
         self._set_trouble(node, at, "ssh", ssh.problem)
+
+    def _node_source(self, name: str, node: str) -> Source:
+        """The source of a node that is read now, through the first of our sources that knows it."""
+        via = next((other for other, reader in self._readers.items() if node in reader.latest), name)
+        period = max(reader.period for reader in self._readers.values())
+        return Source(name=f"node:{node}", kind="node", cluster=self._cluster, phase="up", via=via, period=period)
 
     def _readings(self, reader: MetricsReader, node: str, numbers: NodeNumbers, at: Instant) -> Sequence[AnyReading]:
         if reader.exporter.is_host:
@@ -199,9 +204,9 @@ class PrometheusPoller(PollingThread):
         if any(one.part != reader.part and not one.times.failures and not one.latest for one in self._readers.values()):
             return  # another exporter has not been read yet
         what = "new samples" if known else "series"
-        source = Source(name=f"node:{node}", kind="node", cluster=self._cluster, phase="retrying", via=name)
+        source = replace(self._node_source(name, node), phase="retrying")
         hint = f"is {program} up on {node}, and does the server scrape it?"
-        self._submit_source(replace(source, period=reader.period, error=f"Prometheus has no {what} of it", hint=hint))
+        self._submit_source(replace(source, error=f"Prometheus has no {what} of it", hint=hint))
 
     def _set_trouble(self, node: str, at: Instant, part: str, text: str | None) -> None:
         if text != self._troubles.get((node, part)):

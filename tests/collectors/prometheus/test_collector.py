@@ -23,6 +23,7 @@ from trainmon.model import (
     Node,
     NodeReading,
     Source,
+    SourceChanged,
     State,
     Xid,
 )
@@ -179,6 +180,18 @@ def test_gpus_and_hosts_of_two_exporters_are_one_node() -> None:
     assert stage.node("127.0.0.1").memory_total_mib == 24_105
     assert stage.source("node:127.0.0.1").health == "ok"
     assert stage.source("node:gpu-001").health == "ok"
+
+
+def test_a_node_of_two_exporters_does_not_change_its_source() -> None:
+    stage = Stage(MetricsSettings(url="http://p"), MetricsSettings(url="http://p", exporter="node"), nodes=("gpu-001",))
+    hosts = tuple(Series({**one.metric, "instance": "gpu-001.dc:9100"}, one.values) for one in series("node"))
+    for later in (0.0, 15.0, 30.0):
+        stage.server.answers["node_load1|"] = until(hosts, NEWEST + 9, later)
+        stage.later(later)
+        stage.step(15.0)
+        assert stage.source("node:gpu-001").via == "prometheus:prod:dcgm"
+    changed = [event for event in stage.events if isinstance(event, SourceChanged)]
+    assert not [event for event in changed if event.source.name == "node:gpu-001"]
 
 
 def test_gpus_that_are_silent_while_the_host_answers_are_a_trouble() -> None:
