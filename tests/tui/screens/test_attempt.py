@@ -14,7 +14,7 @@ from tests.tui.states.plans import attempted
 from tests.tui.states.states import NOW, queued
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, explain
 from trainmon.lib import cell_width
-from trainmon.model import Attempt, AttemptEnd
+from trainmon.model import Attempt, AttemptEnd, Log, Run, RunSpec, Source, State
 from tui.charts import gpu_hour_lines
 from tui.screens.details import AttemptScreen, NodeScreen, RunScreen
 from tui.style import Span
@@ -55,6 +55,29 @@ def test_many_attempts_do_not_hide_the_rest_of_the_run() -> None:
     shown = texts(attempt_lines(attempted(20).runs[RUN], attempted(20), 70))
     assert len(shown) == ATTEMPTS_SHOWN + 2
     assert shown[-1].strip() == "and 13 more: trainmon-tui attempts lists them"
+
+
+def test_a_run_says_why_its_attempts_are_not_recorded() -> None:
+    state = replace(attempted(), ledger="disk full")
+    assert texts(attempt_lines(state.runs[RUN], state, 70))[:3:2] == [
+        "attempts", texts(attempt_lines(attempted().runs[RUN], attempted(), 70))[1],
+    ]  # fmt: skip
+    assert (
+        texts(attempt_lines(state.runs[RUN], state, 70))[1] == "not recorded  the ledger cannot be written: disk full"
+    )
+
+
+def test_a_run_whose_scheduler_does_not_answer_says_that_its_attempts_are_not_recorded() -> None:
+    source = Source(
+        name="slurm:prod", kind="slurm", cluster="prod", phase="retrying", error="no controller", health="down"
+    )
+    run = Run(spec=RunSpec(name="llm", cluster="prod"), log=Log(host="login1", path="/fsx/llm.log", began_at=NOW - 50))
+    state = State(at=NOW, started_at=NOW - 600, runs={"llm": run}, sources={source.name: source})
+    lines = [line.strip() for line in texts(attempt_lines(run, state, 70))]
+    assert lines[0] == "attempts"
+    assert " ".join(lines[1:]) == (
+        "not recorded  Slurm of prod has not answered yet (no controller): its attempts are recorded when it answers"
+    )
 
 
 def test_a_run_without_attempts_has_no_empty_heading() -> None:

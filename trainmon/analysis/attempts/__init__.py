@@ -6,7 +6,7 @@ from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import files_to_read, with_file
 from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.observe import unrecorded
+from trainmon.analysis.attempts.observe import silence, unrecorded
 from trainmon.analysis.attempts.provenance import ORDER, has_same_config, missing, values_of
 from trainmon.analysis.attempts.settings import changed_settings
 from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_stored
@@ -24,6 +24,7 @@ __all__ = [
     "missing",
     "pruned",
     "read_once",
+    "silence",
     "track",
     "unrecorded",
     "unwatched_since",

@@ -47,12 +47,7 @@ def open_line(leader: LeaderNow | None, attempt: Attempt, now: Instant) -> str |
 
 
 def _silence(name: str, note: LeaderNote, now: Instant) -> str:
-    """`Slurm of prod has not answered for 3m (no controller)`."""
-    from trainmon.lib import duration
+    from trainmon.analysis.attempts import silence
 
     source = next((one for one in note.sources if one.name == name), None)
-    at, why = (None, None) if source is None else (source.answered_at, source.error)
-    kind, _, of = name.partition(":")
-    who = f"Slurm of {of}" if kind == "slurm" else f"W&B, for {of},"
-    since = "yet" if at is None else f"for {duration(now - at)}"
-    return f"{who} has not answered {since}" + ("" if why is None else f" ({why})")
+    return silence(name, None if source is None else source.answered_at, None if source is None else source.error, now)

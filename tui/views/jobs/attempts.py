@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
+from trainmon.analysis.attempts import silence, unrecorded
 from trainmon.analysis.explanation import Explanation, PageRow, page, short_id
 from trainmon.analysis.retries import order_of
 from trainmon.lib import cell_width, clean, duration, shorten
 from trainmon.model import Attempt, Run, State
 from tui.style import UNKNOWN, Span, count
-from tui.views.facts import LABEL, link_label, more_fact
+from tui.views.facts import LABEL, link_label, more_fact, wrapped_fact
 from tui.widgets import Line, Link, Linked, sentence, width_of
 
 ATTEMPTS_SHOWN = 8
@@ -25,9 +26,11 @@ def attempts_of(run: Run, state: State) -> list[Attempt]:
 
 def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]:
     """A link per attempt: when it started, its cause, how long it ran, its last step, and the steps lost."""
-    own = attempts_of(run, state)
-    if own:
+    own, troubles = attempts_of(run, state), [*_not_recorded(run, state)]
+    if own or troubles:
         yield (Span("attempts", "head"),)
+    for trouble in troubles:
+        yield from wrapped_fact("not recorded", trouble, width, "warn")
     for one in own[:ATTEMPTS_SHOWN]:
         cause = None if one.end is None else one.end.cause
         runs = "runs" if one.stage == "running" else one.stage
@@ -43,6 +46,17 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
         name = shorten(clean(short_id(one)), max(4, width - LABEL - width_of(after)))
         yield Linked(Link("attempt", one.attempt_id), (*link_label(began), Span(name, "accent"), *after))
     yield from more_fact(len(own) - ATTEMPTS_SHOWN, width, hint=": trainmon-tui attempts lists them")
+
+
+def _not_recorded(run: Run, state: State) -> Iterator[str]:
+    """Why attempts of a run are not recorded now."""
+    if state.ledger is not None:
+        yield f"the ledger cannot be written: {clean(state.ledger)}"
+    for name, runs in unrecorded(state).items():
+        if run.name in runs:
+            source = state.sources[name]
+            why = clean(silence(name, source.answered_at, source.error, state.at))
+            yield f"{why}: its attempts are recorded when it answers"
 
 
 def explanation_lines(one: Explanation, width: int, charts: Iterable[Line] = ()) -> Iterator[Line | Linked]:

@@ -5,6 +5,6 @@ from __future__ import annotations
 from trainmon.analysis.attempts.observe.jobs import is_begun, job_attempt, job_attempt_id
 from trainmon.analysis.attempts.observe.observed import observed
 from trainmon.analysis.attempts.observe.run import with_log
-from trainmon.analysis.attempts.observe.sources import is_restored, unrecorded
+from trainmon.analysis.attempts.observe.sources import is_restored, silence, unrecorded
 
-__all__ = ["is_begun", "is_restored", "job_attempt", "job_attempt_id", "observed", "unrecorded", "with_log"]
+__all__ = ["is_begun", "is_restored", "job_attempt", "job_attempt_id", "observed", "silence", "unrecorded", "with_log"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.steps import AFTER
-from trainmon.lib import Seconds
+from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Run, State
 
 READ_WITHIN: Seconds = 10.0
@@ -53,3 +53,11 @@ def may_have_others(run: Run, state: State) -> bool:
 def is_restored(state: State) -> bool:
     """Whether the ledger's attempts are in the State. A ledger that does not answer is not waited for."""
     return state.has_restored_attempts or state.at - state.started_at >= READ_WITHIN
+
+
+def silence(name: str, answered_at: Instant | None, error: str | None, now: Instant) -> str:
+    """`Slurm of prod has not answered for 3m (no controller)`."""
+    kind, _, of = name.partition(":")
+    who = f"Slurm of {of}" if kind == "slurm" else f"W&B, for {of},"
+    since = "yet" if answered_at is None else f"for {duration(now - answered_at)}"
+    return f"{who} has not answered {since}" + ("" if error is None else f" ({error})")
