@@ -174,19 +174,61 @@ def gpu_uuids(nodes: Iterable[Node | None], gpus: int | None) -> tuple[str, ...]
     return tuple(uuid for uuid in found if uuid) if found and len(found) == gpus else ()
 
 
+WANTED = (
+    "model_family", "nodes", "gpu_uuids", "gpus", "gpu_seconds", "started_at", "first_step_at", "first_step",
+    "last_step", "target_step", "last_committed_step", "command", "config_hash", "config_path",
+    "git_commit", "container", "data_manifest", "evaluators", "wandb_id", "log_host", "log_path",
+)  # fmt: skip
+"""Fields that every attempt should have."""
+OF_JOB = ("submitted_at", "restart")
+"""Those that an attempt of a job should have."""
+OF_END = ("steps_lost", "retry_decision", "budget_spent")
+"""Those that an attempt should have once it has ended."""
+OF_CAUSE = ("termination_reason", "cause_family", "confidence", "fingerprint", "advice", "retry")
+"""Columns of its cause."""
+
+
 def missing(attempt: Attempt) -> tuple[str, ...]:
-    """The names of the columns that are not known of an attempt and should be, once it has ended."""
-    names = (
-        "model_family", "nodes", "gpu_uuids", "gpus", "gpu_seconds", "started_at", "first_step_at", "first_step",
-        "last_step", "target_step", "last_committed_step", "command", "config_hash", "config_path",
-        "git_commit", "container", "data_manifest", "evaluators", "wandb_id", "log_path",
-    )  # fmt: skip
+    """The names of the columns that are not known of an attempt and should be."""
+    end = attempt.end
+    names = (*WANTED, *(OF_JOB if attempt.job_id is not None else ()), *(OF_END if end is not None else ()))
     unknown = [COLUMNS.get(name, name) for name in names if getattr(attempt, name) in (None, (), {})]
     if attempt.has_checkpoints and not attempt.may_have_later and attempt.last_committed_step is None:
         unknown.remove("last_committed_step")  # there is none
-    end = attempt.end
-    if end is not None and end.exit_code is None and end.signal is None:
+    if attempt.resumed_from is None and (attempt.first_step is None or attempt.restart):
+        unknown += ["resumed_from", "resumed_words"]  # whether it resumed is not known
+    if end is None:
+        return tuple(unknown)
+    if end.exit_code is None and end.signal is None:
         unknown.append("exit_code")
-    if end is not None and not end.log_tail:
+    if end.scheduler_state is None and attempt.job_id is not None:
+        unknown.append("scheduler_state")
+    if end.cause is None:
+        unknown += OF_CAUSE
+    if not end.log_tail:
         unknown.append("log_tail")
     return tuple(unknown)
+
+
+def why_missing(attempt: Attempt) -> Mapping[str, str]:
+    """Why columns are missing, as far as that is known."""
+    end, found = attempt.end, {}
+    if attempt.counts_steps is False:
+        found["steps_lost"] = "its checkpoints are named by epochs"
+    elif attempt.may_have_later:
+        found["steps_lost"] = "the format of its newest checkpoint is not recognised"
+    elif not attempt.has_checkpoints:
+        found["steps_lost"] = found["last_committed_step"] = "its checkpoints were not listed"
+    elif attempt.last_step is None:
+        found["steps_lost"] = "its log shows no step"
+    for field, file in attempt.files.items():
+        if file.error is not None:
+            found["log_tail" if field == "log_path" else field] = f"{file.path}: {file.error}"
+    if attempt.receipt is not None and attempt.job_id is not None:
+        found["submitted_at"] = "only its receipt has shown it"
+    if end is not None and end.cut_receipt is not None:
+        found["exit_code"] = "its command was killed together with trainmon-run"
+    elif end is not None and end.source == "lost":
+        found["exit_code"] = found["scheduler_state"] = "nothing has reported its end"
+    unknown = missing(attempt)
+    return {name: why for name, why in found.items() if name in unknown}

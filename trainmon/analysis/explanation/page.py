@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from trainmon.analysis.attempts import why_missing
 from trainmon.analysis.checkpoints import describe
 from trainmon.analysis.explanation.config_rows import config_rows
 from trainmon.analysis.explanation.explain import AWAITED, Explanation, Resume, short_id
@@ -146,6 +147,8 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
     trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
+    if attempt.counts_steps is False and attempt.end is not None:
+        lost = f"; steps lost: not known, {why_missing(attempt).get('steps_lost', '')}"
     if attempt.has_completed and attempt.unsaved_steps:
         lost = f"; no committed checkpoint has the last {counted(attempt.unsaved_steps, 'step')}"
     yield PageRow("trained", trained + target + lost, "warn" if lost else "")

@@ -197,6 +197,7 @@ def as_object(one: Explanation) -> dict[str, Any]:
     """The object for --json. Times are texts as in `attempts --json`."""
     import msgspec
 
+    from trainmon.analysis.attempts import why_missing
     from trainmon.ledger.attempts import columns_of, timestamp
 
     plain = msgspec.to_builtins(one)
@@ -220,6 +221,7 @@ def as_object(one: Explanation) -> dict[str, Any]:
         },
         "retry": None if one.retry is None else {**plain["retry"], "left": one.retry.left},
         "earlier": [before.attempt_id for before in one.earlier],
+        "why_missing": dict(why_missing(one.attempt)),
         "facts": plain["facts"],
         "context": plain["context"],
         "gpu_hours": [{**hour, "ended_at": timestamp(hour["ended_at"])} for hour in plain["gpu_hours"]],

@@ -329,7 +329,8 @@ def test_checkpoints_that_are_named_by_epochs_prove_neither_a_wrong_resume_nor_l
     epochs = tuple(replace(one, last_committed_step=2, counts_steps=False) for one in story())
     shown = rows(explained(epochs), "Checkpoints")
     assert shown[-1][1] == "resumed from step 20, expected: step 2"
-    assert ("trained", "to step 30 of 5,000") in shown
+    lost = "steps lost: not known, its checkpoints are named by epochs"
+    assert ("trained", f"to step 30 of 5,000; {lost}") in shown
 
 
 def test_of_attempts_that_began_at_once_the_next_one_is_always_the_same() -> None:
