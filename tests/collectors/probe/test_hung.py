@@ -8,10 +8,20 @@ from typing import Any
 
 import pytest
 
+from tests.collectors.probe.files.wandb_files import framed, history, run_record, write
 from tests.lab.hung_mount import HungMount
 from tests.lab.nvml import Nvml
 from tests.lab.probe import RunningProbe, until
-from trainmon.model import DiskSamples, FileContent, GpuSamples, HostSample, LogChunk, SwitchSamples, Trouble
+from trainmon.model import (
+    DiskSamples,
+    FileContent,
+    GpuSamples,
+    HostSample,
+    LogChunk,
+    SwitchSamples,
+    Trouble,
+    WandbRows,
+)
 
 
 @pytest.fixture
@@ -64,6 +74,25 @@ def test_a_manifest_on_a_hung_mount_is_read_when_the_mount_is_back(mount: HungMo
         running.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
         mount.recover()
         assert running.wait_anew(FileContent, lambda line: line.error is None).text == "{}"
+
+
+@pytest.mark.slow
+def test_the_files_of_a_w_and_b_client_are_read_on_when_their_mount_is_back(mount: HungMount, tmp_path: Path) -> None:
+    written = framed(run_record("aaaa1111"), *(history(step, loss=2.0) for step in range(3)))
+    file = write(mount.folder, "offline-run-20260101_120000-aaaa1111", written)
+    wanted = {"id": "llm", "directory": str(mount.folder), "charts": ["loss"]}
+    with probe(mount, tmp_path, wandb=[wanted]) as running:
+        first = running.wait(WandbRows, lambda line: line.rows == 3)
+        mount.hang()
+        hung = running.wait(WandbRows, lambda line: line.error)
+        assert hung.path is None
+        assert hung.error is not None
+        assert hung.error.startswith("no answer for ")
+        running.wait_anew(GpuSamples, lambda line: len(line.g) == 8)
+        file.write_bytes(framed(history(3, loss=1.9), after=written))
+        mount.recover()
+        again = running.wait_anew(WandbRows, lambda line: line.rows == 4)
+        assert (again.file, again.error) == (first.file, None)
 
 
 def test_a_log_elsewhere_goes_on_where_it_was_when_a_mount_hangs(mount: HungMount, tmp_path: Path) -> None:
