@@ -206,8 +206,8 @@ def read_totals(connection: sqlite3.Connection, now: Instant) -> dict[str, dict[
     """What this ledger has held since it was created: `notifications` by state and channel (`sent phone`); `attempts`
     that have ended, and their `gpu_seconds`, by cause. An attempt counts once its cause does not change any more."""
     settled = (
-        "AND (NOT coalesce(json_extract(attempt, '$.end.awaits_log'), 0) "
-        "OR julianday(ended_at) < julianday(:settled, 'unixepoch'))"
+        "AND (julianday(ended_at) < julianday(:settled, 'unixepoch') "  # first: it decides without the JSON of old ones
+        "OR NOT coalesce(json_extract(attempt, '$.end.awaits_log'), 0))"
     )
     found: dict[str, dict[str, float]] = {}
     for total, (table, label, amount, counts) in TOTALS.items():
