@@ -70,7 +70,7 @@ class Hooks:
         self._previous, self._warned = {}, set()  # type: dict[int, Any], set[str]
         self._kill_is_armed = self._save_is_armed = self._is_stopping = self._is_closed = self._is_collective = False
         self._disobeyed: tuple[int, int] | None = None  # a save switch that cannot be removed: it counts once
-        self._bad_in_row = self._most_bad_in_row = self._calls = 0
+        self._bad_in_row = self._most_bad = self._calls = 0
         self._countdown, self._voted_at, self._look_at, self._write_at = 1, time.monotonic(), 0.0, 0.0
         self._report: dict[str, Any] = {
             "v": 1, "pid": os.getpid(), "host": os.uname().nodename, "job": known("SLURM_JOB_ID"), "at": 0.0,
@@ -167,7 +167,7 @@ class Hooks:
     def _is_due(self) -> bool:
         """Whether to vote now. Among several ranks, the last vote has decided that, alike on all of them."""
         if not self._has_others():
-            return self._told != self._answered or time.monotonic() >= self._look_at
+            return self._told != self._answered or time.monotonic() >= self._look_at or self._most_bad >= self.nan_after
         self._countdown -= 1
         return self._countdown <= 0
 
@@ -190,12 +190,12 @@ class Hooks:
         told = [(1.0 + self.rank) * (self._voted[name] != self._answered[name]) for name in self._signals]
         is_late = self.deadline is not None and time.time() >= self.deadline - self.grace
         seconds = (now - self._voted_at) / max(1, self._calls)
-        return [*map(float, (self._kill_is_armed, self._save_is_armed, is_late, self._most_bad_in_row)), seconds, *told]
+        return [*map(float, (self._kill_is_armed, self._save_is_armed, is_late, self._most_bad)), seconds, *told]
 
     def _count_bad(self, loss: Any, nan: str) -> None:
         if self.nan == nan:  # `stop` looks at each loss; `warn` costs a GPU no wait in each step
             self._bad_in_row = self._bad_in_row + 1 if _is_bad(loss) else 0
-            self._most_bad_in_row = max(self._most_bad_in_row, self._bad_in_row)
+            self._most_bad = max(self._most_bad, self._bad_in_row)
 
     def _agreed(self, votes: Votes) -> Votes | None:
         """The maximum of all ranks; None if it cannot be had, since one rank alone must not decide."""
@@ -218,7 +218,7 @@ class Hooks:
             return "stop" if self._is_stopping else ""
         self._answered, self._voted_at, self._calls = self._voted, time.monotonic(), 0
         self._countdown = max(1, min(self.every, int(LOOK_EVERY / max(agreed[SECONDS], 1e-6))))
-        self.is_bad, self._most_bad_in_row = agreed[BAD] > 0.0, 0
+        self.is_bad, self._most_bad = agreed[BAD] > 0.0, 0
         if self.is_bad:
             self._warn("a loss is not finite")
         phase = "stopping" if self._is_stopping else phase

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.trainmon.job.hooks.conftest import Make, status
+from trainmon.job import trainmon_hooks
 
 NAN = float("nan")
 
@@ -59,6 +60,14 @@ def test_a_loss_that_is_not_finite_warns_once_or_stops_after_some(
     assert hooks.step(6, NAN) == "stop"
     assert hooks.why == "stop: a loss that is not finite"
     assert make(nan="ignore").step(1, NAN) == ""
+
+
+def test_one_rank_alone_stops_at_the_very_step_that_is_one_too_many(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainmon_hooks, "LOOK_EVERY", 1e6)
+    hooks = make(nan="stop", nan_after=2)
+    assert [hooks.step(step, loss) for step, loss in enumerate((2.0, NAN, 2.0, NAN, NAN))] == ["", "", "", "", "stop"]
 
 
 def test_what_is_no_number_is_no_loss(make: Make) -> None:
