@@ -24,6 +24,7 @@ ENTITY = "file"
 FILES_AT_MOST = 6
 """The current run, and earlier ones to compare it with."""
 
+PATH_LENGTH = 4096
 TOO_LONG = "…"
 
 
@@ -56,7 +57,8 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     before = run.wandb_file or WandbFile()
     if rows.path is None:
         return replace(before, host=host, checked_at=at, error=clean(rows.error or ""))
-    is_same = before.file == rows.file and before.path == rows.path
+    path = clean(rows.path, PATH_LENGTH)
+    is_same = before.file == rows.file and before.path == path
     known = before if is_same else replace(before, file=rows.file, rows=0, damaged=0, exit_code=None, logged_at=None)
     points = points_of(rows, known.rows)
     names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
@@ -65,7 +67,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     return replace(
         known,
         host=host,
-        path=rows.path,
+        path=path,
         project="/".join(filter(None, (rows.run.entity, rows.run.project))) if rows.run else known.project,
         size=rows.size,
         offset=max(rows.offset, known.offset) if is_older else rows.offset,

@@ -155,6 +155,15 @@ def test_values_that_are_not_finite_are_numbers_and_gaps_are_no_points():
     assert (other.values, math.isnan(other.times[1])) == ((1.0, math.inf), True)
 
 
+def test_the_name_of_a_directory_draws_nothing_of_its_own():
+    strange = PATH.replace("aaaa1111", "a\x1b[2Ja")
+    state = read(STATE, rows(1, 2, path=strange), rows(3, 4, path=strange))
+    file = file_of(state)
+    assert (file.rows, file.points) == (4, 4)
+    assert "\x1b" not in f"{file.path} {file.runs[0].id} {file.runs[0].path}"
+    assert client_file.path_of(rows(1, 2, path=strange)) == file.runs[0].path
+
+
 def test_an_error_leaves_the_curves_and_a_stand_in_that_sees_nothing_is_not_believed():
     state = read(STATE, rows(1, 9, run=BEGUN))
     lost = WandbRows(v=1, t=NOW, id="llm", error="/fsx/wandb: no permission")
