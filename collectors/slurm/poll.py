@@ -72,7 +72,7 @@ class PolledQueue:
         self._details_at_once = MAX_DETAILS
         self._vanished: dict[str, tuple[Job, int]] = {}
         """Jobs whose end accounting must report, and how often it was requested."""
-        self._polled_nodes: tuple[Sequence[str] | None, tuple[str, ...]] | None = None
+        self._polled_nodes: tuple[object, ...] | None = None
         self._nodes_at = float("-inf")
 
     @property
@@ -239,23 +239,24 @@ class PolledQueue:
     # ---- nodes and configuration ------------------------------------------------------------------------------------
 
     def _poll_nodes(self, client: Client, *, refresh: bool) -> None:
-        """Poll the nodes of running jobs and of the config. If spares are wanted, poll all nodes of the jobs'
-        partitions in one request: the controller always sends sinfo its whole table, and sinfo filters it."""
-        jobs = [job for job in self._jobs.values() if job.stage != "ended"]
+        """Poll the nodes of running jobs, of jobs whose node failed, and of the config. If spares are wanted, poll all
+        nodes of the jobs' partitions in one request: the controller always sends sinfo its whole table, and sinfo
+        filters it."""
+        jobs = [job for job in self._jobs.values() if job.stage != "ended" or job.state == "NODE_FAIL"]
         names: Sequence[str] | None = None
         partitions: tuple[str, ...] = ()
         if self._watched.spares:
             partitions = tuple(sorted({name for job in jobs for name in (job.partition or "").split(",") if name}))
         else:
-            running = (node for job in jobs if job.stage == "running" for node in job.nodes)
-            names = sorted({*self._watched.nodes, *running})
+            begun = (node for job in jobs if job.stage in ("running", "ended") for node in job.nodes)
+            names = sorted({*self._watched.nodes, *begun})
             if not names:
                 return
-        now = self._clock.monotonic()
-        if (names, partitions) == self._polled_nodes and not refresh and now - self._nodes_at < NODES_EVERY:
+        now, version = self._clock.monotonic(), (names, partitions, [job.key for job in jobs if job.stage == "ended"])
+        if version == self._polled_nodes and not refresh and now - self._nodes_at < NODES_EVERY:
             return
         text = client.run(commands.nodes(names, partitions))
-        self._polled_nodes, self._nodes_at = (names, partitions), now
+        self._polled_nodes, self._nodes_at = version, now
         nodes = parse_jobs.read_nodes(text, self._watched.cluster)
         self._submit(SchedulerNodesListed(self._watched.cluster, self._clock.now(), nodes))
 

@@ -115,6 +115,42 @@ def until_settled(daemon: AlertDaemon) -> list[dict[str, Any]]:
     return found
 
 
+WAITS = """\
+#!/bin/bash
+#SBATCH --job-name=flaky --no-requeue --begin=now+1hour --output={folder}/flaky.log
+echo "iteration       40/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
+exec sleep 600
+"""
+
+
+@pytest.mark.slow  # a node is set down, and a new job waits for others
+def test_a_job_whose_node_failed_is_queued_anew_and_kept_off_that_node(slurm: Slurm, tmp_path: Path) -> None:
+    folder = slurm.directory / "auto-node-fail"
+    folder.mkdir()
+    script = folder / "train.slurm"
+    script.write_text(WAITS.format(folder=folder))
+    job_id = slurm.submit(script, "--begin=now", "--nodelist=gpu-1")
+    slurm.wait_for_state(job_id, "RUNNING", within=120)
+    clock = SetClock(tmp_path)
+    daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
+    daemon.config.write_text(CONFIG.format(folder=folder))
+    with contextlib.closing(daemon):
+        daemon.start()
+        daemon.until("source", source="slurm:lab", health="ok")
+        slurm.scontrol("update", "NodeName=gpu-1", "State=DOWN", "Reason=broken")
+        slurm.wait_for_state(job_id, "NODE_FAIL", within=120)
+        until(lambda: '"node-fail"' in daemon.run("attempts", "--json").stdout, "the cause in the ledger", 120)
+        clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
+        line = daemon.until("auto-requeue", run="flaky", words="Queue 1 more of flaky")
+        assert line["why"].startswith("node-fail on gpu-1: ")
+        again = str(int(job_id) + 1)
+        daemon.until("auto-requeue", run="flaky", words=f"Keep job {again}_[1%1] of flaky off gpu-1")
+        slurm.wait_for(lambda: slurm.job(again)["ExcNodeList"] == "gpu-1", what="the node is excluded")
+        assert slurm.state(again) == "PENDING"
+        listed = json.loads(daemon.run("actions", "--json").stdout)
+    assert [(one["verb"], one["who"]) for one in listed] == [("queue", "auto_requeue"), ("exclude", "auto_requeue")]
+
+
 STORM = """\
 #!/bin/bash
 #SBATCH --requeue --open-mode=append

@@ -239,6 +239,17 @@ def test_nodes_of_the_config_are_requested_with_those_of_the_jobs() -> None:
     ]
 
 
+def test_the_node_of_a_job_that_it_failed_is_requested_at_once() -> None:
+    polled = Polled()
+    own = polled.slurm.submit(N="gpu-7")
+    polled.first()
+    polled.slurm.jobs[own] |= {"T": "NODE_FAIL"}
+    polled.look()
+    assert [words[3] for words in polled.slurm.requests if words[0] == "sinfo"] == ["--nodes=gpu-7"]
+    polled.look()
+    assert polled.slurm.count("sinfo") == 0
+
+
 def test_no_nodes_of_interest_cost_no_question() -> None:
     polled = Polled()
     polled.slurm.submit(T="PENDING", N="")

@@ -203,6 +203,15 @@ def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
         yield Fact("disk-full", f"{node.name}: {', '.join(node.full_disks)} is full")
 
 
+def _nodes_of(facts: CauseFacts, cause: CauseName) -> Iterator[str]:
+    """What names the node that failed. A node that Slurm only drained proves no other cause: jobs run on."""
+    for node in facts.nodes if cause in ("node-fail", "gpu-hardware") else ():
+        if node.drained:
+            yield f"{node.name}: Slurm set it down, or drained it"
+        elif cause == "node-fail" and len(facts.nodes) == 1 and not node.rebooted:
+            yield f"{node.name}: the only node of the attempt"
+
+
 def _state(facts: CauseFacts) -> Fact | None:
     state = _slurm_state(facts)
     return Fact(STATES[state], f"Slurm: {facts.scheduler_state}") if state in STATES else None
@@ -299,6 +308,7 @@ def _answer(
     rule = RULE[cause]
     raised = found.raised if found is not None else None
     evidence = [Evidence(text=fact.text)] if fact is not None and fact.text else []
+    evidence += [Evidence(text=text) for text in _nodes_of(facts, cause)]
     step, target, rank = facts.last_step, facts.target_step, None
     is_short = False
     if cause == "completed" and step is not None and target is not None and step < target:

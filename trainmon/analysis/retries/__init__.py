@@ -15,7 +15,7 @@ from trainmon.analysis.retries.budget import (
     since_progress,
 )
 from trainmon.analysis.retries.decision import RetryDecision, decide, with_decisions
-from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic
+from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, obstacle
 
 __all__ = [
     "ACTOR",
@@ -34,6 +34,7 @@ __all__ = [
     "in_vain",
     "is_automatic",
     "is_on_purpose",
+    "obstacle",
     "order_of",
     "progressing",
     "since_progress",

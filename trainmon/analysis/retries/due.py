@@ -61,7 +61,7 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             continue  # its cause may change
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
-        if decision is None or not is_automatic(decision, run.spec) or is_armed or last.job_id is None:
+        if decision is None or not is_automatic(decision, run.spec) or is_armed or obstacle(run, last, decision, state):
             continue
         verb = _verb(run, last, decision, state)
         if verb is not None:
@@ -77,9 +77,30 @@ def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> Due
         return "exclude" if is_ours and lacks and _all_wait(waiting) else None
     if decision.choice == "evaluator":
         return None if _is_evaluated_again(state, last) else "evaluate"
-    if any(job.id == last.job_id and job.gone_at is None for job in jobs):
+    if _requeueable(last, state) is not None:
         return "requeue"
-    return None if run.spec.script is None else "queue"  # Slurm has forgotten the job
+    return None if run.spec.script is None or last.job_id is None else "queue"
+
+
+def obstacle(run: Run, last: Attempt, decision: RetryDecision, state: State) -> str | None:
+    """Why nothing can be started, whatever was decided; None also while Slurm has not answered yet."""
+    source = state.sources.get(f"slurm:{last.cluster}")
+    if decision.choice == "evaluator" or source is None or source.answered_at is None:
+        return None
+    if last.job_id is None:
+        return "it has no Slurm job"
+    if run.spec.script is not None or _requeueable(last, state) is not None:
+        return None
+    job = state.jobs.get(f"{last.cluster}/{last.job_id}")
+    is_there = job is not None and job.gone_at is None
+    why = "was submitted with --no-requeue" if is_there else "is no longer known to Slurm"
+    return f"job {last.job_id} {why}, and its [[run]] has no script"
+
+
+def _requeueable(last: Attempt, state: State) -> Job | None:
+    """The job of an attempt, if Slurm knows it and may start it again."""
+    job = state.jobs.get(f"{last.cluster}/{last.job_id}")
+    return None if job is None or job.gone_at is not None or job.requeue is False else job
 
 
 def _all_wait(jobs: Iterable[Job]) -> bool:

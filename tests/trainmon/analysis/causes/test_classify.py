@@ -195,6 +195,7 @@ def test_a_line_that_only_says_killed_proves_nothing() -> None:
         ({"nodes": (NodeFacts(name="gpu-1", xids=(13, 31)),)}, "unknown", "low"),
         ({"nodes": (NodeFacts(name="gpu-1", lost_gpus=1),)}, "gpu-hardware", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", rebooted=True),)}, "node-fail", "high"),
+        ({"nodes": (NodeFacts(name="gpu-1", drained=True),)}, "unknown", "low"),
         ({"nodes": (NodeFacts(name="gpu-1", oom_kills=2),)}, "host-oom", "high"),
         ({}, "unknown", "low"),
     ],
@@ -349,3 +350,16 @@ def test_a_fingerprint_does_not_depend_on_the_names_of_the_nodes() -> None:
 
     assert told("login-a") == told("login-b")
     assert told("login-a") is not None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ((NodeFacts(name="n1"), NodeFacts(name="n2", drained=True)), ["n2: Slurm set it down, or drained it"]),
+        ((NodeFacts(name="n1"),), ["n1: the only node of the attempt"]),
+        ((NodeFacts(name="n1"), NodeFacts(name="n2")), []),
+    ],
+)
+def test_the_evidence_of_a_failed_node_names_it(nodes: tuple[NodeFacts, ...], said: list[str]) -> None:
+    found = of("", scheduler_state="NODE_FAIL", nodes=nodes)
+    assert [one.text for one in found.evidence] == ["Slurm: NODE_FAIL", *said]

@@ -90,6 +90,12 @@ def test_a_job_that_slurm_has_forgotten_is_queued_anew_from_the_script_of_the_ru
     assert verbs(watched(jobs=(replace(FAILED, gone_at=NOW - 10),))) == ["queue"]
 
 
+def test_a_job_that_must_not_be_requeued_is_queued_anew_from_the_script_of_the_run() -> None:
+    once = replace(FAILED, requeue=False)
+    assert verbs(watched(jobs=(once,))) == ["queue"]
+    assert verbs(watched(jobs=(once,), run=replace(RUN, spec=replace(SPEC, script=None)))) == []
+
+
 def test_the_bad_node_is_excluded_from_the_job_that_was_requeued_automatically() -> None:
     bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"), submitted_at=RUNNING.submitted_at)
     assert verbs(watched(bad)) == ["requeue"]

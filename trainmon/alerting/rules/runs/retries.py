@@ -18,6 +18,7 @@ from trainmon.analysis.retries import (
     in_vain,
     is_automatic,
     is_on_purpose,
+    obstacle,
 )
 from trainmon.lib import Instant, counted
 from trainmon.model import Attempt, Finding, Record, Run, State
@@ -64,7 +65,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
         decision = decide(ended, state.attempts.values(), run.spec.retry) if now - at <= self.new_for else None
         if decision is None or is_on_purpose(decision.cause) or (record is None and ended is not attempts[-1]):
             return
-        text = _suggested(state, run, decision, mode) if record is None else _done(record)
+        text = _suggested(state, run, ended, decision) if record is None else _done(record)
         if text is None:
             return
         yield self.finding(
@@ -96,17 +97,16 @@ def _done(record: Record) -> str | None:
     return None if is_open else f"could not be {what} automatically ({record.outcome}): {record.action.why}"
 
 
-def _suggested(state: State, run: Run, decision: RetryDecision, mode: str) -> str | None:
+def _suggested(state: State, run: Run, ended: Attempt, decision: RetryDecision) -> str | None:
     """What is said of an attempt that ended; None if the daemon is about to requeue it, or its job already waits."""
     is_armed = run.kill is not None and run.kill.exists
     jobs, may_act = (state.jobs.get(key) for key in run.jobs), is_automatic(decision, run.spec)
     if may_act and any(job is not None and job.stage == "waiting" and not job.gone_at for job in jobs):
         return None
-    if mode == "suggest":
+    if run.spec.retry.auto_requeue == "suggest":
         return f"may be retried: {decision.why}" if may_act else f"ended early: {decision.why}"
-    if may_act:
-        return "is not requeued automatically: its kill switch is armed" if is_armed else None
-    return f"is not requeued automatically: {decision.why}"
+    why = "its kill switch is armed" if is_armed else obstacle(run, ended, decision, state)
+    return None if may_act and why is None else f"is not requeued automatically: {why if may_act else decision.why}"
 
 
 def _evidence(run: Run, ended: Attempt, decision: RetryDecision) -> tuple[str, ...]:

@@ -144,6 +144,21 @@ def test_an_armed_kill_switch_is_the_reason_and_old_ends_are_no_news() -> None:
 # ---- retry-storm ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"requeue": False}, "job 88 was submitted with --no-requeue, and its [[run]] has no script"),
+        ({"requeue": True, "gone_at": NOW - 10}, "job 88 is no longer known to Slurm, and its [[run]] has no script"),
+        ({"requeue": True}, None),
+    ],
+)
+def test_what_cannot_be_started_again_is_the_reason_that_nothing_is_done(facts: Any, said: str | None) -> None:
+    spec = replace(SPEC, script=None, retry=RetryPolicy(auto_requeue="on"))
+    shown = seen(attempt(0, "nccl-timeout", job_id="88"), spec=spec, of=replace(ended(), **facts))
+    finding = found(AutoRequeued(), shown)
+    assert (None if finding is None else finding.summary) == (said and f"llm is not requeued automatically: {said}")
+
+
 def test_the_same_steps_again_and_again_are_a_storm() -> None:
     steps: dict[str, Any] = {"first_step": 59_999, "last_step": 69_999, "resumed_from": 59_999}
     before = attempt(-3, "quota", last_step=69_999)
