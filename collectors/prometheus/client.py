@@ -60,7 +60,8 @@ class PrometheusClient:
         try:
             token = None if self._settings.token is None else resolve_secret(self._settings.token, self._environ)
         except InvalidValue as wrong:
-            raise QueryFailed(f'its "token" {wrong}', hint="set it, then press r") from None
+            hint = 'set it before the program starts, or use "file:/path", which is read again for each query'
+            raise QueryFailed(f'its "token" {wrong}', hint=hint) from None
         try:
             status, body, date = self._runner.call(lambda: self._post(endpoint, form, token), TIMEOUT + 1)
         except DeadlineExceeded:

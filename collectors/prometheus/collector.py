@@ -92,6 +92,9 @@ class PrometheusPoller(PollingThread):
     def step(self) -> Seconds:
         """Poll the servers that are due. Returns the seconds until the next call."""
         nodes = tuple(self._nodes())
+        for node in nodes:
+            if f"node:{node}" not in self._sources and not self._over_ssh(node).is_up:
+                self._submit_source(replace(self._node_source(next(iter(self._readers)), node), phase="waiting"))
         for name, reader in self._readers.items():
             if reader.times.due_in(self._clock.monotonic()) <= 0:
                 self._poll(name, reader, nodes)

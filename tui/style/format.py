@@ -204,7 +204,8 @@ def source_text(source: Source, now: Instant) -> Span:
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.answered_at is None:
-        return Span("waiting to connect" if source.phase == "waiting" else source.phase, "dim")
+        waits = "waiting to connect" if source.via is None else "waiting for Prometheus"
+        return Span(waits if source.phase == "waiting" else source.phase, "dim")
     return Span(f"{'reconnecting' if source.phase in ('connecting', 'retrying') else 'late'}{seen}", "dim")
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.collector import OverSsh, PrometheusPoller
 from collectors.prometheus.query import Series
 from tests.collectors.prometheus.captured import NEWEST, series, until
+from trainmon.alerting.rules import RULES
+from trainmon.cli.snapshot.command import has_answered
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.engine.engine import Engine
 from trainmon.lib import Instant, Seconds
@@ -219,6 +222,23 @@ def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes(
     source = state.sources["prometheus:prod:dcgm"]
     assert (source.health, source.problem, source.hint) == ("down", "the server refuses the token (401)", "renew it")
     assert (state.sources["node:gpu-001"].health, state.sources["node:gpu-001"].error) == ("late", None)
+    now = stage.clock.now()
+    names = ("node-unreachable", "cluster-unreachable", "source-down")
+    found = [one.rule for rule in RULES if rule.name in names for one in rule().check(state, now)]
+    assert found == ["source-down"]
+
+
+def test_nodes_have_a_row_before_the_server_answers() -> None:
+    stage = Stage()
+    stage.server.error = QueryFailed("no answer within 10s")
+    state = stage.step()
+    rows = [state.sources[f"node:{node}"] for node in NODES]
+    assert {(row.phase, row.health, row.via) for row in rows} == {("waiting", "late", "prometheus:prod:dcgm")}
+    assert has_answered(state, rows[0]), "snapshot does not wait for a server that is down"
+    stage.server.error = None
+    state = stage.step(15.0)
+    assert not has_answered(state, replace(rows[0], name="node:gpu-009"))
+    assert has_answered(state, state.sources["node:gpu-001"])
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ def test_an_ordinary_power_cap_is_not_a_trouble() -> None:
         ),
         ({"phase": "retrying", "health": "down", "error": "no route to host"}, "no route to host"),
         ({"phase": "connecting"}, "connecting"),
+        ({"phase": "waiting"}, "waiting to connect"),
+        ({"phase": "waiting", "via": "prometheus:prod:dcgm"}, "waiting for Prometheus"),
         ({"phase": "up", "health": "late", "answered_at": 91.0}, "late 9s"),
         ({"phase": "connecting", "answered_at": 91.0}, "reconnecting 9s"),
         ({"phase": "off", "health": "off"}, "not watched"),

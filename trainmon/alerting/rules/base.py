@@ -76,6 +76,12 @@ def is_answering(source: Source | None) -> bool:
     return source is not None and source.health == "ok"
 
 
+def is_unread(source: Source, state: State) -> bool:
+    """Whether a node is silent because the server with its numbers does not answer. That server has its own alert."""
+    server = state.sources.get(source.via or "")
+    return server is not None and server.health != "ok"
+
+
 def ago(seconds: Seconds) -> str:
     """A duration in its two largest units, as on the screens: `6m`, `3h12m`, `2d4h`."""
     total = int(max(0.0, seconds))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, ago
+from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_unread
 from trainmon.alerting.rules.evaluate import RULE_RAISED
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Finding, Source, State
@@ -325,9 +325,9 @@ def _errors(sources: Sequence[Source]) -> tuple[str, ...]:
 
 
 def _nodes(state: State) -> Mapping[str, list[Source]]:
-    """The watched nodes, by cluster."""
+    """The watched nodes, by cluster, without those whose server does not answer."""
     found: dict[str, list[Source]] = {}
     for source in state.sources.values():
-        if source.kind == "node" and source.health != "off":
+        if source.kind == "node" and source.health != "off" and not is_unread(source, state):
             found.setdefault(source.cluster, []).append(source)
     return found

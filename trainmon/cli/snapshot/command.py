@@ -148,8 +148,10 @@ def has_answered(state: State, source: Source) -> bool:
         is_polled = source.answered_at is not None and (cluster is None or cluster.is_polled)
         return is_polled or (login is not None and login.health == "down")
     node = state.nodes.get(source.name.removeprefix("node:"))
-    if node is not None and source.via is not None:
-        return node.gpus_at is not None or node.host_at is not None
+    if source.via is not None:
+        server = state.sources.get(source.via)
+        is_read = node is not None and (node.gpus_at is not None or node.host_at is not None)
+        return is_read or (server is not None and server.health == "down")
     if node is None or node.host_at is None:
         return False
     lists_none = node.probe == "nvml" and node.gpus_expected is not None and not node.gpus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from trainmon.alerting.rules.base import Duration, ago
+from trainmon.alerting.rules.base import Duration, ago, is_unread
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     NodeRule,
@@ -90,12 +90,6 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         past = state.node_histories.get(alert.node or "", NodeHistory())
         has_rebooted = past.rebooted_at is not None and past.rebooted_at >= alert.since
         return f"{alert.summary}; it has rebooted since" if has_rebooted else alert.summary
-
-
-def is_unread(source: Source, state: State) -> bool:
-    """Whether a node is silent because the server with its numbers does not answer. That server has its own alert."""
-    server = state.sources.get(source.via or "")
-    return server is not None and server.health != "ok"
 
 
 def _still_trains(run: Run | None, source: Source, now: Instant) -> str:
