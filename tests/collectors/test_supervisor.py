@@ -391,6 +391,7 @@ def test_a_node_that_prometheus_has_is_connected_to_while_its_screen_is_open(tmp
     while not stage.events.empty():
         stage.received.append(stage.events.get())
     changed = [event.source for event in stage.received if isinstance(event, SourceChanged)]
-    assert not [one for one in changed if one.name in ("node:n2", "node:n3")], "their lost connections say nothing"
+    phases = {one.phase for one in changed if one.name in ("node:n2", "node:n3")}
+    assert phases == {"waiting"}, "their lost connections say nothing; they wait for Prometheus"
     assert not [event for event in stage.received if isinstance(event, SourceRemoved)]
     assert [event.node for event in stage.received if isinstance(event, DisksForgotten)] == ["n3"]
