@@ -6,7 +6,7 @@ attempt is the same whether it was watched, read from the ledger, or found again
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.provenance import resolved
 from trainmon.analysis.attempts.receipts import RECEIPT
+from trainmon.lib import Instant
 from trainmon.model import Attempt, AttemptEnd, AttemptFile, Settings
 from trainmon.model.attempts.attempt import EndSource
 
@@ -25,37 +26,85 @@ RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
 COMMITTED = ("last_committed_step", "last_committed_at")
 LOG = ("log_host", "log_path", "log_offset")
+NO_LOG = (None, None, None)
 OUTLOOK = ("outlook", "outlook_at")
+NEWEST = frozenset({
+    "model_family", "labels", "target_step", "wandb_id", "evaluators", "settings", "counts_steps", "receipt",
+})  # fmt: skip
+"""Fields whose newer value counts: what is known of the attempt was corrected. Of the other fields, the greater value
+counts, as it knows more and does not depend on when it was seen: the last step, a flag, the longer list of nodes and
+GPUs (a job that ends gives them back one after the other). Of a group that is chosen by its first field, that is the
+newest checkpoint, and the first step; of several checkpoints that it says to resume from, the lowest."""
 TOGETHER = (*STARTED, *FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG, *OUTLOOK)
 """Fields that go together: each group is taken from one of the two."""
 
-APART = frozenset({*TOGETHER, "end", "reported_end", "named", "files"})
+APART = frozenset({*TOGETHER, *NEWEST, "end", "reported_end", "named", "files", "older"})
 OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in APART)
 
 
 def merged(one: Attempt, other: Attempt) -> Attempt:
     """What two observations of the same attempt show together. The more reliable end counts, then the first. Of several
-    values that were named, the one that counts follows from all of them."""
+    values that were named, the one that counts follows from all of them; of two by the same origin, the newer one."""
     if one == other:
         return one
     found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
     found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED) | _earlier(one, other, DECIDED)
-    found |= _greater(one, other, COMMITTED) | _greater(one, other, LOG)
+    found |= _greater(one, other, COMMITTED)
     found |= _started(one, other)
+    older: dict[str, Instant] = {}
+    found |= {name: _newer(one, other, name, older, getattr(one, name), getattr(other, name)) for name in NEWEST}
+    logs = [tuple(getattr(each, name) for name in LOG) for each in (one, other)]
+    log = _newer(one, other, LOG[1], older, *((() if each == NO_LOG else each) for each in logs), order=_log_order)
+    found |= dict(zip(LOG, log or NO_LOG, strict=True))
     end = _end(one.end, other.end)
     reported = None if end is not None else _end(one.reported_end, other.reported_end)
-    named = {name: _together(one.named.get(name), other.named.get(name)) for name in {**one.named, **other.named}}
+    named = {name: _together(one, other, name, older) for name in {**one.named, **other.named}}
     files = {name: _first(one.files.get(name), other.files.get(name)) for name in {**one.files, **other.files}}
     newest = max(one, other, key=lambda each: (each.outlook_at, msgspec.json.encode(each.outlook)))
     if end is None:  # else it has a cause
         found |= {name: getattr(newest, name) for name in OUTLOOK}
-    return resolved(Attempt(**found, named=named, files=files, end=end, reported_end=reported))
+    return resolved(Attempt(**found, named=named, files=files, end=end, reported_end=reported, older=older))
 
 
-def _together(one: Mapping[str, str] | None, other: Mapping[str, str] | None) -> Mapping[str, str]:
+def _together(one: Attempt, other: Attempt, field: str, older: dict[str, Instant]) -> Mapping[str, str]:
     """What each origin names."""
-    both = [dict(each or {}) for each in (one, other)]
-    return {name: max(each[name] for each in both if name in each) for name in both[0] | both[1]}
+    first, second = one.named.get(field, {}), other.named.get(field, {})
+    return {
+        origin: _newer(one, other, f"{field} {origin}", older, first.get(origin), second.get(origin))
+        for origin in {**first, **second}
+    }
+
+
+def _newer(
+    one: Attempt,
+    other: Attempt,
+    key: str,
+    older: dict[str, Instant],
+    first: Any,
+    second: Any,
+    *,
+    order: Callable[[Instant, Any], Any] = lambda at, value: (at, _order(value)),
+) -> Any:
+    """The value that was seen later; of two that were seen at the same time, the greater one. A value that the later
+    observation lacks is kept, with its time."""
+    if first == second and not one.older and not other.older:  # most often: this is done once a second
+        return first
+    seen = [
+        (each.older.get(key, each.seen_at), value)
+        for each, value in ((one, first), (other, second))
+        if not _is_unknown(value)
+    ]
+    if not seen:
+        return first
+    at, value = max(seen, key=lambda each: order(*each))
+    if at < max(one.seen_at, other.seen_at):
+        older[key] = at
+    return value
+
+
+def _log_order(at: Instant, log: Any) -> Any:
+    """A log that a host reads counts more than that which the job names."""
+    return log[0] is not None, at, [(each is not None, each) for each in log]
 
 
 def _first(one: AttemptFile | None, other: AttemptFile | None) -> AttemptFile:
@@ -99,7 +148,7 @@ def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, 
 
 
 def _greater(one: Attempt, other: Attempt, names: tuple[str, ...]) -> dict[str, Any]:
-    """The newer checkpoint; the log that a host reads, rather than that which the job names."""
+    """The newer checkpoint."""
     pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
     return dict(zip(names, max(pairs, key=lambda pair: [(each is not None, each) for each in pair]), strict=True))
 

@@ -218,6 +218,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """The version of its data. For a file: its path and its hash."""
     named: Mapping[str, Mapping[str, str]] = {}
     """By field, and by Origin: all values that were named. Which of them counts, provenance.ORDER says."""
+    older: Mapping[str, Instant] = {}
+    """By field, or by field and origin (`git_commit wandb`): when its value was last seen, if before seen_at."""
     files: Mapping[str, AttemptFile] = {}
     """By field, `config_path` or `data_manifest`: the file that it names."""
     evaluators: Mapping[str, str] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,9 @@ seen = st.builds(
     labels=st.dictionaries(st.sampled_from("xy"), st.sampled_from("12")),
     started_at=times,
     submitted_at=times,
+    target_step=optional_int,
+    model_family=texts,
+    wandb_id=texts,
     first_step=optional_int,
     first_step_at=times,
     last_step=optional_int,
@@ -113,6 +117,23 @@ def test_two_observations_make_the_same_attempt_in_any_order_and_number(a: Attem
     assert merged(a, b) == merged(b, a)
     assert merged(merged(a, b), c) == merged(a, merged(b, c))
     assert merged(merged(a, b), b) == merged(a, b)
+
+
+def test_of_two_values_of_the_same_source_the_newer_one_counts_and_none_is_lost() -> None:
+    def seen(at: float, **more: Any) -> Attempt:
+        return Attempt(attempt_id="prod/88", run_id="llm", cluster="prod", seen_at=at, **more)
+
+    parts = (
+        seen(10.0, target_step=5_000, labels={"team": "z", "x": "y"}, wandb_id="t/p/z", log_path="/z", log_host="n1"),
+        seen(20.0, target_step=4_000, labels={"team": "a"}, log_path="/a", log_host="n1", last_step=7),
+        seen(30.0, log_path="/job.out", last_step=3),
+        with_named(seen(15.0), "wandb", {"data_manifest": "z1"}),
+        with_named(seen(25.0), "wandb", {"data_manifest": "b2"}),
+    )
+    for some in itertools.permutations(parts):
+        one = functools.reduce(merged, some)
+        assert (one.target_step, one.labels, one.wandb_id) == (4_000, {"team": "a"}, "t/p/z")
+        assert (one.data_manifest, one.log_path, one.log_host, one.last_step) == ("b2", "/a", "n1", 7)
 
 
 def test_of_several_names_the_config_counts_then_the_environment_then_wandb() -> None:
