@@ -23,7 +23,9 @@ GONE = re.compile(r"invalid job id", re.IGNORECASE)
 DENIED = re.compile(
     r"permission denied|access denied|unauthorized|invalid user id|must be .*(?:root|operator|admin)", re.IGNORECASE
 )
-EXPIRED = re.compile(r"job \d+ has expired|invalid job id|already completing or completed|step \S+ .*cancelled", re.I)
+EXPIRED = re.compile(
+    r"job \d+ has expired|invalid job id|job is pending|already completing or completed|step \S+ .*cancelled", re.I
+)
 COMPLAINED = re.compile(r"(?:error|fatal): ")
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting storage plugin|accounting_storage/none", re.I)
 
@@ -60,14 +62,15 @@ def is_without_accounting(stderr: str) -> bool:
 
 
 def is_expired(stderr: str) -> bool:
-    """Whether srun could not start a step, or lost it, because the job has ended."""
+    """Whether srun could not start a step, or lost it, because the job has ended or waits again."""
     return EXPIRED.search(stderr) is not None
 
 
 def step_message(job: int, stderr: str) -> str:
     """Why srun could not run a step, in a sentence; empty if it says nothing."""
     if is_expired(stderr):
-        return f"job {job} has ended, or its step was cancelled"
+        is_waiting = "job is pending" in stderr.lower()
+        return f"job {job} waits again" if is_waiting else f"job {job} has ended, or its step was cancelled"
     lines = [line for line in stderr.splitlines() if COMPLAINED.search(line)]
     why = message("\n".join(lines[:1]) or stderr)
     return f"no step of job {job}: {why}" if why else ""

@@ -11,8 +11,8 @@ from collectors.probe.gpu.pci import STEP
 NODE = b"#node "
 """The start of the first line of a task. The name of its node follows."""
 
-TERMINATED = b"#terminated"
-"""The last line of a task that got SIGTERM: its job ends, or its step was cancelled."""
+BY_SIGTERM = 128 + 15
+"""What the relay reports when it, or its command, gets SIGTERM: the job ends, or the step was cancelled."""
 
 END = "-"
 """Before the name of a node: its command gets no more input."""
@@ -21,7 +21,7 @@ ALL = "*"
 
 SCRIPT = (
     f"export {STEP}=1; "
-    'trap "" USR1 USR2 HUP INT QUIT; trap "echo \\"#terminated\\"; exit 0" TERM; n=$SLURMD_NODENAME; echo "#node $n"; '
+    'trap "" USR1 USR2 HUP INT QUIT; trap "echo \\"#ended 143\\"; exit 0" TERM; n=$SLURMD_NODENAME; echo "#node $n"; '
     "{ LC_ALL=C; while IFS= read -r line; do to=${line%% *}; case ,$to, in "
     '",-$n,") break;; ",*,"|*",$n,"*) printf "%s\\n" "${line#* }";; esac; done; } '
     '| { trap - TERM; "$@"; echo "#ended $?"; }'

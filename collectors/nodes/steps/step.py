@@ -122,10 +122,10 @@ class Step:
                     branch.has_greeted = True
                 continue
             ended = ENDED.fullmatch(line)
-            if ended is not None:
-                branch.end(int(ended[1]), None)
-            elif line == relay.TERMINATED:
+            if ended is not None and int(ended[1]) == relay.BY_SIGTERM:
                 branch.end(None, HostUnreachable(branch.host, f"its step of job {self.job} was terminated by Slurm"))
+            elif ended is not None:
+                branch.end(int(ended[1]), None)
             elif self._shows_hidden_gpus(line):
                 self.hides_gpus = True
                 self.close()

@@ -116,6 +116,15 @@ def test_two_nodes_are_one_step_and_each_gets_its_own_output(job: Job) -> None:
     assert job.notified == [7]
 
 
+def test_a_node_says_that_slurm_has_ended_its_step(job: Job) -> None:
+    nodes = job.start("gpu-1", "gpu-2")
+    sink = job.login.started[0][1]
+    greet(sink, "gpu-1", "gpu-2")
+    sink.received(labelled(1, b'{"k":"cut') + labelled(1, b"#ended 143"))
+    assert nodes["gpu-2"][1].end == (None, "its step of job 7 was terminated by Slurm")
+    assert nodes["gpu-1"][1].end is None
+
+
 def test_what_is_written_to_both_is_sent_once(job: Job) -> None:
     nodes = job.start("gpu-1", "gpu-2")
     ((_, _, srun),) = job.login.started
@@ -152,12 +161,19 @@ def test_nodes_get_a_step_each_after_one_for_all_has_failed(job: Job) -> None:
     assert "--nodes=1" in job.options(1) & job.options(2)
 
 
-def test_an_ended_job_is_said_so_and_the_next_step_is_for_all_nodes_again(job: Job) -> None:
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("srun: error: Slurm job 7 has expired", "job 7 has ended, or its step was cancelled"),
+        ("srun: error: Unable to confirm allocation for job 7: Job is pending execution", "job 7 waits again"),
+    ],
+)
+def test_an_ended_job_is_said_so_and_the_next_step_is_for_all_nodes_again(job: Job, words: str, reason: str) -> None:
     nodes = job.start("gpu-1", "gpu-2")
     sink = job.login.started[0][1]
-    sink.stderr_received(b"srun: error: Slurm job 7 has expired\nsrun: Check SLURM_JOB_ID environment variable.\n")
+    sink.stderr_received(f"{words}\nsrun: Check SLURM_JOB_ID environment variable.\n".encode())
     sink.ended(1, None)
-    assert nodes["gpu-1"][1].end == (None, "job 7 has ended, or its step was cancelled")
+    assert nodes["gpu-1"][1].end == (None, reason)
     job.start("gpu-1", "gpu-2")
     assert "--nodes=2" in job.options()
 
