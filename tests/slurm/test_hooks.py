@@ -169,6 +169,7 @@ def test_switches_and_signals_are_obeyed_by_both_ranks_and_nothing_is_lost(two_r
     said = two_ranks.act("signal", two_ranks.name, "USR1", "--typed", job_id)
     step = two_ranks.until_saved(2, r"save: SIGUSR1 on rank \d")
     assert "USR1 asks it to save" in said
+    assert re.search("The trainer saves at its next iteration.*; training goes on", said)
     assert "the training loop obeys" in said
     assert "a new checkpoint is committed" in said
     slurm.wait_for(lambda: f"step: {step + 1} " in two_ranks.log(), PATIENCE, "it trains on")

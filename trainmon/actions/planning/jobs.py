@@ -198,21 +198,18 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
         named = ", ".join(steps[:4]) + (" …" if len(steps) > 4 else "")
         receivers = f"its {'step' if len(steps) == 1 else 'steps'} {named}, not the batch shell"
     caught = f"not known: no GPU process of the job shows whether it catches {name}"
-    consequences: tuple[str, ...] = (
-        f"A trainer that catches {name} writes an emergency checkpoint at its next iteration"
-        f"{context.usual_save_time('a save takes ')}; many then exit.",
-        "Then trainmon-tui watches for a new committed checkpoint.",
-    )
+    follows = "Then trainmon-tui watches for a new committed checkpoint."
+    consequences: tuple[str, ...] = (_obeyed(context, name), follows)
     if known:
         caught = f"by {catch} of {len(known)} GPU processes{', if the shell forwards it' if batch else ''}"
         if not catch:
             consequences = (f"No process catches {name}: the signal kills them. Nothing is saved.", lost_steps(context))
     warnings: tuple[str, ...] = ()
-    if not known:
+    if not known and not (context.run is not None and saves_on(context.run, name, context.now)):
         warnings = (f"It is not known whether a process catches {name}: an uncaught signal kills.",)
-    elif catch < len(known):
+    elif known and catch < len(known):
         warnings = (f"{name} ends {uncaught}: they do not catch it.",)
-    elif len(masks) > len(known):
+    elif known and len(masks) > len(known):
         warnings = (f"It is not known whether {len(masks) - len(known)} more GPU processes catch it.",)
     if batch:  # the mask of the batch shell is not read: it holds no GPU
         consequences += (TRAP_NEEDED.format(name=name),)
@@ -229,6 +226,15 @@ def _signal_plan(context: PlanContext, job: Job, name: str) -> RowPlan:
     )
     because = f"{name} ends {uncaught} of job {job.id}" if len(known) > catch else ""
     return RowPlan(actions=(made,), typed=job.id, because=because)
+
+
+def _obeyed(context: PlanContext, name: str) -> str:
+    """What a trainer does that catches the signal."""
+    run, at = context.run, f"at its next iteration{context.usual_save_time('a save takes ')}"
+    if run is None or run.trainer is None or not saves_on(run, name, context.now):
+        return f"A trainer that catches {name} writes an emergency checkpoint {at}; many then exit."
+    then = "training goes on" if run.trainer.signals[f"SIG{name}"] == "save" else "then it exits"
+    return f"The trainer saves {at}; {then}."
 
 
 def _signal_masks(context: PlanContext, job: Job) -> list[int | None]:

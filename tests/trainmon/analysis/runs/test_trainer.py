@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.actions.cluster import KILL, NOW, RUN, RUNNING, SAVE, only, planned, readback
+from tests.trainmon.actions.cluster import KILL, NOW, RUN, RUNNING, SAVE, node, only, planned, readback
 from tests.trainmon.actions.cluster import state as cluster_state
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.attempts import read_once
@@ -19,6 +19,7 @@ from trainmon.config.schema import ClusterSettings, RunSettings, Settings
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.job import trainmon_hooks
 from trainmon.model import (
+    Action,
     FileContent,
     FileSpec,
     Gpu,
@@ -178,6 +179,22 @@ def test_the_plans_of_requeue_and_cancel_say_that_the_trainer_saves_first(
     ):  # fmt: skip
         for verb in ("requeue", "cancel"):
             assert consequences(replace(run, trainer=changed), verb)[0].endswith("Nothing is saved first; S saves.")
+
+
+def test_the_plan_of_a_signal_says_what_a_trainer_that_reports_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = replace(reported(written(tmp_path, monkeypatch)), jobs=(RUNNING.key,))
+
+    def plan(name: str) -> Action:
+        of = replace(cluster_state(RUNNING), runs={"llm": run}, nodes={"n1": node("n1", caught=None)})
+        return only(planned("signal", of=of, seen=readback(RUNNING, steps=STEPS), signal=name))
+
+    saves = "The trainer saves at its next iteration (a save takes about 90s, as usual)"
+    assert plan("USR1").consequences[0] == f"{saves}; training goes on."
+    assert plan("TERM").consequences[0] == f"{saves}; then it exits."
+    assert plan("USR1").warnings == (), "it is known that it catches the signal"
+    assert plan("USR2").warnings == ("It is not known whether a process catches USR2: an uncaught signal kills.",)
 
 
 def test_the_times_of_the_file_are_by_our_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
