@@ -33,7 +33,7 @@ def test_an_offline_run_is_drawn_while_it_writes_and_the_next_one_follows_it(
     screen.until_shown("6 W&B llm", "nearest existing")
     with OfflineTraining(product.work, "--name", "first", "log 4000 0.005") as first:
         screen.until_shown("6 W&B llm +first", r"from the file, newest row \d+s old", "train/loss +2.", "val/loss")
-        screen.until_shown(r"step [12],\d\d\d")
+        screen.until_shown(r"step \d,\d\d\d")
         found = product.snapshot(*words)["runs"][0]
         assert found["wandb_file"]["rows"] > 500
         assert found["wandb_file"]["name"] == "first"
