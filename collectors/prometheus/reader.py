@@ -106,8 +106,10 @@ class MetricsReader:
             series = self._client.query(text)
             found |= readings.read(self.exporter, self.label, series, names)
             gaps += filter(None, [readings.interval(series)])
-        if not found:
+        if not found and self._window < LOOKBACK:  # all exporters, or the server itself, may have paused
             self._window = LOOKBACK
+            return self.read(nodes)
+        if not found:
             if not self.latest:
                 raise self.why_empty(nodes)
             raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self.scrape_hint)

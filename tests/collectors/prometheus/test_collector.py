@@ -141,6 +141,19 @@ def test_the_window_of_a_query_follows_the_scrape_interval() -> None:
     assert stage.server.queries[-1].endswith("[4s]")
 
 
+def test_a_pause_of_all_exporters_is_not_an_error_of_the_server() -> None:
+    stage = Stage()
+    stage.step()
+    stage.server.answers = {"[300s]": series("dcgm")}
+    state = stage.step(60.0)
+    assert [query.rpartition("}")[2] for query in stage.server.queries] == ["[300s]", "[4s]", "[300s]"]
+    assert state.sources["prometheus:prod:dcgm"].error is None
+    assert state.sources["node:gpu-001"].problem == "Prometheus has no new samples of it"
+    stage.server.answers = {}
+    problem = stage.step(300.0).sources["prometheus:prod:dcgm"].problem
+    assert problem == "no series has a sample of the last 5m"
+
+
 def test_a_new_xid_is_a_fault_of_its_gpu() -> None:
     stage = Stage()
     stage.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = until(series("dcgm"), NEWEST - 2)
