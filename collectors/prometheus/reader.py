@@ -184,6 +184,7 @@ class MetricsReader:
             column = columns.setdefault((index, field), array("d", [math.nan]) * length)
             for at, text in one.values:
                 row = round((self.ours(at) - start) / step)
-                if 0 <= row < length:
-                    column[row] = float(text) * scale
+                value = readings.number(text)
+                if 0 <= row < length and value is not None:
+                    column[row] = value * scale
         return columns

@@ -110,7 +110,7 @@ def _index(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and int(text) < INDEX_AT_MOST else None
 
 
-def _number(text: str) -> float | None:
+def number(text: str) -> float | None:
     """A value of Prometheus; None for NaN, infinity, and DCGM's numbers for "no value"."""
     value = float(text)
     return value if math.isfinite(value) and abs(value) < LARGEST and value not in BLANK_32 else None
@@ -118,7 +118,7 @@ def _number(text: str) -> float | None:
 
 def _newest(series: Series, scale: float) -> Sample | None:
     at, text = series.values[-1]
-    value = _number(text)
+    value = number(text)
     return None if value is None else (at, value * scale)
 
 
@@ -135,11 +135,9 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
     gpu.name = label_of(one.metric, exporter.model_labels) or gpu.name
     node.driver = one.metric.get(exporter.driver_label) or node.driver
     if field == "xid":
-        gpu.xids = sorted(
-            (*gpu.xids, *((at, value) for at, text in one.values if (value := _number(text)) is not None))
-        )
+        gpu.xids = sorted((*gpu.xids, *((at, value) for at, text in one.values if (value := number(text)) is not None)))
     elif field == "xid_at":
-        code, at = one.metric.get("xid", ""), _number(one.values[-1][1])
+        code, at = one.metric.get("xid", ""), number(one.values[-1][1])
         if code.isdecimal() and at:
             gpu.xids = sorted((*gpu.xids, (at, float(code))))
     elif field not in ("info", "index"):

@@ -31,6 +31,9 @@ from trainmon.model import (
     Xid,
 )
 
+BLANK = "2147483632"
+"""DCGM's number for "no value"."""
+
 NODES = ("gpu-001", "me@gpu-002", "gpu-003")
 
 
@@ -63,7 +66,12 @@ class FakeServer:
     def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]:
         self.queries.append(f"{text} {end - start:.0f}s by {step:.0f}s")
         labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "Hostname": "gpu-001", "gpu": "1"}
-        return (Series(labels, tuple((start + n * step, str(40 + n % 10)) for n in range(int((end - start) / step)))),)
+        return (
+            Series(
+                labels,
+                tuple((start + n * step, str(40 + n % 10) if n else BLANK) for n in range(int((end - start) / step))),
+            ),
+        )
 
 
 class Stage:
