@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.nodes.steps.shell import JobSteps
+from collectors.nodes.steps.shell import GATHER, JobSteps
 from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from tests.lab.daemons import until
@@ -56,7 +56,8 @@ class Probes:
         self.loop.start()
         self.shell = LocalShell(self.loop)
         client = Client(self.shell)
-        self.steps = JobSteps(self.loop, lambda: client, lambda host: self.job)
+        self.steps = JobSteps(self.loop, lambda: client, lambda host: self.job, gather=self._gather)
+        self.expected = 1
         self.first_line: dict[str, float] = {}
         self.first_reading: dict[str, float] = {}
         self.ends: dict[str, str] = {}
@@ -64,15 +65,20 @@ class Probes:
 
     def start(self, *hosts: str) -> tuple[float, float]:
         """Start them together; the seconds until each has sent a line, and until each has sent a reading."""
+        self.expected = len(hosts)
         started = time.monotonic()
         for earlier in (self.first_line, self.first_reading, self.ends):
             earlier.clear()
         with ThreadPoolExecutor(len(hosts)) as pool:
-            list(pool.map(self._start, hosts))
+            list(pool.map(self.begin, hosts))
         until(lambda: self.first_reading.keys() == set(hosts), f"readings of {hosts}; ended: {self.ends}")
         return max(self.first_line.values()) - started, max(self.first_reading.values()) - started
 
-    def _start(self, host: str) -> Stream:
+    def _gather(self, joined: Callable[[], int]) -> None:
+        time.sleep(GATHER)
+        until(lambda: joined() == self.expected, f"{self.expected} nodes share a step")
+
+    def begin(self, host: str) -> Stream:
         serving = threading.Lock()
 
         def serve(stream: ProbeStream) -> None:
@@ -155,9 +161,36 @@ def test_an_ended_job_ends_it_with_a_reason_and_an_exit_status_of_0(
     assert set(running.ends.values()) <= {f"its step of job {job_id} was terminated by Slurm", over}
     slurm.wait_for_state(job_id, "CANCELLED")
     running.ends.clear()
-    running._start("gpu-1")
+    running.expected = 1
+    running.begin("gpu-1")
     until(lambda: running.ends, "the next step is refused")
     assert running.ends["gpu-1"] == over
+
+
+def test_the_other_steps_of_the_job_start_as_without_it(slurm: Slurm, probes: Callable[..., Probes]) -> None:
+    """A step of the training that wants all CPUs and GPUs of the job starts beside it."""
+    go, done = slurm.directory / "go", slurm.directory / "done"
+    script = f"until [ -e {go} ]; do sleep 0.1; done; srun --ntasks=2 --gres=gpu:2 true && touch {done}; sleep 3600"
+    job_id = slurm.submit(script, "--nodes=2", "--exclusive", "--gres=gpu:2")
+    slurm.wait_for_state(job_id, "RUNNING")
+    running = probes(job_id)
+    running.start("gpu-1", "gpu-2")
+    go.touch()
+    slurm.wait_for(done.exists, what="the step of the training has run")
+    assert running.ends == {}
+
+
+def test_a_dashboard_that_runs_inside_a_job_may_start_a_step_of_another(
+    slurm: Slurm, probes: Callable[..., Probes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables of its own job are options of srun, and would contradict ours."""
+    inside = {"JOB_ID": "9999", "NTASKS": "5", "NNODES": "7", "MEM_PER_CPU": "100", "GRES": "gpu:8", "LABELIO": "1"}
+    for name, value in inside.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    running = probes(sleeping(slurm, "--nodes=2"))
+    running.start("gpu-1", "gpu-2")
+    done = running.steps.shell("gpu-2").run(["sh", "-c", "echo $SLURM_JOB_ID"], timeout=60.0)
+    assert done.stdout == f"{running.job}\n".encode()
 
 
 def test_a_command_on_the_node_is_a_step_of_its_own(slurm: Slurm, probes: Callable[..., Probes]) -> None:
@@ -188,8 +221,9 @@ def test_where_one_step_for_all_fails_each_node_has_its_own(
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{Path(srun).parent}:/usr/bin:/bin")
     running = probes(sleeping(slurm, "--nodes=2"))
+    running.expected = 2
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(running._start, ("gpu-1", "gpu-2")))
+        list(pool.map(running.begin, ("gpu-1", "gpu-2")))
     until(lambda: len(running.ends) == 2, "the step of both has failed")
     assert set(running.ends.values()) == {
         f"no step of job {running.job}: task 1 launch failed: Error configuring interconnect"
@@ -232,8 +266,7 @@ def test_the_dashboard_leaves_no_step_however_it_ends(slurm: Slurm, product: Slu
     product.watch(CLUSTER)
     screen = product.dashboard()
     screen.until_shown("The probes run as a step of your job")
-    (first,) = own_steps(slurm)
-    assert first.endswith("gpu-[1-2]")
+    slurm.wait_for(lambda: own_steps(slurm), what="a step")
     took = [seconds_to_its_end(slurm, lambda: screen.keys("q"))]
     assert screen.wait(120.0) == 0
     again = product.dashboard()

@@ -32,7 +32,8 @@ NO_JOB = "no active job of yours there"
 
 class JobSteps:
     """The steps of the user's jobs in one cluster. `client_of` returns the client of the host where Slurm's commands
-    run, and raises HostUnreachable; `job_of`, the number of our job on a node. `on_start` is called for each step."""
+    run, and raises HostUnreachable; `job_of`, the number of our job on a node. `on_start` is called for each step.
+    `gather` waits for the other nodes of a step; it gets a function that counts those that have joined."""
 
     def __init__(
         self,
@@ -40,9 +41,11 @@ class JobSteps:
         client_of: Callable[[], Client],
         job_of: Callable[[str], int | None],
         on_start: Callable[[int], None] = lambda job: None,
+        gather: Callable[[Callable[[], int]], None] = lambda joined: time.sleep(GATHER),
     ) -> None:
         self.job_of = job_of
         self._loop, self._client_of, self._on_start = loop, client_of, on_start
+        self._gather = gather
         self._lock = threading.Lock()
         self._gathering: dict[tuple[int, tuple[str, ...]], _Group] = {}
         self._running: set[Step] = set()
@@ -88,7 +91,7 @@ class JobSteps:
     def _start(self, key: tuple[int, tuple[str, ...]], group: _Group) -> None:
         job, argv = key
         if job not in self._apart:
-            time.sleep(GATHER)
+            self._gather(lambda: len(group.branches))
         with self._lock:
             if self._gathering.get(key) is group:
                 del self._gathering[key]
@@ -105,11 +108,11 @@ class JobSteps:
             step.started(command)
             if self._is_closed:
                 step.close()
+            self._on_start(job)
         except Exception as error:
             group.error = getattr(error, "message", f"{type(error).__name__}: {error}")
         finally:
             group.is_started.set()
-        self._on_start(job)
 
     def run(self, host: str, job: int, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
         """Run a command on a node, as a step of its own.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
@@ -69,11 +69,13 @@ class Job:
         client = Client(self.login)
         self.jobs: dict[str, int] = {"gpu-1": 7, "gpu-2": 7}
         self.notified: list[int] = []
-        self.steps = JobSteps(loop, lambda: client, self.jobs.get, self.notified.append)
+        self.steps = JobSteps(loop, lambda: client, self.jobs.get, self.notified.append, self._gather)
+        self._expected = 0
 
     def start(self, *hosts: str) -> dict[str, tuple[StepShell, Output, Stream]]:
         """Start a probe on each host at the same time."""
         found: dict[str, tuple[StepShell, Output, Stream]] = {}
+        self._expected = len(hosts)
 
         def one(host: str) -> None:
             shell, output = self.steps.shell(host), Output()
@@ -85,6 +87,9 @@ class Job:
         for thread in threads:
             thread.join(120)
         return found
+
+    def _gather(self, joined: Callable[[], int]) -> None:
+        until(lambda: joined() == self._expected)
 
     def options(self, number: int = -1) -> set[str]:
         return set(self.login.started[number][0])
