@@ -87,7 +87,9 @@ def _evidence(one: Explanation) -> Iterator[PageRow]:
     if not one.context:
         yield PageRow("", "No line of its log is stored.", "dim")
     elif not any(line.is_evidence for line in one.context):
-        proof = "The facts prove the cause." if one.facts else "None proves the cause."
+        cause = None if one.attempt.end is None else one.attempt.end.cause
+        how = "prove" if cause is not None and cause.confidence == "high" else "suggest"
+        proof = f"The facts {how} the cause." if one.facts else "None proves the cause."
         yield PageRow("", f"These are the last lines. {proof}", "dim")
     if end.cause is not None and end.cause.advice:
         yield PageRow("advice", end.cause.advice)

@@ -156,6 +156,13 @@ def test_ranks_that_start_together_are_one_attempt_and_the_first_failure_counts(
     assert (one.end.signal, one.end.exit_code, one.end.receipt, one.end.at) == (11, None, ranks[1].name, BEGIN + 30)
 
 
+def test_the_nodes_of_an_attempt_that_the_config_does_not_name_are_the_hosts_of_its_receipts() -> None:
+    story = read(alone(), 5, files(), files(1, host="n2", name="n2-20231114T221322Z-4"))
+    assert story.attempt.nodes == ("n1", "n2")
+    named = Story(replace(ALONE, nodes=("gpu-1",)), slurm=False).at(0)
+    assert read(named, 5, files()).attempt.nodes == ("gpu-1",)
+
+
 def test_while_a_rank_runs_the_attempt_runs() -> None:
     story = read(alone(), 40, files(0, 30, status=1), files(2, name="n2-20231114T221322Z-4", gone=False))
     assert story.attempt.is_open

@@ -12,7 +12,8 @@ from tests.trainmon.ledger.records import action
 from trainmon.analysis.attempts import missing
 from trainmon.analysis.attempts.provenance import resolved, with_named
 from trainmon.analysis.explanation import AttemptRecords, Explanation, explain, page
-from trainmon.model import Alert, Attempt, AttemptFile, EvalResult, Expected, Record
+from trainmon.model import Alert, Attempt, AttemptFile, EvalResult, Evidence, Expected, Record
+from trainmon.model.attempts.cause import Confidence
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory."
 DIED = ("Traceback (most recent call last):", '  File "train.py", line 5', OOM)
@@ -227,6 +228,17 @@ def test_a_file_that_cannot_be_read_is_missing_and_the_reason_is_shown() -> None
     checks = rows(one, "Smell test")
     assert ("config", "✗ Let trainmon-tui read the config: /fsx/c.yaml cannot be read: no permission.") in checks
     assert ("data", "✗ Let trainmon-tui read the manifest: /fsx/m.json cannot be read: no permission.") in checks
+
+
+@pytest.mark.parametrize(("confidence", "how"), [("high", "prove"), ("low", "suggest")])
+def test_facts_of_a_cause_that_is_not_certain_only_suggest_it(confidence: Confidence, how: str) -> None:
+    end = story()[0].end
+    assert end is not None
+    assert end.cause is not None
+    cause = replace(end.cause, confidence=confidence, evidence=(Evidence(text="signal 9"),))
+    attempt = replace(story()[0], end=replace(end, cause=cause, log_tail="step 4"))
+    text = f"These are the last lines. The facts {how} the cause."
+    assert rows(explained((attempt,)), "Evidence")[-2] == ("", text)
 
 
 def test_values_that_contradict_each_other_are_shown() -> None:

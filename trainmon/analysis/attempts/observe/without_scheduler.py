@@ -93,8 +93,10 @@ def of_receipts(
         elif before.end is not None and end is not None and _adds_nothing(before.end, end):
             continue
         name = f"receipt/{group[0].name}" if before is None else before.attempt_id.removeprefix(f"{run.name}/")
+        hosts = tuple(dict.fromkeys(one.host for one in group if one.host is not None))
         attempt = replace(
             _plain(run, state, name),
+            nodes=run.spec.nodes or hosts,
             started_at=group[0].started_at,
             start_was_watched=group[0].started_at >= state.started_at,
             seen_at=state.at if end is None else end.at,
