@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from ipaddress import ip_address
 
 import msgspec
@@ -44,6 +45,7 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
 DECODER = msgspec.json.Decoder(Answer)
 
 
+@lru_cache(maxsize=8_192)
 def short_name(node: str) -> str:
     """The name by which a node and the value of a label are compared: without user, domain and port."""
     name = node.rpartition("@")[2]
@@ -103,4 +105,7 @@ def any_series(exporter: Exporter) -> str:
 
 def label_of(labels: Mapping[str, str], names: Iterable[str]) -> str | None:
     """The first of these labels that a series has."""
-    return next((labels[name] for name in names if labels.get(name)), None)
+    for name in names:
+        if labels.get(name):
+            return labels[name]
+    return None
