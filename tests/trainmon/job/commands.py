@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainmon import job
 
@@ -18,21 +19,22 @@ PYTHON = "/usr/bin/python3" if os.access("/usr/bin/python3", os.X_OK) else sys.e
 
 TRAINER = """
 import os, signal, sys, time
-told = open(sys.argv[1], "a", buffering=1)
+told = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 ends = []
 def note(number, frame):
-    told.write(signal.Signals(number).name + "\\n")
+    os.write(told, (signal.Signals(number).name + "\\n").encode())
     if number == signal.SIGTERM:
         ends.append(time.monotonic() + 0.2)
 for name in ("TERM", "USR1", "USR2", "INT", "HUP", "CONT", "WINCH", "QUIT"):
     signal.signal(getattr(signal, "SIG" + name), note)
-told.write("ready %d\\n" % os.getpid())
+os.write(told, b"ready %d\\n" % os.getpid())
 while not ends or time.monotonic() < ends[0]:
     time.sleep(0.02)
 print("SAVED", flush=True)
 sys.exit(7)
 """
-"""Writes each signal that it gets, and ends soon after TERM."""
+"""Writes each signal that it gets, and ends soon after TERM. No file of Python: a signal that comes while one is
+flushed cannot be written to it."""
 
 
 class Seen(NamedTuple):
@@ -54,6 +56,12 @@ def script(folder: Path) -> str:
 def wrapped(folder: Path, *options: str) -> list[str]:
     """What stands before a command."""
     return [PYTHON, "-I", "-S", script(folder), "--receipts", str(folder / "receipts"), *options, "--"]
+
+
+def receipt(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    (one,) = (folder / "receipts").iterdir()
+    assert one.stat().st_mode & 0o777 == 0o700
+    return json.loads((one / "start.json").read_text()), json.loads((one / "end.json").read_text())
 
 
 def seen(argv: Sequence[str], **options: object) -> Seen:
