@@ -98,10 +98,10 @@ def outputs(ours: list[str], folder: Path) -> list[float]:
             copying = [*ours[:-1], "--log", str(copy), "--", *argv]
             bare, wrapped, copied = seconds(into, copy, argv, [*ours, *argv], copying)
             more = f"{(wrapped - bare) * 1e3:.0f} ms"
-            rows.append([into, name, f"{bare * 1e3:.0f} ms", f"{wrapped / bare:.2f}", more, f"{copied / bare:.2f}"])
+            rows.append([into, name, f"{bare * 1e3:.0f} ms", f"{wrapped / bare:.2f}x", more, f"{copied / bare:.2f}x"])
             if name == "text lines" and into != "terminal":
                 ratios.append(wrapped / bare)
-    show("200 MB of output", ["into", "what writes", "bare", "times bare", "more", "times bare with --log"], rows)
+    show(f"{OUTPUT // 10**6} MB of output", ["into", "what writes", "bare", "trainmon-run", "more", "with --log"], rows)
     return ratios
 
 
