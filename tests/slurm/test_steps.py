@@ -21,6 +21,7 @@ from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
+from tests.lab.sshd import Sshd
 from tests.slurm.product import SlurmProduct
 from tests.slurm.training import Training
 from trainmon.lib import HostUnreachable, SystemClock
@@ -261,9 +262,20 @@ def test_a_run_is_watched_by_a_step_and_stays_as_healthy_as_it_is(
     assert slurm.state(job_id) == "RUNNING"
 
 
-def test_the_dashboard_leaves_no_step_however_it_ends(slurm: Slurm, product: SlurmProduct) -> None:
+@pytest.fixture(params=["here", "over ssh"])
+def cluster(request: pytest.FixtureRequest, slurm: Slurm, product: SlurmProduct, tmp_path: Path) -> Iterator[str]:
+    """The config of the cluster, whose Slurm commands run here or on a login host."""
+    if request.param == "here":
+        yield CLUSTER
+        return
+    with Sshd.start(tmp_path / "sshd", SetEnv=f"SLURM_CONF={slurm.config}") as sshd:
+        product.ssh_config = sshd.ssh_config(1)
+        yield CLUSTER + 'login = "n0"\n'
+
+
+def test_the_dashboard_leaves_no_step_however_it_ends(slurm: Slurm, product: SlurmProduct, cluster: str) -> None:
     sleeping(slurm, "--nodes=2")
-    product.watch(CLUSTER)
+    product.watch(cluster)
     screen = product.dashboard()
     screen.until_shown("The probes run as a step of your job")
     slurm.wait_for(lambda: own_steps(slurm), what="a step")
