@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from collectors.assignment import by_mount, name_of, requested_parts
 from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, pause_before, requires_job
+from collectors.nodes.steps.shell import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
@@ -315,7 +316,8 @@ class NodeCollector:
             if not self.is_up:
                 self._up_since = self._clock.monotonic()
                 self.backoff.forget()
-                self._report(phase="up", error=None, hint=None, retry_at=None)
+                step_of = self._shell.job if isinstance(self._shell, StepShell) else None
+                self._report(phase="up", error=None, hint=None, retry_at=None, step_of=step_of)
                 self.wake()
             if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
                 self.reads_files = reading.python is not None

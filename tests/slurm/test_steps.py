@@ -282,7 +282,7 @@ def test_the_dashboard_leaves_no_step_however_it_ends(slurm: Slurm, product: Slu
     took = [seconds_to_its_end(slurm, lambda: screen.keys("q"))]
     assert screen.wait(120.0) == 0
     again = product.dashboard()
-    again.until_shown("gpu-1", "gpu-2")
+    again.until_shown("gpu-1", "gpu-2", r"nodes 3/3")
     assert not re.search("The probes run as a step", again.text())
     again.leave()
     killed = []

@@ -37,6 +37,8 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     """Invalid lines since the start: not JSON, too long, or of another version."""
     stderr: str | None = None
     """The last line on the remote standard error."""
+    step_of: int | None = None
+    """The number of our job in which its probe runs as a step; null for a node that is read over SSH."""
     via: str | None = None
     """The source that has its numbers, such as `prometheus:prod:dcgm`; null for a node that is read over SSH."""
 

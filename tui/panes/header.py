@@ -163,7 +163,9 @@ def sources_text(state: State, width: int, kinds: Iterable[str] = (*AGED, *COUNT
         if not sources:
             continue
         well = sum(source.health == "ok" for source in sources)
-        short = f"  {'ssh' if kind == 'node' else kind} {well}/{len(sources)}"
+        has_steps = any(source.step_of is not None for source in sources)
+        name = ("nodes" if has_steps else "ssh") if kind == "node" else kind
+        short = f"  {name} {well}/{len(sources)}"
         text = AGE_TEXTS[kind](sources, state.at) if kind in AGE_TEXTS else short + longest_silent(sources, state.at)
         fitting = next((one for one in (text, short) if cell_width(one) <= width), None)
         if fitting is None:

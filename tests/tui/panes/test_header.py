@@ -72,6 +72,12 @@ def test_a_source_that_is_off_is_no_fault() -> None:
     assert sources_text(msgspec.structs.replace(empty(), sources=off), 80)[0].text == "  ssh 1/1"
 
 
+def test_nodes_that_are_read_by_a_step_of_a_job_are_not_called_ssh() -> None:
+    nodes = {"node:gpu-001": source(1), "node:gpu-002": msgspec.structs.replace(source(2), step_of=7)}
+
+    assert sources_text(msgspec.structs.replace(empty(), sources=nodes), 80)[0].text == "  nodes 2/2"
+
+
 def rendered(*sources: Source, room: int = 80) -> tuple[str, str]:
     spans = sources_text(state(sources={source.name: source for source in sources}), room)
     return "".join(span.text for span in spans), spans[-1].style

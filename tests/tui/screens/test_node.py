@@ -165,6 +165,11 @@ def test_a_node_without_processes_says_so() -> None:
     assert "The driver reports no process that uses GPU memory." in facts(made)
 
 
+def test_a_node_that_is_read_by_a_step_names_the_job() -> None:
+    lines = facts(node("n", 1), replace(source("n"), step_of=7, period=2.0, health="ok", phase="up"))
+    assert "connection    up by a step of job 7, data every 2s" in lines
+
+
 def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),), probe="prometheus", troubles={"ssh": "refused"})
     lines = facts(made, replace(source("n"), via="prometheus:prod:dcgm", period=15.0, health="ok"))

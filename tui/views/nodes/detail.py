@@ -154,7 +154,9 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
     if source is None:
         return
     if source.health == "ok":
-        how = source.phase if source.via is None else f"none over SSH, numbers from {safe(source.via)}"
+        how = source.phase if source.step_of is None else f"{source.phase} by a step of job {source.step_of}"
+        if source.via is not None:
+            how = f"none over SSH, numbers from {safe(source.via)}"
         yield fact("connection", f"{how}, data every {source.period:g}s", width)
     else:
         problem = source_text(source, now)
