@@ -23,7 +23,7 @@ from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
 from tests.lab.sshd import Sshd
 from tests.slurm.product import SlurmProduct
-from tests.slurm.training import Training
+from tests.slurm.training import CAUGHT, Training
 from trainmon.lib import HostUnreachable, SystemClock
 from trainmon.model import Hello, Spec
 from trainmon.slurm.client import Client
@@ -166,6 +166,20 @@ def test_an_ended_job_ends_it_with_a_reason_and_an_exit_status_of_0(
     running.begin("gpu-1")
     until(lambda: running.ends, "the next step is refused")
     assert running.ends["gpu-1"] == over
+
+
+def test_a_signal_goes_to_the_batch_shell_of_a_job_without_other_steps(
+    slurm: Slurm, probes: Callable[..., Probes], training: MakeTraining, product: SlurmProduct
+) -> None:
+    """With a step in the job, Slurm would send it to the steps only, and the trainer would never save."""
+    run = training("--step-s=0.5", "--usr1=save", how=CAUGHT)
+    job_id = run.start()
+    running = probes(job_id)
+    running.start("gpu-1", "gpu-2")
+    product.watch(run.config())
+    product.act("signal", run.name)
+    slurm.wait_for(lambda: "the script caught USR1" in run.log(job_id), what="the batch shell has got it")
+    assert running.ends == {}
 
 
 def test_the_other_steps_of_the_job_start_as_without_it(slurm: Slurm, probes: Callable[..., Probes]) -> None:
