@@ -28,11 +28,11 @@ def one_slurm() -> Iterator[Slurm]:
         yield slurm
 
 
-def submit(slurm: Slurm, name: str) -> tuple[str, Path]:
-    """A job whose script uses trainmon-run; its number and its output."""
+def submit(slurm: Slurm, name: str, step: str = "srun ") -> tuple[str, Path]:
+    """A job whose script uses trainmon-run, in a step of its own; its number and its output."""
     out = slurm.directory / f"{name}.out"
     command = shlex.join([*wrapped(slurm.directory), "bash", "-c", COMMANDS[name]])
-    return slurm.submit(f"#!/bin/bash\necho prologue\nsrun {command}", "-J", name, "-o", str(out), "--no-requeue"), out
+    return slurm.submit(f"#!/bin/bash\necho prologue\n{step}{command}", "-J", name, "-o", str(out), "--no-requeue"), out
 
 
 @pytest.mark.slow
@@ -56,3 +56,28 @@ def test_a_job_that_nobody_watched_has_the_exact_exit_code_of_its_command(slurm:
         assert (row["job_id"], row["scheduler_state"]) == (job, "FAILED")
         assert (row["exit_code"], row["signal"]) == (code, None)
         assert {"text": f"receipt {receipt.name}: exit status {code}", "line": None, "rank": None} in row["evidence"]
+
+
+@pytest.mark.slow
+def test_without_accounting_a_job_that_the_queue_has_forgotten_is_an_attempt_by_its_receipt(
+    product: SlurmProduct, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_directory() as directory, Slurm.start(directory, nodes=1, gpus=1, min_job_age=2) as slurm:
+        for name, value in slurm.environ.items():
+            monkeypatch.setenv(name, value)
+        job, out = submit(slurm, "lossy", step="")
+        slurm.wait_for(
+            lambda: job not in slurm.ask("squeue", "-h", "-t", "all", "-o", "%i").split(), 120, "it is forgotten"
+        )
+        run = f'[[run]]\nname = "lossy"\nreceipts = "{directory}/receipts"\n'
+        config = product.config(f'[cluster]\nname = "lab"\nevery = "1s"\nslurm_every = "15s"\n{run}')
+        with daemon(product, slurm, config):
+            until(
+                lambda: [row for row in rows_of(product) if row["ended_at"] and row["log_tail"]], "it is closed", 240.0
+            )
+        (row,) = rows_of(product)
+        (receipt,) = (directory / "receipts").iterdir()
+    assert (row["attempt_id"], row["exit_code"], row["signal"]) == (f"lab/{job}.0", 137, None)
+    assert (row["log_path"], bool(row["is_reconstructed"]), row["log_tail"]) == (str(out), True, "ready")
+    assert "submitted_at" in row["missing"]
+    assert f"receipt {receipt.name}: exit status 137" in [line["text"] for line in row["evidence"]]
