@@ -24,7 +24,8 @@ DENIED = re.compile(
     r"permission denied|access denied|unauthorized|invalid user id|must be .*(?:root|operator|admin)", re.IGNORECASE
 )
 EXPIRED = re.compile(
-    r"job \d+ has expired|invalid job id|job is pending|already completing or completed|step \S+ .*cancelled", re.I
+    r"job \d+ has expired|invalid job id|job is pending|already completing or completed|step \S+ .*cancelled",
+    re.I,
 )
 COMPLAINED = re.compile(r"(?:error|fatal): ")
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting storage plugin|accounting_storage/none", re.I)

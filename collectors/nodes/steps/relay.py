@@ -24,7 +24,7 @@ SCRIPT = (
     'trap "" USR1 USR2 HUP INT QUIT; trap "echo \\"#ended 143\\"; exit 0" TERM; n=$SLURMD_NODENAME; echo "#node $n"; '
     "{ LC_ALL=C; while IFS= read -r line; do to=${line%% *}; case ,$to, in "
     '",-$n,") break;; ",*,"|*",$n,"*) printf "%s\\n" "${line#* }";; esac; done; } '
-    '| { trap - TERM; "$@"; echo "#ended $?"; }'
+    '| { trap - TERM; "$@"; echo "#ended $?"; }; [ $? = 0 ] || echo "#ended 143"; exit 0'
 )
 """A POSIX shell that stays the parent of the command. It always exits with 0, because Slurm stores the highest exit
 status of all steps as the job's derived one. The command inherits that these signals are ignored."""
