@@ -47,7 +47,7 @@ kill_switch = "{folder}/kill-killed"
 
 TRAINED = """\
 #!/bin/bash
-#SBATCH --requeue --open-mode=append --output={folder}/flaky.log
+#SBATCH --requeue --open-mode=append --output={folder}/evaluated.log
 echo "iteration       40/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
 (cd {root} && {python} -m tests.lab.checkpoints megatron {folder}/ckpt 40 0 > /dev/null)
 echo "saved checkpoint from iteration 40 to {folder}/ckpt"
@@ -75,24 +75,26 @@ def test_of_a_training_whose_evaluator_crashed_only_the_evaluator_is_started_aga
     (folder / "results.jsonl").touch()
     (folder / "eval.sbatch").write_text(EVALUATOR.format(folder=folder))
     script = TRAINED.format(folder=folder, root=Path(__file__).parents[2], python=sys.executable)
-    job_id = slurm.submit(script, "-J", "flaky", f"--output={folder}/flaky.log")
+    job_id = slurm.submit(script, "-J", "evaluated", f"--output={folder}/evaluated.log")
     slurm.wait_for_state(job_id, "FAILED", within=120)
     clock = SetClock(tmp_path)
     clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
     daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
-    command = f'[[eval]]\nrun = "flaky"\nresults = "{folder}/results.jsonl"\n'
+    command = f'[[eval]]\nrun = "evaluated"\nresults = "{folder}/results.jsonl"\n'
     command += f'command = "sbatch {folder}/eval.sbatch {{checkpoint}}"\n'
-    watched = CONFIG.format(folder=folder).replace(
-        'kill_switch = "', f'checkpoints = "{folder}/ckpt"\nkill_switch = "', 1
+    watched = (
+        CONFIG.format(folder=folder)
+        .replace("flaky", "evaluated")
+        .replace('kill_switch = "', f'checkpoints = "{folder}/ckpt"\nkill_switch = "', 1)
     )
     daemon.config.write_text(watched + command)
     with contextlib.closing(daemon):
         daemon.start()
-        line = daemon.until("auto-requeue", run="flaky")
-        assert line["words"] == "Evaluate the checkpoint of step 40 of flaky"
+        line = daemon.until("auto-requeue", run="evaluated")
+        assert line["words"] == "Evaluate the checkpoint of step 40 of evaluated"
         assert line["why"] == "the training is saved: only the evaluator must run again"
-        firing = daemon.until("firing", rule="auto-requeue", subject="run:flaky")
-        assert "flaky was evaluated again automatically" in firing["summary"]
+        firing = daemon.until("firing", rule="auto-requeue", subject="run:evaluated")
+        assert "evaluated was evaluated again automatically" in firing["summary"]
         listed = until_settled(daemon)
     result = json.loads((folder / "results.jsonl").read_text())
     assert result["checkpoint"] == f"{folder}/ckpt/iter_0000040"
@@ -117,7 +119,7 @@ def until_settled(daemon: AlertDaemon) -> list[dict[str, Any]]:
 
 WAITS = """\
 #!/bin/bash
-#SBATCH --job-name=flaky --no-requeue --begin=now+1hour --output={folder}/flaky.log
+#SBATCH --job-name=nodeless --no-requeue --begin=now+1hour --output={folder}/nodeless.log
 echo "iteration       40/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
 exec sleep 600
 """
@@ -133,7 +135,7 @@ def test_a_job_whose_node_failed_is_queued_anew_and_kept_off_that_node(slurm: Sl
     slurm.wait_for_state(job_id, "RUNNING", within=120)
     clock = SetClock(tmp_path)
     daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
-    daemon.config.write_text(CONFIG.format(folder=folder))
+    daemon.config.write_text(CONFIG.format(folder=folder).replace("flaky", "nodeless"))
     with contextlib.closing(daemon):
         daemon.start()
         daemon.until("source", source="slurm:lab", health="ok")
@@ -141,10 +143,10 @@ def test_a_job_whose_node_failed_is_queued_anew_and_kept_off_that_node(slurm: Sl
         slurm.wait_for_state(job_id, "NODE_FAIL", within=120)
         until(lambda: '"node-fail"' in daemon.run("attempts", "--json").stdout, "the cause in the ledger", 120)
         clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
-        line = daemon.until("auto-requeue", run="flaky", words="Queue 1 more of flaky")
+        line = daemon.until("auto-requeue", run="nodeless", words="Queue 1 more of nodeless")
         assert line["why"].startswith("node-fail on gpu-1: ")
         again = str(int(job_id) + 1)
-        daemon.until("auto-requeue", run="flaky", words=f"Keep job {again}_[1%1] of flaky off gpu-1")
+        daemon.until("auto-requeue", run="nodeless", words=f"Keep job {again}_[1%1] of nodeless off gpu-1")
         slurm.wait_for(lambda: slurm.job(again)["ExcNodeList"] == "gpu-1", what="the node is excluded")
         assert slurm.state(again) == "PENDING"
         listed = json.loads(daemon.run("actions", "--json").stdout)
@@ -165,38 +167,40 @@ exit 1
 def test_a_storm_of_the_same_steps_is_stopped_and_wakes_someone(slurm: Slurm, tmp_path: Path) -> None:
     folder = slurm.directory / "auto-storm"
     folder.mkdir()
-    flaky, killed = (slurm.submit(STORM, "-J", name, f"--output={folder}/{name}.log") for name in ("flaky", "killed"))
-    for job_id in (flaky, killed):
+    stormy, taken = (slurm.submit(STORM, "-J", name, f"--output={folder}/{name}.log") for name in ("stormy", "taken"))
+    for job_id in (stormy, taken):
         slurm.wait_for_state(job_id, "FAILED", within=120)
-    act = f"Requeue job {flaky} of flaky, which has ended"
-    slurm.scontrol("requeuehold", killed)  # a person, or Slurm, was faster
+    act = f"Requeue job {stormy} of stormy, which has ended"
+    slurm.scontrol("requeuehold", taken)  # a person, or Slurm, was faster
     clock = SetClock(tmp_path)
     clock.ahead(130)  # to the daemon, the jobs ended more than 121 s ago
     daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
     with contextlib.ExitStack() as stack:
         hook = stack.enter_context(WebhookReceiver.start())
         notify = f'[[notify]]\nname = "hook"\ntype = "webhook"\nurl = "{hook.url}"\n'
-        daemon.config.write_text(CONFIG.format(folder=folder) + notify)
+        daemon.config.write_text(
+            CONFIG.format(folder=folder).replace("flaky", "stormy").replace("killed", "taken") + notify
+        )
         stack.enter_context(contextlib.closing(daemon))
         daemon.start()
         for number in (1, 2, 3):
-            line = daemon.until("auto-requeue", run="flaky", words=act, count=number)
+            line = daemon.until("auto-requeue", run="stormy", words=act, count=number)
             assert line["why"] == "nccl-timeout is often transient"
-            run_again(slurm, flaky, number)
-        storm = daemon.until("firing", rule="retry-storm", subject="run:flaky", severity="critical")
-        assert "flaky repeats the same steps: 3 attempts in" in storm["summary"]
+            run_again(slurm, stormy, number)
+        storm = daemon.until("firing", rule="retry-storm", subject="run:stormy", severity="critical")
+        assert "stormy repeats the same steps: 3 attempts in" in storm["summary"]
         for summary in (
-            "flaky was requeued automatically: nccl-timeout is often transient",
-            "flaky is not requeued automatically: nccl-timeout came again 3 times without a new step or checkpoint: "
+            "stormy was requeued automatically: nccl-timeout is often transient",
+            "stormy is not requeued automatically: nccl-timeout came again 3 times without a new step or checkpoint: "
             "its budget is spent",
         ):
-            daemon.until("firing", rule="auto-requeue", subject="run:flaky", summary=summary)
+            daemon.until("firing", rule="auto-requeue", subject="run:stormy", summary=summary)
         until(lambda: {"retry-storm", "auto-requeue"} <= told(hook).keys(), "the notifications", 120)
         assert "Watchdog caught collective operation timeout" in told(hook)["auto-requeue"]
         assert "critical" in told(hook)["retry-storm"]
-    assert len(daemon.lines(event="auto-requeue", run="flaky", words=act)) == 3
-    assert daemon.lines(event="auto-requeue", run="killed") == []
-    assert (slurm.job(flaky)["Restarts"], slurm.job(killed)["Restarts"]) == ("3", "1")
+    assert len(daemon.lines(event="auto-requeue", run="stormy", words=act)) == 3
+    assert daemon.lines(event="auto-requeue", run="taken") == []
+    assert (slurm.job(stormy)["Restarts"], slurm.job(taken)["Restarts"]) == ("3", "1")
 
 
 def run_again(slurm: Slurm, job_id: str, restarts: int) -> None:
@@ -219,17 +223,17 @@ def told(hook: WebhookReceiver) -> dict[str, str]:
 def test_a_job_that_reached_its_time_limit_is_requeued_automatically(slurm: Slurm, tmp_path: Path) -> None:
     folder = slurm.directory / "auto-requeue-time-limit"
     folder.mkdir()
-    script = f"#!/bin/bash\n#SBATCH --requeue --time=1 --output={folder}/flaky.log\nexec sleep 600"
-    job_id = slurm.submit(script, "-J", "flaky")
+    script = f"#!/bin/bash\n#SBATCH --requeue --time=1 --output={folder}/limited.log\nexec sleep 600"
+    job_id = slurm.submit(script, "-J", "limited")
     slurm.wait_for_state(job_id, "TIMEOUT", within=300)
     clock = SetClock(tmp_path)
     clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
     daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
-    daemon.config.write_text(CONFIG.format(folder=folder))
+    daemon.config.write_text(CONFIG.format(folder=folder).replace("flaky", "limited"))
     with contextlib.closing(daemon):
         daemon.start()
-        line = daemon.until("auto-requeue", run="flaky")
-        assert line["words"] == f"Requeue job {job_id} of flaky, which has ended"
+        line = daemon.until("auto-requeue", run="limited")
+        assert line["words"] == f"Requeue job {job_id} of limited, which has ended"
         assert line["why"].startswith("time-limit: ")
         slurm.wait_for(lambda: slurm.job(job_id)["Restarts"] == "1", what="the job was requeued")
         assert slurm.state(job_id) == "PENDING"
