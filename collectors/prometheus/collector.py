@@ -150,7 +150,8 @@ class PrometheusPoller(PollingThread):
         for reading in self._readings(reader, node, numbers, at):
             self._submit_reading(node, at, reading)
         for index, time, code in xids:
-            self._submit_reading(node, reader.ours(time), Xid(v=1, t=reader.ours(time), code=code, index=index))
+            xid = Xid(v=1, t=reader.ours(time), code=code, index=index, source="prometheus")
+            self._submit_reading(node, xid.t, xid)
         self._set_trouble(node, at, reader.part, None)
         self._set_trouble(node, at, "ssh", ssh.problem)
 

@@ -166,9 +166,11 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     last_at: Instant
     count: int = 1
     text: str | None = None
-    """The text of the last one in the kernel log; null if only NVML reported it."""
+    """The text of the last one in the kernel log; null if only NVML or Prometheus reported it."""
     is_switch: bool = False
     """Whether it is an SXid."""
+    source: Literal["nvml", "kernel", "prometheus"] = "nvml"
+    """What reported the last one."""
 
 
 class NodeHistory(msgspec.Struct, frozen=True, kw_only=True):

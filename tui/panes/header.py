@@ -192,14 +192,15 @@ def slurm_text(sources: list[Source], now: Instant) -> str:
 
 
 def prometheus_text(sources: list[Source], now: Instant) -> str:
-    """`  prometheus 10s`: the age of the oldest answer of a server. `  prometheus down 95s`: the worst server. `
-    prometheus 254/256 gpu-008 2m`: its nodes, if some have no new numbers."""
+    """`  prometheus 10s`: the age of the oldest answer of a server. `  prometheus prod:node down 95s`: the worst one of
+    several. `  prometheus 254/256 gpu-008 2m`: its nodes, if some have no new numbers."""
     servers, nodes = ([one for one in sources if (one.kind == "node") is is_node] for is_node in (False, True))
     worst = min(servers, key=lambda one: (one.health == "ok", one.answered_at or 0.0), default=None)
     well = sum(node.health == "ok" for node in nodes)
     if worst is None or (worst.health == "ok" and well < len(nodes)):
         return f"  prometheus {well}/{len(nodes)}{longest_silent(nodes, now)}"
-    return f"  prometheus {health_and_age(worst, now)}"
+    name = f"{clean(worst.name).partition(':')[2]} " if worst.health != "ok" and len(servers) > 1 else ""
+    return f"  prometheus {name}{health_and_age(worst, now)}"
 
 
 def wandb_text(sources: list[Source], now: Instant) -> str:

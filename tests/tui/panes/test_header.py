@@ -118,7 +118,9 @@ def test_of_prometheus_the_worst_server_or_its_silent_node_is_shown() -> None:
     assert shown(login, *nodes, dcgm, server("node", answered_at=NOW - 7.0)) == "  ssh 1/1  prometheus 10s"
     assert shown(login, late, nodes[1], dcgm) == "  ssh 1/1  prometheus 1/2 gpu-002 2m"
     assert shown(late, server("dcgm", health="down")) == "  prometheus down 10s"
-    assert shown(server("dcgm", health="down", answered_at=None)) == "  prometheus never"
+    never = server("node", health="down", answered_at=None)
+    assert shown(never) == "  prometheus never"
+    assert shown(dcgm, never) == "  prometheus prod:node never", "the other one answers"
 
 
 def test_other_kinds_of_source_are_counted() -> None:

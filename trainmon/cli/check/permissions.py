@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from trainmon.cli.check.rows import Row
-from trainmon.config import Settings
+from trainmon.config import AlertmanagerSettings, Settings
 
 SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password", "url", "headers", "ping", "copy_to"})
 """The settings of [[notify]], [heartbeat] and [ledger] that are secrets."""
@@ -18,7 +18,10 @@ SECRETS = frozenset({"topic", "reply_topic", "token", "reply_token", "password",
 
 def permission_rows(settings: Settings, file: Path | None) -> Iterator[Row]:
     """A note for each file that other users can read or write though they should not."""
-    secrets = [text for part in (*settings.notify, settings.heartbeat, settings.ledger) for text in _secrets(part)]
+    tables = (table for cluster in settings.clusters for table in cluster.metrics)
+    parts = (*settings.notify, settings.heartbeat, settings.ledger)
+    secrets = [text for part in parts for text in _secrets(part)]
+    secrets += [table.token for table in tables if table.token is not None]
     if file is not None:
         why = "a config may contain commands"
         yield from _row("config", file, stat.S_IWGRP | stat.S_IWOTH, "write to", why, "go-w")
@@ -38,8 +41,13 @@ def _secrets(part: object) -> Iterator[str]:
         value = getattr(part, name)
         if isinstance(value, msgspec.Struct):
             yield from _secrets(value)
-        elif name in SECRETS:
+        elif name in SECRETS and not _is_open_address(name, part):
             yield from (one for one in (value.values() if isinstance(value, dict) else [value]) if isinstance(one, str))
+
+
+def _is_open_address(name: str, part: object) -> bool:
+    """Whether a setting is the address of an Alertmanager, without a password in it."""
+    return name == "url" and isinstance(part, AlertmanagerSettings) and "@" not in part.url
 
 
 def _row(what: str, file: Path, refused: int, verb: str, why: str, change: str) -> Iterator[Row]:

@@ -191,8 +191,8 @@ def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...
     key = (xid.code, xid.index, is_switch)
     last = next((one for one in reversed(known) if (one.code, one.index, one.is_switch) == key), None)
     if last is None or at - last.last_at > FAULT_GAP:
-        return (*known, Fault(xid.code, xid.index, at, at, 1, text, is_switch))[-FAULTS:]
+        return (*known, Fault(xid.code, xid.index, at, at, 1, text, is_switch, xid.source))[-FAULTS:]
     if at <= last.last_at + 1.0:
         return known
     others = tuple(one for one in known if one is not last)
-    return (*others, replace(last, last_at=at, count=last.count + 1, text=text or last.text))
+    return (*others, replace(last, last_at=at, count=last.count + 1, text=text or last.text, source=xid.source))

@@ -111,12 +111,12 @@ class GpuFactsAll(Reading, frozen=True, tag="gpus", gc=False):
 
 
 class Xid(Reading, frozen=True, tag="xid", gc=False):
-    """An Xid, from an NVML event (index and uuid known) or the kernel log (PCI address known)."""
+    """An Xid, from an NVML event (index and uuid known), the kernel log (PCI address known) or Prometheus."""
 
     code: int
     index: int | None = None
     text: str | None = None
-    source: Literal["nvml", "kernel"] = "nvml"
+    source: Literal["nvml", "kernel", "prometheus"] = "nvml"
 
 
 class InfinibandPort(msgspec.Struct, frozen=True, gc=False):

@@ -42,6 +42,19 @@ def test_a_secret_in_a_config_that_others_can_read(tmp_path: Path, monkeypatch: 
     assert len(rows(config, hook, 0o644)) == 1
 
 
+def test_the_token_of_prometheus_is_a_secret_and_the_address_of_alertmanager_is_none(tmp_path: Path) -> None:
+    token, config = tmp_path / "token", tmp_path / "c.toml"
+    token.write_text("glsa_9f8e7d6c5b4a3210\n")
+    token.chmod(0o644)
+    metrics = f'[cluster]\nmetrics = {{ url = "http://prom:9090", token = "file:{token}" }}\n'
+    fix = f"chmod go-rwx {token}"
+    assert rows(config, metrics, 0o644) == [(f"other users can read {token} (mode 644), and it is a secret", fix)]
+    alertmanager = '[[notify]]\ntype = "alertmanager"\nurl = "http://127.0.0.1:9093"\n'
+    assert rows(config, alertmanager, 0o644) == []
+    assert len(rows(config, alertmanager.replace("//", "//me:hunter2@"), 0o644)) == 1
+    assert len(rows(config, alertmanager + 'token = "hunter2-hunter2"\n', 0o644)) == 1
+
+
 def test_without_a_file_and_with_one_that_is_gone_there_is_nothing_to_say(tmp_path: Path) -> None:
     config = tmp_path / "c.toml"
     assert rows(config, NTFY.format(f"file:{tmp_path}/none"), 0o600) == []

@@ -196,6 +196,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
         if fault.index is None:
             subject, who = f"node:{name}", name
         times = f", {fault.count} times in {ago(fault.last_at - fault.first_at)}" if fault.count > 1 else ""
+        reporter = "Prometheus" if fault.source == "prometheus" else "NVML"
         severity: Severity = "warning"
         if is_hardware:
             severity = runs.fault_severity(name)
@@ -206,7 +207,7 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
             subject=f"{subject} {code.lower()}",
             severity=severity,
             summary=f"{code} on {who}: {means.name}{times}, {ago(now - fault.last_at)} ago",
-            evidence=(f"{code}: {fault.text}" if fault.text else f"{code}, reported by NVML",),
+            evidence=(f"{code}: {fault.text}" if fault.text else f"{code}, reported by {reporter}",),
             advice=f"{means.advice}; {EXCLUDE}" if is_hardware else means.advice,
             cluster=cluster,
             run=run,

@@ -40,6 +40,12 @@ def test_an_xid_of_a_program_is_reported_once_as_evidence(code: int) -> None:
     assert (finding.severity, finding.event, finding.evidence) == ("warning", True, (f"Xid {code}, reported by NVML",))
 
 
+def test_an_xid_that_only_prometheus_has_is_not_said_to_be_of_nvml() -> None:
+    scene = Scene().runs().after(2.0)
+    found = scene.say("n1", Xid(1, scene.now, 79, index=3, source="prometheus")).found(RULE)
+    assert only(found).evidence == ("Xid 79, reported by Prometheus",)
+
+
 def test_an_xid_of_somebody_elses_program_is_an_information() -> None:
     assert only(with_xid(31, scene=Scene()).found(RULE)).severity == "info"
     assert only(with_xid(79, scene=Scene()).found(RULE)).severity == "critical", "the hardware is everybody's"
