@@ -15,7 +15,6 @@ def finish(
     facts: "dict[str, Any]",
     options: "Any",
     ended: str,
-    part: "Callable[[str], dict[str, Any]]",
     json_text: "Callable[[object], str]",
     write: "Callable[[str, str, str], None]",
 ) -> str:
@@ -26,10 +25,7 @@ def finish(
         output = ended_output(folder, facts)
     except OSError as error:  # its file was removed, or is not for us to read
         output = {"error": str(error)}
-    kept = {"message": "", "kept": [], "left_out": []}  # type: dict[str, object]
-    if options.attach:
-        kept = part("run_extras")["attached"](folder, options.attach, options.budget)
-    end = {
+    facts["end"] = end = {
         "v": 1,
         "ended_at": float(at),
         "pid": int(pid),
@@ -40,7 +36,7 @@ def finish(
         "system_s": float(system),
         "max_rss_bytes": int(memory) * 1024,
         "output": output,
-        "artifacts": kept,
+        "artifacts": {"message": "", "kept": [], "left_out": []},
     }
     write(folder, "end.json", json_text(end))
     how = (
@@ -49,8 +45,22 @@ def finish(
         else "ended with status %d" % posix.WEXITSTATUS(code)
     )
     name, seconds = options.run or options.command[0], float(at) - facts["started_at"]
-    message = "%s %s after %ds on %s." % (name, how, seconds, facts["host"])
-    return " ".join(filter(None, (message, str(kept["message"]))))
+    return "%s %s after %ds on %s." % (name, how, seconds, facts["host"])
+
+
+def attach(
+    folder: str,
+    facts: "dict[str, Any]",
+    options: "Any",
+    part: "Callable[[str], dict[str, Any]]",
+    json_text: "Callable[[object], str]",
+    write: "Callable[[str, str, str], None]",
+) -> str:
+    """Keep the attached files, and add them to the end of the receipt. Returns how many there are, in a sentence."""
+    found = part("run_extras")["attached"](folder, options.attach, options.budget)
+    facts["end"]["artifacts"] = found
+    write(folder, "end.json", json_text(facts["end"]))
+    return str(found["message"])
 
 
 def ended_output(folder: str, facts: "dict[str, Any]") -> "dict[str, object] | None":

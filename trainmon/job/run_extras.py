@@ -42,9 +42,12 @@ def bytes_of(text: str) -> int:
     base = 1024 if "i" in unit else 1000
     powers = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
     try:
-        return int(float(number) * base ** powers[unit.rstrip("bi") if unit != "b" else ""])
+        size = int(float(number) * base ** powers[unit.rstrip("bi") if unit != "b" else ""])
     except (ValueError, KeyError, OverflowError):
-        raise ValueError("--budget is a size such as 25MB, not %s" % text) from None
+        size = -1
+    if size < 0:
+        raise ValueError("--budget is a size such as 25MB, not %r" % text)
+    return size
 
 
 def attached(folder: str, patterns: "list[str]", budget: int) -> "dict[str, Any]":
@@ -53,20 +56,27 @@ def attached(folder: str, patterns: "list[str]", budget: int) -> "dict[str, Any]
     import shutil
 
     found = {path for pattern in patterns for path in glob.glob(pattern, recursive=True) if os.path.isfile(path)}
-    sizes = sorted((os.path.getsize(path), path) for path in found)
+    sizes = sorted((os.path.getsize(path), path) for path in found if os.path.exists(path))
     kept, left_out, room = [], [], budget  # type: list[dict[str, Any]], list[dict[str, Any]], int
     for size, path in sizes:
         place = os.path.join(folder, "artifacts", "%d-%s" % (len(kept), os.path.basename(path)))
-        if size <= room:
-            os.makedirs(os.path.dirname(place), exist_ok=True)
-            shutil.copyfile(path, place)
-            kept.append({"path": path, "bytes": size, "kept": place})
-            room -= size
-        else:
-            left_out.append({"path": path, "bytes": size})
+        one = {"path": path, "bytes": size}  # type: dict[str, Any]
+        try:
+            if size <= room:
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                shutil.copyfile(path, place)
+                kept.append(dict(one, kept=place))
+                room -= size
+                continue
+        except OSError as error:  # it cannot be read, or the disk of the receipts is full
+            one["error"] = error.strerror
+            if os.path.exists(place):
+                os.unlink(place)
+        left_out.append(one)
     message = "%d of %d files kept" % (len(kept), len(sizes))
-    if left_out:
-        message += "; left out: " + ", ".join("%s (%d bytes)" % (one["path"], one["bytes"]) for one in left_out)
+    names = ["%s (%s)" % (one["path"], one.get("error") or "%d bytes" % one["bytes"]) for one in left_out]
+    if names:
+        message += "; left out: " + ", ".join(names)
     return {"message": message, "kept": kept, "left_out": left_out}
 
 

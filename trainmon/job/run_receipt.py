@@ -21,17 +21,19 @@ def serve(
 ) -> None:
     """Write the start of the receipt, then do what is asked for until the other process has ended."""
     facts = started(began, options, named)  # before it lets the descriptors go
+    folder = joined(here(named), folder)
     nowhere = posix.open("/dev/null", posix.O_RDWR)
     for fd in (0, 1, 2):
         posix.dup2(nowhere, fd)
     keep_open(0, 1, 2, requests, answers)
     posix.umask(0o077)
-    data, finish = b"start\n", None  # type: bytes, Any
+    data, ending, message = b"start\n", None, ""  # type: bytes, Any, str
+    last = "attach" if options.attach else "end"
     while True:
         while b"\n" in data:
             line, _, data = data.partition(b"\n")
             request, _, rest = line.decode("ascii").partition(" ")
-            why = done = ""
+            why = ""
             try:
                 if request == "forget":
                     signal.sigtimedwait({int(rest)}, 0)  # others may be pending: CONT and TERM come together
@@ -39,18 +41,20 @@ def serve(
                     begin(folder, facts, options)
                 elif request == "command":
                     write(folder, "command.json", json_text({"v": 1, "pid": int(rest)}))  # it may outlive this program
+                elif request == "end":
+                    message = ending["finish"](folder, facts, options, rest, json_text, write)
                 else:
-                    done = finish(folder, facts, options, rest, part, json_text, write)
+                    message += " " + ending["attach"](folder, facts, options, part, json_text, write)
             except OSError as error:
                 why = str(error)
             if request != "command":
                 posix.write(answers, (why + "\n").encode("utf-8", "replace"))
             if request == "end" and not why:
                 sync(folder)
-            if finish is None:  # while the command runs
-                finish = part("run_end")["finish"]
-            if done and options.notify is not None:
-                part("run_extras")["notify"](options.notify, folder, done, keep_open)
+            if ending is None:  # while the command runs
+                ending = part("run_end")
+            if request == last and message and options.notify is not None:
+                part("run_extras")["notify"](options.notify, folder, message, keep_open)
         more = posix.read(requests, 65536)
         if not more:
             return

@@ -24,11 +24,16 @@ signal = __import__("_signal")  # the module `signal` without enum, whose import
 WRITE_WITHIN = 2.0
 """Seconds. A receipt that is not written by then is given up; the command does not wait for a filesystem that hangs."""
 
+ATTACH_WITHIN = 60.0
+"""The same for the attached files, which are kept when the end is already written. A signal ends this wait."""
+
 NEVER = {signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP}
 """Signals that cannot be blocked, or tell of a fault of this program itself."""
 OTHERS = {32, 33, signal.SIGCHLD, signal.SIGTTIN, signal.SIGTTOU, signal.SIGPIPE}
 """Signals that are not passed on: 32 and 33 belong to the C library."""
 PASSED_ON = set(range(1, signal.NSIG)) - NEVER - OTHERS
+
+ASKED_TO_END = {signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM}
 
 LOAD = globals().get("load")  # type: Any
 """Gives another part as source or as code, where this is one file: else the parts are files beside it."""
@@ -137,21 +142,26 @@ class Companion:
         posix.close(answers[1])
 
     def send(self, request: str) -> "str | None":
-        """Have it do something: `command PID`, `forget SIGNAL` or `end …`. Returns why it failed, or None."""
+        """Have it do something: `command PID`, `forget SIGNAL`, `end …` or `attach`. Returns why it failed, or None."""
         try:
             posix.write(self._requests, (request + "\n").encode("utf-8", "replace"))
         except OSError as error:
             return str(error)
         return None
 
-    def answer(self) -> "str | None":
+    def answer(self, within: float = WRITE_WITHIN) -> "str | None":
         """Wait until it has done so; only `command` has no answer. Returns why it failed, or None."""
+        until = time.monotonic() + within
         try:
-            if select.select([self._answers], [], [], WRITE_WITHIN)[0]:
-                return posix.read(self._answers, 4096).decode("utf-8", "replace").strip("\n") or None
+            while not select.select([self._answers], [], [], 0.2)[0]:
+                if time.monotonic() >= until:
+                    return "the filesystem of %s does not answer" % self.folder
+                if within > WRITE_WITHIN and signal.sigpending() & ASKED_TO_END:
+                    return "a signal came first"
+            answer = posix.read(self._answers, 4096) or b"its second process was killed"
+            return answer.decode("utf-8", "replace").strip("\n") or None
         except OSError as error:
             return str(error)
-        return "the filesystem of %s does not answer" % self.folder
 
 
 def start(options: Options, mask: "set[int]", copier: "Any", rest: "dict[str, Any]") -> int:
@@ -223,6 +233,10 @@ def main(argv: "list[str]") -> None:
         why = companion.send("end %d %r %d %r %r %d" % facts) or companion.answer()
         if why is not None:
             say("the end of the receipt cannot be written: %s" % why)
+        elif options.attach:
+            why = companion.send("attach") or companion.answer(ATTACH_WITHIN)
+            if why is not None:
+                say("the attached files are not all kept: %s" % why)
     rest["end"](status)
 
 

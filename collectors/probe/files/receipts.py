@@ -19,7 +19,12 @@ OPEN = 50
 """The newest of those without an end that are looked at in every period."""
 AT_ONCE = 20
 """Receipts that are read in one pass."""
+MAX_FILE = 4 << 20
+"""Bytes of a file that is read: a command line has up to 2 MiB."""
 MAX_TEXT = 32 << 10
+"""Characters of a file that are sent. Longer ones go without the attached files and most of the command line."""
+WORDS, LONGEST_WORD = 20, 200
+"""Of a long command line."""
 MAX_LINE = 64 << 10
 """Characters after which a line takes no further receipt. As ASCII, a character may take six."""
 LATER = 60.0
@@ -82,11 +87,19 @@ class Receipt:
 
     def _text(self, name: bytes) -> "str | None":
         try:
-            text = paths.small_text(os.path.join(self.path, name), MAX_TEXT)
+            text = paths.small_text(os.path.join(self.path, name), MAX_FILE)
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not text.endswith("\n"):
-            raise ValueError("%s is not complete, or larger than %d KiB" % (paths.shown(name), MAX_TEXT >> 10))
+            raise ValueError("%s is not complete, or larger than %d KiB" % (paths.shown(name), MAX_FILE >> 10))
+        if len(text) > MAX_TEXT:
+            value = dict(ndjson.decoded(text))  # type: ignore[call-overload]
+            value.pop("artifacts", None)
+            if "argv" in value:
+                value["argv"] = [word[:LONGEST_WORD] for word in value["argv"][:WORDS]]
+            text = ndjson.encoded(value) + "\n"
+        if len(text) > MAX_TEXT:
+            raise ValueError("%s is larger than %d KiB" % (paths.shown(name), MAX_TEXT >> 10))
         return text
 
     def _is_gone(self) -> "bool | None":

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import re
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -67,6 +68,45 @@ def test_attached_files_are_kept_smallest_first_as_far_as_the_budget_reaches(fol
             and message.read_text() == f"llm ended with status 0 after 0s on {os.uname().nodename}. {said}\n"
         )
     )
+
+
+def test_an_attached_file_that_cannot_be_read_costs_neither_the_others_nor_the_end(folder: Path) -> None:
+    (folder / "a.json").write_bytes(b"kept")
+    unreadable = f"/proc/{os.getpid()}/mem"
+    done = seen([*wrapped(folder, "--attach", f"{folder}/a.json", "--attach", unreadable), "sh", "-c", "exit 3"])
+    assert done == Seen(3, b"", b"")
+    _, end = receipt(folder)
+    assert (end["status"], end["artifacts"]["message"]) == (
+        3, f"1 of 2 files kept; left out: {unreadable} (Input/output error)"
+    )  # fmt: skip
+    assert [Path(one["kept"]).read_bytes() for one in end["artifacts"]["kept"]] == [b"kept"]
+
+
+def test_the_end_is_written_before_the_attached_files_and_a_signal_ends_the_wait_for_them(folder: Path) -> None:
+    """Slurm kills what remains of a job: files that take long must not cost the end."""
+    mount = HungMount.at(folder / "shared", folder)
+    (folder / "shared" / "a.json").touch()
+    mount.hang()
+    with (folder / "err").open("wb") as err:
+        process = subprocess.Popen(
+            [*wrapped(folder, "--attach", f"{folder}/shared/a.json"), "sh", "-c", "exit 3"], stderr=err, env=mount.env
+        )
+    try:
+        until(lambda: list(folder.glob("receipts/*/end.json")))
+        assert receipt(folder)[1]["status"] == 3
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 3
+    finally:
+        mount.recover()
+    said = "trainmon-run: the attached files are not all kept: a signal came first\n"
+    assert (folder / "err").read_text() == said
+
+
+def test_a_receipt_in_a_directory_that_the_options_name_from_here_names_its_files_from_the_root(folder: Path) -> None:
+    with (folder / "out").open("wb") as out:
+        subprocess.run([*wrapped(folder, "--receipts", "receipts"), "true"], stdout=out, cwd=folder, check=True)
+    _, end = receipt(folder)
+    assert Path(end["output"]["tail"]).parent.parent == folder / "receipts"
 
 
 def test_the_message_says_how_it_ended(folder: Path) -> None:

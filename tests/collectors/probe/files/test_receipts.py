@@ -147,6 +147,21 @@ def test_a_broken_receipt_is_reported_as_such(text: str, tmp_path: Path):
     assert found.error is not None
 
 
+def test_a_long_command_line_and_many_attached_files_do_not_hide_how_a_command_ended(tmp_path: Path):
+    left_out = [{"path": f"/fsx/checkpoints/{number:09}", "bytes": 1} for number in range(2000)]
+    write(
+        tmp_path,
+        "n1-20261123T010000Z-5",
+        start={"host": "n1", "started_at": 1.0, "argv": ["python", "train.py", *["x" * 100] * 2000]},
+        end={"ended_at": 2.0, "status": 3, "artifacts": {"left_out": left_out}},
+    )
+    [found] = news(sense(tmp_path))
+    assert found.error is None
+    assert json.loads(found.start)["argv"][:2] == ["python", "train.py"]
+    assert json.loads(found.end) == {"ended_at": 2.0, "status": 3}
+    assert len(found.start) + len(found.end) < receipts.MAX_LINE
+
+
 def test_other_names_are_left_alone(tmp_path: Path):
     write(tmp_path, "notes", start={})
     assert news(sense(tmp_path)) == []
