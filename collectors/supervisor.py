@@ -243,7 +243,7 @@ class Supervisor(PollingThread):
     def view_node(self, host: str) -> None:
         """A person looks at a node. One that Prometheus covers is connected to, and its past is read."""
         if self._coverage.view(host, self._clock.monotonic()):
-            self._metrics[self._coverage.cluster_of(host) or ""].view(host)
+            self._metrics[self._coverage.past_of(host) or ""].view(host)
             self._wake.set()
 
     # ---- the thread --------------------------------------------------------------------------------------------------

@@ -135,8 +135,10 @@ def refused(status: int, text: str, *, has_token: bool) -> QueryFailed:
             return QueryFailed(f"there is no Prometheus API at its address ({status})", hint='check "url"')
         case 429:
             return QueryFailed(f"the server limits the queries ({status}){detail}", hint='raise "every"')
+        case 503 if text:  # a query that takes too long, or too many at once
+            return QueryFailed(f"the server gave up the query ({status}): {text}", hint="see the limits of the server")
         case 503:
-            return QueryFailed(f"the server is not ready ({status}){detail}", hint="it answers when it has started")
+            return QueryFailed(f"the server is not ready ({status})", hint="it answers when it has started")
         case 200:
             return QueryFailed("its answer is not that of a Prometheus API", hint='check "url"')
         case _ if 300 <= status < 400:

@@ -237,7 +237,7 @@ class PrometheusPoller(PollingThread):
 
     def _read_past(self, node: str) -> None:
         now = self._clock.monotonic()
-        if node not in self._nodes() or now - self._past_at.get(node, -HISTORY_EVERY) < HISTORY_EVERY:
+        if now - self._past_at.get(node, -HISTORY_EVERY) < HISTORY_EVERY:
             return
         self._past_at[node] = now
         for reader in self._readers.values():

@@ -22,6 +22,8 @@ class Coverage:
     def __init__(self, clusters: Sequence[ClusterSettings]) -> None:
         self._clusters = {cluster.name: cluster for cluster in clusters if cluster.metrics}
         self._nodes: dict[str, tuple[str, ...]] = {}
+        self._watched: dict[str, frozenset[str]] = {}
+        """By cluster: its nodes, and the one that reads the files."""
         self._viewed: dict[str, Seconds] = {}
         """By node: when its screen was last seen open."""
         self._has_news = False
@@ -34,6 +36,7 @@ class Coverage:
         first = plan.hosts[0]
         reads_files = bool(plan.runs or plan.shared_disks) or first not in plan.nodes
         always = {cluster.login, first if reads_files else None}
+        self._watched[plan.cluster] = frozenset(plan.nodes)
         self._nodes[plan.cluster] = tuple(host for host in plan.hosts if host in plan.nodes and host not in always)
         if cluster.ssh == "runs":
             always |= {*run_nodes, *(node for run in plan.runs for node in run.nodes)}
@@ -47,6 +50,10 @@ class Coverage:
         """The cluster whose Prometheus has the numbers of a host."""
         return next((cluster for cluster, nodes in self._nodes.items() if host in nodes), None)
 
+    def past_of(self, host: str) -> str | None:
+        """The cluster whose Prometheus has the past of a host: also of the one that reads the files."""
+        return next((cluster for cluster, nodes in self._watched.items() if host in nodes), None)
+
     def hides(self, source: Source) -> bool:
         """Whether a report of an SSH connection says nothing about its node, because Prometheus has its numbers."""
         return source.phase != "up" and source.name.removeprefix("node:") in self.nodes(source.cluster)
@@ -54,7 +61,7 @@ class Coverage:
     def view(self, host: str, now: Seconds) -> bool:
         """A person looks at a node. Returns whether its screen has just been opened. From any thread."""
         is_new = host not in self._viewed
-        if self.cluster_of(host) is None:
+        if self.past_of(host) is None:
             return False
         self._viewed[host] = now
         self._has_news |= is_new

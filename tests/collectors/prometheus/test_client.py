@@ -42,8 +42,15 @@ def test_a_query_is_a_post_with_the_token_and_its_answer_is_the_series() -> None
             'check "match" and "node_label"',
         ),
         (
-            status(503, {"status": "error", "error": "starting"}),
-            "the server is not ready (503): starting",
+            status(
+                503, {"status": "error", "errorType": "timeout", "error": "query timed out in expression evaluation"}
+            ),
+            "the server gave up the query (503): query timed out in expression evaluation",
+            "see the limits of the server",
+        ),
+        (
+            status(503),
+            "the server is not ready (503)",
             "it answers when it has started",
         ),
         (status(404), "there is no Prometheus API at its address (404)", 'check "url"'),

@@ -57,6 +57,15 @@ def test_a_node_is_connected_to_while_its_screen_is_open() -> None:
     assert [*coverage.nodes("a")] == [*NODES]
 
 
+def test_the_past_of_the_node_that_reads_the_files_is_in_prometheus_too() -> None:
+    cluster = ClusterSettings(name="a", login="n1", nodes=NODES, metrics=(TABLE,))
+    coverage = Coverage((cluster,))
+    coverage.limited(watch_plan(Settings(clusters=(cluster,)), cluster, ()), ())
+    assert coverage.view("n1", 10.0)
+    assert (coverage.past_of("n1"), coverage.cluster_of("n1")) == ("a", None), "its numbers come over SSH"
+    assert not coverage.view("another", 10.0)
+
+
 def test_a_connection_that_fails_says_nothing_about_a_node_that_prometheus_has() -> None:
     cluster = ClusterSettings(name="a", login="login1", nodes=NODES, metrics=(TABLE,))
     settings = Settings(clusters=(cluster,))
