@@ -90,6 +90,13 @@ def _obeys(observed: Observation) -> tuple[Milestone, ...]:
     return (observed.milestone(OBEYS, max(asked.at, observed.since) if asked is not None and is_new else None),)
 
 
+def _reported_save(observed: Observation) -> Instant | None:
+    """When a loop with trainmon_hooks has saved since the action, by its own report: where no checkpoint is listed."""
+    trainer = None if observed.run is None else observed.run.trainer
+    at = None if trainer is None or not has_no_checkpoints(observed) else trainer.saved_at
+    return None if at is None or at < observed.since - CLOCK_TOLERANCE else max(at, observed.since)
+
+
 def _resumes(observed: Observation, job: Job, started_at: Instant) -> tuple[Milestone, ...]:
     """That a loop with trainmon_hooks goes on where it was asked to stop, and how many steps are trained again."""
     run, known = observed.run, observed.state.attempts.values()
@@ -264,7 +271,8 @@ def kill(observed: Observation) -> Progress:
     if exits.at is not None and observed.now - exits.at >= EXIT_LISTED:
         is_blind = has_no_checkpoints(observed)
         no_save = "its checkpoints cannot be listed" if is_blind else "it ended without a new checkpoint"
-    saves = observed.milestone(SAVES, new_checkpoint(observed, is_over=exits.at is not None), no_save)
+    saved_at = new_checkpoint(observed, is_over=exits.at is not None) or _reported_save(observed)
+    saves = observed.milestone(SAVES, saved_at, no_save)
     return (appears, saves, exits), exits.at is not None and (saves.at is not None or saves.missed is not None)
 
 
@@ -280,7 +288,8 @@ def _take_limit(run: Run) -> Seconds:
 
 def signal(observed: Observation) -> Progress:
     if has_no_checkpoints(observed):
-        return (observed.milestone(COMMITTED, None, UNLISTED),), True
+        obeys = _obeys(observed)
+        return (*obeys, observed.milestone(COMMITTED, None, UNLISTED)), all(one.at is not None for one in obeys)
     saved, exited = committed(observed, COMMITTED, observed.since), exited_at(observed)
     if saved.at is None and exited is not None and observed.now - exited > EXIT_LISTED:
         return (observed.milestone(COMMITTED, None, "it ended without a new checkpoint"),), True

@@ -7,7 +7,14 @@ from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import files_to_read, with_file
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe import silence, unrecorded
-from trainmon.analysis.attempts.provenance import ORDER, has_same_config, missing, values_of, why_missing
+from trainmon.analysis.attempts.provenance import (
+    ORDER,
+    by_same_origin,
+    has_same_config,
+    missing,
+    values_of,
+    why_missing,
+)
 from trainmon.analysis.attempts.settings import changed_settings
 from trainmon.analysis.attempts.track import pruned, track, unwatched_since, with_stored
 from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read_once, with_unseen_log
@@ -15,6 +22,7 @@ from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read
 __all__ = [
     "ORDER",
     "attempt_of_log",
+    "by_same_origin",
     "changed_settings",
     "ending_directories",
     "files_to_read",

@@ -92,6 +92,14 @@ def has_same_config(one: Attempt, other: Attempt) -> bool | None:
     return None
 
 
+def by_same_origin(one: Attempt, other: Attempt, field: str) -> tuple[str, str] | None:
+    """The values of a field that differ by the same origin: Slurm knows the batch script, and a receipt the command in
+    it."""
+    first, second = (attempt.named.get(field, {}) for attempt in (one, other))
+    pairs = ((first[origin], second[origin]) for origin in ORDER[field] if origin in first and origin in second)
+    return next(((was, now) for was, now in pairs if was != now), None)
+
+
 def _hash_by(origin: Origin, attempt: Attempt) -> str | None:
     """Older versions have recorded hashes without their origin: they are all by W&B."""
     known = values_of(attempt, "config_hash")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from trainmon.analysis.attempts import changed_settings, has_same_config
+from trainmon.analysis.attempts import by_same_origin, changed_settings, has_same_config
 from trainmon.analysis.causes import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.gpu_hour import GpuHour
@@ -284,6 +284,8 @@ def _changes(before: Attempt, after: Attempt) -> Iterator[Change]:
         was, now = getattr(before, field), getattr(after, field)
         if field == "config_hash" and was and now and has_same_config(before, after) is not False:
             continue  # a hash by W&B and one by the file cannot be compared
+        if field == "command" and before.named.get(field) and after.named.get(field):
+            was, now = by_same_origin(before, after, field) or (None, None)
         if was and now and was != now:
             yield Change(field=field, before=was, after=now)
 

@@ -38,6 +38,7 @@ from trainmon.analysis.runs.trainer import (
     read_status,
     saves_on,
     status_file,
+    stops_by,
     was_withdrawn,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "rivals",
     "saves_on",
     "status_file",
+    "stops_by",
     "target",
     "trouble_of",
     "was_withdrawn",

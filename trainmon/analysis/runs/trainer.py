@@ -152,6 +152,13 @@ def saves_on(run: Run, signal: str, now: Instant) -> bool:
     return found is not None and found.ended is None and not _is_silent(found, now) and f"SIG{signal}" in found.signals
 
 
+def stops_by(run: Run, limit: Instant, now: Instant) -> bool:
+    """Whether the trainer reports that it saves and stops by itself before this time limit."""
+    found = run.trainer
+    is_alive = found is not None and found.ended is None and not _is_silent(found, now)
+    return found is not None and is_alive and found.deadline is not None and found.deadline - found.grace_s < limit
+
+
 def _is_silent(trainer: Trainer, now: Instant) -> bool:
     return now - trainer.at > SILENT and trainer.phase not in BUSY
 

@@ -46,6 +46,22 @@ def test_a_requeued_element_waits_in_the_row_of_its_array() -> None:
     assert marks_of(lost)["it waits again"] == "the job is no longer in the queue"
 
 
+def test_where_no_checkpoints_are_listed_the_report_of_the_loop_shows_its_save() -> None:
+    blind = replace(RUN, checkpoints=None, spec=replace(RUN.spec, checkpoints=None))
+    record = after(done(only(planned("signal", seen=readback(RUNNING)))), 10, reporting(blind))
+    assert record.is_open
+    record = after(record, 20, reporting(blind, Asked("save", "SIGUSR1 on rank 0", NOW + 12)))
+    assert marks_of(record)["the training loop obeys"] == 12
+    assert not record.is_open
+    trainer = reporting(blind).trainer
+    assert trainer is not None
+    gone, kill = (replace(RUNNING, state="COMPLETED", ends_at=NOW + 15),), done(only(planned("kill")))
+    record = after(kill, 20, replace(blind, trainer=replace(trainer, saved_at=NOW - 60)), jobs=gone)
+    assert (marks_of(record)["the trainer saves"], record.is_open) == (None, True)
+    record = after(record, 20, replace(blind, trainer=replace(trainer, saved_at=NOW + 14)), jobs=gone)
+    assert (marks_of(record)["the trainer saves"], record.is_open) == (14, False)
+
+
 @pytest.mark.parametrize(
     ("tasks", "named"),
     [("3", [3]), ("1,3-4%1", [1, 3, 4]), ("2-10:4,12%2", [2, 6, 10, 12]), ("", []), ("1-3,...", [1, 2, 3])],

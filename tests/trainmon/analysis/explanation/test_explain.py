@@ -259,6 +259,18 @@ def test_a_config_hash_by_wandb_and_one_by_the_file_are_not_compared() -> None:
     assert [change.field for change in explained((first, changed), 1).changes] == ["config_hash", "nodes"]
 
 
+def test_a_batch_script_and_the_command_in_it_are_not_compared() -> None:
+    first, second = (replace(one, named={}) for one in story())
+    first = with_named(first, "receipt", {"command": "python train.py"})
+    script = with_named(second, "scheduler", {"command": "/fsx/train.slurm"})
+    both = with_named(script, "receipt", {"command": "python train.py"})
+    for other in (script, both):
+        assert [change.field for change in explained((first, other), 1).changes] == ["nodes"]
+    changed = with_named(script, "receipt", {"command": "python train.py --lr 1"})
+    [command, _] = explained((first, changed), 1).changes
+    assert (command.before, command.after) == ("python train.py", "python train.py --lr 1")
+
+
 def test_a_resume_from_the_last_committed_checkpoint_is_as_expected() -> None:
     assert ("next attempt", "resumed from step 20, as expected") in rows(explained(story()), "Checkpoints")
     assert rows(explained(story(), 1), "Checkpoints")[0] == ("resumed from", "step 20, as expected")

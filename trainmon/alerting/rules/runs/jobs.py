@@ -9,7 +9,7 @@ from trainmon.alerting.rules.base import Duration, ago, is_answering
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, UNKNOWN, RunRule, present_in, queue_in, slurm_source, waiting_in
 from trainmon.analysis.checkpoints import steps_at_risk
-from trainmon.analysis.runs import needed_to_save, target, where
+from trainmon.analysis.runs import needed_to_save, saves_on, stops_by, target, where
 from trainmon.lib import Instant, counted, duration
 from trainmon.model import Finding, Job, Run, State
 from trainmon.slurm import is_permanent, waiting_reason
@@ -120,18 +120,21 @@ class TimeLimitNear(JobRule, frozen=True, kw_only=True):
         saved_at = None if saved is None else saved.at
         is_exiting = exiting_at is not None and exiting_at >= (job.started_at or 0.0)
         has_saved = saved_at is not None and saved_at >= job.ends_at - needed
-        if left > needed or is_exiting or has_saved or (run.kill is not None and run.kill.exists):
+        is_exiting |= (run.kill is not None and bool(run.kill.exists)) or stops_by(run, job.ends_at, now)
+        if left > needed or is_exiting or has_saved:
             return
         why = "" if known is None else f" (saving once more may need {duration(known)})"
         lost = steps_at_risk(run)
         risk = f"; {counted(lost, 'step')} would be lost" if lost else ""
         step = "" if saved is None or saved.step is None else f" of step {saved.step:,}"
+        exits = "its trainer saves only on the SIGTERM with which Slurm ends it"
+        if not saves_on(run, "TERM", now):
+            exits = "nothing shows that it saves and exits by itself"
         yield self.finding(
             state,
             run,
             "warning",
-            f"job {job.id} of {run.name} ends in {duration(max(0.0, left))}{why}, and nothing shows that it saves and "
-            f"exits by itself{risk}",
+            f"job {job.id} of {run.name} ends in {duration(max(0.0, left))}{why}, and {exits}{risk}",
             evidence=()
             if saved_at is None
             else (f"the last checkpoint{step} was committed {ago(now - saved_at)} ago",),

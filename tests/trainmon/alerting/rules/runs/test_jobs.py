@@ -23,7 +23,7 @@ from tests.trainmon.alerting.rules.runs.states import (
     without,
 )
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
-from trainmon.model import RunMemory, State
+from trainmon.model import RunMemory, State, Trainer
 
 GONE = state(ended("COMPLETED"), verdict="unknown", why="no target step is known")
 
@@ -133,6 +133,23 @@ def test_a_run_that_exits_by_itself_has_saved_just_now_or_is_done_in_time_is_fin
     assert found(TimeLimitNear(), changed(SOON, eta_at=NOW + 100)) is None
     early = state(job(ends_at=NOW + 600), checkpoints=checkpoints(checkpoint(12_600, 2_000), save_s=180.0))
     assert found(TimeLimitNear(), early) is None
+
+
+def test_a_trainer_that_reports_its_deadline_stops_in_time_and_one_that_waits_for_slurm_saves_late() -> None:
+    trainer = Trainer(
+        path="/fsx/llm/kill.status", host="login", at=NOW - 1, phase="training", signals={"SIGTERM": "stop"}
+    )
+    finding = found(TimeLimitNear(), changed(SOON, trainer=trainer))
+    assert finding is not None
+    assert finding.summary == (
+        "job 88 of llm ends in 4m (saving once more may need 6m), and its trainer saves only on the SIGTERM with which "
+        "Slurm ends it; 280 steps would be lost"
+    )
+    limited = replace(trainer, deadline=NOW + 240, grace_s=120.0)
+    assert found(TimeLimitNear(), changed(SOON, trainer=limited)) is None
+    for other in (replace(limited, at=NOW - 600), replace(limited, deadline=NOW + 9000), replace(limited, signals={})):
+        is_deaf = other.deadline == limited.deadline and other.at == limited.at
+        assert (found(TimeLimitNear(), changed(SOON, trainer=other)) is None) == is_deaf
 
 
 def test_an_exit_of_an_earlier_job_is_none_of_this_one() -> None:
