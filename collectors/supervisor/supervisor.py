@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -26,6 +25,7 @@ from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import Poller, Watched
 from collectors.slurm.pollers import HideAbsent, MakePoller, clusters_of, polled_clusters
+from collectors.supervisor.pollers import Pollers, metrics_pollers
 from collectors.wandb.login import Credentials
 from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
 from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
@@ -49,17 +49,11 @@ from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import AskUser, Shell
 
-if TYPE_CHECKING:
-    from collectors.prometheus.collector import PrometheusPoller
-
 log = logging.getLogger(__name__)
 
 TICK = 0.5
 REFRESH_EVERY = 5.0
 """Seconds between two refreshes that a person requests."""
-
-POLL_SOON_EVERY: Seconds = 15.0
-"""Seconds between two early polls of one source: its host may be overloaded already."""
 
 KEEP_FOR: Seconds = 600.0
 """How long a node stays visible, as off, after its job."""
@@ -109,16 +103,16 @@ class Supervisor(PollingThread):
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         self._failures: dict[str, TrainmonError] = {}
         """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
-        self._queues = {
+        queues = {
             cluster.name: self._queue(make_queue, watched, cluster) for watched, cluster in polled_clusters(settings)
         }
         self._specs: dict[str, Spec] = {}
         self._stand_in: dict[str, Spec] = {}
         """By host: what it reads now, and what it reads as a stand-in for another."""
-        self._quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
+        quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
         self._coverage = Coverage(settings.clusters)
-        self._metrics = self._prometheus_pollers()
-        self._pollers = (*self._queues.values(), *self._quotas, *self._metrics.values())
+        metrics = metrics_pollers(settings, self._coverage, self._over_ssh, submit, self._clock)
+        self._pollers = Pollers(queues, quotas, metrics, self._clock)
         self._hosts_lock = threading.Lock()
         """Held while the set of hosts changes: pollers of several clusters may report at once."""
         self._nodes: dict[str, NodeCollector] = {}
@@ -128,29 +122,21 @@ class Supervisor(PollingThread):
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()  # they may tell more about the runs
         self._refreshed_at: Seconds = -REFRESH_EVERY
-        self._polled_soon_at: dict[str, Seconds] = {}
 
     def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
         submit = self._submit if watched.required else HideAbsent(self._submit)
         client, polled = partial(self._slurm_client, cluster), partial(self._polled, cluster.name)
         return make(watched, client, submit, self._clock, polled, self._unwatched_since)
 
-    def _prometheus_pollers(self) -> Mapping[str, PrometheusPoller]:
-        clusters = [cluster for cluster in self._settings.clusters if cluster.metrics]
-        if not clusters:  # without a server, its HTTP client is not imported
-            return {}
-        from collectors.prometheus.collector import OverSsh, prometheus_pollers
-
-        def over_ssh(host: str) -> OverSsh:
-            node = self._nodes.get(host)
-            return OverSsh() if node is None else OverSsh(node.is_up, node.problem)
-
-        return prometheus_pollers(clusters, self._coverage.nodes, over_ssh, self._submit, self._clock)
+    def _over_ssh(self, host: str) -> tuple[bool, str | None]:
+        """Whether SSH reads a host now, and its error."""
+        node = self._nodes.get(host)
+        return (False, None) if node is None else (node.is_up, node.problem)
 
     def start(self) -> None:
         """Start all collectors; returns at once."""
         disks = self._settings.disks
-        self._submit(ClustersChanged(clusters_of(self._settings, self._queues)))  # the scheduler adds more
+        self._submit(ClustersChanged(clusters_of(self._settings, self._pollers.queues)))  # the scheduler adds more
         self._submit(RunsChanged(self._discovery.runs))
         lags = {disk.path: disk.lag for disk in disks if disk.lag is not None}
         self._submit(DisksChanged({disk.path: disk.usable for disk in disks if disk.usable < 1}, lags))
@@ -160,8 +146,7 @@ class Supervisor(PollingThread):
         raise_descriptor_limit()
         self._loop.start()
         super().start()
-        for poller in self._pollers:
-            poller.start()
+        self._pollers.start()
 
     def stop(self) -> None:
         """Stop all collectors; takes less than a second, whatever hangs."""
@@ -174,8 +159,7 @@ class Supervisor(PollingThread):
             connections.close()
         self._silent.close()
         self._local.close()
-        for poller in self._pollers:
-            poller.stop()  # its command has just been ended
+        self._pollers.stop()  # their commands have just been ended
         self._loop.stop()
 
     def refresh(self) -> None:
@@ -185,8 +169,7 @@ class Supervisor(PollingThread):
             self._refreshed_at = now
             for node in self._nodes.values():
                 node.refresh()
-            for poller in self._pollers:
-                poller.refresh()
+            self._pollers.refresh()
             self._wake.set()
 
     def login(self, source: str) -> None:
@@ -214,36 +197,27 @@ class Supervisor(PollingThread):
 
     def poll_queue_soon(self, cluster: str) -> None:
         """Poll a cluster's queue soon: an action or a loss changes it."""
-        if cluster in self._queues:
-            self._queues[cluster].poll_soon()
+        self._pollers.poll_queue(cluster)
 
     def poll_soon(self, source: str) -> None:
-        """Poll a source early, at most every POLL_SOON_EVERY: its data looks suspicious."""
-        now = self._clock.monotonic()
-        if now - self._polled_soon_at.get(source, -POLL_SOON_EVERY) < POLL_SOON_EVERY:
-            return
-        self._polled_soon_at[source] = now
+        """Poll a source early, at most every SOON_EVERY: its data looks suspicious."""
         kind, _, name = source.partition(":")
-        if kind == "slurm":
-            self.poll_queue_soon(name)
-        elif kind == "quota":
-            for poller in self._quotas:
-                if poller.has_source(source):
-                    poller.refresh()
-        elif kind == "node" and name in self._nodes:
+        if not self._pollers.may_poll_soon(source):
+            return
+        if kind == "node" and name in self._nodes:
             self._nodes[name].refresh()
             self._wake.set()
+        else:
+            self._pollers.poll_soon(source)
 
     def poll_job(self, key: str) -> None:
         """Request a job's details: a person views it. The key is `prod/88_3`."""
-        cluster = key.partition("/")[0]
-        if cluster in self._queues:
-            self._queues[cluster].poll_job(key)
+        self._pollers.poll_job(key)
 
     def view_node(self, host: str) -> None:
         """A person looks at a node. One that Prometheus covers is connected to, and its past is read."""
         if self._coverage.view(host, self._clock.monotonic()):
-            self._metrics[self._coverage.past_of(host) or ""].view(host)
+            self._pollers.read_past(self._coverage.past_of(host), host)
             self._wake.set()
 
     # ---- the thread --------------------------------------------------------------------------------------------------
