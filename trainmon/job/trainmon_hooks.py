@@ -13,8 +13,8 @@ One file, Python 3.8 or later, nothing but the standard library: copy it beside 
             break
     hooks.done(step)
 
-Every rank makes a Hooks and calls `step` equally often; only rank 0 reads and writes files. What a rank is asked is its
-*vote*, a list of numbers. The maximum over all ranks decides: a signal to one rank is obeyed by all at the same step.
+Every rank makes a Hooks and calls `step` equally often; only rank 0 reads and writes files. The maximum of the *votes*
+of all ranks, which are lists of numbers, decides: a signal to one rank is obeyed by all at the same step.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ class Hooks:
         self.status = os.path.abspath(status) if status else beside and beside + ".status"
         self.deadline = _number(known("SLURM_JOB_END_TIME") if deadline is None else deadline)
         self.grace = min(grace, max(0.0, (self.deadline or math.inf) - time.time()) / 2)  # for short jobs
-        self.nan, self.nan_after, self.agree, self.every = nan, nan_after, agree, max(1, every)
-        self.print_every, self.total, self.why, self.is_bad = print_every, total, "", False
+        self.nan, self.nan_after = nan if nan in ("warn", "skip", "stop", "ignore") else "warn", nan_after
+        self.agree, self.every, self.print_every, self.total = agree, max(1, every), print_every, total
         self.rank = int(_number(known("RANK") or known("SLURM_PROCID")) or 0) if rank is None else rank
-        self._signals = dict(sorted(signals.items()))
+        self._signals = {name: signals[name] for name in sorted(signals) if signals[name] in ("save", "stop")}
         self._told = dict.fromkeys(self._signals, 0)  # how often each came; only the handler changes it
         self._voted = self._answered = dict(self._told)  # how often at the last vote, and at the last decision
         self._previous, self._warned = {}, set()  # type: dict[int, Any], set[str]
         self._kill_is_armed = self._save_is_armed = self._is_stopping = self._is_closed = self._is_collective = False
         self._disobeyed: tuple[int, int] | None = None  # a save switch that cannot be removed: it counts once
-        self._bad_in_row = self._most_bad = self._calls = 0
+        self.why, self.is_bad, self._bad_in_row, self._most_bad, self._calls = "", False, 0, 0, 0
         self._countdown, self._voted_at, self._look_at, self._write_at = 1, time.monotonic(), 0.0, 0.0
         self._report: dict[str, Any] = {
             "v": 1, "pid": os.getpid(), "host": os.uname().nodename, "job": known("SLURM_JOB_ID"), "at": 0.0,
@@ -78,6 +78,9 @@ class Hooks:
             "grace_s": self.grace, "kill": self.kill, "save": self.save, "signals": {}, "asked": None,
             "last_save": None, "ended": None,
         }  # fmt: skip
+        wrong = [("nan", nan)] * (nan != self.nan) + [one for one in signals.items() if one[0] not in self._signals]
+        for one in wrong + [("deadline", str(deadline))] * (bool(deadline) and not self.deadline):
+            self._warn("%s=%s is not understood and does not count" % one)
         self._install()
         self._write(is_news=True)
 
@@ -98,8 +101,7 @@ class Hooks:
         return self._is_stopping
 
     def step(self, step: int, loss: Any = None, agreed: Votes | None = None, **numbers: float) -> str:
-        """What is asked for after this step: "", "save", or "stop", which means to save, then to stop. The numbers
-        (`lr=`, `grad_norm=`) go into the step line. `agreed`: see `votes`."""
+        """What is asked for: "", "save", or "stop" (save, then stop). Numbers are for the step line. See `votes`."""
         self._calls += 1
         if agreed is None:
             self._count_bad(loss, "stop")
@@ -114,14 +116,12 @@ class Hooks:
         return self._poll(phase, self._report["step"], self._report["loss"])
 
     def votes(self, loss: Any = None) -> Votes:
-        """The vote of this rank, for a caller who adds it to an all_reduce (MAX) of his own in every step, and passes
-        the result to `step` as `agreed`."""
+        """The vote of this rank, for an all_reduce (MAX) of the caller in every step; its result is `agreed`."""
         self._count_bad(loss, "stop")
         return self._vote(loss)
 
     def skip(self, loss: Any) -> bool:
-        """Whether all ranks are to skip this step, because a loss is not finite. With `nan="skip"`, every rank calls it
-        in every step, before that of the optimizer."""
+        """Whether all ranks are to skip this step. With `nan="skip"`, call it before every step of the optimizer."""
         agreed = self._agreed([float(_is_bad(loss))]) if self.nan == "skip" else None
         self.is_bad = agreed is not None and agreed[0] > 0.0
         if self.is_bad:

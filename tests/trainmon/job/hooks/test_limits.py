@@ -43,6 +43,18 @@ def test_a_time_limit_that_is_no_number_is_none(make: Make, monkeypatch: pytest.
     assert make().deadline is None
 
 
+def test_a_setting_that_is_not_understood_is_said_at_the_start(
+    make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hooks = make(nan="stpo", deadline="2h", signals={"SIGTERM": "stop", "SIGUSR2": "sotp"})
+    assert capfd.readouterr().err.splitlines() == [
+        f"trainmon: warning: {setting} is not understood and does not count"
+        for setting in ("nan=stpo", "SIGUSR2=sotp", "deadline=2h")
+    ]
+    assert (hooks.nan, hooks.deadline) == ("warn", None)
+    assert status(tmp_path)["signals"] == {"SIGTERM": "stop"}
+
+
 def test_a_loss_that_is_not_finite_warns_once_or_stops_after_some(
     make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
