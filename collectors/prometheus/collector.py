@@ -73,6 +73,7 @@ class PrometheusPoller(PollingThread):
         """By node and part: the trouble that was submitted."""
         self._views: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._past_at: dict[str, Seconds] = {}
+        self._connected: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def start(self) -> None:
         for name, reader in self._readers.items():
@@ -88,6 +89,10 @@ class PrometheusPoller(PollingThread):
         """A person opened a node's screen: its plots need its past. Does not block."""
         self._views.put(node)
         self._wake.set()
+
+    def connected(self, node: str) -> None:
+        """SSH reads a node now, maybe not for long: after that, it is greeted from here again. Does not block."""
+        self._connected.put(node)
 
     def step(self) -> Seconds:
         """Poll the servers that are due. Returns the seconds until the next call."""
@@ -129,6 +134,8 @@ class PrometheusPoller(PollingThread):
         newest = reader.ours(max(node.at for node in found.values()))
         lacks = f"{reader.exporter.program} has no {', '.join(reader.lacking)}" if reader.lacking else None
         self._report(name, reader, phase="up", answered_at=newest, hint=lacks)
+        while not self._connected.empty():
+            self._ungreet(self._connected.get())
         for node in nodes:
             self._submit_node(name, reader, node, found.get(node))
 

@@ -291,6 +291,8 @@ class Supervisor(PollingThread):
         if isinstance(event, SourceChanged) and self._coverage.hides(event.source):
             return
         self._submit(event)
+        if isinstance(event, SourceChanged) and event.source.phase == "up":
+            self._pollers.connected(event.source.cluster, event.source.name.removeprefix("node:"))
         if isinstance(event, NodeReading) and self._discovery.is_relevant(event.node, event.reading):
             self._readings.put(event)
             self._wake.set()

@@ -23,6 +23,7 @@ from trainmon.model import (
     Event,
     Gpu,
     GpuSamples,
+    Hello,
     Node,
     NodeReading,
     Source,
@@ -186,6 +187,21 @@ def test_numbers_over_ssh_win_and_end_with_ssh() -> None:
     del stage.ssh["gpu-001"]
     stage.later(30.0)
     assert stage.step(15.0).nodes["gpu-001"].troubles == {}
+
+
+def test_a_node_whose_ssh_came_and_went_between_two_polls_is_read_here_again() -> None:
+    stage = Stage()
+    stage.step()
+    over_ssh = Source(name="node:gpu-001", kind="node", cluster="prod", phase="up", period=2.0)
+    hello = NodeReading("gpu-001", "prod", NEWEST + 2.0, Hello(1, NEWEST + 2.0, "gpu-001", "nvml"))
+    stage.engine.step([SourceChanged(over_ssh), hello], NEWEST + 2.0)
+    stage.poller.connected("gpu-001")
+    stage.ssh["gpu-001"] = OverSsh(problem="refused")
+    stage.later(15.0)
+    state = stage.step(15.0)
+    assert (state.nodes["gpu-001"].probe, state.nodes["gpu-001"].troubles) == ("prometheus", {"ssh": "refused"})
+    source = state.sources["node:gpu-001"]
+    assert (source.via, source.period, source.health) == ("prometheus:prod:dcgm", 15.0, "ok")
 
 
 def test_a_node_is_greeted_once() -> None:
