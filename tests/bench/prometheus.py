@@ -1,4 +1,4 @@
-"""The dashboard with 256 nodes of 8 GPUs from a real Prometheus: `python -m tests.bench.prometheus`.
+"""The dashboard with 256 nodes of 8 GPUs from a real Prometheus: `python -m tests.bench.prometheus [NODES]`.
 
 The exporter is a stand-in for dcgm-exporter. In each scrape, the temperatures of 5 % of the GPUs differ.
 """
@@ -18,7 +18,7 @@ from tests.lab.dcgm_exporter import DcgmExporter
 from tests.lab.prometheus import Prometheus
 from tests.lab.terminal import Terminal
 
-NODES = 256
+NODES = int(sys.argv[1]) if sys.argv[1:] else 256
 SCRAPE = 15
 SETTLE = 60.0
 SPAN = 120.0
@@ -55,7 +55,7 @@ def main() -> None:
         ["bytes/s to the terminal", f"{rate(before, after):.0f}", ""],
         ["seconds from the start to the first numbers", f"{first:.1f}", ""],
     ]
-    show("2,048 GPUs from Prometheus, scraped and polled every 15s, 120 columns", ("what", "measured", "goal"), rows)
+    show(f"{8 * NODES:,} GPUs from Prometheus, scraped and polled every 15s, 120 columns", ("what", "measured", "goal"), rows)
     if cpu > GOAL_PERCENT or rss > GOAL_MIB:
         raise SystemExit(1)
 
