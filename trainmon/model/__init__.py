@@ -62,6 +62,7 @@ from trainmon.model.attempts.cause import (
 from trainmon.model.attempts.retry import RequeueMode, RetryChange, RetryLimit, RetryPolicy
 from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
+from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, TrainingMetrics
 from trainmon.model.node import (
     FAULT_GAP,
     FAULTS,
@@ -121,24 +122,16 @@ from trainmon.model.probe_wire import (
 )
 from trainmon.model.run import (
     DANGLING,
-    LOG_LINES,
-    LOG_MARK,
     MINUTES,
     RECENT_MINUTES,
     SLOW_AT_MOST,
     SPANS,
-    WANDB,
-    Bar,
-    Log,
-    LogShape,
-    Progress,
     Run,
     RunMemory,
     RunSpec,
     StepSpan,
     Switch,
     Throughput,
-    TrainingMetrics,
     Verdict,
 )
 from trainmon.model.state import (
