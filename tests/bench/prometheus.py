@@ -55,7 +55,11 @@ def main() -> None:
         ["bytes/s to the terminal", f"{rate(before, after):.0f}", ""],
         ["seconds from the start to the first numbers", f"{first:.1f}", ""],
     ]
-    show(f"{8 * NODES:,} GPUs from Prometheus, scraped and polled every 15s, 120 columns", ("what", "measured", "goal"), rows)
+    show(
+        f"{8 * NODES:,} GPUs from Prometheus, scraped and polled every 15s, 120 columns",
+        ("what", "measured", "goal"),
+        rows,
+    )
     if cpu > GOAL_PERCENT or rss > GOAL_MIB:
         raise SystemExit(1)
 

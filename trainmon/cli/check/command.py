@@ -22,7 +22,7 @@ from trainmon.cli.options import config_option, hosts_argument, ssh_config_optio
 )
 @click.option("--notify", is_flag=True, help="Send a test notification on every channel, and show the response.")
 def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None, headless: bool, notify: bool) -> int:
-    """Check the config, and test every host, Prometheus server, Slurm, path, log, W&B run and channel that it names.
+    """Check the config, and test every host, Slurm, Prometheus, path, log, W&B run and channel it names.
 
     Exit status: 0 no problem, 2 a usage or config error, 3 a problem with a host, Prometheus, Slurm, a path, a log,
     W&B or a channel.
