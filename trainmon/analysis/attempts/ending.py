@@ -9,7 +9,9 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import is_read
 from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.steps import with_steps_of
 from trainmon.analysis.causes import classify
+from trainmon.analysis.log_formats import Format
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
@@ -28,6 +30,9 @@ from trainmon.model import (
 TAIL_LINES = 400
 TAIL_CHARACTERS = 48 * 1024
 """What is kept of a log: a traceback of every rank of two nodes."""
+
+WHOLE_CHARACTERS = 12 * 1024
+"""A shorter part of a log was read as a whole: the probe sends its last 48 KiB, at most 4 bytes a character."""
 
 PATIENCE: Seconds = 45.0
 """How long an attempt that ended waits for the end of its log and for its exit code."""
@@ -172,8 +177,11 @@ def with_cause(attempt: Attempt, lines: Sequence[str], state: State) -> Attempt:
     return replace(attempt, end=replace(end, cause=cause, log_tail=tail))
 
 
-def with_tail(known: Mapping[str, Attempt], content: FileContent, state: State, skew: Seconds) -> Mapping[str, Attempt]:
-    """The attempts after the last lines of one were read, and its cause by these lines."""
+def with_tail(
+    known: Mapping[str, Attempt], content: FileContent, state: State, skew: Seconds, formats: Sequence[Format] = ()
+) -> Mapping[str, Attempt]:
+    """The attempts after the last lines of one were read: its steps, if nobody watched it, and its cause by these
+    lines. `formats`: those of the config."""
     name = content.id.removeprefix(receipts.TAIL).lstrip()
     attempt = known.get(name)
     if attempt is None:
@@ -182,6 +190,7 @@ def with_tail(known: Mapping[str, Attempt], content: FileContent, state: State, 
     lines = (content.text or "").splitlines()
     end = attempt.end or attempt.reported_end
     if end is not None and lines:
+        attempt = with_steps_of(attempt, lines, formats, is_whole=len(content.text or "") < WHOLE_CHARACTERS)
         end = replace(end, log_tail=tail_of(lines), has_own_tail=True)
         if attempt.end is None:
             attempt = replace(attempt, reported_end=end)

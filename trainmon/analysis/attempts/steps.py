@@ -9,6 +9,7 @@ from itertools import takewhile
 from msgspec.structs import replace
 
 from trainmon.analysis.checkpoints import names_count_steps
+from trainmon.analysis.log_formats import Format, report
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import SPANS, Attempt, Run, StepSpan
 
@@ -119,6 +120,20 @@ def stepped(
     elif attempt.restart and first.first_at == first.last_at:
         return attempt  # the end of an old log, which may be all of the attempt before
     return replace(attempt, last_step=max(one.last or 0 for one in counted[counted.index(first) :]))
+
+
+def with_steps_of(attempt: Attempt, lines: Sequence[str], formats: Sequence[Format], *, is_whole: bool) -> Attempt:
+    """The attempt, of which nothing else has shown a step, with the steps that its last lines show. The first one is
+    known only if these are all its lines."""
+    if attempt.last_step is not None:
+        return attempt
+    read = report(lines, formats)
+    if read.progress.step is None:
+        return attempt
+    again = report(lines, formats, shape=read.shape).lines if is_whole else ()  # now its first lines have a known shape
+    steps = (one.found.step for one in again if one.found is not None and one.format == read.progress.format)
+    first = next((step for step in steps if step is not None), None)
+    return replace(attempt, first_step=first, last_step=read.progress.step)
 
 
 def with_checkpoints(attempt: Attempt, run: Run, until: Instant) -> Attempt:

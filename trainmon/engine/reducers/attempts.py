@@ -37,7 +37,7 @@ def accounted(batch: EventBatch, event: JobsAccounted, now: Instant) -> None:
 def file_read(batch: EventBatch, content: FileContent, at: Instant, skew: Seconds) -> None:
     """Add the content of a file that identifies what an attempt trains with, or the last lines of its log."""
     if content.id.startswith(receipts.TAIL):
-        _change(batch, with_tail(batch.current("attempts"), content, batch.so_far(at), skew))
+        _change(batch, with_tail(batch.current("attempts"), content, batch.so_far(at), skew, batch.formats))
     else:
         _change(batch, with_file(batch.current("attempts"), content, at, skew))
 

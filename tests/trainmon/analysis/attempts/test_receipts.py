@@ -92,6 +92,30 @@ def test_an_attempt_that_nobody_watched_is_found_by_its_receipt() -> None:
     assert one.end.log_tail == "step 1"
 
 
+def test_the_steps_of_an_attempt_that_nobody_watched_are_those_of_its_last_lines() -> None:
+    story = alone(watched_from=1000)
+    read(story, 1001, files(0, 28, signal=9))
+    lines(story, 1003, "loading", *(STEP.format(step) for step in range(3, 40)))
+    one = story.at(1100).say().attempt
+    assert (one.first_step, one.last_step) == (3, 39)
+
+
+def test_the_first_step_of_many_lines_is_not_known() -> None:
+    story = alone(watched_from=1000)
+    read(story, 1001, files(0, 28, signal=9))
+    lines(story, 1003, *("." * 100 for _ in range(400)), *(STEP.format(step) for step in range(3, 40)))
+    one = story.at(1100).say().attempt
+    assert (one.first_step, one.last_step) == (None, 39)
+
+
+def test_lines_of_a_learned_shape_count_from_the_first_one() -> None:
+    story = alone(watched_from=1000)
+    read(story, 1001, files(0, 28, signal=9))
+    lines(story, 1003, *(f"[{step}/90] my loss is {4 - step / 100:.4f}, lr 0.001" for step in range(7, 30)))
+    one = story.at(1100).say().attempt
+    assert (one.first_step, one.last_step) == (7, 29)
+
+
 def test_a_command_that_was_killed_with_trainmon_run_says_so_and_has_no_exit_code() -> None:
     story = alone(watched_from=1000)
     read(story, 1001, files(gone=True))
