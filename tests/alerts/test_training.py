@@ -17,6 +17,7 @@ from tests.alerts.daemon import PATIENCE, AlertDaemon
 from tests.alerts.messages import TOPIC, received, titles, until_told
 from tests.end_to_end.product import words
 from tests.lab.ntfy_server import NtfyServer
+from tests.lab.processes import proc_files
 from tests.lab.slurm import Slurm
 from tests.lab.sshd import Sshd
 from tests.lab.wandb_server import WandbServer
@@ -77,7 +78,7 @@ def trainer_of(run: Training) -> int:
     """The process that trains."""
     (pid,) = [
         int(task.parent.name)
-        for task in Path("/proc").glob("[0-9]*/cmdline")
+        for task in proc_files("cmdline")
         if f"--checkpoints={run.checkpoints}".encode() in _read(task).split(b"\0")
         and b"trainer.py" in _read(task)
         and b"srun" not in _read(task).split(b"\0")[0]

@@ -19,6 +19,7 @@ from tests.alerts.messages import TOPIC, received
 from tests.bench.table import show
 from tests.end_to_end.product import Cluster, until
 from tests.lab.ntfy_server import NtfyServer
+from tests.lab.processes import proc_files
 from tests.lab.receiver import Receiver
 from tests.lab.wandb_server import WandbServer
 
@@ -81,7 +82,7 @@ def cost(pid: int) -> tuple[float, float]:
 
 def children(pid: int) -> list[int]:
     found = []
-    for task in Path("/proc").glob("[0-9]*/stat"):
+    for task in proc_files("stat"):
         try:
             if int(task.read_text().rpartition(")")[2].split()[1]) == pid:
                 found.append(int(task.parent.name))

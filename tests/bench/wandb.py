@@ -20,6 +20,7 @@ from collectors.wandb.child_process import ChildClient
 from collectors.wandb.collector import WandbCollector
 from collectors.wandb.login import find_credentials
 from tests.bench.table import show
+from tests.lab.processes import proc_files
 from tests.lab.wandb_server import WandbServer
 from tests.wandb.parts import ShiftedClock
 from trainmon.lib import Seconds
@@ -63,7 +64,7 @@ def spent(stat: Path) -> Seconds:
 
 def started_by(parent: int) -> Iterator[Process]:
     """Its children and theirs."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for stat in proc_files("stat"):
         try:
             head, _, rest = stat.read_text().rpartition(")")
         except OSError:

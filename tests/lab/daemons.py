@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tests.lab.processes import proc_files
+
 DEADLINE = 120.0
 
 
@@ -100,7 +102,7 @@ class Daemon:
 
 def end_marked(mark: str) -> None:
     """End every process that has an entry in its environment, but not ourselves."""
-    for entry in Path("/proc").glob("[0-9]*/environ"):
+    for entry in proc_files("environ"):
         with contextlib.suppress(OSError):
             if int(entry.parent.name) != os.getpid() and mark.encode() in entry.read_bytes().split(b"\0"):
                 os.kill(int(entry.parent.name), signal.SIGKILL)

@@ -12,3 +12,8 @@ def gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return not state or state[0] in "ZX"
+
+
+def proc_files(name: str) -> list[Path]:
+    """/proc/PID/NAME of every process. One may have ended already. (Path.glob looks at each, and fails then.)"""
+    return [folder / name for folder in Path("/proc").iterdir() if folder.name.isdecimal()]

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tests.lab.processes import proc_files
+
 INSTALL = "OpenSSH's {} is missing; install it: apt-get install -y openssh-server openssh-client"
 DEADLINE = 120.0
 NESTED = {"SHLVL": "2"}
@@ -185,7 +187,7 @@ def _free_port() -> int:
 
 def _descendants(pid: int) -> list[int]:
     found: list[int] = []
-    for task in Path("/proc").glob("[0-9]*/stat"):
+    for task in proc_files("stat"):
         with contextlib.suppress(OSError):
             # The command in brackets may hold anything: the parent is the second field after its end.
             if int(task.read_text().rpartition(")")[2].split()[1]) == pid:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.lab.processes import proc_files
 from tests.lab.wandb_server import WandbServer
 
 SCRIPT = Path(__file__).with_name("wandb_trainer.py")
@@ -65,7 +66,7 @@ class Training:
     def has_a_sidecar(self) -> bool:
         """Whether the SDK's own process still runs: it may send a heartbeat for a killed trainer."""
         mine = f"--pid\0{self.pid}\0".encode()
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+        for path in proc_files("cmdline"):
             with contextlib.suppress(OSError):
                 if mine in path.read_bytes():
                     return True

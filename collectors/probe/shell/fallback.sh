@@ -62,9 +62,15 @@ end() {
     # shellcheck disable=SC2086
     set -- $list
     while [ $# -gt 0 ]; do
-        below=
+        below= before=none
         kill -STOP "$1" 2>/dev/null
-        { read -r below <"/proc/$1/task/$1/children"; } 2>/dev/null
+        # proc(5): a child that ends while the list is read may hide others, unless all of them are stopped.
+        while [ "$below" != "$before" ]; do
+            before=$below below=
+            { read -r below <"/proc/$1/task/$1/children"; } 2>/dev/null
+            # shellcheck disable=SC2086
+            [ -z "$below" ] || kill -STOP $below 2>/dev/null
+        done
         all="$1 $all"
         shift
         # shellcheck disable=SC2086

@@ -20,7 +20,7 @@ import pytest
 
 from collectors.probe import bundle
 from tests.lab.hung_mount import HungMount
-from tests.lab.processes import gone
+from tests.lab.processes import gone, proc_files
 from trainmon.model import probe_wire as readings
 
 SCRIPT = bundle.FALLBACK[1]
@@ -339,7 +339,7 @@ def test_a_killed_fallback_leaves_nothing_running(shell: str, start: Any, is_rea
 def group(leader: int) -> list[str]:
     """The processes of a group that are no zombies: what each is, and its state."""
     found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for stat in proc_files("stat"):
         with contextlib.suppress(OSError):
             name, _, rest = stat.read_text().rpartition(") ")
             if rest.split()[2] == str(leader) and rest[0] != "Z":
