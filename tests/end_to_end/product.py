@@ -21,6 +21,7 @@ from tests.lab.terminal import Terminal
 
 PROGRAM = str(Path(sys.executable).with_name("trainmon-tui"))
 PATIENCE = 120.0
+CLOCK = re.compile(r"\d\d:\d\d:\d\dZ")
 """Seconds that anything may take on a busy machine of two cores."""
 
 QUICK = 4.0
@@ -68,10 +69,11 @@ class Screen(Terminal):
         return next((line for line in self.text().splitlines() if text in line), "")
 
     def until_line(self, text: str, pattern: str, seconds: float = PATIENCE) -> str:
-        """Wait until the line that holds a text also matches a pattern."""
+        """Wait until the line that holds a text also matches a pattern. The clock of the header does not count."""
         deadline = time.monotonic() + seconds
         while True:
-            found = next((line for line in self.text().splitlines() if text in line and re.search(pattern, line)), None)
+            lines = (CLOCK.sub("", line) for line in self.text().splitlines())
+            found = next((line for line in lines if text in line and re.search(pattern, line)), None)
             if found is not None:
                 return found
             assert time.monotonic() < deadline, f"no line with {text!r} and {pattern!r}:\n{self.text()}"
