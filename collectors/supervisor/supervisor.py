@@ -89,16 +89,7 @@ class Supervisor(PollingThread):
         self._discovery = RunDiscovery(settings, login)
         self._plans: tuple[WatchPlan, ...] = ()
         self._connections = {
-            cluster.name: ClusterConnections(
-                cluster,
-                self._loop,
-                ask,
-                ssh_config,
-                client_of=partial(self._slurm_client, cluster),
-                job_of=self._discovery.own_job,
-                on_start=lambda job: self._submit(step_notice(job)),
-            )
-            for cluster in settings.clusters
+            cluster.name: self._connections_of(cluster, ask, ssh_config) for cluster in settings.clusters
         }
         self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
         self._failures: dict[str, TrainmonError] = {}
@@ -122,6 +113,19 @@ class Supervisor(PollingThread):
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()  # they may tell more about the runs
         self._refreshed_at: Seconds = -REFRESH_EVERY
+
+    def _connections_of(
+        self, cluster: ClusterSettings, ask: AskUser | None, ssh_config: Path | None
+    ) -> ClusterConnections:
+        return ClusterConnections(
+            cluster,
+            self._loop,
+            ask,
+            ssh_config,
+            client_of=partial(self._slurm_client, cluster),
+            job_of=self._discovery.own_job,
+            on_start=lambda job: self._submit(step_notice(job)),
+        )
 
     def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
         submit = self._submit if watched.required else HideAbsent(self._submit)

@@ -33,16 +33,8 @@ def requeue(context: PlanContext) -> RowPlan:
     context.check_unarmed("the next attempt would end at once")
     if context.request.is_retry:
         _check_retry(context, job)
-    if job.stage == "waiting":
-        why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
-        raise context.refused(why, "H releases it" if is_held(job) else "")
-    if job.requeue is False:
-        raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
-    if job.batch is False:
-        raise context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
+    _check_job(context, job, another)
     is_over = job.stage == "ended"
-    if is_over and (writer := _writer(context, job)) is not None:
-        raise context.refused(f"job {writer.id} ({writer.name}) runs: both would write to the same checkpoints")
     log, errors = log_files(context, job)
     made = action(
         context,
@@ -72,6 +64,19 @@ def requeue(context: PlanContext) -> RowPlan:
         keep_errors=errors,
     )
     return RowPlan(actions=(made,))
+
+
+def _check_job(context: PlanContext, job: Job, another: str) -> None:
+    """Raises: Refused: when Slurm cannot start the job again, or another job writes the same checkpoints."""
+    if job.stage == "waiting":
+        why = f"job {job.id} is already waiting: {waiting_reason(job, context.now)}"
+        raise context.refused(why, "H releases it" if is_held(job) else "")
+    if job.requeue is False:
+        raise context.refused(f"job {job.id} cannot be requeued: it was submitted with --no-requeue", another)
+    if job.batch is False:
+        raise context.refused(f"job {job.id} is not a batch job (salloc or srun): Slurm cannot restart it")
+    if job.stage == "ended" and (writer := _writer(context, job)) is not None:
+        raise context.refused(f"job {writer.id} ({writer.name}) runs: both would write to the same checkpoints")
 
 
 def _copied(*files: str | None) -> tuple[str, ...]:

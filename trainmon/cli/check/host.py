@@ -206,20 +206,7 @@ def _gpus(host: str, output: ProbeOutput) -> Iterator[Row]:
 def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     """Disks, logs and switches, as the probe reports them."""
     host = check.host
-    for path in spec.disks:
-        disk = output.disks.get(path)
-        if disk is None or disk.state == "hung":
-            yield Row(
-                "bad",
-                host,
-                path,
-                "does not answer",
-                f"its file server may be down; if so, `df {path}` on {host} hangs as well",
-            )
-        elif disk.state == "error":
-            yield Row("bad", host, path, disk.error or "cannot be read", "fix the path in the config")
-        else:
-            yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
+    yield from _disks(host, spec, output)
     if output.hello is not None and output.hello.python is None:
         for path in (*(log.pattern for log in spec.logs), *spec.switches, *(one.directory for one in spec.wandb)):
             yield Row("bad", host, path, "needs python3", "install it there, or set `python` of the [[cluster]]")
@@ -255,6 +242,23 @@ def _files(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
     yield from _receipts(host, spec, output)
     for one in spec.wandb:
         yield client_file_row(host, one, output.wandb.get(one.id))
+
+
+def _disks(host: str, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
+    for path in spec.disks:
+        disk = output.disks.get(path)
+        if disk is None or disk.state == "hung":
+            yield Row(
+                "bad",
+                host,
+                path,
+                "does not answer",
+                f"its file server may be down; if so, `df {path}` on {host} hangs as well",
+            )
+        elif disk.state == "error":
+            yield Row("bad", host, path, disk.error or "cannot be read", "fix the path in the config")
+        else:
+            yield Row("ok", host, path, f"{disk.filesystem or 'a disk'} at {disk.mount or path}")
 
 
 def _trainers(check: HostCheck, spec: Spec, output: ProbeOutput) -> Iterator[Row]:
