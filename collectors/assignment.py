@@ -75,7 +75,9 @@ def assign(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) ->
     """One Spec for every host of the plan, given the hosts that are up, and whether the first one still connects for
     the first time."""
     reader = _reader(plan, up, is_awaited=is_awaited)
-    return {host: merge(_own(plan, host), _shared(plan)) if host == reader else _own(plan, host) for host in plan.hosts}
+    training = _training(plan)
+    own = {host: _own(plan, host, training) for host in plan.hosts}
+    return own if reader is None else own | {reader: merge(own[reader], _shared(plan))}
 
 
 def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = False) -> Mapping[str, Spec]:
@@ -83,7 +85,7 @@ def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = F
     reader = _reader(plan, up, is_awaited=is_awaited)
     if reader is None or reader == plan.hosts[0]:
         return {}
-    own, shared = _own(plan, reader), _shared(plan)
+    own, shared = _own(plan, reader, _training(plan)), _shared(plan)
     return {reader: replace(shared, disks=tuple(path for path in shared.disks if path not in own.disks))}
 
 
@@ -160,9 +162,13 @@ def _reader(plan: WatchPlan, up: Collection[str], *, is_awaited: bool) -> str | 
     return first if is_awaited else next((host for host in plan.hosts if host in up), first)
 
 
-def _own(plan: WatchPlan, host: str) -> Spec:
+def _training(plan: WatchPlan) -> Collection[str]:
+    """The nodes of the runs; all nodes while no run has one."""
+    return {node for run in plan.runs for node in run.nodes} or plan.nodes
+
+
+def _own(plan: WatchPlan, host: str, training: Collection[str]) -> Spec:
     """What a host reads for itself."""
-    training = {node for run in plan.runs for node in run.nodes} or plan.nodes
     on_nodes = plan.node_disks if host in plan.nodes else ()
     on_runs = plan.run_disks if host in training else ()
     return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))), receipts=plan.receipts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from collectors.nodes.steps.shell import JobSteps
 from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.lib import HostKeyRefused, HostUnreachable
+from trainmon.model import JobPart
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
@@ -53,8 +54,8 @@ class Connections:
 
 
 class ClusterConnections:
-    """The connections of one cluster, over SSH and by steps of jobs. `client_of`, `job_of` and `on_start` as in
-    JobSteps; `job_of` also gets the name of the cluster."""
+    """The connections of one cluster, over SSH and by steps of jobs. `client_of`, `part_of` and `on_start` as in
+    JobSteps; `part_of` also gets the name of the cluster."""
 
     def __init__(
         self,
@@ -64,13 +65,13 @@ class ClusterConnections:
         ssh_config: Path | None,
         *,
         client_of: Callable[[], Client],
-        job_of: Callable[[str, str], int | None],
+        part_of: Callable[[str, str], JobPart | None],
         on_start: Callable[[int], None] = lambda job: None,
     ) -> None:
         self._cluster, self._loop = cluster, loop
         self.ssh = Connections(loop, cluster.connect, ask, ssh_config)
-        self._steps = JobSteps(loop, client_of, partial(job_of, cluster.name), on_start)
-        self._refused: dict[str, int] = {}
+        self._steps = JobSteps(loop, client_of, partial(part_of, cluster.name), on_start)
+        self._refused: dict[str, JobPart] = {}
         """The nodes that have refused SSH, each with our job there. In the next job, SSH is tried again."""
 
     def needs_step(self, host: str, *, is_node: bool) -> bool:
@@ -92,17 +93,23 @@ class ClusterConnections:
 
     def _dial_either(self, host: str) -> Shell:
         """Over SSH, or by a step if the node refuses SSH and a job of ours runs there."""
-        job = self._steps.job_of(host)
-        if job is None or self._refused.get(host) != job:
+        part = self._steps.part_of(host)
+        if part is None or self._refused.get(host) != part:
             try:
                 return self.ssh.dial(host)
             except HostKeyRefused:
                 raise  # another machine may answer in its place: that must be seen
             except HostUnreachable:
-                if job is None:
+                if part is None:
                     raise
-                self._refused[host] = job
+                self._refused[host] = part
         return self._steps.shell(host)
+
+    def has_refused(self, host: str) -> None:
+        """A login there has ended before a command ran, such as by a ForceCommand or a shell `nologin`."""
+        part = self._steps.part_of(host)
+        if part is not None:
+            self._refused[host] = part
 
     def close(self) -> None:
         """Close them; waits a moment for the end of the steps."""

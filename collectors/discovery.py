@@ -18,13 +18,14 @@ from trainmon.analysis.runs import (
     holds_nodes,
     jobs_of,
     owner_of,
+    parts_by_node,
     process_runs,
     status_file,
     watched_runs,
 )
 from trainmon.config import ClusterSettings, ImplicitCluster, Settings, log_formats, run_specs
 from trainmon.lib import Instant, Seconds
-from trainmon.model import AnyReading, CheckpointListing, GpuFactsAll, Job, LogChunk, OwnProcess, RunSpec
+from trainmon.model import AnyReading, CheckpointListing, GpuFactsAll, Job, JobPart, LogChunk, OwnProcess, RunSpec
 
 NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 
@@ -58,21 +59,23 @@ class RunDiscovery:
         self._users = {cluster.name: cluster.users for cluster in settings.clusters}
         self._jobs: dict[str, tuple[Job, ...]] = {}
         self._me: dict[str, str | None] = {}
-        self._ours: dict[str, dict[str, int]] = {}
-        """By cluster: the nodes with a job of ours, and the number of that job."""
+        self._ours: dict[str, dict[str, JobPart]] = {}
+        """By cluster: the nodes with a job of ours, and that job."""
 
     def update(self, cluster: str, jobs: Sequence[Job], me: str | None, now: Instant) -> bool:
         """Store a poll of a cluster's queue. Returns whether the runs have changed."""
         names = self._names.get(cluster, {})
+
         # The nodes become arguments of ssh, so invalid host names are left out.
+        def named(nodes: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(names.get(node, node) for node in nodes if NODE.fullmatch(node))
+
         listed = [
-            replace(job, nodes=tuple(names.get(node, node) for node in job.nodes if NODE.fullmatch(node)))
-            for job in jobs
+            replace(job, nodes=named(job.nodes), component_nodes=tuple(map(named, job.component_nodes))) for job in jobs
         ]
         self._jobs[cluster] = with_ended_jobs(self._jobs.get(cluster, ()), listed, now)
         self._me[cluster] = me
-        ours = (job for job in listed if me is not None and job.user == me and holds_nodes(job))
-        self._ours[cluster] = {node: job.number for job in ours for node in job.nodes}
+        self._ours[cluster] = parts_by_node(job for job in listed if me is not None and job.user == me)
         everyone = [job for jobs in self._jobs.values() for job in jobs]
         configured = tuple(
             replace(spec, user=owner_of(spec, self._users.get(spec.cluster, ()), self._me.get(spec.cluster)))
@@ -160,8 +163,8 @@ class RunDiscovery:
         ours = self._ours.get(cluster)
         return None if ours is None or self._me.get(cluster) is None else node in ours
 
-    def own_job(self, cluster: str, node: str) -> int | None:
-        """The number of our job on a node, by the last poll; None without one."""
+    def own_part(self, cluster: str, node: str) -> JobPart | None:
+        """Our job on a node, by the last poll; None without one."""
         return self._ours.get(cluster, {}).get(node)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from collectors.assignment import by_mount, name_of, requested_parts
+from collectors.nodes.assigned import Assigned
 from collectors.nodes.backoff import MAX_DOUBT, MIN_DOUBT, Backoff, pause_before, requires_job
 from collectors.nodes.steps.shell import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
@@ -20,7 +20,6 @@ from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
 from trainmon.model import (
     AnyReading,
-    DiskSamples,
     Event,
     Hello,
     NodeReading,
@@ -53,15 +52,15 @@ class NodeCollector:
         self.cluster = cluster
         self.is_dialled = True
         """Whether the host is another machine."""
-        self.implied: frozenset[str] = frozenset()
         self.reads_files = True
         """Whether its probe reads logs and switch files; the shell fallback does not."""
         self.is_awaited = True
         """Whether its first connection is still being established."""
         self.wake: Callable[[], None] = lambda: None
+        self.on_refusal: Callable[[], None] = lambda: None
+        """Called when a login ended before any command ran. Must not block."""
         self.first_dial: Dial | None = None
-        """How a host is dialled that nobody has named: without prompts, and only once if that fails. A person may log
-        in after that."""
+        """How a host is dialled that nobody has named: without prompts, and only once until a person logs in."""
         self.failures: dict[str, TrainmonError] = {}
         """By name: why the only login of such a host failed. All collectors share it."""
         self.backoff = Backoff(clock)
@@ -72,10 +71,7 @@ class NodeCollector:
         self._start_hint = bundle.START_HINT.format(host=name, python=python)
         self._lock = threading.RLock()
         self._source = Source(name=f"node:{name}", kind="node", cluster=cluster)
-        self._spec: Spec | None = None
-        self._stand_in_spec = Spec()
-        self._stand_in_disks: dict[str, str] = {}
-        """By path: the names of the disks that it read as a stand-in."""
+        self._assigned = Assigned()
         self._shell: Shell | None = None
         self._stream: ProbeStream | None = None
         self._dialling = False
@@ -115,16 +111,14 @@ class NodeCollector:
     def watch(self, spec: Spec, implied: frozenset[str], stand_in: Spec | None = None) -> None:
         """Read this from now on, and the stand-in part for another host. A change is sent to the running probe."""
         with self._lock:
-            self.implied, self._stand_in_spec = implied, stand_in or Spec()
-            disks = self._stand_in_disks
-            self._stand_in_disks = {path: disks[path] for path in disks if path in self._stand_in_spec.disks}
-            ended = set(disks.values()) - set(self._stand_in_disks.values())
-            if ended:  # its readings as a stand-in no longer count when the other host reads its files again
-                self._submit(StandInEnded(self.name, tuple(sorted(ended))))
-            if spec == self._spec:
+            if ended := self._assigned.stand_in_for(stand_in or Spec(), implied):
+                # Its readings as a stand-in no longer count when the other host reads its files again.
+                self._submit(StandInEnded(self.name, ended))
+            before = self._assigned.spec
+            if spec == before:
                 return
-            has_new_period = self._spec is not None and spec.period != self._spec.period
-            self._spec, self._source = spec, replace(self._source, period=spec.period)
+            has_new_period = before is not None and spec.period != before.period
+            self._assigned.spec, self._source = spec, replace(self._source, period=spec.period)
             if has_new_period and self.is_up:
                 self._report()
             if self._stream is not None and self._stream.is_served:
@@ -151,10 +145,10 @@ class NodeCollector:
                 return
             if not self.is_up and (message := stream.not_started(now)) is not None:
                 if now - stream.started_at > START_TIMEOUT:
-                    self._on_end(stream, HostUnreachable(self.name, message, hint=self._start_hint))
+                    self._on_end(stream, HostUnreachable(self.name, message, hint=stream.waiting_hint))
                     return
                 if message != self._source.error:
-                    self._report(error=message, hint=self._start_hint)
+                    self._report(error=message, hint=stream.waiting_hint)
             if self.is_up and now - stream.received_at > SILENCE_TIMEOUT:
                 message = f"connected, but its probe has been silent for {SILENCE_TIMEOUT:.0f}s"
                 self._on_end(stream, HostUnreachable(self.name, message))
@@ -221,6 +215,8 @@ class NodeCollector:
         stream = ProbeStream(self.name, self._clock, self._send_code, self._on_reading, self._on_end, self._start_hint)
         try:
             shell = (self.first_dial or self._dial)()
+            if isinstance(shell, StepShell):
+                stream.awaits_step(shell.part.job)
             stream.received_at = stream.started_at = self._clock.monotonic()
             with self._lock:
                 self._shell, self._stream = shell, stream  # before it starts: it may end before `stream` has returned
@@ -307,7 +303,7 @@ class NodeCollector:
         with self._lock:
             if stream is self._stream and stream.greeting and stream.command is not None and not stream.is_served:
                 stream.is_served = True
-                stream.write(bundle.payload(stream.greeting) + bundle.spec_line(self._spec or Spec()))
+                stream.write(bundle.payload(stream.greeting) + bundle.spec_line(self._assigned.spec or Spec()))
 
     def _on_reading(self, stream: ProbeStream, reading: AnyReading) -> None:
         with self._lock:  # no reading of a lost probe may follow the report of its loss
@@ -316,18 +312,14 @@ class NodeCollector:
             if not self.is_up:
                 self._up_since = self._clock.monotonic()
                 self.backoff.forget()
-                step_of = self._shell.job if isinstance(self._shell, StepShell) else None
+                step_of = self._shell.part.job if isinstance(self._shell, StepShell) else None
                 self._report(phase="up", error=None, hint=None, retry_at=None, step_of=step_of)
                 self.wake()
             if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
                 self.reads_files = reading.python is not None
                 self.wake()
-            spec = self._spec or Spec()
-            for part, is_stand_in in requested_parts(reading, spec, self._stand_in_spec):
-                named = by_mount(part, self.implied, spec) if isinstance(part, DiskSamples) and self.implied else part
-                if isinstance(part, DiskSamples) and is_stand_in:
-                    self._stand_in_disks |= {disk.path: name_of(disk, self.implied) for disk in part.d}
-                self._submit(NodeReading(self.name, self.cluster, self._clock.now(), named, is_stand_in=is_stand_in))
+            for part, is_stand_in in self._assigned.parts(reading):
+                self._submit(NodeReading(self.name, self.cluster, self._clock.now(), part, is_stand_in=is_stand_in))
 
     def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
         """The probe has ended or is silent. Python is not tried again if it failed without any output."""
@@ -337,6 +329,8 @@ class NodeCollector:
             if stream is not self._stream or self._stopped:
                 return
             prompted = self._shell is not None and self._shell.prompted
+            if not stream.greeting:
+                self.on_refusal()
             self._close()
             if self.is_up and self._clock.monotonic() - self._up_since > STABLE_AFTER:
                 self._tries = 0

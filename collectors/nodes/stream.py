@@ -48,7 +48,8 @@ class ProbeStream:
         self.stderr: str | None = None
         self.reported: tuple[int, str | None] = (0, None)
         self._host, self._clock = host, clock
-        self.start_hint = start_hint
+        self.waiting_hint = self._start_hint = start_hint
+        self._starting = "connected, but its probe"
         self._on_greeting, self._on_reading, self._on_end = on_greeting, on_reading, on_end
         self._rest = b""
         self._skipping = False
@@ -79,7 +80,12 @@ class ProbeStream:
         """For how long it has not started, in a sentence that changes once a minute; None if that is usual."""
         waited = now - self.started_at
         shown = SLOW_START if waited < 60.0 else min(waited // 60.0 * 60.0, START_TIMEOUT)
-        return f"connected, but its probe has not started for {duration(shown)}" if waited > SLOW_START else None
+        return f"{self._starting} has not started for {duration(shown)}" if waited > SLOW_START else None
+
+    def awaits_step(self, job: int) -> None:
+        """srun starts it in a step of a job: that may wait for the job."""
+        self._starting = f"the step of job {job}"
+        self.waiting_hint = f"no step starts in a suspended job; try: squeue --jobs={job}"
 
     def _after_greeting(self, lines: list[bytes]) -> list[bytes]:
         """The lines after the greeting. A login script may print before it, also without a line feed at the end."""
@@ -113,6 +119,6 @@ class ProbeStream:
             printed = "" if self.greeting else self.preamble or last_line(self._rest)
             reason = self._exit_reason or self.stderr or printed
             detail = f": {reason}" if reason else ""
-            hint = "" if self.greeting else self.start_hint
+            hint = "" if self.greeting else self._start_hint
             error = HostUnreachable(self._host, f"its probe ended with status {status}{detail}", hint=hint)
         self._on_end(self, error, was_silent)

@@ -1,9 +1,10 @@
-"""The HTTP API of a Prometheus server: one query a request, with a time limit. No error holds the token."""
+"""The HTTP API of a Prometheus server: one query a request, with a time limit. No error holds a secret."""
 
 from __future__ import annotations
 
 import email.utils
 import os
+import re
 import urllib.parse
 from collections.abc import Callable, Mapping
 
@@ -12,7 +13,8 @@ import urllib3
 from urllib3.exceptions import HTTPError
 
 from collectors.prometheus.query import DECODER, Answer, Series
-from trainmon.alerting.notify.channels.http import AGENT, pool_for, translated
+from trainmon.alerting.notify.channels.http import AGENT, pool_for, text_of, translated
+from trainmon.alerting.notify.channels.ntfy import login_of
 from trainmon.config import InvalidValue, MetricsSettings, resolve_secret
 from trainmon.lib import MASK, Instant, Seconds, TrainmonError, clean, scrub
 from trainmon.lib.deadline import DeadlineExceeded, DeadlineRunner
@@ -25,6 +27,13 @@ DATE_PRECISION: Seconds = 2.0
 """The header Date has whole seconds: a smaller difference of the clocks cannot be seen."""
 
 
+PLAIN = (400, 401, 403)
+"""The status of refusals in plain text, such as those of Mimir and of proxies; others say nothing that helps."""
+
+NO_TENANT = "no org id"
+"""Mimir, Cortex and Loki, without the header X-Scope-OrgID."""
+
+
 class QueryFailed(TrainmonError):
     """The server did not answer a query, or refused it."""
 
@@ -35,7 +44,10 @@ class PrometheusClient:
     def __init__(self, settings: MetricsSettings, now: Callable[[], Instant], environ: Mapping[str, str] = os.environ):
         self.clock_offset: Seconds = 0.0
         """The clock of the server minus ours."""
+        self.gap = ""
+        """Why the last answer may be incomplete, in the words of the server."""
         self._settings = settings
+        self._secrets: tuple[str, ...] = ()
         self._now = now
         self._environ = environ
         self._pool: urllib3.PoolManager | None = None
@@ -57,13 +69,9 @@ class PrometheusClient:
         return self._ask("query_range", {"query": text, "start": begin, "end": until, "step": f"{step:g}"})
 
     def _ask(self, endpoint: str, form: Mapping[str, str]) -> tuple[Series, ...]:
+        headers = self._login()
         try:
-            token = None if self._settings.token is None else resolve_secret(self._settings.token, self._environ)
-        except InvalidValue as wrong:
-            hint = 'set it before the program starts, or use "file:/path", which is read again for each query'
-            raise QueryFailed(f'its "token" {wrong}', hint=hint) from None
-        try:
-            status, body, date = self._runner.call(lambda: self._post(endpoint, form, token), TIMEOUT + 1)
+            status, body, date = self._runner.call(lambda: self._post(endpoint, form, headers), TIMEOUT + 1)
         except DeadlineExceeded:
             raise QueryFailed(f"no answer within {TIMEOUT:.0f}s", hint=self._try_hint) from None
         except (HTTPError, OSError, ValueError) as error:
@@ -72,25 +80,47 @@ class PrometheusClient:
         try:
             answer = DECODER.decode(body)
         except msgspec.DecodeError:
-            answer = Answer("")
+            answer = Answer("", error=text_of(body) if status in PLAIN and not body.startswith(b"<") else "")
         if status == 200 and answer.data is not None:
+            self.gap = self._shown(answer.gap)
             return answer.data.result
-        text = clean(scrub(answer.error if token is None else answer.error.replace(token, MASK)), 200)
-        raise refused(status, text, has_token=token is not None)
+        raise refused(status, self._shown(answer.error), self._settings)
+
+    def _login(self) -> dict[str, str]:
+        """The headers of a request that hold secrets, which are remembered as what must not be shown.
+
+        Raises: QueryFailed: when one cannot be read.
+        """
+        own = self._settings
+        written = {"token": own.token, "password": own.password, **own.headers}
+        found = {}
+        for name, text in written.items():
+            try:
+                found[name] = "" if text is None else resolve_secret(text, self._environ)
+            except InvalidValue as wrong:
+                hint = 'set it before the program starts, or use "file:/path", which is read again for each query'
+                raise QueryFailed(f'its "{name}" {wrong}', hint=hint) from None
+        login = login_of(found["token"], own.user, found["password"])
+        headers = {name: found[name] for name in own.headers}
+        headers |= {} if login is None else {"Authorization": login}
+        self._secrets = tuple(filter(None, (*found.values(), *(login or "").split()[1:])))
+        return headers
+
+    def _shown(self, text: str) -> str:
+        """Words of the server without the secrets that it may repeat."""
+        for secret in self._secrets:
+            text = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", MASK, text)
+        return clean(scrub(text), 200)
 
     @property
     def _try_hint(self) -> str:
         return f"try: curl {self._settings.url}/api/v1/query?query=up"
 
-    def _post(self, endpoint: str, form: Mapping[str, str], token: str | None) -> tuple[int, bytes, str]:
+    def _post(self, endpoint: str, form: Mapping[str, str], login: Mapping[str, str]) -> tuple[int, bytes, str]:
         if self._pool is None:
             self._pool = pool_for(self._settings.url)
-        headers = {
-            "User-Agent": AGENT,
-            "Accept-Encoding": "gzip",
-            "Content-Type": "application/x-www-form-urlencoded",
-            **({} if token is None else {"Authorization": f"Bearer {token}"}),
-        }
+        form_type = "application/x-www-form-urlencoded"
+        headers = {"User-Agent": AGENT, "Accept-Encoding": "gzip", "Content-Type": form_type, **login}
         response = self._pool.request(
             "POST",
             f"{self._settings.url}/api/v1/{endpoint}",
@@ -117,16 +147,22 @@ class PrometheusClient:
             self.clock_offset = offset if abs(offset) > DATE_PRECISION else 0.0
 
 
-def refused(status: int, text: str, *, has_token: bool) -> QueryFailed:
-    """What an answer that is no success means, and what to do."""
+def refused(status: int, text: str, used: MetricsSettings) -> QueryFailed:
+    """What an answer that is no success means, and what to do about the settings that were used."""
     detail = f": {text}" if text else ""
     match status:
-        case 401 | 403 if has_token:
-            return QueryFailed(
-                f"the server refuses the token ({status})", hint='renew the "token" of its metrics table'
-            )
+        case 401 if NO_TENANT in text:
+            hint = 'set headers = { X-Scope-OrgID = "…" } in its metrics table'
+            return QueryFailed(f"the server requires a tenant ({status}){detail}", hint=hint)
+        case 401 | 403 if used.token is not None:
+            hint = 'renew the "token" of its metrics table'
+            return QueryFailed(f"the server refuses the token ({status}){detail}", hint=hint)
+        case 401 | 403 if used.user is not None:
+            hint = 'correct "user" or "password" in its metrics table'
+            return QueryFailed(f"the server refuses the user or the password ({status}){detail}", hint=hint)
         case 401 | 403:
-            return QueryFailed(f"the server requires a token ({status})", hint='set "token" in its metrics table')
+            hint = 'set "token", or "user" and "password", in its metrics table'
+            return QueryFailed(f"the server requires a login ({status}){detail}", hint=hint)
         case 400 | 422:
             return QueryFailed(
                 f"the server cannot run the query ({status}){detail}", hint='check "match" and "node_label"'

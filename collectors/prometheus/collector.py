@@ -71,6 +71,7 @@ class PrometheusPoller(PollingThread):
         """By node that is read here: the Hello that was submitted."""
         self._troubles: dict[tuple[str, str], str] = {}
         """By node and part: the trouble that was submitted."""
+        self._in_sight: frozenset[str] = frozenset()
         self._views: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._past_at: dict[str, Seconds] = {}
         self._connected: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -85,6 +86,10 @@ class PrometheusPoller(PollingThread):
             reader.times.refresh(self._clock.monotonic())
         self._wake.set()
 
+    def nodes_planned(self) -> None:
+        """Other nodes may be in sight, such as those of a job that has started. Does not block."""
+        self._wake.set()
+
     def view(self, node: str) -> None:
         """A person opened a node's screen: its plots need its past. Does not block."""
         self._views.put(node)
@@ -97,6 +102,9 @@ class PrometheusPoller(PollingThread):
     def step(self) -> Seconds:
         """Poll the servers that are due. Returns the seconds until the next call."""
         nodes = tuple(self._nodes())
+        if not self._in_sight.issuperset(nodes):
+            self.refresh()
+        self._in_sight = frozenset(nodes)
         for node in nodes:
             if f"node:{node}" not in self._sources and not self._over_ssh(node).is_up:
                 self._submit_source(replace(self._node_source(next(iter(self._readers)), node), phase="waiting"))
@@ -113,11 +121,11 @@ class PrometheusPoller(PollingThread):
 
     def _poll(self, name: str, reader: MetricsReader, nodes: Sequence[str]) -> None:
         began = self._clock.monotonic()
-        reader.times.begin(began)
-        if not nodes:
+        if not nodes:  # no poll begins: the first node is read at once
             self._report(name, reader, phase="off", hint="no node of its cluster is watched")
             reader.times.answered(began)
             return
+        reader.times.begin(began)
         try:
             found = reader.read(nodes)
         except Exception as failure:  # a bug must not end the polls silently: it becomes the source's error
@@ -132,8 +140,7 @@ class PrometheusPoller(PollingThread):
             return
         reader.times.answered(began)
         newest = reader.ours(max(node.at for node in found.values()))
-        lacks = f"{reader.exporter.program} has no {', '.join(reader.lacking)}" if reader.lacking else None
-        self._report(name, reader, phase="up", answered_at=newest, hint=lacks)
+        self._report(name, reader, phase="up", answered_at=newest, hint=reader.note or None)
         while not self._connected.empty():
             self._ungreet(self._connected.get())
         for node in nodes:
@@ -184,6 +191,7 @@ class PrometheusPoller(PollingThread):
             t=0.0,
             host=node,
             probe="prometheus",
+            cpu_count=next(filter(None, (reader.cpus.get(node) for reader in self._readers.values())), None),
             driver=numbers.driver or (self._greeted[node].driver if node in self._greeted else None),
         )
         if hello != self._greeted.get(node):

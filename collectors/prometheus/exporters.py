@@ -26,6 +26,10 @@ class Exporter(NamedTuple):
     uuid_labels: tuple[str, ...] = ()
     model_labels: tuple[str, ...] = ()
     driver_label: str = ""
+    cpus: str = ""
+    """The metric with a series for each CPU and mode: it is counted by the server, and seldom."""
+    instance_label: str = ""
+    """The label that only the series of MIG instances have."""
     matchers: str = ""
     """Matchers that leave out series which are no GPU or host of ours."""
     never: tuple[str, ...] = ()
@@ -48,7 +52,7 @@ DCGM = Exporter(
     uuid_labels=("UUID", "uuid"),
     model_labels=("modelName",),
     driver_label="DCGM_FI_DRIVER_VERSION",
-    matchers='GPU_I_ID=""',  # an instance of MIG has it
+    instance_label="GPU_I_ID",
     never=("processes", "temperature margin"),
     metrics={
         "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
@@ -129,7 +133,7 @@ NODE = Exporter(
     is_host=True,
     # Bridges and the interfaces of containers are left out, as the probe leaves out what has no device.
     matchers='device!~"lo|veth.*|docker.*|cali.*|cilium.*|br-.*|virbr.*|tun.*|tap.*|dummy.*|bond.*|vlan.*"',
-    never=("number of CPUs",),
+    cpus="node_cpu_seconds_total",
     metrics={
         "node_load1": ("load1", 1.0),
         "node_memory_MemTotal_bytes": ("memory_total_mib", MIB),

@@ -40,6 +40,16 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     status: str
     data: Data | None = None
     error: str = ""
+    warnings: tuple[str, ...] = ()
+    """Thanos: which stores did not answer. Prometheus: also remarks about the query, which begin with `PromQL `."""
+    partial: bool = msgspec.field(default=False, name="isPartial")
+    """VictoriaMetrics in a cluster: whether a storage node did not answer."""
+
+    @property
+    def gap(self) -> str:
+        """Why series may be missing; empty if none are. See "Partial Response" of thanos.io/tip/components/query.md."""
+        told = next((text for text in self.warnings if not text.startswith("PromQL ")), "")
+        return told or ("a storage node did not answer" if self.partial else "")
 
 
 DECODER = msgspec.json.Decoder(Answer)
@@ -84,13 +94,20 @@ def newest(exporter: Exporter, label: str, nodes: Sequence[str], match: str, win
     return f"{selector(exporter, exporter.metrics, match, of_nodes(label, nodes))}[{round(window)}s]"
 
 
+def cpu_counts(exporter: Exporter, label: str, nodes: Sequence[str], match: str) -> str:
+    """The number of CPUs of these nodes."""
+    series = selector(exporter, [exporter.cpus], match, of_nodes(label, nodes), 'mode="idle"')
+    return f"count by ({label}) ({series})"
+
+
 def past(exporter: Exporter, label: str, node: str, match: str, fields: Iterable[str]) -> str:
     """The metrics of one node that are plotted."""
     found = [metric for field in fields if (metric := exporter.metric_of(field)) is not None]
     names = [name for name, _ in found]
     if "info" in {field for field, _ in exporter.metrics.values()}:
         names += [name for name, (field, _) in exporter.metrics.items() if field == "info"]
-    return selector(exporter, names, match, of_nodes(label, [node]))
+    whole = [f'{exporter.instance_label}=""'] if exporter.instance_label else []  # instances would be drawn as one GPU
+    return selector(exporter, names, match, of_nodes(label, [node]), *whole)
 
 
 def label_values(exporter: Exporter, label: str, match: str) -> str:

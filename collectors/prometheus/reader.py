@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,6 +27,9 @@ SCRAPES = 2.5
 MAX_PAUSE: Seconds = 120.0
 """The longest pause between two polls of a server that fails."""
 
+CPUS_EVERY: Seconds = 3_600.0
+"""The CPUs are counted again after this time: a node may come back as another machine."""
+
 SHOWN = 5
 """The values of a label that an error lists."""
 
@@ -37,6 +41,7 @@ class Client(Protocol):
     """What is asked of a server; see PrometheusClient. All methods raise QueryFailed."""
 
     clock_offset: Seconds
+    gap: str
 
     def query(self, text: str) -> tuple[Series, ...]: ...
 
@@ -75,8 +80,13 @@ class MetricsReader:
         self.facts: dict[str, tuple[GpuFacts, ...]] = {}
         """By node: the slow facts that were submitted last."""
         self.xids = XidChanges(has_times=self.exporter.metric_of("xid_at") is not None)
+        self.cpus: dict[str, int | None] = {}
+        """By node: the number of its CPUs; None if the server does not know it."""
+        self._cpus_at: Instant = -math.inf
         self.lacking: tuple[str, ...] = ()
         """What no series has had so far."""
+        self.gap = ""
+        """Why the last answer may be incomplete."""
         self._fields: set[str] = set()
         self._client = client
         self._now = now
@@ -100,19 +110,25 @@ class MetricsReader:
         """
         found: dict[str, NodeNumbers] = {}
         gaps: list[Seconds] = []
+        gap = ""
         names = {query.short_name(node): node for node in nodes}
         for some in query.chunks(nodes):
             text = query.newest(self.exporter, self.label, some, self.settings.match, self._window)
             series = self._client.query(text)
+            gap = gap or self._client.gap
             found |= readings.read(self.exporter, self.label, series, names)
             gaps += filter(None, [readings.interval(series)])
         if not found and self._window < LOOKBACK:  # all exporters, or the server itself, may have paused
             self._window = LOOKBACK
             return self.read(nodes)
+        if not found and gap:
+            hint = "see the log of the server"
+            raise QueryFailed(f"the answer of the server is incomplete: {gap}", hint=hint)
         if not found:
             if not self.latest:
                 raise self.why_empty(nodes)
             raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self.scrape_hint)
+        self.gap = gap
         self._interval = min(gaps, default=self._interval)
         newest = max(node.at for node in found.values())
         if self._interval is not None:
@@ -120,7 +136,30 @@ class MetricsReader:
             self._window = min(LOOKBACK, math.ceil(lag + SCRAPES * self._interval))
         self._fields |= {field for node in found.values() for field in node.fields()}
         self.lacking = lacking(self.exporter, self._fields)
+        if self.exporter.cpus:
+            self._count_cpus([*found])
+            self.lacking += ("number of CPUs",) if not any(self.cpus.values()) else ()
         return found
+
+    def _count_cpus(self, nodes: Sequence[str]) -> None:
+        """Ask for the CPUs of new nodes, and now and then of all."""
+        if self._now() - self._cpus_at > CPUS_EVERY:
+            self.cpus, self._cpus_at = {}, self._now()
+        new = {query.short_name(node): node for node in nodes if node not in self.cpus}
+        for some in query.chunks([*new]):
+            text, found = query.cpu_counts(self.exporter, self.label, some, self.settings.match), {}
+            with contextlib.suppress(QueryFailed):  # it must not cost the other numbers
+                for one in self._client.query(text):
+                    if one.value is not None:
+                        found[query.short_name(one.metric.get(self.label, ""))] = round(float(one.value[1]))
+            self.cpus |= {new[name]: found.get(name) for name in some}
+
+    @property
+    def note(self) -> str:
+        """What the numbers lack; empty if nothing."""
+        lacks = f"{self.exporter.program} has no {', '.join(self.lacking)}" if self.lacking else ""
+        gap = f"the answer of the server may be incomplete: {self.gap}" if self.gap else ""
+        return "; ".join(filter(None, (gap, lacks)))
 
     def ours(self, at: Instant) -> Instant:
         """A time of the server by our clock."""

@@ -23,6 +23,9 @@ INDEX_AT_MOST = 1024
 PORT_STATES = {1: "DOWN", 2: "INIT", 3: "ARMED", 4: "ACTIVE", 5: "ACT_DEFER"}
 """States of an InfiniBand port by number, as in /sys/class/infiniband/*/ports/*/state."""
 
+MEMORY = ("memory_used_mib", "memory_free_mib", "memory_reserved_mib", "memory_total_mib")
+"""Fields of which each MIG instance has its share; the others are of the whole GPU."""
+
 SUMS = ("network_errors", "errors")
 """Fields that are the sum of several metrics, or of several interfaces."""
 
@@ -35,6 +38,8 @@ class GpuNumbers(msgspec.Struct):
     fields: dict[str, Sample] = {}
     xids: list[Sample] = []
     """The samples of its last Xid, oldest first, or each Xid with its own time."""
+    instances: dict[str, dict[str, Sample]] = {}
+    """By MIG instance: its share of the memory."""
     uuid: str | None = None
     name: str | None = None
 
@@ -52,7 +57,8 @@ class NodeNumbers(msgspec.Struct):
 
     def fields(self) -> set[str]:
         """The fields that some series of it has."""
-        found = {*self.host} | {field for gpu in self.gpus.values() for field in gpu.fields}
+        shares = {field for gpu in self.gpus.values() for share in gpu.instances.values() for field in share}
+        found = {*self.host} | {field for gpu in self.gpus.values() for field in gpu.fields} | shares
         return found | ({"xid"} if any(gpu.xids for gpu in self.gpus.values()) else set())
 
 
@@ -142,6 +148,12 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
         code, at = one.metric.get("xid", ""), number(one.values[-1][1])
         if code.isdecimal() and at:
             gpu.xids = sorted((*gpu.xids, (at, float(code))))
+    elif instance := one.metric.get(exporter.instance_label):
+        _keep(gpu.fields, "mig", (one.values[-1][0], 1.0))
+        if field in MEMORY:
+            _keep(gpu.instances.setdefault(instance, {}), field, _newest(one, scale))
+        elif field != "utilization_pct":
+            _keep(gpu.fields, field, _newest(one, scale))
     elif field not in ("info", "index"):
         _keep(gpu.fields, field, _newest(one, scale))
 
@@ -176,7 +188,7 @@ def interval(series: Iterable[Series]) -> Seconds | None:
 def gpu_samples(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuSample, ...]:
     """The GPUs with a sample that is at most `tolerance` older than the newest of the node. A GPU without one is left
     out: its series have ended. The same holds for a number."""
-    current = ((index, _current(gpu.fields, node.at - tolerance)) for index, gpu in sorted(node.gpus.items()))
+    current = ((index, _whole_gpu(gpu, node.at - tolerance)) for index, gpu in sorted(node.gpus.items()))
     return tuple(
         GpuSample(
             index=index,
@@ -210,7 +222,7 @@ def gpu_facts(node: NodeNumbers, tolerance: Seconds) -> tuple[GpuFacts, ...]:
             remap_failed=_flag(fields, "remap_failed"),
         )
         for index, gpu in sorted(node.gpus.items())
-        if (fields := _current(gpu.fields, node.at - tolerance))
+        if (fields := _whole_gpu(gpu, node.at - tolerance))
     )
 
 
@@ -265,6 +277,15 @@ class XidChanges:
 
 def _current(fields: Mapping[str, Sample], since: Instant) -> dict[str, float]:
     return {field: value for field, (at, value) in fields.items() if at >= since}
+
+
+def _whole_gpu(gpu: GpuNumbers, since: Instant) -> dict[str, float]:
+    """The current numbers of a GPU. Its memory is that of its MIG instances together if it has no series for it."""
+    fields = _current(gpu.fields, since)
+    for share in gpu.instances.values() if not fields.keys() & {*MEMORY} else ():
+        for field, value in _current(share, since).items():
+            fields[field] = fields.get(field, 0.0) + value
+    return fields
 
 
 def _total(fields: Mapping[str, float]) -> int | None:

@@ -72,6 +72,8 @@ class PolledQueue:
         self._details_at_once = MAX_DETAILS
         self._vanished: dict[str, tuple[Job, int]] = {}
         """Jobs whose end accounting must report, and how often it was requested."""
+        self._requeued: dict[str, Job] = {}
+        """Jobs that wait after a requeue, as they ran before: one of their nodes may have failed."""
         self._polled_nodes: tuple[object, ...] | None = None
         self._nodes_at = float("-inf")
 
@@ -103,15 +105,15 @@ class PolledQueue:
         return took, self._update(jobs, self._clock.now())
 
     def poll_rest(self, client: Client, took: Seconds, *, refresh_nodes: bool) -> None:
-        """Poll what the queue does not show: details, ends and nodes. `took` is the controller's time for the queue. A
+        """Poll what the queue does not show: details, nodes and ends. `took` is the controller's time for the queue. A
         failure is tried again in the next poll.
         """
         for request in (
             lambda client: self._poll_details(client, took),
+            lambda client: self._poll_nodes(client, refresh=refresh_nodes),  # before the ends that they explain
             self._poll_accounting,
             self._poll_configuration,
             self._poll_attempts,
-            lambda client: self._poll_nodes(client, refresh=refresh_nodes),
         ):
             try:
                 request(client)
@@ -146,11 +148,14 @@ class PolledQueue:
             is_requeued = old is not None and (old.submitted_at, old.started_at) != (job.submitted_at, job.started_at)
             is_cancelled = old is not None and old.stage == "running" and job.state == "CANCELLED"
             if old is not None and (is_cancelled or (is_requeued and old.stage != "waiting")):
+                self._requeued |= {key: old} if is_requeued else {}
                 self._accounting.await_end(old)  # the queue does not show how it ended, or who cancelled it
             if old is not None and old.detail_at is not None and old.submitted_at == job.submitted_at:
                 detailed = parse_jobs.detailed(job, old)
                 now[key] = replace(detailed, detail_at=old.detail_at, cancelled_by=old.cancelled_by)
         self._detailed = {key: version for key, version in self._detailed.items() if key in now}
+        waiting = {key for key, job in now.items() if job.stage == "waiting"}
+        self._requeued = {key: job for key, job in self._requeued.items() if key in waiting}
         changed = self._has_polled and _has_changed(before, now)
         self._has_polled = True
         self._jobs = now
@@ -239,20 +244,22 @@ class PolledQueue:
     # ---- nodes and configuration ------------------------------------------------------------------------------------
 
     def _poll_nodes(self, client: Client, *, refresh: bool) -> None:
-        """Poll the nodes of running jobs, of jobs whose node failed, and of the config. If spares are wanted, poll all
-        nodes of the jobs' partitions in one request: the controller always sends sinfo its whole table, and sinfo
-        filters it."""
+        """Poll the nodes of running and requeued jobs, of jobs whose node failed, and of the config. If spares are
+        wanted, poll all nodes of the jobs' partitions in one request: the controller always sends sinfo its whole
+        table, and sinfo filters it."""
         jobs = [job for job in self._jobs.values() if job.stage != "ended" or job.state == "NODE_FAIL"]
         names: Sequence[str] | None = None
         partitions: tuple[str, ...] = ()
         if self._watched.spares:
             partitions = tuple(sorted({name for job in jobs for name in (job.partition or "").split(",") if name}))
         else:
-            begun = (node for job in jobs if job.stage in ("running", "ended") for node in job.nodes)
-            names = sorted({*self._watched.nodes, *begun})
+            begun = [job for job in jobs if job.stage in ("running", "ended")]
+            nodes_of_jobs = (node for job in (*begun, *self._requeued.values()) for node in job.nodes)
+            names = sorted({*self._watched.nodes, *nodes_of_jobs})
             if not names:
                 return
-        now, version = self._clock.monotonic(), (names, partitions, [job.key for job in jobs if job.stage == "ended"])
+        left = [job.key for job in jobs if job.stage == "ended" or job.key in self._requeued]
+        now, version = self._clock.monotonic(), (names, partitions, left)
         if version == self._polled_nodes and not refresh and now - self._nodes_at < NODES_EVERY:
             return
         text = client.run(commands.nodes(names, partitions))

@@ -82,6 +82,11 @@ class Pollers:
         if cluster is not None and cluster in self._metrics:
             self._metrics[cluster].view(node)
 
+    def nodes_planned(self) -> None:
+        """Other nodes may be in sight."""
+        for poller in self._metrics.values():
+            poller.nodes_planned()
+
     def connected(self, cluster: str, node: str) -> None:
         """SSH reads a node now. Does not block."""
         if cluster in self._metrics:

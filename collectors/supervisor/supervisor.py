@@ -5,30 +5,27 @@ from __future__ import annotations
 
 import logging
 import queue
-import sys
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from msgspec.structs import replace
-
-from collectors.assignment import WatchPlan, assign_all, own_disks, with_followed
-from collectors.connections import ClusterConnections, Connections, is_local, local_hostname
+from collectors.assignment import WatchPlan
+from collectors.connections import local_hostname
 from collectors.discovery import RunDiscovery
-from collectors.nodes.backoff import NEEDS_A_STEP
 from collectors.nodes.collector import NodeCollector
-from collectors.nodes.steps.shell import step_notice
 from collectors.polling_thread import PollingThread
 from collectors.prometheus.coverage import Coverage
 from collectors.quota.collector import quota_pollers
 from collectors.slurm.accounting import UnwatchedSince
 from collectors.slurm.collector import Poller, Watched
 from collectors.slurm.pollers import HideAbsent, MakePoller, clusters_of, polled_clusters
+from collectors.supervisor.assignments import Assignments
+from collectors.supervisor.hosts import Hosts
 from collectors.supervisor.pollers import Pollers, metrics_pollers
 from collectors.wandb.login import Credentials
-from trainmon.config import ClusterSettings, ConnectSettings, ImplicitCluster, Settings
-from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock, TrainmonError
+from trainmon.config import ClusterSettings, Settings
+from trainmon.lib import Clock, HostUnreachable, Seconds, SystemClock
 from trainmon.model import (
     CheckpointListing,
     ClustersChanged,
@@ -42,7 +39,6 @@ from trainmon.model import (
     RunsChanged,
     SourceChanged,
     SourceRemoved,
-    Spec,
 )
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop, raise_descriptor_limit
@@ -88,18 +84,20 @@ class Supervisor(PollingThread):
         self._settings = settings
         self._discovery = RunDiscovery(settings, login)
         self._plans: tuple[WatchPlan, ...] = ()
-        self._connections = {
-            cluster.name: self._connections_of(cluster, ask, ssh_config) for cluster in settings.clusters
-        }
-        self._silent = Connections(self._loop, ConnectSettings(), None, ssh_config)
-        self._failures: dict[str, TrainmonError] = {}
-        """For hosts that nobody has named: connections that prompt nobody, and by host why its only login failed."""
+        self._hosts = Hosts(
+            settings.clusters,
+            self._loop,
+            self._discovery,
+            self._clock,
+            submit,
+            ask=ask,
+            ssh_config=ssh_config,
+            client_of=self._slurm_client,
+        )
         queues = {
             cluster.name: self._queue(make_queue, watched, cluster) for watched, cluster in polled_clusters(settings)
         }
-        self._specs: dict[str, Spec] = {}
-        self._stand_in: dict[str, Spec] = {}
-        """By host: what it reads now, and what it reads as a stand-in for another."""
+        self._assignments = Assignments()
         quotas = quota_pollers(settings, self._readers_of, self.shell_of, submit, self._clock)
         self._coverage = Coverage(settings.clusters)
         metrics = metrics_pollers(settings, self._coverage, self._over_ssh, submit, self._clock)
@@ -113,19 +111,6 @@ class Supervisor(PollingThread):
         self._queues_to_poll: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._readings: queue.SimpleQueue[NodeReading] = queue.SimpleQueue()  # they may tell more about the runs
         self._refreshed_at: Seconds = -REFRESH_EVERY
-
-    def _connections_of(
-        self, cluster: ClusterSettings, ask: AskUser | None, ssh_config: Path | None
-    ) -> ClusterConnections:
-        return ClusterConnections(
-            cluster,
-            self._loop,
-            ask,
-            ssh_config,
-            client_of=partial(self._slurm_client, cluster),
-            job_of=self._discovery.own_job,
-            on_start=lambda job: self._submit(step_notice(job)),
-        )
 
     def _queue(self, make: MakePoller, watched: Watched, cluster: ClusterSettings) -> Poller:
         submit = self._submit if watched.required else HideAbsent(self._submit)
@@ -159,9 +144,7 @@ class Supervisor(PollingThread):
         self._wake.set()
         for node in self._nodes.values():
             node.stop()
-        for connections in self._connections.values():
-            connections.close()
-        self._silent.close()
+        self._hosts.close()
         self._local.close()
         self._pollers.stop()  # their commands have just been ended
         self._loop.stop()
@@ -248,27 +231,18 @@ class Supervisor(PollingThread):
         """Assign to every host what it reads, given the hosts that are up."""
         with self._hosts_lock:
             plans, nodes = self._plans, self._nodes
-        files = self._files()
-        plans = tuple(replace(plan, files=(*plan.files, *files.get(plan.cluster, ()))) for plan in plans)
-        up = {host for host, node in nodes.items() if node.is_up and node.reads_files}
-        specs, stand_in = assign_all(plans, up, {host for host, node in nodes.items() if node.is_awaited})
-        followed = self._followed()
-        named = {disk for plan in plans for disk in (*plan.shared_disks, *plan.node_disks)}
-        implied = frozenset(disk for plan in plans for disk in plan.implied_disks if disk not in named)
-        for host, spec in specs.items():
-            nodes[host].watch(with_followed(spec, followed), implied, stand_in.get(host))
-        self._specs, self._stand_in = specs, stand_in
+        self._assignments.update(plans, nodes, self._files(), frozenset(self._followed()))
 
     def named_disks(self) -> frozenset[tuple[str, str]]:
         """The configured paths that hosts read for themselves, each with its host; from any thread. Readings of a
         stand-in may be discarded, so nothing can wait for them."""
         named = {path for plan in self._plans for path in (*plan.shared_disks, *plan.node_disks)}
-        return frozenset((host, path) for host, path in own_disks(self._specs, self._stand_in) if path in named)
+        return frozenset((host, path) for host, path in self._assignments.own_disks() if path in named)
 
     def _readers_of(self, cluster: str, path: str) -> list[str]:
         """The hosts of a cluster that are up and read a path for themselves. Called on the quota threads."""
         up = {host for host, node in self._nodes.items() if node.cluster == cluster and node.is_up}
-        return [host for host, own in own_disks(self._specs, self._stand_in) if own == path and host in up]
+        return [host for host, own in self._assignments.own_disks() if own == path and host in up]
 
     # ---- the set of hosts ------------------------------------------------------------------------------
 
@@ -333,23 +307,12 @@ class Supervisor(PollingThread):
             nodes[host].release(JOB_ENDED)
         self._released_at = {host: self._released_at.get(host, now) for host in nodes.keys() - wanted}
         self._nodes, self._plans = nodes, plans
+        self._pollers.nodes_planned()
 
     def _make_node(self, cluster: ClusterSettings, host: str, is_node: bool) -> NodeCollector:
-        local = is_local(cluster, host)
-        connections = self._connections[cluster.name]
-        dial = connections.dialler(host, is_node=is_node)
-        python = sys.executable if local else cluster.python
-        node = NodeCollector(host, cluster.name, dial, self._received, self._clock, python=python)
-        if isinstance(cluster, ImplicitCluster) and not local:
-            node.first_dial, node.failures = partial(self._silent.dial, host), self._failures
-        node.is_dialled = not local
-        node.wake = self._wake.set
-        if is_node and host != cluster.login and not local:
-            node.backoff.has_own_job = partial(self._discovery.has_own_job, cluster.name, host)
-            node.backoff.poll_queue = partial(self._request_queue_poll, cluster.name)
-        if connections.needs_step(host, is_node=is_node):
-            node.backoff.requirement = NEEDS_A_STEP
-        return node
+        poll_queue = partial(self._request_queue_poll, cluster.name)
+        received, wake = self._received, self._wake.set
+        return self._hosts.make(cluster, host, is_node=is_node, received=received, wake=wake, poll_queue=poll_queue)
 
     def _request_queue_poll(self, cluster: str) -> None:
         """Request a poll of the queue. A NodeCollector's lock is held, so our own thread does it."""

@@ -11,6 +11,7 @@ from collectors.nodes.steps.shell import StepShell
 from tests.collectors.nodes.hosts import FakeShell
 from trainmon.config import ClusterSettings, ConnectSettings
 from trainmon.lib import HostKeyRefused, HostUnreachable, LoginRefused
+from trainmon.model import JobPart
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Shell
@@ -39,7 +40,12 @@ def reached(
     cluster = ClusterSettings(name="lab", login="login1", nodes=None, connect=ConnectSettings(by=by))
     client = Client(FakeShell())
     connections = ClusterConnections(
-        cluster, EventLoop(), None, None, client_of=lambda: client, job_of=lambda _, host: jobs.get(host)
+        cluster,
+        EventLoop(),
+        None,
+        None,
+        client_of=lambda: client,
+        part_of=lambda _, host: JobPart(jobs[host]) if host in jobs else None,
     )
     ssh = Ssh(error)
     connections.ssh = ssh  # type: ignore[assignment]

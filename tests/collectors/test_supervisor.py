@@ -346,8 +346,8 @@ def test_disks_of_the_runs_nodes_are_those_of_its_job(tmp_path: Path) -> None:
     with staged(tmp_path, settings) as stage:
         stage.queues["prod"].seen((job(1, "n1"),), "ana")
         stage.source("n1", "connecting")
-        until(lambda: stage.supervisor._nodes["n1"]._spec is not None)
-        specs = {host: watch._spec for host, watch in stage.supervisor._nodes.items()}
+        until(lambda: stage.supervisor._nodes["n1"]._assigned.spec is not None)
+        specs = {host: watch._assigned.spec for host, watch in stage.supervisor._nodes.items()}
         assert {host: spec.disks for host, spec in specs.items() if spec} == {"n1": ("/", "/tmp"), "login1": ("/fsx",)}
 
 

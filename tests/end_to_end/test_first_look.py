@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests.end_to_end.product import Product, until
 from tests.lab.nvml import Nvml
+from tests.trainmon.job.commands import wrapped
 
 NANOGPT = """
 import sys, time
@@ -91,6 +93,31 @@ def test_a_trainer_on_the_gpus_is_a_run_until_its_process_ends(
     with trainer(tmp_path / "nanoGPT", nvml) as again:
         screen.until_line(" train ", rf"● train .* pid {again.pid} ", seconds=60)
         screen.leave()
+
+
+@pytest.mark.slow  # each end waits for its last lines
+def test_earlier_starts_of_a_trainer_on_the_gpus_are_attempts_by_their_receipts(
+    product: Product, nvml: Nvml, here: dict[str, str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "nanoGPT"
+    folder.mkdir()
+    (folder / "train.py").write_text("import sys\nprint('iter 7: loss 2.1, time 101.02ms', flush=True)\nsys.exit(3)\n")
+    with (folder / "train.log").open("ab") as log:
+        argv = [*wrapped(folder), sys.executable, "train.py"]
+        assert subprocess.run(argv, cwd=folder, stdout=log, check=False).returncode == 3
+    with trainer(folder, nvml) as running:
+        screen = product.screen(columns=120, rows=40, **here, TRAINMON_RECEIPTS=str(folder / "receipts"))
+        screen.until_line(" train ", rf"● train .* pid {running.pid} ")
+        screen.keys("1")
+        screen.until_shown("S Save")
+        screen.keys("\r")
+        screen.until_shown(rf"→ pid {running.pid}  runs", r"→ log  unknown .* step 7", seconds=120)
+        screen.leave()
+    rows = [row for row in json.loads(product.run("attempts", "--json", **here).stdout) if row["pid"] is None]
+    (receipt,) = (folder / "receipts").iterdir()
+    assert [(row["attempt_id"], row["exit_code"], row["is_reconstructed"]) for row in rows] == [
+        (f"train/receipt/{receipt.name}", 3, 1)
+    ]
 
 
 def test_init_writes_the_trainer_and_says_how_it_knows_each_setting(

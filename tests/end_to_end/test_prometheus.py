@@ -138,11 +138,18 @@ def test_the_numbers_are_those_of_the_exporters_and_get_old_with_them(
         assert len(state.nodes["gpu-003"].gpus) == 8
         assert state.nodes["gpu-001"].gpus[7].power_w == 650.0
         assert (state.nodes["127.0.0.1"].memory_total_mib or 0) > 100
+        assert state.nodes["127.0.0.1"].cpu_count == os.cpu_count()
 
         lab.dcgm.values["DCGM_FI_DEV_XID_ERRORS", "gpu-002", 5] = 79
         wait(monitor, lambda now: now.nodes["gpu-002"].gpus[5].last_xid == 79, "the Xid is seen")
         lab.dcgm.values["DCGM_FI_DEV_POWER_USAGE", "gpu-001", 7] = None
         wait(monitor, lambda now: now.nodes["gpu-001"].gpus[7].power_w is None, "a series that ends is unknown")
+
+        lab.dcgm.instances["gpu-003", 2] = 2
+        wait(monitor, lambda now: now.nodes["gpu-003"].gpus[2].mig, "the instances are seen")
+        shared = wait(monitor, lambda now: now.nodes["gpu-003"].gpus[2].memory_used_mib == 144_000, "they are added")
+        assert shared.nodes["gpu-003"].gpus[2].temperature_c == 60
+        assert len(shared.nodes["gpu-003"].gpus) == 8
 
         lab.dcgm.has_failed = True
         problem = "Prometheus has no new samples of it"

@@ -29,6 +29,8 @@ class DcgmExporter:
         self.noise = noise
         """The share of GPUs whose temperature differs in each scrape."""
         self.values: dict[tuple[str, str, int], float | None] = {}
+        self.instances: dict[tuple[str, int], int] = {}
+        """By (node, GPU): its MIG instances. Such a GPU has series of these only, each with the values of the GPU."""
         self.scrapes = 0
         self.has_failed = False
         """Whether it answers with an error now."""
@@ -62,11 +64,14 @@ class DcgmExporter:
                     value = self.values.get((metric, node, gpu), usual)
                     if often and metric == "DCGM_FI_DEV_GPU_TEMP" and (number + self.scrapes) % often == 0:
                         value = usual + self.scrapes % 7
-                    if value is not None:
+                    if value is None:
+                        continue
+                    instances = range(1, self.instances.get((node, gpu), 0) + 1)
+                    for label in [f'GPU_I_PROFILE="1g.10gb",GPU_I_ID="{one}",' for one in instances] or [""]:
                         yield (
                             f'{metric}{{gpu="{gpu}",UUID="GPU-{number:08x}-0000-0000-0000-000000000000",'
                             f'pci_bus_id="00000000:{gpu + 16:02X}:00.0",device="nvidia{gpu}",'
-                            f'modelName="NVIDIA H100 80GB HBM3",Hostname="{node}",'
+                            f'modelName="NVIDIA H100 80GB HBM3",{label}Hostname="{node}",'
                             f'DCGM_FI_DRIVER_VERSION="550.54.15"}} {value:g}'
                         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import urllib.request
 from collections.abc import Mapping, Sequence
@@ -20,28 +22,45 @@ JOB = """  - job_name: {job}
 """
 
 
+USER, PASSWORD = "ops", "correct horse"
+HASH = "$2b$05$cqt1D6KHQyLfDE6Vq0gR3.dwBD22S7VgAPnx0qg5lU13F474JhC9."
+"""bcrypt of the password: https://prometheus.io/docs/prometheus/latest/configuration/https/"""
+LOGIN = {"Authorization": "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()}
+
+
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=LOGIN), timeout=5) as response:
             return bool(response.status == 200)
     except OSError:
         return False
 
 
 class Prometheus:
-    """A server that scrapes these targets, by job, and may evaluate the rules of a file."""
+    """A server that scrapes these targets, by job, and may evaluate the rules of a file. It may require a
+    login."""
 
-    def __init__(self, folder: Path, jobs: Mapping[str, Sequence[str]], every: int = 1, rules: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        jobs: Mapping[str, Sequence[str]],
+        every: int = 1,
+        rules: str = "",
+        *,
+        has_login: bool = False,
+    ) -> None:
         [self.port] = ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         listed = (
             JOB.format(job=job, targets=", ".join(f'"{one}"' for one in targets)) for job, targets in jobs.items()
         )
         file = folder / "prometheus.yml"
+        web = folder / "web.yml"
+        web.write_text(json.dumps({"basic_auth_users": {USER: HASH} if has_login else {}}))
         file.write_text(CONFIG.format(every=every, jobs="".join(listed), rules=rules))
         argv = [
             program("prometheus", "prometheus"), f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn",
+            f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn", f"--web.config.file={web}",
         ]  # fmt: skip
         self.daemon = Daemon("prometheus", argv, folder / "prometheus.log", os.environ)
 

@@ -51,7 +51,7 @@ class Terminal:
         self.started_at = time.monotonic()
         self._changed = threading.Condition()
         self.pid, self._master = self._start(argv, {**unsized(os.environ), "TERM": "xterm-256color", **(env or {})})
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.resize(columns=columns, rows=rows)
         os.kill(self.pid, signal.SIGWINCH)
         self._status: int | None = None
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -83,6 +83,9 @@ class Terminal:
                 self._changed.notify_all()
             if data == b"":
                 return
+
+    def resize(self, *, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def keys(self, text: str) -> None:
         os.write(self._master, text.encode())

@@ -10,6 +10,7 @@ import pytest
 from tests.lab.daemons import until
 from tests.lab.slurm import OTHER, Slurm
 from tests.slurm.product import SlurmProduct
+from tests.slurm.test_attempts import daemon, rows_of
 from tests.slurm.training import CAUGHT, Training
 
 MakeTraining = Callable[..., Training]
@@ -325,3 +326,26 @@ def test_nothing_is_done_while_the_controller_is_silent_or_when_only_looking_is_
     assert "contact" in done.stdout + done.stderr
     assert slurm.job(job_id)["Restarts"] == "0"
     assert slurm.state(job_id) == "RUNNING"
+
+
+@pytest.mark.slow  # it waits for a daemon
+def test_after_an_oom_the_plan_of_a_requeue_says_whether_the_config_has_changed(
+    slurm: Slurm, product: SlurmProduct
+) -> None:
+    settings = slurm.directory / "oom.yaml"
+    settings.write_text("batch: 8\n")
+    oom = "echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB'; exit 1"
+    job_id = slurm.submit(f"#!/bin/bash\n{oom}", "-J", "oom", "-o", f"{slurm.directory}/oom.out", "--requeue")
+    slurm.wait_for_state(job_id, "FAILED")
+    text = f'[cluster]\nname = "lab"\nevery = "1s"\nslurm_every = "15s"\n[[run]]\nname = "oom"\nconfig = "{settings}"\n'
+    with daemon(product, slurm, product.config(text)):
+        until(lambda: [row for row in rows_of(product) if row["ended_at"] and row["config_hash"]], "it is closed")
+    product.watch(text)
+
+    settings.write_text("# as before\nbatch: 8\n")
+    same = product.run("requeue", "oom", "--dry-run").stdout
+    assert "Another attempt may not help: nothing has changed since the attempt" in " ".join(same.split())
+    settings.write_text("batch: 4\n")
+    changed = " ".join(product.run("requeue", "oom", "--dry-run").stdout.split())
+    assert "the config has changed since the attempt" in changed
+    assert "Another attempt may not help" not in changed

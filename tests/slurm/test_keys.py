@@ -20,9 +20,10 @@ PATIENCE = 120.0
 
 
 def agree(screen: Screen, key: str, *shown: str, button: str) -> None:
-    """Open the plan of a key, see that it stands on Close, go to the button that acts, and press it."""
+    """Open the plan of a key, see that it stands on Close, go to the button that acts, and press it. Until the plan is
+    there, Tab goes to a field instead; a path that it is to show may be in a log behind it, too."""
     screen.keys(key)
-    screen.until_shown(r"›\[ Close \]", *shown)
+    screen.until_shown(r"›\[ Close \]", "Tab or →: action button", *shown)
     screen.keys("\t")
     screen.until_shown(rf"›\[ {button} \]")
     screen.keys("\r")
@@ -134,11 +135,7 @@ def test_over_ssh_the_nodes_of_the_job_are_watched_and_requeue_and_cancel_act(
     screen.keys("7r")
     screen.until_shown(rf"{job_id} .*{run.name}", "starts in [12]m", seconds=PATIENCE)
 
-    screen.keys("C")
-    screen.until_shown(r"›\[ Close \]", f"scancel {job_id}")
-    screen.keys("\t")
-    screen.until_shown(r"›\[ Cancel the job \]")
-    screen.keys("\r")
+    agree(screen, "C", f"scancel {job_id}", button="Cancel the job")
     slurm.wait_for_state(job_id, "CANCELLED")
     until(lambda: marks(product, "requeue").get("it waits again"), "the requeue is seen", PATIENCE)
     until(lambda: newest(product, "cancel").status == "done", "the cancel is done: leaving asks nothing", PATIENCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,26 @@ def submit(slurm: Slurm, name: str, step: str = "srun ") -> tuple[str, Path]:
     return slurm.submit(f"#!/bin/bash\necho prologue\n{step}{command}", "-J", name, "-o", str(out), "--no-requeue"), out
 
 
+@pytest.mark.parametrize(
+    ("step", "after", "through"),
+    [
+        ("srun ", "", "srun"),
+        ("srun -o step.out bash -c ", "", "srun"),
+        ("srun bash -c ", " | cat", None),
+        ("", "", None),
+    ],
+    ids=["a step", "a shell in a step", "a pipe in a step", "the batch script"],
+)
+def test_a_receipt_says_that_its_output_goes_through_srun(
+    one_slurm: Slurm, step: str, after: str, through: str | None, tmp_path: Path
+) -> None:
+    command = shlex.join([*wrapped(tmp_path), "true"]) + after
+    script = f"#!/bin/bash\ncd {tmp_path}\n{step}{shlex.quote(command) if '-c' in step else command}"
+    one_slurm.wait_for_state(one_slurm.submit(script, "-o", "/dev/null"), "COMPLETED")
+    (receipt,) = (tmp_path / "receipts").iterdir()
+    assert json.loads((receipt / "start.json").read_text())["stdout"]["through"] == through
+
+
 @pytest.mark.slow
 def test_a_job_that_nobody_watched_has_the_exact_exit_code_of_its_command(slurm: Slurm, product: SlurmProduct) -> None:
     saved, out = submit(slurm, "saved")
@@ -55,6 +76,8 @@ def test_a_job_that_nobody_watched_has_the_exact_exit_code_of_its_command(slurm:
         row = rows[name]
         assert (row["job_id"], row["scheduler_state"]) == (job, "FAILED")
         assert (row["exit_code"], row["signal"]) == (code, None)
+        assert row["log_path"] == str(slurm.directory / f"{name}.out"), "Slurm knows it: its receipt shows a pipe"
+        assert "prologue" in row["log_tail"]
         assert {"text": f"receipt {receipt.name}: exit status {code}", "line": None, "rank": None} in row["evidence"]
 
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,11 +16,11 @@ from collectors.nodes.stream import ProbeStream
 from collectors.probe import bundle
 from tests.lab.daemons import until
 from tests.lab.slurm import Slurm
-from tests.lab.sshd import Sshd
 from tests.slurm.product import SlurmProduct
+from tests.slurm.steps import QUICK, TRIES, own_steps, sleeping
 from tests.slurm.training import CAUGHT, Training
 from trainmon.lib import HostUnreachable, SystemClock
-from trainmon.model import Hello, Spec
+from trainmon.model import Hello, JobPart, Spec
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.local import LocalShell
@@ -34,18 +29,6 @@ from trainmon.transport.shell import Stream
 pytestmark = pytest.mark.slow
 
 MakeTraining = Callable[..., Training]
-
-QUICK = 1.0
-"""Within this many seconds a step starts, and ends."""
-
-TRIES = 5
-"""Other tests may need the processor: the quickest of some tries counts."""
-
-
-def own_steps(slurm: Slurm) -> list[str]:
-    """The ids of the running steps of our probes, with their nodes."""
-    rows = slurm.squeue("--steps", "-h", "-o", "%j %i %N").splitlines()
-    return [row.removeprefix("trainmon ") for row in rows if row.startswith("trainmon ")]
 
 
 class Probes:
@@ -57,7 +40,7 @@ class Probes:
         self.loop.start()
         self.shell = LocalShell(self.loop)
         client = Client(self.shell)
-        self.steps = JobSteps(self.loop, lambda: client, lambda host: self.job, gather=self._gather)
+        self.steps = JobSteps(self.loop, lambda: client, lambda host: JobPart(self.job), gather=self._gather)
         self.expected = 1
         self.first_line: dict[str, float] = {}
         self.first_reading: dict[str, float] = {}
@@ -120,12 +103,6 @@ def probes(slurm: Slurm) -> Iterator[Callable[..., Probes]]:
     yield make
     for one in made:
         one.close()
-
-
-def sleeping(slurm: Slurm, *options: str) -> str:
-    job_id = slurm.submit("sleep 3600", "--gres=gpu:2", *options)
-    slurm.wait_for_state(job_id, "RUNNING")
-    return job_id
 
 
 def test_two_nodes_are_one_step_whose_first_lines_come_within_a_second(
@@ -248,109 +225,3 @@ def test_where_one_step_for_all_fails_each_node_has_its_own(
 
 
 # ---- the product -------------------------------------------------------------------------------------------------
-
-
-CLUSTER = '[[cluster]]\nname = "lab"\nnodes = "slurm"\nslurm_every = "15s"\nconnect = { by = "srun" }\n'
-
-
-def watched(run: Training, by: str) -> str:
-    settings = f'[[cluster]]\nnodes = "slurm"\nconnect = {{ by = "{by}", timeout = "2s" }}\n'
-    return run.config().replace("[[cluster]]\n", settings)
-
-
-@pytest.mark.parametrize("by", ["srun", "auto"])
-def test_a_run_is_watched_by_a_step_and_stays_as_healthy_as_it_is(
-    slurm: Slurm, training: MakeTraining, product: SlurmProduct, by: str
-) -> None:
-    """SSH leads nowhere here: `auto` takes the step."""
-    run = training("--step-s=0.5")
-    job_id = run.start()
-    product.watch(watched(run, by))
-    done = product.run("snapshot", "--json", "--wait", "40s")
-    result = json.loads(done.stdout)
-    (found,) = result["runs"]
-    assert (found["verdict"], found["job"]) == ("healthy", job_id), done.stderr
-    health = {source["name"]: source["health"] for source in result["sources"]}
-    assert (health["node:gpu-1"], health["node:gpu-2"]) == ("ok", "ok"), result["sources"]
-    until(lambda: not own_steps(slurm), "no step is left")
-    assert slurm.state(job_id) == "RUNNING"
-
-
-@pytest.fixture(params=["here", "over ssh"])
-def cluster(request: pytest.FixtureRequest, slurm: Slurm, product: SlurmProduct, tmp_path: Path) -> Iterator[str]:
-    """The config of the cluster, whose Slurm commands run here or on a login host."""
-    if request.param == "here":
-        yield CLUSTER
-        return
-    with Sshd.start(tmp_path / "sshd", SetEnv=f"SLURM_CONF={slurm.config}") as sshd:
-        product.ssh_config = sshd.ssh_config(1)
-        yield CLUSTER + 'login = "n0"\n'
-
-
-def test_the_dashboard_leaves_no_step_however_it_ends(slurm: Slurm, product: SlurmProduct, cluster: str) -> None:
-    sleeping(slurm, "--nodes=2")
-    product.watch(cluster)
-    screen = product.dashboard()
-    screen.until_shown("The probes run as a step of your job")
-    slurm.wait_for(lambda: own_steps(slurm), what="a step")
-    took = [seconds_to_its_end(slurm, lambda: screen.keys("q"))]
-    assert screen.wait(120.0) == 0
-    again = product.dashboard()
-    again.until_shown("gpu-1", "gpu-2", r"nodes 3/3")
-    assert not re.search("The probes run as a step", again.text())
-    again.leave()
-    killed = []
-    for _ in range(TRIES):
-        screen = product.dashboard()
-        slurm.wait_for(lambda: own_steps(slurm), what="a step of this dashboard")
-        killed.append(seconds_to_its_end(slurm, partial(os.kill, screen.pid, signal.SIGKILL)))
-        if min(took) >= QUICK:
-            took.append(seconds_after_q(slurm, product))
-        elif killed[-1] < QUICK:
-            break
-    print(f"the step ended {min(took):.2f}s after q, {min(killed):.2f}s after kill -9")
-    assert max(min(took), min(killed)) < QUICK
-
-
-def seconds_after_q(slurm: Slurm, product: SlurmProduct) -> float:
-    screen = product.dashboard()
-    slurm.wait_for(lambda: own_steps(slurm), what="a step of this dashboard")
-    screen.until_shown("gpu-1")
-    return seconds_to_its_end(slurm, lambda: screen.keys("q"))
-
-
-def seconds_to_its_end(slurm: Slurm, end: Callable[[], object]) -> float:
-    started = time.monotonic()
-    end()
-    until(lambda: not own_steps(slurm), "no step is left")
-    return time.monotonic() - started
-
-
-def test_a_requeued_job_gets_a_step_in_its_next_start(slurm: Slurm, product: SlurmProduct) -> None:
-    job_id = sleeping(slurm, "--nodes=2", "--requeue")
-    product.watch(CLUSTER)
-    screen = product.dashboard()
-    slurm.wait_for(lambda: own_steps(slurm), what="a step")
-    screen.until_shown("gpu-1", "gpu-2")
-    slurm.scontrol("requeue", job_id)
-    slurm.wait_for_state(job_id, "PENDING")
-    spool = slurm.directory / "spool"  # the next start would lose its script with the directory of the last one
-    slurm.wait_for(lambda: not list(spool.glob("*/job*")), what="the first start is cleared away")
-    slurm.scontrol("update", f"jobid={job_id}", "starttime=now")  # Slurm would keep it back for two minutes
-    slurm.wait_for_state(job_id, "RUNNING")
-    slurm.wait_for(lambda: own_steps(slurm), what="a step in the next start")
-    assert slurm.job(job_id)["Restarts"] == "1"
-
-
-def test_check_starts_a_step_on_each_node(slurm: Slurm, training: MakeTraining, product: SlurmProduct) -> None:
-    run = training("--step-s=0.5")
-    job_id = run.start()
-    product.watch(watched(run, "srun"))
-    output = product.run("check").stdout
-    for node in ("gpu-1", "gpu-2"):
-        assert re.search(rf"✓ {node} +srun +a step of job {job_id}, named trainmon", output), output
-    slurm.run("scancel", job_id)
-    slurm.wait_for_state(job_id, "CANCELLED")
-    product.watch(watched(run, "srun").replace('"slurm"', '["gpu-1"]'))
-    output = product.run("check").stdout
-    assert re.search("◆ gpu-1 +srun +it is read by a step of your running job there", output), output

@@ -7,6 +7,9 @@ import urllib.parse
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
 
+import msgspec
+
+from trainmon.config.notify import Headers, login_conflicts
 from trainmon.config.table import Table
 from trainmon.config.types import InvalidValue, Secret, ValueType, describe, quoted
 from trainmon.config.units import polling_period
@@ -15,6 +18,7 @@ from trainmon.lib import Seconds
 LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MATCHER = r"""\s*[A-Za-z_][A-Za-z0-9_]*\s*(?:=~|!~|!=|=)\s*(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\s*"""
 MATCHERS = re.compile(rf"(?:{MATCHER}(?:,{MATCHER})*,?\s*)?")
+LOGIN = "authorization"
 GPU_EXPORTERS = ("dcgm", "nvidia_gpu", "all-smi")
 
 
@@ -32,7 +36,7 @@ def parse_http_address(value: object) -> str:
     if not is_good or not isinstance(value, str) or not value.isprintable() or " " in value:
         raise InvalidValue('must be a URL such as "http://prometheus:9090"')
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        raise InvalidValue('must have no user, password or "?"; the password belongs to "token"')
+        raise InvalidValue('must have no user, password or "?"; set "user" and "password" beside it')
     return value.rstrip("/").removesuffix("/api/v1")
 
 
@@ -79,12 +83,23 @@ class MetricsSettings(Table, frozen=True, kw_only=True):
     """Label matchers of PromQL that select the series of this cluster, such as `cluster="a"`."""
     token: Secret | None = None
     """The bearer token. It is read again for each request, so its file may be renewed. Never shown."""
+    user: str | None = None
+    """A user name for basic authentication, instead of a token."""
+    password: Secret | None = None
+    """The password of that user, read like the token. Never shown."""
+    headers: Headers = msgspec.field(default_factory=dict)
+    """HTTP headers, such as the tenant of Mimir: `{ X-Scope-OrgID = "team-a" }`. Their values are never shown."""
     every: MetricsPeriod = 15.0
     """The polling period. The scrape interval of the server decides how old the numbers are; see docs/prometheus.md."""
 
 
 def metrics_conflicts(tables: Sequence[MetricsSettings], where: str) -> Iterator[str]:
-    """A sentence for each table of a cluster that reads what another one reads."""
+    """A sentence for each table of a cluster that reads what another one reads, or whose login is contradictory."""
+    for number, table in enumerate(tables, 1):
+        texts = [*login_conflicts(table.token, table.user, table.password)]
+        if table.token is not None or table.user is not None:
+            texts += [f'"headers" has {name}, and so has the login' for name in table.headers if name.lower() == LOGIN]
+        yield from (f"{where}: metrics #{number} ({quoted(table.exporter)}): {text}" for text in texts)
     kinds = ["GPUs" if table.exporter in GPU_EXPORTERS else "hosts" for table in tables]
     for number, kind in enumerate(kinds):
         first = kinds.index(kind)

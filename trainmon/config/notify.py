@@ -217,17 +217,23 @@ def notify_conflicts(settings: Sequence[NotifySettings], runs: Sequence[str], ru
                     near = did_you_mean(name, known)
                     yield f'{where}: "{noun}s" has {quoted(name)}, which is not a {noun}{near}'
         if isinstance(entry.own, NtfySettings | AlertmanagerSettings):
-            yield from (f"{where}: {text}" for text in _login_conflicts(entry.own))
+            own = entry.own
+            texts = [*login_conflicts(own.token, own.user, own.password), *_topic_conflicts(own)]
+            yield from (f"{where}: {text}" for text in texts)
     if settings and all(entry.fallback or entry.after for entry in settings):
         yield 'every [[notify]] has "fallback" or "after"; at least one must have neither, to notify at once'
 
 
-def _login_conflicts(own: NtfySettings | AlertmanagerSettings) -> Iterator[str]:
-    if own.token is not None and (own.user is not None or own.password is not None):
+def login_conflicts(token: str | None, user: str | None, password: str | None) -> Iterator[str]:
+    """A sentence if these settings of a login contradict each other, or one is missing."""
+    if token is not None and (user is not None or password is not None):
         yield '"token" is enough to log in; remove "user" and "password"'
-    elif own.token is None and (own.user is None) != (own.password is None):
-        missing = "password" if own.password is None else "user"
+    elif token is None and (user is None) != (password is None):
+        missing = "password" if password is None else "user"
         yield f'"{missing}" is missing: "user" and "password" go together'
+
+
+def _topic_conflicts(own: NtfySettings | AlertmanagerSettings) -> Iterator[str]:
     if isinstance(own, NtfySettings) and own.reply_topic is not None and own.reply_topic == own.topic:
         yield '"reply_topic" must differ from "topic": notifications would be read as replies'
 

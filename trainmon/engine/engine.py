@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from trainmon.analysis.disks import RATE_SPAN, with_trend
 from trainmon.analysis.log_formats import Format
 from trainmon.engine.attempts import AttemptJournal, AttemptRecorder
 from trainmon.engine.history import WEEK, Curves, History
+from trainmon.engine.inbox import Inbox
 from trainmon.engine.reducers import reduce
 from trainmon.lib import Clock, Instant, Seconds, SystemClock
 from trainmon.model import (
@@ -86,7 +86,7 @@ class Engine:
         self._attempts = None if ledger is None else AttemptRecorder(ledger, self.history)
         self._alerting = alerting
         self._failed_at: Instant = 0.0
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._inbox = Inbox()
         self._sinks: list[Callable[[State], None]] = []
         self._lock = threading.Lock()
         self._stopping = threading.Event()
@@ -99,19 +99,19 @@ class Engine:
     def stop(self) -> None:
         """Stop the thread. Waits at most a second for the current step."""
         self._stopping.set()
-        self._events.put(None)
+        self._inbox.put(None)
         if self._thread.is_alive():
             self._thread.join(1.0)
 
     def submit(self, event: Event) -> None:
         """Queue an event, from any thread. Never blocks."""
-        self._events.put(event)
+        self._inbox.put(event)
 
     def evaluate_now(self) -> None:
         """Evaluate the rules with the next State, which is made at once. From any thread."""
         if self._alerting is not None:
             self._alerting.evaluate_now()
-        self._events.put(None)
+        self._inbox.put(None)
 
     def subscribe(self, sink: Callable[[State], None]) -> Callable[[], None]:
         """Call `sink` with the current State, then with every new one on the engine's thread.
@@ -195,17 +195,18 @@ class Engine:
         due = None if self._alerting is None else self._alerting.due_in
         latest = self.clock.monotonic() + (TICK if due is None else min(TICK, max(PROMPT, due)))
         while not self._stopping.is_set():
-            try:
-                event = self._events.get(timeout=max(0.0, (deadline if batch else latest) - self.clock.monotonic()))
-            except queue.Empty:
+            timeout = (deadline if batch else latest) - self.clock.monotonic()
+            found = self._inbox.take(timeout, readings=not batch)
+            if not found and timeout <= 0:
                 break
-            if event is None:
-                break
-            batch.append(event)
-            if not isinstance(event, NodeReading):
+            new = [event for event in found if event is not None]
+            if not all(isinstance(event, NodeReading) for event in new):
                 deadline = min(deadline, published + PROMPT)
-            if len(batch) == 1:
+            if new and not batch:
                 deadline = max(deadline, self.clock.monotonic() + TOGETHER)
+            batch += new
+            if len(new) < len(found):
+                break
         return batch
 
     def _record(self, state: State, events: Sequence[Event]) -> None:

@@ -10,7 +10,9 @@ import math
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import count
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec.structs import replace
@@ -33,6 +35,9 @@ RESIZES = 32
 MOST_GPUS = 128
 """The maximum number of GPUs of one node that have a history. The node reports the index of a GPU, so it must be
 limited."""
+
+NUMBERS = attrgetter(*(field for field, _ in GPU_METRICS.values()))
+UNITS = tuple(unit for _, unit in GPU_METRICS.values())
 
 UNKNOWN = 0xFFFF
 EMPTY = Series(offsets=(), values=())
@@ -99,7 +104,7 @@ class History:
         """Add one sample of all GPUs of a node. If the number of GPUs changed, the rings of the node start again."""
         known = {gpu.index: gpu for gpu in gpus if 0 <= gpu.index < MOST_GPUS}
         gpus = [known.get(index) or Gpu(index=index) for index in range(max(known, default=-1) + 1)]
-        row = array("H", [_count(getattr(gpu, name), unit) for gpu in gpus for name, unit in GPU_METRICS.values()])
+        row = array("H", [_count(value, unit) for gpu in gpus for value, unit in zip(NUMBERS(gpu), UNITS, strict=True)])
         hour = self._hour.get(node)
         if hour is None or hour.columns != len(row):
             hour = self._hour[node] = Ring("H", len(row), int(HOUR / period))
@@ -193,6 +198,7 @@ class History:
         return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
 
 
+@lru_cache(8192)
 def _count(value: float | None, unit: float) -> int:
     return UNKNOWN if value is None else min(UNKNOWN - 1, max(0, round(value / unit)))
 

@@ -217,9 +217,23 @@ def _wandb(found: Wandb | None) -> dict[str, Any]:
 
 def _wandb_file(found: WandbFile | None) -> dict[str, Any]:
     file, run = found or WandbFile(), None if found is None or not found.runs else found.runs[0]
-    return _fields(file, "path", "rows", "size", "offset", "damaged", "logged_at", "exit_code", "error") | {
+    return _fields(
+        file,
+        "path",
+        "rows",
+        "size",
+        "offset",
+        "is_behind",
+        "damaged",
+        "damaged_before",
+        "logged_at",
+        "exit_code",
+        "error",
+    ) | {
         "host": file.host or None,
         "looked_at": file.checked_at,
+        "loss_state": "fine" if file.trouble is None else file.trouble.state,
+        "loss_why": file.loss_why or None,
         "name": None if run is None else run.name,
         "step": None if run is None else run.step,
         "latest": {}

@@ -117,6 +117,7 @@ class Copier:
             try:
                 sources = {ours: fd for fd, (ours, _) in self.ends.items()}
                 keep_open(1, 2, log, end, answers, *sources)
+                self._follow_window(sources)
                 self._copy(sources, log, end, answers)
             finally:
                 os._exit(0)
@@ -141,6 +142,27 @@ class Copier:
         """Wait until all that the command has written is copied. What its children write later is copied, too."""
         os.close(self._end)
         select.select([self._drained], [], [], 60.0)
+
+    @staticmethod
+    def _follow_window(sources: "dict[int, int]") -> None:
+        """Have the command's terminal be as large as the real one when its window changes.
+
+        The command is told at the same time as this process, maybe too early: so all are told again.
+        """
+        import fcntl
+        import termios
+
+        def follow(*_: "Any") -> None:
+            for ours, fd in sources.items():
+                if os.isatty(fd):
+                    size = fcntl.ioctl(fd, termios.TIOCGWINSZ, bytes(8))
+                    if size != fcntl.ioctl(ours, termios.TIOCGWINSZ, bytes(8)):
+                        fcntl.ioctl(ours, termios.TIOCSWINSZ, size)
+                        os.kill(0, signal.SIGWINCH)
+
+        if any(os.isatty(fd) for fd in sources.values()):
+            signal.signal(signal.SIGWINCH, follow)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGWINCH})
 
     @staticmethod
     def _copy(sources: "dict[int, int]", log: int, end: int, answers: int) -> None:

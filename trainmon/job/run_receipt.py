@@ -157,7 +157,24 @@ def described(fd: int) -> "dict[str, object] | None":
     return {
         "kind": kind, "path": path, "device": found.st_dev, "inode": found.st_ino,
         "offset": found.st_size if kind == "file" else None,
+        "through": "srun" if kind in ("pipe", "socket") and is_of_srun(fd, path) else None,
     }  # fmt: skip
+
+
+def is_of_srun(fd: int, path: str) -> bool:
+    """Whether slurmstepd has given this pipe to the task that this process belongs to: srun writes what comes out of
+    it, and only srun knows its file."""
+    pid = posix.getppid()
+    try:
+        while posix.readlink("/proc/%d/fd/%d" % (pid, fd)) == path:
+            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as stat:
+                pid = int(stat.read().rpartition(")")[2].split()[1])
+            with open("/proc/%d/comm" % pid, encoding="utf-8", errors="replace") as name:
+                if name.read() == "slurmstepd\n":
+                    return True
+    except (OSError, ValueError, IndexError):
+        pass  # another user's process, or the first one of a container
+    return False
 
 
 def json_text(value: object) -> str:

@@ -134,6 +134,13 @@ def read_actions_on(
     return _records(connection, "(run = ? OR job = ?) AND asked_at BETWEEN ? AND ?", run, job, began, until, limit)
 
 
+def read_evaluations(connection: sqlite3.Connection, runs: Iterable[str], limit: int) -> list[Record]:
+    """The newest starts of evaluators of these runs, the newest last."""
+    return _records(
+        connection, "verb = 'evaluate' AND run IN (SELECT value FROM json_each(?))", json.dumps([*runs]), limit
+    )
+
+
 def _records(connection: sqlite3.Connection, condition: str, *values: str | float | None) -> list[Record]:
     rows = connection.execute(
         f"SELECT id, record FROM actions WHERE {condition} ORDER BY asked_at DESC, rowid DESC LIMIT ?", values

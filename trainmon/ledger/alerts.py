@@ -4,7 +4,8 @@ ledger has held."""
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from trainmon.ledger.actions import as_json, decode_rows, storable
@@ -39,6 +40,11 @@ TOTALS = {
     ),
 }  # fmt: skip
 """What is counted: the table, the label of a row, the sum, and the rows."""
+SETTLED = (
+    "julianday(ended_at) < julianday(?, 'unixepoch') "  # first: it decides without the JSON of old ones
+    "OR NOT coalesce(json_extract(attempt, '$.end.awaits_log'), 0)"
+)
+"""The attempts whose cause does not change any more; all that ended before a time."""
 
 ALERT_COLUMNS = (
     "id", "rule", "subject", "severity", "phase", "data", "summary", "cluster", "run", "node", "since", "fired_at",
@@ -189,38 +195,59 @@ def prune_alerts(
 
 def delete_counted(connection: sqlite3.Connection, table: str, condition: str, values: tuple[object, ...]) -> None:
     """Delete rows of a table that `read_totals` counts. They stay part of its totals."""
+    with counted(connection, table, condition, values):
+        connection.execute(f"DELETE FROM {table} WHERE {condition}", values)
+
+
+@contextmanager
+def counted(
+    connection: sqlite3.Connection,
+    table: str,
+    condition: str,
+    values: tuple[object, ...] = (),
+    settled: Instant | None = None,
+) -> Iterator[None]:
+    """Change these rows of a table that `read_totals` counts. What they no longer add to a total stays part of it."""
     connection.execute("SAVEPOINT counted")
-    for total, (counted, label, amount, counts) in TOTALS.items():
-        if counted == table:
-            connection.execute(
-                f"INSERT INTO memory (name, value) SELECT '{PRUNED}{total} ' || {label}, {amount} FROM {table} "
-                f"WHERE ({condition}) AND {counts} GROUP BY 1 ON CONFLICT (name) DO UPDATE "
-                "SET value = CAST(value AS REAL) + CAST(excluded.value AS REAL)",
-                values,
-            )
-    connection.execute(f"DELETE FROM {table} WHERE {condition}", values)
+    names = [total for total, (one, *_) in TOTALS.items() if one == table]
+    before = {total: _sums(connection, total, condition, values, settled) for total in names}
+    yield
+    for total in names:
+        after = _sums(connection, total, condition, values, settled)
+        lost = {label: amount - after.get(label, 0.0) for label, amount in before[total].items()}
+        connection.executemany(
+            "INSERT INTO memory (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE "
+            "SET value = CAST(value AS REAL) + CAST(excluded.value AS REAL)",
+            ((f"{PRUNED}{total} {label}", str(amount)) for label, amount in lost.items() if amount > 0),
+        )
     connection.execute("RELEASE counted")
 
 
 def read_totals(connection: sqlite3.Connection, now: Instant) -> dict[str, dict[str, float]]:
     """What this ledger has held since it was created: `notifications` by state and channel (`sent phone`); `attempts`
-    that have ended, and their `gpu_seconds`, by cause. An attempt counts once its cause does not change any more."""
-    settled = (
-        "AND (julianday(ended_at) < julianday(:settled, 'unixepoch') "  # first: it decides without the JSON of old ones
-        "OR NOT coalesce(json_extract(attempt, '$.end.awaits_log'), 0))"
-    )
+    that have ended, and their `gpu_seconds`, by cause. An attempt counts once its cause does not change any more. A
+    total never shrinks: what was given up and is sent later counts with both."""
     found: dict[str, dict[str, float]] = {}
-    for total, (table, label, amount, counts) in TOTALS.items():
-        sums = found[total] = {}
+    for total in TOTALS:
+        sums = found[total] = _sums(connection, total, "1", (), now - LOG_AWAITED)
+        begin = f"{PRUNED}{total} "
         rows = connection.execute(
-            f"SELECT {label}, {amount} FROM {table} WHERE {counts} {settled if table != 'outbox' else ''} GROUP BY 1 "
-            "UNION ALL SELECT substr(name, :begin), CAST(value AS REAL) FROM memory WHERE name GLOB :names",
-            {
-                "settled": now - LOG_AWAITED,
-                "begin": len(f"{PRUNED}{total} ") + 1,
-                "names": f"{PRUNED}{total} *",
-            },
+            "SELECT substr(name, ?), CAST(value AS REAL) FROM memory WHERE name GLOB ?", (len(begin) + 1, f"{begin}*")
         )
-        for name, number in rows:
-            sums[name] = sums.get(name, 0.0) + number
+        for label, number in rows:
+            sums[label] = sums.get(label, 0.0) + number
     return found
+
+
+def _sums(
+    connection: sqlite3.Connection, total: str, condition: str, values: tuple[object, ...], settled: Instant | None
+) -> dict[str, float]:
+    """What these rows add to a total, by label. `settled`: of attempts that ended after it, those whose cause may still
+    change are left out."""
+    table, label, amount, counts = TOTALS[total]
+    is_settled = SETTLED if settled is not None and table == "training_attempts" else "? IS NULL OR 1"
+    rows = connection.execute(
+        f"SELECT {label}, {amount} FROM {table} WHERE ({condition}) AND {counts} AND ({is_settled}) GROUP BY 1",
+        (*values, settled),
+    )
+    return dict(rows.fetchall())

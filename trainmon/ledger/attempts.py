@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import merged, missing
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
 from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
-from trainmon.ledger.alerts import delete_counted, read_alerts_of
+from trainmon.ledger.alerts import LOG_AWAITED, counted, delete_counted, read_alerts_of
 from trainmon.ledger.schema import version_of
 from trainmon.lib import Instant
 from trainmon.model import Attempt, EvalResult
@@ -141,7 +141,8 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
             continue
         values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
         whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
-        connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
+        with counted(connection, "training_attempts", "attempt_id = ?", (attempt.attempt_id,), now - LOG_AWAITED):
+            connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
 
 
 def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: Instant) -> None:

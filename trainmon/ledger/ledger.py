@@ -8,11 +8,19 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from trainmon.analysis.explanation import GpuHour
-from trainmon.ledger.actions import ActionText, as_json, masked_end, prune_actions, read_open, write_all
+from trainmon.ledger.actions import (
+    ActionText,
+    as_json,
+    masked_end,
+    prune_actions,
+    read_evaluations,
+    read_open,
+    write_all,
+)
 from trainmon.ledger.alerts import prune_alerts
 from trainmon.ledger.attempts import (
     AttemptHour,
@@ -84,6 +92,10 @@ DAY: Seconds = 86_400.0
 KEEP: Seconds = 90 * DAY
 PRUNE_EVERY: Seconds = 3_600.0
 OPEN_AT_MOST = 1_000
+
+EVALUATIONS_AT_MOST = 1_000
+EVALUATIONS_WITHIN: Seconds = 1.0
+"""A plan waits for them after all its other reads, which take longer."""
 ATTEMPTS_OF: Seconds = 7 * DAY
 ATTEMPTS_AT_MOST = 500
 """The attempts that a program reads when it starts: open ones, and those that ended lately."""
@@ -170,6 +182,19 @@ class Ledger:
         kept = ActionText(action_id=action_id, kind=kind, host=host, path=path, at=now, text=masked_end(text))
         self._wait(self._queue.put(kept, urgent=True))
 
+    def evaluations(self, runs: Sequence[str]) -> Callable[[], Mapping[str, Record]]:
+        """Begin to read the newest starts of evaluators of these runs, by action id. What is returned waits for them.
+
+        Raises: LedgerStuck: from what is returned, after 1 s.
+        """
+        answer = self.read(lambda connection: read_evaluations(connection, runs, EVALUATIONS_AT_MOST), lambda: None)
+
+        def wait() -> Mapping[str, Record]:
+            self._wait(answer, EVALUATIONS_WITHIN)
+            return {one.action.id: one for one in answer.found or ()}
+
+        return wait
+
     def transact(self, work: Callable[[sqlite3.Connection], object], then: Callable[[], None]) -> Answer:
         """Run a transaction once; never blocks. The ledger's thread calls `then` when the answer is there. The caller
         handles a failure."""
@@ -183,9 +208,10 @@ class Ledger:
         """Run something beside the ledger's file on its thread; never blocks."""
         return self._queue.add("task", work, then)
 
-    def _wait(self, answer: Answer) -> None:
-        if not answer.done.wait(self._patience):
-            raise LedgerStuck(f"the ledger {self.file} did not answer in {self._patience:g}s")
+    def _wait(self, answer: Answer, patience: Seconds | None = None) -> None:
+        patience = self._patience if patience is None else patience
+        if not answer.done.wait(patience):
+            raise LedgerStuck(f"the ledger {self.file} did not answer in {patience:g}s")
         if answer.error is not None:
             raise LedgerStuck(answer.error)
 

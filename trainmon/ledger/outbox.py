@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.ledger.actions import as_json, storable
-from trainmon.ledger.alerts import delete_counted
+from trainmon.ledger.alerts import counted, delete_counted
 from trainmon.lib import Instant, Seconds
 from trainmon.lib.decoding import converted, decoder
 from trainmon.model import Notice, Notification
@@ -119,11 +119,12 @@ def take_over(connection: sqlite3.Connection, now: Instant) -> list[Notification
     """The waiting notifications, the oldest first. What the previous program was sending waits again: it may not have
     arrived. So does what was given up and no channel delivered, at any age: the clock may have jumped."""
     connection.execute("UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'leased'", (now,))
-    connection.execute(
-        "UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'dead' AND NOT EXISTS "
-        "(SELECT 1 FROM outbox AS other WHERE other.key = outbox.key AND other.state IN ('sent', 'merged'))",
-        (now,),
-    )
+    with counted(connection, "outbox", "1"):
+        connection.execute(
+            "UPDATE outbox SET state = 'waiting', changed_at = ? WHERE state = 'dead' AND NOT EXISTS "
+            "(SELECT 1 FROM outbox AS other WHERE other.key = outbox.key AND other.state IN ('sent', 'merged'))",
+            (now,),
+        )
     return read_waiting(connection)
 
 

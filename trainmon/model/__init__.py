@@ -60,7 +60,7 @@ from trainmon.model.attempts.cause import (
     NodeFacts,
 )
 from trainmon.model.attempts.retry import RequeueMode, RetryChange, RetryLimit, RetryPolicy
-from trainmon.model.job import ME, Cluster, Job, SchedulerNode, by_name, count_tasks
+from trainmon.model.job import ME, Cluster, Job, JobPart, SchedulerNode, by_name, count_tasks
 from trainmon.model.last_seen import LastSeen, SeenDisk, SeenRun
 from trainmon.model.log import LOG_LINES, LOG_MARK, WANDB, Bar, Log, LogShape, Progress, TrainingMetrics
 from trainmon.model.node import (
@@ -294,6 +294,7 @@ __all__ = [
     "Job",
     "JobChain",
     "JobChanged",
+    "JobPart",
     "JobsAccounted",
     "JobsListed",
     "LastSeen",

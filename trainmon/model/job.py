@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,13 @@ STAGES: dict[str, Stage] = {
 """The states of Slurm 20.02 to 25 (squeue(1), JOB STATE CODES)."""
 
 
+class JobPart(NamedTuple):
+    """Where srun starts a step: in a job, or in one component of a heterogeneous job."""
+
+    job: int
+    component: int | None = None
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """One Slurm job, one array task, or all array tasks that still wait (one record)."""
 
@@ -43,6 +50,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Of an array: `3`, or `4-10%1`."""
     components: tuple[int, ...] = ()
     """Of a heterogeneous job: the numbers of its components (88+0, 88+1 …), which Slurm also takes for job ids."""
+    component_nodes: tuple[tuple[str, ...], ...] = ()
+    """Of a heterogeneous job: the nodes of each component."""
     name: str = ""
     user: str = ""
     state: str = "UNKNOWN"
@@ -111,6 +120,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def target(self) -> str:
         """The argument of Slurm commands for exactly this record: `88_[4-10]`, without the limit."""
         return self.id.partition("%")[0] + "]" if "%" in self.id else self.id
+
+    def part_on(self, node: str) -> JobPart:
+        """What of it is on one of its nodes."""
+        found = (at for at, nodes in enumerate(self.component_nodes) if node in nodes)
+        return JobPart(self.number, next(found, None))
 
     def has_number(self, number: str) -> bool:
         """Whether it, or one of its components, has this number."""

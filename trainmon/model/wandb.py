@@ -195,6 +195,10 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     damaged: int = 0
     """Blocks and records that were skipped, because they are damaged."""
+    damaged_before: int = 0
+    """The same in the files that were followed before it."""
+    is_behind: bool = False
+    """Whether some of it is still to be read."""
     logged_at: Instant | None = None
     """When its newest row was logged, by our clock."""
     checked_at: Instant | None = None
@@ -206,6 +210,12 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     """The charted ones among them, the loss first."""
     points: int = 0
     """How many points its curves have received: a chart is redrawn when this changes."""
+    recent: tuple[float, ...] = ()
+    """The last values of its loss, at most RECENT_LOSSES, for its usual band."""
+    trouble: LossTrouble | None = None
+    """Their last anomaly."""
+    loss_why: str = ""
+    """The same in words."""
     runs: tuple[WandbRun, ...] = ()
     """A run for each directory that was followed, the newest first, at most RUNS_AT_MOST."""
     error: str | None = None

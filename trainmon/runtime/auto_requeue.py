@@ -48,6 +48,8 @@ class AutoRequeue:
         self._ledger = ledger
         self._clock = clock
         self._is_leader = is_leader
+        self._refused: dict[str, str] = {}
+        """By attempt: why nothing was done at the last try. It is logged once."""
         self._tried_at: dict[tuple[str, str], Instant] = {}
 
     def observe(self, state: State) -> None:
@@ -79,8 +81,10 @@ class AutoRequeue:
         whys = [refusal.why for refusal in plan.refusals]
         whys += [self._why_not(one, action) or self._claim(one, action) for action in actions]
         why = "; ".join(filter(None, whys))
-        if why or not actions:
-            log_event("auto-requeue", logging.WARNING, run=one.run, words=f"not done: {why or 'nothing is to be done'}")
+        why = why or ("" if actions else "nothing is to be done")
+        if why and why != self._refused.get(one.attempt.attempt_id):
+            log_event("auto-requeue", logging.WARNING, run=one.run, words=f"not done: {why}")
+        self._refused[one.attempt.attempt_id] = why
 
     def _why_not(self, one: Due, action: Action) -> str:
         expected, last = action.expected, one.attempt
@@ -106,6 +110,6 @@ class AutoRequeue:
             return "the ledger does not answer"
         if answer.error is not None or answer.found is not None:
             return str(answer.error or answer.found)
-        log_event("auto-requeue", run=one.run, job=action.job or "", words=action.title, why=one.decision.why)
+        log_event("auto-requeue", run=one.run, job=action.job or "", words=action.title, why=action.why)
         self._act([action])
         return ""

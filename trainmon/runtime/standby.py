@@ -22,7 +22,7 @@ from trainmon.alerting.notify.delivery.service import NotificationService
 from trainmon.config import Settings
 from trainmon.engine.snapshot import Status
 from trainmon.ledger.actions import storable
-from trainmon.ledger.alerts import read_stored_alerts
+from trainmon.ledger.alerts import counted, read_stored_alerts
 from trainmon.ledger.ledger import Ledger
 from trainmon.ledger.outbox import read_newest
 from trainmon.lib import Clock, Instant, Seconds
@@ -200,11 +200,12 @@ def stop_waiting(connection: sqlite3.Connection, now: Instant, status: Status, r
         for notification in read_newest(connection, now - KEPT_RESOLVED, AT_MOST)
         if notification.state in ("waiting", "leased", "dead") and is_ours(notification.notice, still, status)
     ]
-    connection.execute(
-        "UPDATE outbox SET state = 'stopped', words = ?, changed_at = ? "
-        "WHERE state IN ('waiting', 'leased', 'dead') AND id NOT IN (SELECT value FROM json_each(?))",
-        (storable(reason), now, str(left)),
-    )
+    with counted(connection, "outbox", "1"):
+        connection.execute(
+            "UPDATE outbox SET state = 'stopped', words = ?, changed_at = ? "
+            "WHERE state IN ('waiting', 'leased', 'dead') AND id NOT IN (SELECT value FROM json_each(?))",
+            (storable(reason), now, str(left)),
+        )
     return len(left)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from trainmon.model import JobPart
+
 MARK = f"|{secrets.token_hex(3)}#"
 """Before every field. It is random at each start, so no job name can forge a row."""
 
@@ -58,13 +60,15 @@ OWN_STEP = "trainmon"
 
 
 def own_step(
-    job: int, nodes: Sequence[str], argv: Sequence[str], *, gpus: bool = False, label: bool = False
+    part: JobPart, nodes: Sequence[str], argv: Sequence[str], *, gpus: bool = False, label: bool = False
 ) -> tuple[str, ...]:
     """Run a command once on each of these nodes of a running job, as a step that takes nothing from the job's other
     steps. With `gpus` it sees the GPUs of the job. `--overlap` needs Slurm 20.11."""
-    count = len(nodes)
+    count, component = len(nodes), part.component
+    of_component = () if component is None else (f"--het-group={component}",)
     return (
-        "srun", f"--jobid={job}", "--overlap", f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1",
+        "srun", f"--jobid={part.job}", *of_component, "--overlap",
+        f"--nodes={count}", f"--ntasks={count}", "--ntasks-per-node=1",
         f"--nodelist={','.join(nodes)}", "--mem=0", *(() if gpus else ("--gres=none",)),
         *(("--label",) if label else ()), f"--job-name={OWN_STEP}", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0",
         "--chdir=/", *argv,

@@ -40,6 +40,7 @@ def _whole(number: str, records: Sequence[Job]) -> Job:
         id=number,
         number=int(number),
         components=tuple(part.number for part in parts),
+        component_nodes=tuple(part.nodes for part in parts),
         state=shown.state,
         reason=shown.reason,
         priority=shown.priority,

@@ -43,6 +43,7 @@ class EventLoop:
         self._selector.register(self._wake_read, READ, lambda _events: os.read(self._wake_read, 4096))
         self._lock = threading.Lock()
         self._ready: dict[Callback, None] = {}
+        self._gathered: dict[Callback, None] = {}
         self._woken = False
         self._timers: list[tuple[Seconds, int, Callback]] = []
         self._numbers = itertools.count()
@@ -78,6 +79,15 @@ class EventLoop:
             heapq.heappush(self._timers, (when, next(self._numbers), callback))
         if is_first:
             self._wake()
+
+    def call_gathered(self, delay: Seconds, callback: Callback) -> None:
+        """Run a callback on the loop's thread after this delay at most, together with all others that come until then:
+        one wake-up serves many streams. A callback that is already queued runs once."""
+        with self._lock:
+            is_first = not self._gathered
+            self._gathered[callback] = None
+        if is_first:
+            self.call_later(delay, self._run_gathered)
 
     def register(self, fd: int, ready: Callable[[int], None], events: int = READ) -> None:
         """Call ready(events) on the loop's thread whenever fd is readable (or writable), until it is unregistered.
@@ -151,6 +161,12 @@ class EventLoop:
                 if not self._timers or self._timers[0][0] > time.monotonic():
                     return
                 callback = heapq.heappop(self._timers)[2]
+            self._call(callback)
+
+    def _run_gathered(self) -> None:
+        with self._lock:
+            callbacks, self._gathered = self._gathered, {}
+        for callback in callbacks:
             self._call(callback)
 
     def _call(self, callback: Callback) -> None:

@@ -36,10 +36,12 @@ def file_notes(file: WandbFile, served: Wandb | None, now: Instant) -> Iterator[
         yield f"{DOT} curves from the file, newest row {newest_row(file, now)}", "dim"
     if file.error:
         yield f"{CRIT} {clean(file.error)}", "crit"
-    if file.size - file.offset > UNREAD:
+    if file.is_behind and file.size - file.offset > UNREAD:
         yield f"{DOT} reading the file: {100 * file.offset // file.size} % of {size(file.size)}", "dim"
     if file.damaged:
         yield f"{WARN} {counted(file.damaged, 'damaged part')} of the file skipped", "warn"
+    if file.damaged_before:
+        yield f"{DOT} {counted(file.damaged_before, 'damaged part')} of earlier files skipped", "dim"
 
 
 def why_no_rows(run: Run) -> list[tuple[str, str]]:

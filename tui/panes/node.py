@@ -9,9 +9,9 @@ from trainmon.model import Gpu, State
 from tui.backend import Backend
 from tui.charts import HOUR, LEAST_WIDTH, Axis, picture, side_by_side
 from tui.panes.base import Pane
-from tui.style import UNKNOWN, mib, since
+from tui.style import UNKNOWN, mib
 from tui.views import Subject, fact_text
-from tui.views.nodes import NO_DRIVER, Scheduled, gpu_head, gpu_rows, node_facts, without_driver
+from tui.views.nodes import NO_DRIVER, Scheduled, gpu_head, gpu_rows, node_facts, read_ago, without_driver
 from tui.widgets import Picture
 
 
@@ -40,10 +40,10 @@ class GpuTable(NodePane):
         if node is None:
             self.show_sentences(("Nothing has been read from this node yet.", "dim"), caption=clean(self.node))
             return
-        stale = source is not None and source.health != "ok"
-        self.caption(clean(self.node), f"read {since(node.gpus_at, state.at)} ago" if stale else "")
+        is_read = read_ago(node.gpus_at, node, source, state.at)
+        self.caption(clean(self.node), is_read)
         self.head(*gpu_head(width))
-        self.lines.set_rows(gpu_rows(node, state.at, width, stale=stale))
+        self.lines.set_rows(gpu_rows(node, state.at, width, stale=bool(is_read)))
         if not node.gpus:
             self.show_message(
                 (f"{node.note or NO_DRIVER}." if without_driver(node) else "This node reports no GPU.", "dim")

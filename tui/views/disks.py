@@ -85,6 +85,8 @@ class ShownDisk(NamedTuple):
         disk, shared = self.disk, is_shared(self.disk)
         if disk.falling_full_at is not None:
             return disk.falling_full_at
+        if disk.full_at is None and disk.inodes_full_at is None:
+            return None
         ends = ((disk.full_at, disk.forecast), (disk.inodes_full_at, disk.inodes_forecast))
         return min((
             at for at, forecast in ends
@@ -117,8 +119,10 @@ def alarm(share: float | None) -> str:
 
 def quota_used(quota: Quota | None) -> float | None:
     """The used share of the tightest limit of a quota."""
+    if quota is None:
+        return None
     pairs = [
-        pair for one in (quota.allowances if quota is not None else ())
+        pair for one in quota.allowances
         for pair in ((one.used_bytes, one.hard_bytes), (one.used_inodes, one.hard_inodes))
     ]  # fmt: skip
     return max((used / limit for used, limit in pairs if used is not None and limit), default=None)
@@ -296,7 +300,9 @@ def ordered_disks(state: State, sort: str, query: str = "") -> list[ShownDisk]:
 
     def order(shown: ShownDisk) -> tuple[object, ...]:
         first, *others = ORDERS[sort](shown, state.at)
-        return min(first, ALERT_RANKS[concern_of(shown, alerts)]) if sort == "severity" else first, *others
+        if alerts and sort == "severity":
+            first = min(first, ALERT_RANKS[concern_of(shown, alerts)])
+        return first, *others
 
     return sorted(found, key=order)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from collectors.nodes.steps import relay
 from collectors.nodes.steps.step import Branch, Step
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds
-from trainmon.model import NoticeGiven
+from trainmon.model import JobPart, NoticeGiven
 from trainmon.slurm import commands, errors
 from trainmon.slurm.client import ON_A_LINE, Client
 from trainmon.transport.event_loop import EventLoop
@@ -32,26 +32,26 @@ NO_JOB = "no active job of yours there"
 
 class JobSteps:
     """The steps of the user's jobs in one cluster. `client_of` returns the client of the host where Slurm's commands
-    run, and raises HostUnreachable; `job_of`, the number of our job on a node. `on_start` is called for each step.
+    run, and raises HostUnreachable; `part_of`, our job on a node. `on_start` is called for each step.
     `gather` waits for the other nodes of a step; it gets a function that counts those that have joined."""
 
     def __init__(
         self,
         loop: EventLoop,
         client_of: Callable[[], Client],
-        job_of: Callable[[str], int | None],
+        part_of: Callable[[str], JobPart | None],
         on_start: Callable[[int], None] = lambda job: None,
         gather: Callable[[Callable[[], int]], None] = lambda joined: time.sleep(GATHER),
     ) -> None:
-        self.job_of = job_of
+        self.part_of = part_of
         self._loop, self._client_of, self._on_start = loop, client_of, on_start
         self._gather = gather
         self._lock = threading.Lock()
-        self._gathering: dict[tuple[int, tuple[str, ...]], _Group] = {}
+        self._gathering: dict[tuple[JobPart, tuple[str, ...]], _Group] = {}
         self._running: set[Step] = set()
-        self._apart: set[int] = set()
+        self._apart: set[JobPart] = set()
         """Jobs whose step of several nodes has failed: each node has a step of its own."""
-        self._with_gpus: set[int] = set()
+        self._with_gpus: set[JobPart] = set()
         """Jobs whose GPUs cannot be seen by a step without GPUs."""
         self._is_closed = False
 
@@ -61,12 +61,12 @@ class JobSteps:
         Raises:
             HostUnreachable: when none does, or the host of Slurm's commands is not connected.
         """
-        job = self.job_of(host)
-        if job is None:
+        part = self.part_of(host)
+        if part is None:
             raise HostUnreachable(host, NO_JOB, hint="it is read by a step of your job, so it needs one")
-        return StepShell(self, host, job)
+        return StepShell(self, host, part)
 
-    def join(self, job: int, argv: Sequence[str], branch: Branch) -> None:
+    def join(self, part: JobPart, argv: Sequence[str], branch: Branch) -> None:
         """Start a command on a node, in one step with the other nodes of the job that ask now. Blocks.
 
         Raises:
@@ -74,9 +74,9 @@ class JobSteps:
             CommandFailed: the same.
         """
         with self._lock:
-            key = (job, tuple(argv))
+            key = (part, tuple(argv))
             group = self._gathering.get(key)
-            is_first = group is None or job in self._apart or branch.node in group.branches
+            is_first = group is None or part in self._apart or branch.node in group.branches
             if group is None or is_first:
                 group = _Group()
                 self._gathering[key] = group
@@ -84,23 +84,23 @@ class JobSteps:
         if is_first:
             self._start(key, group)
         if not group.is_started.wait(START_TIMEOUT):
-            raise CommandFailed(f"{branch.host}: the step of job {job} was not started in {START_TIMEOUT:g}s")
+            raise CommandFailed(f"{branch.host}: the step of job {part.job} was not started in {START_TIMEOUT:g}s")
         if group.error is not None:
             raise HostUnreachable(branch.host, group.error)
 
-    def _start(self, key: tuple[int, tuple[str, ...]], group: _Group) -> None:
-        job, argv = key
-        if job not in self._apart:
+    def _start(self, key: tuple[JobPart, tuple[str, ...]], group: _Group) -> None:
+        part, argv = key
+        if part not in self._apart:
             self._gather(lambda: len(group.branches))
         with self._lock:
             if self._gathering.get(key) is group:
                 del self._gathering[key]
             branches = tuple(group.branches.values())
         try:
-            with_gpus = job in self._with_gpus
-            step = Step(job, branches, self._loop, self._ended, with_gpus=with_gpus)
+            with_gpus = part in self._with_gpus
+            step = Step(part, branches, self._loop, self._ended, with_gpus=with_gpus)
             client = self._client_of()
-            line = commands.own_step(job, tuple(group.branches), relay.command(argv), gpus=with_gpus, label=True)
+            line = commands.own_step(part, tuple(group.branches), relay.command(argv), gpus=with_gpus, label=True)
             command = client.shell.stream((*ON_A_LINE, *client.step_command(line)), step)
             with self._lock:
                 if not step.has_ended.is_set():
@@ -108,13 +108,13 @@ class JobSteps:
             step.started(command)
             if self._is_closed:
                 step.close()
-            self._on_start(job)
+            self._on_start(part.job)
         except Exception as error:
             group.error = getattr(error, "message", f"{type(error).__name__}: {error}")
         finally:
             group.is_started.set()
 
-    def run(self, host: str, job: int, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
+    def run(self, host: str, part: JobPart, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
         """Run a command on a node, as a step of its own.
 
         Raises:
@@ -122,11 +122,11 @@ class JobSteps:
             CommandFailed: when it does not end in time.
         """
         client = self._client_of()
-        line = commands.own_step(job, (node_name(host),), argv)
+        line = commands.own_step(part, (node_name(host),), argv)
         done = client.shell.run(client.step_command(line), stdin=stdin, timeout=timeout)
         stderr = done.stderr.decode("utf-8", "replace")
         if done.status != 0 and errors.is_expired(stderr):
-            raise HostUnreachable(host, errors.step_message(job, stderr))
+            raise HostUnreachable(host, errors.step_message(part.job, stderr))
         return done
 
     def close(self) -> None:
@@ -145,9 +145,9 @@ class JobSteps:
         with self._lock:
             self._running.discard(step)
             if step.hides_gpus:
-                self._with_gpus.add(step.job)
+                self._with_gpus.add(step.part)
             elif len(step.branches) > 1 and not step.has_begun and not errors.is_expired(step.stderr):
-                self._apart.add(step.job)
+                self._apart.add(step.part)
                 log.warning("job %d: one step for %d nodes failed: %s", step.job, len(step.branches), step.stderr)
 
 
@@ -165,20 +165,20 @@ class StepShell:
 
     prompted = False
 
-    def __init__(self, steps: JobSteps, host: str, job: int) -> None:
-        self.host, self.job = host, job
+    def __init__(self, steps: JobSteps, host: str, part: JobPart) -> None:
+        self.host, self.part = host, part
         self._steps = steps
         self._branches: list[Branch] = []
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
         """Run a command to its end; see Shell.run."""
-        return self._steps.run(self.host, self.job, argv, stdin, timeout)
+        return self._steps.run(self.host, self.part, argv, stdin, timeout)
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
         """Start a command that prints lines; see Shell.stream. Only lines of JSON may be longer than 1024 bytes."""
         branch = Branch(self.host, node_name(self.host), sink)
         self._branches.append(branch)
-        self._steps.join(self.job, argv, branch)
+        self._steps.join(self.part, argv, branch)
         return branch
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from collectors.nodes.steps import relay
 from collectors.nodes.steps.labels import ENDED, LABEL, Labels
 from collectors.probe.gpu.pci import HIDDEN
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError
+from trainmon.model import JobPart
 from trainmon.slurm import errors
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Sink, Stream
@@ -57,9 +58,16 @@ class Step:
     """A running srun. It is the Sink of srun's output, on the event loop's thread."""
 
     def __init__(
-        self, job: int, branches: Sequence[Branch], loop: EventLoop, on_end: Callable[[Step], None], *, with_gpus: bool
+        self,
+        part: JobPart,
+        branches: Sequence[Branch],
+        loop: EventLoop,
+        on_end: Callable[[Step], None],
+        *,
+        with_gpus: bool,
     ) -> None:
-        self.job, self.branches = job, {branch.node: branch for branch in branches}
+        self.part, self.job = part, part.job
+        self.branches = {branch.node: branch for branch in branches}
         self.with_gpus = with_gpus
         """Whether it has the GPUs of the job."""
         self.hides_gpus = False

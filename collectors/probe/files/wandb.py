@@ -56,6 +56,7 @@ class Metrics:
         self._sampled_to = size if size > SAMPLED_FROM else 0
         self.rows = 0
         self.malformed = 0
+        self.has_ended = False
         self.step = None  # type: float | None
         self.logged_at = None  # type: float | None
         self.started_at = ""
@@ -80,6 +81,7 @@ class Metrics:
                     self._run(value)
                 elif number == 18:
                     found = dict(fields(value))
+                    self.has_ended = True
                     self._changed["exit"] = [signed(found.get(1, 0)), signed(found.get(2, 0))]
         except MALFORMED:
             self.malformed += 1
@@ -182,11 +184,19 @@ class WandbFile:
         self.found = os.fstat(self.handle)
         self.records = Records()
         self.metrics = Metrics(spec, self.found.st_size)
+        self.is_over = False
+        """Whether a newer run has begun."""
         self._read_at = None  # type: tuple[int, int] | None
 
     @property
     def identity(self) -> "tuple[int, int]":
         return (self.found.st_dev, self.found.st_ino)
+
+    @property
+    def damaged(self) -> int:
+        """The parts that were skipped. What is incomplete at the end is one of them once nothing more will come."""
+        is_over = self.is_over or self.metrics.has_ended
+        return self.records.damaged + self.metrics.malformed + (self.records.tail if is_over else 0)
 
     def is_at_end(self) -> bool:
         """Whether nothing has been written since all of it was read."""
@@ -216,6 +226,7 @@ class Follower:
         self._list_at = 0.0
         self._budget, self._refilled_at = RATE, monotonic()
         self._error = None  # type: str | None
+        self._left = None  # type: Line | None
         self._reported = None  # type: Line | None
 
     def close(self) -> None:
@@ -243,6 +254,8 @@ class Follower:
         elif changes or slow or state != self._reported:
             lines = [dict(state, **changes)]
         self._reported = state
+        left, self._left = self._left, None
+        lines = ([left] if left else []) + lines
         return [dict(line, k="wandb", id=self.spec["id"]) for line in lines]
 
     def _read_file(self, file: WandbFile) -> "list[Line]":
@@ -276,7 +289,8 @@ class Follower:
             "mtime": file.found.st_mtime,
             "offset": file.records.offset,
             "rows": metrics.rows,
-            "damaged": file.records.damaged + metrics.malformed,
+            "damaged": file.damaged,
+            "more": not file.is_at_end() or None,
             "step": metrics.step,
             "logged_at": metrics.logged_at,
             "error": self._error,
@@ -291,7 +305,14 @@ class Follower:
         ended = self._monotonic()
         self._list_at = ended + min(60.0, max(LIST_EVERY, LIST_SHARE * (ended - started_at)))
         if self._file is None or path != self._file.path:
+            self._leave()
             self._open(path)
+
+    def _leave(self) -> None:
+        """A newer run has begun: what is incomplete at the end of this file is damaged."""
+        if self._file and self._file.records.tail and not self._file.metrics.has_ended:
+            self._file.is_over = True
+            self._left = self._state()
 
     def _open(self, path: bytes) -> None:
         self.close()

@@ -28,6 +28,8 @@ class Records:
         self.offset = 0
         self.damaged = 0
         """Blocks that were skipped, because a chunk in them is damaged."""
+        self.tail = 0
+        """Damaged or incomplete parts at the end of the file, if more than zeros are there."""
         self._parts = None  # type: list[bytes] | None
         self._doubtful_from = None  # type: int | None
         self._doubtful = 0
@@ -67,8 +69,16 @@ class Records:
             if record is not None:
                 self.offset = start + position
                 yield self.offset, record
-        if is_end and self._doubtful_from is not None:
-            self.offset, self._doubtful, self._doubtful_from = self._doubtful_from, 0, None
+        if is_end:
+            self._end(data, start)
+
+    def _end(self, data: bytes, start: int) -> None:
+        """Go back to where the data at the end of the file stop being valid."""
+        if self._doubtful_from is not None:
+            self.offset = self._doubtful_from
+        is_written = self.offset < start or data[self.offset - start :].strip(b"\0")
+        self.tail = max(1, self._doubtful) if is_written or self._parts else 0
+        self._doubtful, self._doubtful_from = 0, None
 
     def _chunk(self, data: bytes, position: int, left: int) -> "bytes | None":
         """The type and data of the chunk at a position; None if it is not all there, empty if it is damaged."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import urllib.parse
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from collectors.prometheus.client import PrometheusClient, QueryFailed
 from tests.collectors.prometheus.captured import FOLDER, series
+from tests.lab.prometheus import PASSWORD, USER, Prometheus
 from tests.lab.receiver import CUT, Answer, Receiver, status
 from trainmon.config import MetricsSettings
 
@@ -71,7 +74,7 @@ def test_a_refusal_says_what_to_do(answer: Answer, message: str, hint: str) -> N
 def test_without_a_token_the_server_may_require_one() -> None:
     with Receiver.start() as server:
         server.script(status(401))
-        with pytest.raises(QueryFailed, match=r"the server requires a token \(401\)"):
+        with pytest.raises(QueryFailed, match=r"the server requires a login \(401\)"):
             client(server.url, token=None).query("up")
 
 
@@ -86,6 +89,74 @@ def test_a_connection_that_breaks_is_a_sentence_without_the_address() -> None:
         client(url).query("up")
     assert caught.value.message == "no connection"
     assert caught.value.hint == f"try: curl {url}/api/v1/query?query=up"
+
+
+def test_prometheus_itself_takes_the_user_and_the_password(tmp_path: Path) -> None:
+    with Prometheus(tmp_path, {}, has_login=True) as server:
+        settings = MetricsSettings(url=server.url, user=USER, password="env:PW")
+        assert PrometheusClient(settings, time.time, {"PW": PASSWORD}).query("vector(1)")
+        with pytest.raises(QueryFailed, match=r"the server refuses the user or the password \(401\)") as wrong:
+            PrometheusClient(settings, time.time, {"PW": "Tr0ub4dor&3"}).query("vector(1)")
+        assert "Tr0ub4dor" not in str(wrong.value)
+        with pytest.raises(QueryFailed, match=r"the server requires a login \(401\)"):
+            client(server.url, token=None).query("vector(1)")
+
+
+def test_the_headers_are_sent_and_never_shown() -> None:
+    headers = {"X-Scope-OrgID": "team-a", "X-Key": "env:KEY"}
+    with Receiver.start() as server:
+        server.script(
+            status(422, {"status": "error", "error": "tenant team-a with k3y-0f-0urs has a limit, key (k3y-0f-0urs)"})
+        )
+        settings = MetricsSettings(url=server.url, headers=headers)
+        with pytest.raises(QueryFailed) as caught:
+            PrometheusClient(settings, time.time, {"KEY": "k3y-0f-0urs"}).query("up")
+        [request] = server.requests
+    assert (request.headers["x-scope-orgid"], request.headers["x-key"]) == ("team-a", "k3y-0f-0urs")
+    assert caught.value.message.endswith(": tenant *** with *** has a limit, key (***)")
+
+
+def test_a_repeated_login_is_not_shown_in_any_form() -> None:
+    basic = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    with Receiver.start() as server:
+        server.script(Answer("status", 400, f"bad login Basic {basic} of {USER}:{PASSWORD}".encode()))
+        settings = MetricsSettings(url=server.url, user=USER, password="env:PW")
+        with pytest.raises(QueryFailed) as caught:
+            PrometheusClient(settings, time.time, {"PW": PASSWORD}).query("up")
+    assert PASSWORD not in str(caught.value)
+    assert basic not in str(caught.value)
+
+
+def test_a_missing_tenant_is_named() -> None:
+    with Receiver.start() as server:
+        server.script(Answer("status", 401, b"no org id\n"))  # as Mimir 2 answers
+        with pytest.raises(QueryFailed) as caught:
+            client(server.url, token=None).query("up")
+    assert caught.value.message == "the server requires a tenant (401): no org id"
+    assert caught.value.hint == 'set headers = { X-Scope-OrgID = "…" } in its metrics table'
+
+
+@pytest.mark.parametrize(
+    ("more", "gap"),
+    [
+        ({"warnings": ["No StoreAPIs matched: store 10.0.0.7:10901 is down"]}, "No StoreAPIs matched: store"),
+        ({"isPartial": True}, "a storage node did not answer"),
+        ({"isPartial": False, "infos": ["PromQL info: metric might not be a counter"]}, ""),
+        ({"warnings": ["PromQL warning: bucket label is missing"]}, ""),
+    ],
+)
+def test_an_incomplete_answer_is_known_as_one(more: dict[str, object], gap: str) -> None:
+    """Thanos lists warnings, VictoriaMetrics has a field; Prometheus 3 makes remarks about the query."""
+    answer = {"status": "success", "data": {"resultType": "vector", "result": []}, **more}
+    with Receiver.start() as server:
+        server.script(status(200, answer), Answer("status", 200, (FOLDER / "dcgm.json").read_bytes()))
+        asked = client(f"{server.url}/select/0/prometheus")
+        assert asked.query("up") == ()
+        assert asked.gap.startswith(gap)
+        assert bool(asked.gap) == bool(gap)
+        asked.query("up")
+        assert asked.gap == ""
+        assert server.requests[0].path == "/select/0/prometheus/api/v1/query"
 
 
 def test_a_token_that_is_not_set_is_named_by_its_variable() -> None:

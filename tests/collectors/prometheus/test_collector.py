@@ -58,6 +58,8 @@ class FakeServer:
         self.error: QueryFailed | None = None
         self.queries: list[str] = []
 
+    gap = ""
+
     def query(self, text: str) -> tuple[Series, ...]:
         self.queries.append(text)
         if self.error is not None:
@@ -113,6 +115,16 @@ class Stage:
     def later(self, seconds: Seconds, change: Callable[[tuple[Series, ...]], tuple[Series, ...]] = tuple) -> None:
         """The server has scraped again."""
         self.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = change(until(series("dcgm"), NEWEST, seconds))
+
+
+def test_the_node_of_a_job_that_starts_is_read_at_once() -> None:
+    stage = Stage(nodes=())
+    stage.step()
+    assert (stage.source().phase, stage.server.queries) == ("off", [])
+    stage.nodes = NODES
+    stage.step(after=1.0)  # the poll that found nobody was a moment ago
+    assert stage.source().phase == "up"
+    assert stage.node().gpus
 
 
 def test_nodes_have_the_numbers_and_the_ages_of_their_samples() -> None:

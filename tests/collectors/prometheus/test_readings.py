@@ -49,6 +49,38 @@ def test_a_gpu_whose_series_have_all_ended_is_left_out() -> None:
     assert [gpu.index for gpu in readings.gpu_samples(node, 22.5)] == [0]
 
 
+def mig(metric: str, instance: str, value: float, at: float = 100.0) -> Series:
+    labels = {"Hostname": "a", "gpu": "0", "UUID": "GPU-1", "GPU_I_ID": instance, "GPU_I_PROFILE": "3g.40gb"}
+    return one(metric, value, at, **labels)
+
+
+def test_the_instances_of_a_gpu_are_one_gpu_with_mig_and_none_overwrites_another() -> None:
+    shares = [
+        mig(f"DCGM_FI_DEV_FB_{name}", instance, value)
+        for instance, used in (("1", 30_000.0), ("2", 5_000.0))
+        for name, value in (("USED", used), ("FREE", 40_000.0 - used))
+    ]
+    of_both = [mig("DCGM_FI_DEV_GPU_TEMP", instance, 61) for instance in ("1", "2")]
+    gone = mig("DCGM_FI_DEV_FB_USED", "7", 9_000.0, 10.0)
+    other = one("DCGM_FI_DEV_FB_USED", 7, Hostname="a", gpu="1")
+    for order in (1, -1):
+        answer = tuple([*shares, *of_both, gone, other][::order])
+        node = readings.read(DCGM, "Hostname", answer, {"a": "a"})["a"]
+        first, second = readings.gpu_samples(node, 22.5)
+        assert (first.temperature_c, first.memory_used_mib, first.utilization_pct) == (61, 35_000, None)
+        assert second.memory_used_mib == 7
+        facts = readings.gpu_facts(node, 22.5)
+        assert [(one.index, one.mig, one.memory_total_mib) for one in facts] == [(0, True, 80_000), (1, None, None)]
+
+
+def test_the_series_of_a_whole_gpu_come_before_those_of_its_instances() -> None:
+    whole = one("DCGM_FI_DEV_FB_USED", 36_000, Hostname="a", gpu="0")
+    answer = (mig("DCGM_FI_DEV_FB_USED", "1", 30_000), whole, mig("DCGM_FI_DEV_GPU_UTIL", "1", 50))
+    node = readings.read(DCGM, "Hostname", answer, {"a": "a"})["a"]
+    (found,) = readings.gpu_samples(node, 22.5)
+    assert (found.memory_used_mib, found.utilization_pct) == (36_000, None)
+
+
 def test_an_xid_is_a_change_and_the_first_sight_is_none() -> None:
     xids = readings.XidChanges(has_times=False)
     answer = series("dcgm")

@@ -250,6 +250,33 @@ def test_the_node_of_a_job_that_it_failed_is_requested_at_once() -> None:
     assert polled.slurm.count("sinfo") == 0
 
 
+@pytest.mark.parametrize(("spares", "asked"), [(0, "--nodes=gpu-7,gpu-8"), (1, "--partition=h100")])
+def test_the_nodes_of_a_job_that_is_requeued_are_requested_at_once(spares: int, asked: str) -> None:
+    polled = Polled(spares=spares)
+    own = polled.slurm.submit(N="gpu-[7-8]")
+    polled.first()
+    polled.slurm.jobs[own] |= {"T": "PENDING", "r": "BeginTime", "N": "", "V": "2026-03-02T09:00:00"}
+    polled.look()
+    assert [words[3] for words in polled.slurm.requests if words[0] == "sinfo"] == [asked]
+    polled.look()
+    assert polled.slurm.count("sinfo") == 0
+    polled.slurm.jobs[own] |= {"T": "RUNNING", "N": "gpu-[1-2]", "S": "2026-03-02T09:02:00"}
+    polled.look()
+    begun = "--partition=h100" if spares else "--nodes=gpu-1,gpu-2"
+    assert [words[3] for words in polled.slurm.requests if words[0] == "sinfo"] == [begun]
+
+
+def test_the_nodes_are_known_before_the_end_that_they_explain() -> None:
+    polled = Polled()
+    polled.slurm.submit(N="gpu-[7-8]")
+    polled.first()
+    polled.slurm.jobs.clear()
+    polled.slurm.submit(N="gpu-9")
+    polled.look()
+    asked = [words[0] for words in polled.slurm.requests]
+    assert asked.index("sinfo") < asked.index("sacct")
+
+
 def test_no_nodes_of_interest_cost_no_question() -> None:
     polled = Polled()
     polled.slurm.submit(T="PENDING", N="")

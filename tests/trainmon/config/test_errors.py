@@ -35,7 +35,16 @@ ONE_MISTAKE = {
     ),
     "metrics-with-a-password-in-the-address": (
         '[cluster]\nname = "a"\nmetrics = { url = "http://me:secret@prom" }\n',
-        '[cluster] (a): metrics: "url" must have no user, password or "?"; the password belongs to "token"',
+        '[cluster] (a): metrics: "url" must have no user, password or "?"; set "user" and "password" beside it',
+    ),
+    "metrics-with-half-a-login": (
+        '[cluster]\nname = "a"\nmetrics = { url = "http://p", user = "me" }\n',
+        '[[cluster]] #1 (a): metrics #1 ("dcgm"): "password" is missing: "user" and "password" go together',
+    ),
+    "metrics-with-two-logins": (
+        '[cluster]\nname = "a"\n'
+        'metrics = { url = "http://p", token = "env:T", headers = { authorization = "env:H" } }\n',
+        '[[cluster]] #1 (a): metrics #1 ("dcgm"): "headers" has authorization, and so has the login',
     ),
     "metrics-with-a-query-instead-of-matchers": (
         """[cluster]\nname = "a"\nmetrics = { url = "http://p", match = 'up{cluster="a"}' }\n""",

@@ -76,6 +76,14 @@ def test_a_command_reads_and_controls_the_terminal(folder: Path) -> None:
     assert b"got hello" in terminal.screen
 
 
+def test_a_command_whose_output_is_copied_follows_the_window(folder: Path) -> None:
+    script = "trap 'stty size <&1' WINCH; echo ready; while :; do sleep 0.1; done"
+    with Terminal([*wrapped(folder, "--log", str(folder / "copy")), "sh", "-c", script]) as terminal:
+        terminal.wait_for_text("ready")
+        terminal.resize(columns=77, rows=33)
+        terminal.wait_for_text("33 77")
+
+
 def test_the_command_goes_on_when_the_wrapper_is_killed(folder: Path) -> None:
     for options in ((), ("--log", str(folder / "copy"))):
         with training(folder, wrapped(folder, *options)) as one:

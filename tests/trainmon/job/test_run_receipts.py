@@ -42,6 +42,7 @@ def test_the_receipt_says_what_ran_where_and_how_it_ended(folder: Path) -> None:
     status = log.stat()
     assert start["stdout"] == {
         "kind": "file", "path": str(log), "device": status.st_dev, "inode": status.st_ino, "offset": 7,
+        "through": None,
     }  # fmt: skip
     assert (end["status"], end["output"]["offset"], end["output"]["tail_bytes"]) == (3, 14, 7)
     assert Path(end["output"]["tail"]).read_bytes() == b"step 1\n"

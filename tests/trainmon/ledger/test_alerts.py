@@ -203,6 +203,19 @@ def test_what_was_sent_is_counted_also_when_it_is_forgotten(ledger: sqlite3.Conn
     assert read_stored_alerts(ledger, NOW).memory == {}, "the alerts do not know these counts"
 
 
+def test_what_was_given_up_stays_counted_when_the_next_program_sends_it(ledger: sqlite3.Connection) -> None:
+    marks = (mark("a", "dead"), mark("b", "sent"))
+    transaction(AlertChanges(at=NOW, notices=(fire("a", "phone"), fire("b", "phone"))), marks=marks).write(ledger, NOW)
+    expected = {"dead phone": 1, "sent phone": 1}
+    assert read_totals(ledger, NOW)["notifications"] == expected
+    assert [one.notice.key for one in take_over(ledger, NOW)] == ["a-fire"]
+    assert read_totals(ledger, NOW)["notifications"] == expected
+    transaction(marks=(mark("a", "sent"),)).write(ledger, NOW)
+    assert read_totals(ledger, NOW)["notifications"] == {"dead phone": 1, "sent phone": 2}
+    prune_outbox(ledger, NOW + DAY)
+    assert read_totals(ledger, NOW)["notifications"] == {"dead phone": 1, "sent phone": 2}
+
+
 def test_a_ledger_from_before_alerts_is_brought_up_and_keeps_what_it_had(tmp_path: Path) -> None:
     file = tmp_path / "ledger.sqlite"
     before = sqlite3.connect(file, isolation_level=None)

@@ -116,6 +116,20 @@ def test_ended_attempts_are_counted_by_cause_also_when_they_are_forgotten(tmp_pa
     assert found["gpu_seconds"] == {"cuda-oom": 16 * (7200.0 + 7200.0 + 80_000.0)}
 
 
+def test_no_total_shrinks_when_the_cause_of_an_attempt_changes_later(tmp_path: Path) -> None:
+    assert LONG.end is not None
+    assert LONG.end.cause is not None
+    other = replace(LONG, end=replace(LONG.end, cause=replace(LONG.end.cause, cause="node-fail"), at=NOON + 7_100))
+    for attempt in (LONG, other):
+        with opened(tmp_path, clock=At(NOON + 7300), keep=86_400.0) as (ledger, _):
+            ledger.keep(attempt)
+        found = totals(tmp_path, NOON + 7300)
+        assert found["attempts"]["cuda-oom"] == 1.0
+        assert found["gpu_seconds"]["cuda-oom"] == 16 * 7200.0
+    (row,) = plain(tmp_path / NAME, "SELECT termination_reason FROM training_attempts")
+    assert (found["attempts"], row) == ({"cuda-oom": 1.0, "node-fail": 1.0}, ("node-fail",))
+
+
 def test_only_what_is_new_or_has_grown_for_a_while_is_written() -> None:
     kept = Kept()
     recorder = AttemptRecorder(kept, hot)

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import ANA, KILL, NOW, readback, stat, state
+from tests.trainmon.analysis.retries.attempts import with_config
 from tests.trainmon.analysis.retries.test_due import FAILED, attempt, crash, watched
 from tests.trainmon.ledger.records import actions as kept
 from trainmon.actions import planning
@@ -41,6 +42,8 @@ class Watching:
         self.is_leader = True
         self.fresh: Job | None = FAILED
         self.is_armed = False
+        self.config: str | None = None
+        """The hash of its config file now."""
         self.acted: list[Action] = []
         self.plans = 0
         self.state = watched()
@@ -48,7 +51,8 @@ class Watching:
 
     def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         listed = () if self.fresh is None else (self.fresh,)
-        seen = readback(*listed, switches=stat(KILL, exists=self.is_armed))
+        configs = {} if self.config is None else {"login:/fsx/llm/config.yaml": self.config}
+        seen = readback(*listed, switches=stat(KILL, exists=self.is_armed), configs=configs)
         self.plans += 1
         reply(planning.plan(request, self.state, seen, ANA, self.clock.at))
 
@@ -174,6 +178,24 @@ def test_without_the_ledger_nothing_is_done(daemon: Callable[[], Watching]) -> N
     one.ledger.file.mkdir()
     again = daemon()
     assert again.see(watched()) == []
+
+
+def test_after_an_oom_it_waits_until_the_config_has_changed(
+    daemon: Callable[[], Watching], caplog: pytest.LogCaptureFixture
+) -> None:
+    one, oom = daemon(), watched(with_config(attempt(0, cause="cuda-oom"), "abc"))
+    one.config = "abc"
+    for _ in range(3):
+        assert one.see(oom) == []
+        one.clock.at += 30
+    words = [vars(record).get("fields", {}).get("words") for record in caplog.records]
+    same = "nothing has changed since the attempt (config abc): the same cuda-oom would come again"
+    assert [text for text in words if text] == [f"not done: {same}"], "it is logged once"
+    one.config = "def"
+    (action,) = one.see(oom)
+    assert (action.verb, action.why) == (
+        "requeue", "the config has changed since the attempt (abc → def): a retry may help",
+    )  # fmt: skip
 
 
 def test_a_crashed_evaluator_is_started_again_once_and_no_job_is_requeued(daemon: Callable[[], Watching]) -> None:

@@ -80,6 +80,25 @@ def test_a_task_requested_many_times_runs_once(loop: EventLoop) -> None:
     assert ran == [1]
 
 
+def test_gathered_tasks_run_together_and_each_once(loop: EventLoop) -> None:
+    ran: list[str] = []
+    done = threading.Event()
+
+    def broken() -> None:
+        raise ValueError
+
+    def first() -> None:
+        ran.append("first")
+
+    for task in (first, broken, first, lambda: ran.append("second"), done.set):
+        loop.call_gathered(0.05, task)
+    assert done.wait(60)
+    assert ran == ["first", "second"]
+    again = threading.Event()
+    loop.call_gathered(0.05, again.set)
+    assert again.wait(60)
+
+
 def test_timers_run_in_order(loop: EventLoop) -> None:
     ran: list[str] = []
     loop.call_later(0.06, lambda: ran.append("late"))

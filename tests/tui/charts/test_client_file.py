@@ -104,8 +104,10 @@ def test_the_age_comes_first_whatever_is_known():
     ("changes", "note"),
     [
         ({}, None),
-        ({"size": 900_000_000, "offset": 360_000_000}, "reading the file: 40 % of 858M"),
-        ({"size": 9_000, "offset": 8_000}, None),
+        ({"size": 900_000_000, "offset": 360_000_000, "is_behind": True}, "reading the file: 40 % of 858M"),
+        ({"size": 9_000, "offset": 8_000, "is_behind": True}, None),
+        ({"size": 900_000_000, "offset": 360_000_000}, None),
+        ({"damaged_before": 2}, "2 damaged parts of earlier files skipped"),
         ({"damaged": 1}, "1 damaged part of the file skipped"),
         ({"error": "/fsx/wandb: no permission"}, "/fsx/wandb: no permission"),
     ],

@@ -42,6 +42,21 @@ def test_a_run_lists_its_attempts_the_newest_first() -> None:
     ]
 
 
+def test_attempts_of_one_name_and_one_minute_are_told_apart_by_their_seconds() -> None:
+    state = attempted()
+    minute = NOW // 60 * 60
+    by_receipt = [
+        replace(attempts()[0], attempt_id=f"{RUN}/receipt/{at}", job_id=None, restart=None, started_at=minute + at)
+        for at in (5, 41)
+    ]
+    alike = replace(state, attempts={one.attempt_id: one for one in by_receipt})
+    shown = texts(attempt_lines(state.runs[RUN], alike, 70))
+    assert [line.partition(" →")[0] for line in shown[1:]] == ["09-21 14:13:41", "09-21 14:13:05"]
+    assert max(map(len, shown)) <= 70
+    other = replace(state, attempts={**alike.attempts, by_receipt[0].attempt_id: replace(by_receipt[0], pid=7)})
+    assert "09-21 14:13 →" in texts(attempt_lines(state.runs[RUN], other, 70))[1], "their names tell them apart"
+
+
 def test_an_attempt_whose_end_is_awaited_is_ending() -> None:
     state = attempted()
     newest = max(state.attempts.values(), key=lambda one: one.started_at or 0.0)

@@ -24,7 +24,7 @@ from tui.panes.node import axes
 from tui.screens.details import NodeScreen, heights
 from tui.style import Span
 from tui.views import fact_text
-from tui.views.nodes import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts
+from tui.views.nodes import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts, read_ago
 from tui.widgets import width_of
 
 DEGREES = Axis("temperature", "temperature °C", 110.0, ((0, "0"), (50, "50"), (100, "100")))
@@ -109,6 +109,25 @@ def test_the_facts_of_a_host() -> None:
     assert "GPUs          8 × NVIDIA H100 80GB HBM3" in found
     assert "read by       nvml, driver 580.95.05" in found
     assert "clock         in sync with this machine" in found
+
+
+def test_numbers_of_a_host_that_are_not_current_say_their_age() -> None:
+    by_prometheus = replace(source("n"), via="prometheus:prod:dcgm", period=15.0)
+    ssh_failed = node("n", host_at=NOW - 9, greeted_at=NOW - 5)
+    assert "host          read 9s ago" in facts(ssh_failed, by_prometheus), "they are those of SSH"
+    stopped = node("n", host_at=NOW - 90, greeted_at=NOW - 900)
+    assert "host          read 1m ago" in facts(stopped, by_prometheus), "only the GPUs are read"
+    current = node("n", host_at=NOW - 40, greeted_at=NOW - 900)
+    assert not [line for line in facts(current, by_prometheus) if line.startswith("host ")]
+    silent = replace(by_prometheus, health="late")
+    assert "host          read 40s ago" in facts(current, silent)
+
+
+def test_the_gpus_of_an_exporter_that_stopped_say_their_age_beside_a_host_that_is_read() -> None:
+    mixed = replace(source("n"), via="prometheus:prod:node", period=15.0)
+    assert read_ago(NOW - 20, node("n"), mixed, NOW) == ""
+    assert read_ago(NOW - 60, node("n"), mixed, NOW) == "read 1m ago"
+    assert read_ago(None, node("n"), mixed, NOW) == ""
 
 
 def test_a_bad_port_has_a_line_of_its_own() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from trainmon.actions.execution.preflight import (
     SWITCH_PREFLIGHT_TIMEOUT,
     PendingReads,
     PreflightView,
+    with_evaluations,
 )
 from trainmon.actions.execution.run import execute, log_tail
 from trainmon.actions.planning import (
@@ -70,6 +71,13 @@ class ActionLedger(Protocol):
             LedgerStuck: after 5 s.
         """
 
+    def evaluations(self, runs: Sequence[str]) -> Callable[[], Mapping[str, Record]]:
+        """Begin to read the starts of evaluators of these runs, by action id. What is returned waits for them.
+
+        Raises:
+            LedgerStuck: from what is returned, after 1 s.
+        """
+
 
 class Executor:
     """Prepares plans and runs actions."""
@@ -117,9 +125,11 @@ class Executor:
     def prepare(self, request: ActionRequest, reply: Callable[[Plan], None]) -> None:
         """Read what the plan needs, and pass it to `reply` on another thread, within PLAN_TIMEOUT."""
         state = self._known_state()
+        ledger = self._ledger if request.verb in ("requeue", "evaluate") else None
+        evaluations = None if ledger is None else ledger.evaluations(request.subjects)
         pending = PendingReads(
             reads_for_plan(request, state, Readback(at=self._clock.now())),
-            lambda readback: self._reply(request, readback, reply),
+            lambda readback: self._reply(request, with_evaluations(readback, evaluations), reply),
         )
         for host in pending.hosts:
             if not self._worker(host).submit(partial(self._preflight, host, request, state, pending)):

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
 
 from msgspec.structs import asdict, replace
 
-from trainmon.actions.execution import switch_files
-from trainmon.actions.planning import Readback, ReadRequest, reads_for_plan
+from trainmon.actions.execution import config_file, switch_files
+from trainmon.actions.planning import LEDGER, Readback, ReadRequest, reads_for_plan
 from trainmon.lib import Clock, Seconds, TrainmonError
-from trainmon.model import ActionRequest, State
+from trainmon.model import ActionRequest, Record, State
 from trainmon.slurm import commands
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.slurm.parse_jobs import read_job, read_queue, read_steps
@@ -70,6 +70,8 @@ class PreflightView:
                 text = self._query(read.cluster, commands.steps(number), key)
                 if text is not None:
                     self._add(steps={key: read_steps(text)})
+        for path in read.configs:
+            self._config(f"{read.host}:{path}", path)
         keys = {name: f"{read.cluster}/{name}" for name in read.nodes}
         text = self._query(read.cluster, commands.nodes(read.nodes), *keys.values()) if keys else None
         if text is not None:
@@ -118,6 +120,22 @@ class PreflightView:
             return
         self._add(switches={location: stat}, errors={location: stat.error} if stat.error is not None else {})
 
+    def _config(self, location: str, path: str) -> None:
+        try:
+            found = config_file.digest(path, self._host, self._shell.run(config_file.read(path), timeout=self._left()))
+        except TrainmonError as error:
+            self._add(errors={location: error.message})
+        else:
+            self._add(configs={location: found})
+
+
+def with_evaluations(readback: Readback, read: Callable[[], Mapping[str, Record]] | None) -> Readback:
+    """The readback with what the ledger tells of evaluators; None: there is no ledger."""
+    try:
+        return readback if read is None else replace(readback, evaluations=read())
+    except TrainmonError as error:
+        return replace(readback, errors={**readback.errors, LEDGER: str(error)})
+
 
 def unreadable(reads: Iterable[ReadRequest], why: str) -> Readback:
     """A Readback in which nothing of these reads could be read."""
@@ -125,7 +143,7 @@ def unreadable(reads: Iterable[ReadRequest], why: str) -> Readback:
         key
         for read in reads
         for key in (
-            *(f"{read.host}:{path}" for path in read.switches),
+            *(f"{read.host}:{path}" for path in (*read.switches, *read.configs)),
             *(key for key, _ in (*read.jobs, *read.steps)),
             *(f"{read.cluster}/{name}" for name in read.nodes),
             *((read.cluster,) if read.users is not None else ()),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import Actor, FileStat, Readback, ReadRequest
+from trainmon.actions.planning.context import LEDGER, Actor, FileStat, Readback, ReadRequest
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
 from trainmon.actions.planning.plans import (
     Offer,
@@ -18,6 +18,7 @@ from trainmon.actions.planning.queue import cluster_of
 from trainmon.actions.planning.switches import SILENT_VERDICTS
 
 __all__ = [
+    "LEDGER",
     "NUMBERS",
     "SILENT_VERDICTS",
     "Actor",

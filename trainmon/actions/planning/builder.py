@@ -9,6 +9,7 @@ from hashlib import blake2s
 import msgspec
 
 from trainmon.actions.planning.context import PlanContext
+from trainmon.actions.planning.retries import reason
 from trainmon.analysis.checkpoints import steps_at_risk
 from trainmon.analysis.runs import listening
 from trainmon.lib import clean, duration
@@ -35,7 +36,7 @@ def action(
     """An action with its facts in the same order for every verb."""
     request, actor, run = context.request, context.actor, context.run
     verb = verb or request.verb
-    action_id, why = _id(context, verb, operation), clean(request.why, REASON_LENGTH)
+    action_id, why = _id(context, verb, operation), clean(reason(context), REASON_LENGTH)
     if isinstance(operation, CreateFile):
         at = datetime.fromtimestamp(request.requested_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         author = f"{clean(actor.who, 100)} from {clean(actor.from_host, 100)} at {at}"

@@ -17,6 +17,7 @@ from trainmon.model import (
     Cluster,
     Expected,
     Job,
+    Record,
     Refusal,
     Run,
     SchedulerNode,
@@ -29,6 +30,9 @@ SwitchKind = Literal["kill", "save"]
 
 JOB_VERBS = frozenset({"requeue", "cancel", "hold", "release", "signal", "queue"})
 """Verbs whose operation depends on which job of a run is meant."""
+
+LEDGER = "the ledger"
+"""Its key in Readback.errors."""
 
 NO_ANSWER_HINT = "its jobs are unknown until Slurm answers: nothing is done to them"
 
@@ -64,8 +68,13 @@ class Readback(msgspec.Struct, frozen=True, kw_only=True):
     """The running steps of a job, by its key."""
     switches: Mapping[str, FileStat] = {}
     """By `HOST:PATH`."""
+    evaluations: Mapping[str, Record] = {}
+    """By action id: the starts of evaluators of the requested runs that the ledger holds."""
+    configs: Mapping[str, str] = {}
+    """By `HOST:PATH`: the hashes of config files, as attempts have them."""
     errors: Mapping[str, str] = {}
-    """Why something could not be read. Keys: a job's key, `HOST:PATH`, `CLUSTER/NODE`, or a cluster for its queue."""
+    """Why something could not be read. Keys: a job's key, `HOST:PATH`, `CLUSTER/NODE`, a cluster for its queue, or
+    LEDGER."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,8 @@ class ReadRequest:
     switches: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     """Nodes whose state in the scheduler is needed."""
+    configs: tuple[str, ...] = ()
+    """Config files whose content must be compared."""
 
 
 class Actor(msgspec.Struct, frozen=True):

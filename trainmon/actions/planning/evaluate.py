@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.context import LEDGER, PlanContext, RowPlan
 from trainmon.actions.planning.retries import last_decision
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.lib import clean
-from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected
+from trainmon.model import Action, Attempt, Checkpoint, Execute, Expected, Record
 
 UNSAFE = re.compile(r"[^\w@%+=:./-]", re.ASCII)
 """What a shell, or a list of options such as --export, may interpret."""
@@ -72,26 +72,24 @@ def _start(context: PlanContext, attempt: Attempt, checkpoint: Checkpoint, comma
     assert found is not None
     assert run is not None
     argv = _filled(context, command, {"checkpoint": checkpoint.path, "step": f"{checkpoint.step}", "run": run.name})
-    starts = [
-        one
-        for one in context.state.actions.values()
-        if (one.action.verb, one.action.run, one.action.checkpoint) == ("evaluate", run.name, checkpoint.step)
-        and one.status not in ("failed", "refused")
-        and one.action.operation == Execute(argv, login_shell=True, shown=_shown(argv))
-        and one.action.requested_at >= (attempt.ended_at or 0.0)
-    ]
+    operation = Execute(argv, login_shell=True, shown=_shown(argv))
+    starts = _starts(context, attempt, checkpoint, operation)
     decision = replace(found[1], spent=found[1].spent + len(starts))
     warnings = [] if decision.left else ["Another evaluation may not help: its budget is spent."]
     if context.request.is_retry and not decision.left:
         again = f"the evaluation of {checkpoint.title} was started again already"
         raise context.refused(f"{again}: its budget is spent")
+    if error := context.readback.errors.get(LEDGER):
+        if context.request.is_retry:
+            raise context.refused(f"it is not known how often it was evaluated: {error}")
+        warnings.append(f"Evaluations of more than an hour ago are not counted: {error}.")
     if open_one := next((one for one in reversed(starts) if one.is_open), None):
         since = context.ago(open_one.done_at or open_one.written_at)
         warnings.append(f"An evaluation of this checkpoint was started {since} and is not over.")
     known = sum(one.step == checkpoint.step for one in run.evals.results)
     made = action(
         context,
-        Execute(argv, login_shell=True, shown=_shown(argv)),
+        operation,
         f"Evaluate the checkpoint of {checkpoint.title}{context.of_run}",
         verb="evaluate",
         facts=(
@@ -106,6 +104,20 @@ def _start(context: PlanContext, attempt: Attempt, checkpoint: Checkpoint, comma
         expected=Expected(switch_absent=context.switch_path("kill") if context.request.is_retry else None),
     )
     return replace(made, checkpoint=checkpoint.step, results=known)
+
+
+def _starts(context: PlanContext, attempt: Attempt, checkpoint: Checkpoint, operation: Execute) -> tuple[Record, ...]:
+    """The starts of this command on this checkpoint since the attempt has ended, whoever requested them. The ledger
+    remembers them for longer than the State."""
+    known = {**context.readback.evaluations, **context.state.actions}
+    what = ("evaluate", attempt.run_id, checkpoint.step, operation)
+    return tuple(
+        one
+        for one in known.values()
+        if (one.action.verb, one.action.run, one.action.checkpoint, one.action.operation) == what
+        and one.status not in ("failed", "refused")
+        and one.action.requested_at >= (attempt.ended_at or 0.0)
+    )
 
 
 def _filled(context: PlanContext, command: tuple[str, ...], values: Mapping[str, str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from trainmon.actions.planning.evaluate import evaluate
 from trainmon.actions.planning.jobs import cancel, hold, is_held, release, signal
 from trainmon.actions.planning.queue import cluster_of, exclude, queue, waiting_jobs
 from trainmon.actions.planning.requeue import requeue
+from trainmon.actions.planning.retries import config_of_retry
 from trainmon.actions.planning.switches import kill, save, undo
 from trainmon.lib import Instant
 from trainmon.model import Action, ActionRequest, Expected, Job, Plan, Refusal, State, Verb
@@ -168,6 +169,7 @@ def _reads_for_row(context: PlanContext, host: str) -> ReadRequest:
         jobs=tuple((job.key, _scontrol_id(job)) for job in meant[:8]),
         steps=tuple((job.key, job.step_target) for job in meant) if verb == "signal" else (),
         switches=() if kill is None else (kill,),
+        configs=(config,) if verb in ("requeue", "queue") and (config := config_of_retry(context)) else (),
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import Actor, PlanContext, Readback, Refused, RowPlan
-from trainmon.actions.planning.retries import retry_facts
+from trainmon.actions.planning.retries import check_change, retry_facts
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
 from trainmon.slurm import commands
@@ -44,6 +44,8 @@ def queue(context: PlanContext) -> RowPlan:
         why = f"the jobs of {name} are {run.spec.user}'s: a job queued from here would be yours, not the run's"
         raise context.refused(why, f"submit it as {run.spec.user}, or set user in the [[run]] of {name}")
     context.check_unarmed("the queued job would end as soon as it starts")
+    if context.request.is_retry:
+        check_change(context)
     is_present = any(job.gone_at is None for job in context.jobs)  # nothing needs to wait for a job that left the queue
     context.check_queue(context.job if is_present else None)
     if count > 1 and any(job.components for job in context.jobs):

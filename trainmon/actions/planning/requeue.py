@@ -8,7 +8,7 @@ from trainmon.actions.planning.builder import action
 from trainmon.actions.planning.context import PlanContext, RowPlan
 from trainmon.actions.planning.evaluate import crashed_evaluator, evaluate
 from trainmon.actions.planning.jobs import ends_now, is_held, log_files, split_location
-from trainmon.actions.planning.retries import retry_facts, retry_warnings
+from trainmon.actions.planning.retries import check_change, retry_facts, retry_warnings
 from trainmon.analysis.runs import jobs_of, saves_on
 from trainmon.lib import clean
 from trainmon.model import Execute, Expected, Job, JobChain
@@ -114,6 +114,7 @@ def _check_retry(context: PlanContext, job: Job) -> None:
         raise context.refused(f"job {job.id} is {job.state} again already")
     if job.state in ON_PURPOSE:
         raise context.refused(f"job {job.id} has ended on purpose: {end_reason(job)}")
+    check_change(context)
     if error := context.switch_error("kill"):
         raise context.refused(f"it is not known whether its kill switch is armed: {error}")
 

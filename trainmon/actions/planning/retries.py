@@ -5,21 +5,58 @@ from __future__ import annotations
 from collections import Counter
 
 from trainmon.actions.planning.context import PlanContext
-from trainmon.analysis.retries import RetryDecision, by_run, decide, history_of
+from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of
 from trainmon.model import Attempt
 
 LAST_CAUSES = 5
 
 
-def last_decision(context: PlanContext) -> tuple[Attempt, RetryDecision] | None:
-    """The last attempt of the run that ended, and what to do after it."""
+def last_ended(context: PlanContext) -> Attempt | None:
+    """The last attempt of the run that ended."""
     attempts = context.state.attempts.values()
     own = () if context.run is None else by_run(attempts).get(context.run.name, ())
-    last = next((one for one in reversed(own) if not one.is_open), None)
+    return next((one for one in reversed(own) if not one.is_open), None)
+
+
+def last_decision(context: PlanContext) -> tuple[Attempt, RetryDecision] | None:
+    """The last attempt of the run that ended, and what to do after it."""
+    last = last_ended(context)
     if context.run is None or last is None:
         return None
-    decision = decide(last, attempts, context.run.spec.retry)
+    config = context.readback.configs.get(f"{context.host}:{config_of_retry(context)}")
+    decision = decide(last, context.state.attempts.values(), context.run.spec.retry, config=config)
     return None if decision is None else (last, decision)
+
+
+def config_of_retry(context: PlanContext) -> str | None:
+    """The config file that must be read before it is known whether a retry can help."""
+    last = last_ended(context)
+    return None if context.run is None or last is None else config_to_read(last, context.run.spec.retry)
+
+
+def check_change(context: PlanContext) -> None:
+    """Check that an automatic retry is not one that needs a change first.
+
+    Raises:
+        Refused: when nothing has changed, or that is not known.
+    """
+    found = last_decision(context)
+    if found is not None and found[1].choice in ("after-change", "stop") and found[1].budget_text:
+        raise context.refused(_unread(context) or found[1].why)
+
+
+def reason(context: PlanContext) -> str:
+    """Why the action is requested. That the config has changed is known only now."""
+    is_read = context.request.is_retry and config_of_retry(context) is not None
+    found = last_decision(context) if is_read else None
+    return context.request.why if found is None else found[1].why
+
+
+def _unread(context: PlanContext) -> str | None:
+    """Why it is not known whether the config has changed, if it had to be read."""
+    path = config_of_retry(context)
+    error = context.readback.errors.get(f"{context.host}:{path}")
+    return None if path is None or error is None else f"it is not known whether the config has changed: {error}"
 
 
 def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
@@ -32,7 +69,9 @@ def retry_facts(context: PlanContext) -> tuple[tuple[str, str], ...]:
     ends = [one.end.cause.cause for one in history if one.end is not None and one.end.cause is not None]
     counts = Counter(ends[-LAST_CAUSES:][::-1])
     causes = ", ".join(cause if count == 1 else f"{cause} ({count} times)" for cause, count in counts.items())
-    budget = (("retry budget", decision.budget_text),) if decision.budget_text else ()
+    budget = [("retry budget", decision.budget_text)] if decision.budget_text else []
+    if decision.choice == "now" and config_of_retry(context) is not None:
+        budget.append(("since then", decision.why))
     return (*budget, ("last causes", f"{causes}; the last attempt ended {context.ago(last.ended_at)}"))
 
 
@@ -43,4 +82,5 @@ def retry_warnings(context: PlanContext) -> tuple[str, ...]:
         return ()
     nodes = ",".join(found[1].exclude)
     off = f" X on {nodes} keeps the waiting job off it." if nodes else ""
-    return (f"Another attempt may not help: {found[1].why}.{off}",)
+    unread = "" if (why := _unread(context)) is None else f" {why[0].upper()}{why[1:]}."
+    return (f"Another attempt may not help: {found[1].why}.{off}{unread}",)

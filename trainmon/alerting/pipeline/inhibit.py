@@ -44,6 +44,7 @@ class Hides(NamedTuple):
 INHIBITIONS: tuple[Hides, ...] = (
     Hides("monitor-blind", "everywhere", ("cluster-unreachable", "node-unreachable", "source-late", "source-down")),
     Hides("cluster-unreachable", "cluster", ("node-unreachable", "source-late", "source-down", "spares-few")),
+    Hides("source-down", "subject", ("source-late",)),
     Hides("run-stopped", "run", ("run-dead", "node-unreachable", "ended-early", "not-scheduled", *PACE)),
     Hides("run-dead", "run", ("ended-early", *PACE)),
     Hides("finished", "run", ("run-dead", "node-unreachable", "no-job-queued", "not-scheduled", *PACE)),

@@ -76,6 +76,15 @@ def is_answering(source: Source | None) -> bool:
     return source is not None and source.health == "ok"
 
 
+SETTLES: Seconds = 10.0
+"""How long the first answers may take after a start. `snapshot` waits as long before it judges."""
+
+
+def is_new(source: Source, state: State, now: Instant) -> bool:
+    """Whether a source may only not have answered yet: this program has just started, and nothing has failed."""
+    return source.answered_at is None and source.error is None and now - state.started_at < SETTLES
+
+
 def is_unread(source: Source, state: State) -> bool:
     """Whether a node is silent because the server with its numbers does not answer. That server has its own alert."""
     server = state.sources.get(source.via or "")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from functools import cached_property, wraps
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from trainmon.alerting.rules.base import Rule, ago, is_answering, why_silent
 from trainmon.analysis.gpus import FRESH
 from trainmon.lib import Instant, Seconds
 from trainmon.model import LATE_AFTER, Alert, Finding, Gpu, Node, Run, Severity, State
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 EXCLUDE = "press X on the node to keep the run's waiting jobs off it"
 """The advice for users who are not administrators."""
@@ -76,18 +80,36 @@ class GpuRule(Rule, frozen=True, kw_only=True):
         return why_gpu_unknown(state, alert, now, *self.needs)
 
 
-def answering_nodes(state: State) -> list[Node]:
+def of_last_state(function: Callable[Concatenate[State, P], T]) -> Callable[Concatenate[State, P], T]:
+    """Keep the last result of a function of a State: all rules ask for the same one in turn, and no State changes."""
+    last: tuple[State, object, T] | None = None
+
+    @wraps(function)
+    def kept(state: State, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal last
+        known = last
+        if known is None or known[0] is not state or known[1] != (args, kwargs):
+            known = last = state, (args, kwargs), function(state, *args, **kwargs)
+        return known[2]
+
+    return kept
+
+
+@of_last_state
+def answering_nodes(state: State) -> Sequence[Node]:
     """The nodes that answer now."""
     sources = state.sources
     return [node for name, node in state.nodes.items() if is_answering(sources.get(f"node:{name}"))]
 
 
-def nodes_with_gpu_samples(state: State, now: Instant) -> list[Node]:
+@of_last_state
+def nodes_with_gpu_samples(state: State, now: Instant) -> Sequence[Node]:
     """The nodes with current GPU samples."""
     return [node for node in answering_nodes(state) if node.gpus and is_fresh(node.gpus_at, state, node.name, now)]
 
 
-def sampled_gpus(state: State, now: Instant) -> list[tuple[Node, Gpu]]:
+@of_last_state
+def sampled_gpus(state: State, now: Instant) -> Sequence[tuple[Node, Gpu]]:
     """The GPUs with current samples, each with its node."""
     return [(node, gpu) for node in nodes_with_gpu_samples(state, now) for gpu in node.gpus]
 

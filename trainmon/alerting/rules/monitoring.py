@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_unread
+from trainmon.alerting.rules.base import Duration, Rule, Share, ago, is_new, is_unread
 from trainmon.alerting.rules.evaluate import RULE_RAISED
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Finding, Source, State
@@ -33,7 +33,7 @@ class SourceRule(MonitorRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for source in state.sources.values():
-            if source.health == self.health and source.kind != "node":
+            if source.health == self.health and source.kind != "node" and not is_new(source, state, now):
                 yield Finding(
                     rule=self.name,
                     subject=f"source:{source.name}",
@@ -71,6 +71,8 @@ class MonitorBlind(MonitorRule, frozen=True, kw_only=True):
         wanted = [source for source in state.sources.values() if source.health != "off"]
         if not wanted or any(source.health == "ok" or source.phase == "prompting" for source in wanted):
             return  # in the phase "prompting", somebody is logging in
+        if all(is_new(source, state, now) for source in wanted):
+            return
         answered_at = _last_answer(wanted)
         last = "none has answered yet" if answered_at is None else f"the last answer came {ago(now - answered_at)} ago"
         yield Finding(
@@ -102,7 +104,7 @@ class ClusterUnreachable(MonitorRule, frozen=True, kw_only=True):
 
     def check(self, state: State, now: Instant) -> Iterator[Finding]:
         for cluster, nodes in _nodes(state).items():
-            silent = [source for source in nodes if source.health != "ok"]
+            silent = [source for source in nodes if source.health != "ok" and not is_new(source, state, now)]
             if len(silent) < 2 or len(silent) <= self.share * len(nodes):
                 continue
             answered_at = _last_answer(silent)
@@ -130,6 +132,16 @@ class SourceLate(SourceRule, frozen=True, kw_only=True):
     origin = "our choice: late means 3 periods without an answer; a slow controller may need a few more"
     needs_for = True
     health = "late"
+
+    def check(self, state: State, now: Instant) -> Iterator[Finding]:
+        failing = {one.subject for one in state.alerts.values() if one.rule == SourceDown.name and one.is_firing}
+        yield from (one for one in super().check(state, now) if one.subject not in failing)
+
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """Before it fires, it is also over when the source fails: `source-down` says that."""
+        source = state.sources.get(alert.subject.removeprefix("source:"))
+        is_failing = source is not None and source.health == "down" and alert.phase == "pending"
+        return None if is_failing else super().why_unknown(state, alert, now)
 
     def problem(self, source: Source, now: Instant) -> str:
         last = (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
-from trainmon.analysis.attempts.files import files_to_read, with_file
+from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
 from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.observe import silence, unrecorded
 from trainmon.analysis.attempts.provenance import (
     ORDER,
     by_same_origin,
+    config_in_file,
     has_same_config,
     missing,
     values_of,
@@ -24,6 +25,8 @@ __all__ = [
     "attempt_of_log",
     "by_same_origin",
     "changed_settings",
+    "config_digest",
+    "config_in_file",
     "ending_directories",
     "files_to_read",
     "has_same_config",

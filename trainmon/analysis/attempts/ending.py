@@ -12,6 +12,7 @@ from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.steps import with_steps_of
 from trainmon.analysis.causes import classify
 from trainmon.analysis.log_formats import Format
+from trainmon.analysis.runs import ARMED_BEFORE
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
@@ -24,6 +25,7 @@ from trainmon.model import (
     LogExcerpt,
     NodeFacts,
     Run,
+    SchedulerNode,
     State,
 )
 
@@ -215,8 +217,14 @@ def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
         lost_gpus=sum(gpu.state == "lost" for gpu in node.gpus) if node is not None and is_recent else 0,
         full_disks=tuple(one.mount or one.path for one in full) if is_recent else (),
         rebooted=rebooted_at is not None and began <= rebooted_at <= ended,
-        drained=is_recent and scheduler is not None and (scheduler.is_drained or scheduler.state == "DOWN"),
+        drained=_drained(scheduler) if is_recent else None,
     )
+
+
+def _drained(node: SchedulerNode | None) -> str | None:
+    if node is None or not (node.is_drained or node.state == "DOWN"):
+        return None
+    return f"{node.full_state} in Slurm{f' ({node.reason})' if node.reason else ''}"
 
 
 def _wandb_state(attempt: Attempt, state: State) -> str | None:
@@ -231,5 +239,7 @@ def _was_killed(attempt: Attempt, state: State) -> bool:
     switch = None if run is None else run.kill
     if switch is None or attempt.ended_at is None:
         return False
-    times = (switch.armed_at if switch.exists else None, switch.taken_at)
-    return any(at is not None and (attempt.started_at or 0.0) <= at <= attempt.ended_at + LATER for at in times)
+    armed = (switch.armed_at if switch.exists else None, ARMED_BEFORE)
+    taken = (switch.taken_at, LATER)  # when that was seen
+    began, ended = attempt.started_at or 0.0, attempt.ended_at
+    return any(at is not None and began <= at <= ended + late for at, late in (armed, taken))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.provenance import config_hash
+from trainmon.analysis.attempts.provenance import DIGITS, config_hash
 from trainmon.analysis.attempts.settings import settings_of
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptFile, FileContent, FileSpec, State
@@ -94,6 +94,12 @@ def with_file(known: Mapping[str, Attempt], content: FileContent, at: Instant, s
         settings=None if settings is None else settings_of(settings),
     )
     return {**known, name: merged(attempt, replace(attempt, files={field: file}))}
+
+
+def config_digest(path: str, sha256: str, text: str | None) -> str:
+    """The hash of a config file as attempts have it: of its settings, else of all of it. `text`: null if it is long."""
+    settings = settings_in(path, text or "")
+    return (None if settings is None else config_hash(settings)) or sha256[:DIGITS]
 
 
 def settings_in(path: str, text: str) -> Mapping[str, str] | None:

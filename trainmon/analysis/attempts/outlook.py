@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts.logs import lines_of
 from trainmon.analysis.causes import HARDWARE_XIDS, classify, stated
 from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
+from trainmon.analysis.runs.loss import describe, wandb_trouble
 from trainmon.lib import Instant, Seconds, duration, size
 from trainmon.model import Attempt, CauseFacts, Classification, Disk, LogExcerpt, Outlook, Run, State
 
@@ -57,8 +58,8 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
         yield Outlook(what="hangs", since=run.progress.at, cause=_of_silence(run))
     elif run.verdict == "diverged":
         yield Outlook(what="its loss has diverged", cause=stated("diverged", run.why))
-    elif run.wandb is not None and run.wandb.loss_state == "spike":
-        yield Outlook(what="its loss has jumped", cause=stated("diverged", run.wandb.loss_why or "a loss spike"))
+    elif (trouble := wandb_trouble(run)) is not None and trouble.state == "spike":
+        yield Outlook(what="its loss has jumped", cause=stated("diverged", describe(trouble)))
     yield from _full_disks(run, state)
     if run.queued_behind:
         return  # the next job of its chain goes on

@@ -92,6 +92,12 @@ def has_same_config(one: Attempt, other: Attempt) -> bool | None:
     return None
 
 
+def config_in_file(attempt: Attempt) -> tuple[str, str] | None:
+    """The path of its config file, and the hash that this had when the attempt began; None if it was not read."""
+    file, found = attempt.files.get("config_path"), _hash_by("file", attempt)
+    return None if file is None or found is None else (file.path, found)
+
+
 def by_same_origin(one: Attempt, other: Attempt, field: str) -> tuple[str, str] | None:
     """The values of a field that differ by the same origin: Slurm knows the batch script, and a receipt the command in
     it."""
@@ -229,6 +235,8 @@ def why_missing(attempt: Attempt) -> Mapping[str, str]:
         found["steps_lost"] = found["last_committed_step"] = "its checkpoints were not listed"
     elif attempt.last_step is None:
         found["steps_lost"] = "its log shows no step"
+    if attempt.log_by_srun and attempt.log_path is None:
+        found["log_path"] = found["log_tail"] = "its output went through srun, and Slurm does not say into which file"
     for field, file in attempt.files.items():
         if file.error is not None:
             found["log_tail" if field == "log_path" else field] = f"{file.path}: {file.error}"

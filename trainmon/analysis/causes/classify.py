@@ -14,7 +14,7 @@ from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
-from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, Found, Signs, read_signs
+from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, SURVIVED, Found, Signs, read_signs
 from trainmon.analysis.causes.times import in_order
 from trainmon.lib import clean, duration, scrub
 from trainmon.lib.log_prefix import LEVEL
@@ -96,9 +96,7 @@ class Fact(NamedTuple):
 def classify(facts: CauseFacts) -> Classification:
     """Why the attempt ended."""
     signs = read_signs(in_order(read_lines(facts.log)))
-    has_failed = _has_failed(facts)
-    counted = [one for one in signs.found if not has_failed or one.rule.cause != "completed"]
-    found = choose(replace(signs, found=counted))
+    found = choose(replace(signs, found=[one for one in signs.found if _counts(facts, signs, one)]))
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
     ended_well = (end := _exit(facts)) is not None and end.cause == "completed" and not is_root
@@ -117,6 +115,14 @@ def classify(facts: CauseFacts) -> Classification:
     if (nan := _diverged(signs)) is not None:
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
+
+
+def _counts(facts: CauseFacts, signs: Signs, one: Found) -> bool:
+    """Whether a sign is of this attempt: not if what is reported of its end differs from it."""
+    if one.rule.cause == "completed":
+        return not _has_failed(facts)
+    is_other = _slurm_state(facts) != "" and STATES.get(_slurm_state(facts)) != one.rule.cause
+    return not (is_other and signs.ends_job(one) and signs.steps_after(one.index) >= SURVIVED)
 
 
 def _is_of_requeue(facts: CauseFacts, found: Found) -> bool:
@@ -206,8 +212,8 @@ def _node(node: NodeFacts, found: Found | None) -> Iterator[Fact]:
 def _nodes_of(facts: CauseFacts, cause: CauseName) -> Iterator[str]:
     """What names the node that failed. A node that Slurm only drained proves no other cause: jobs run on."""
     for node in facts.nodes if cause in ("node-fail", "gpu-hardware") else ():
-        if node.drained:
-            yield f"{node.name}: Slurm set it down, or drained it"
+        if node.drained is not None:
+            yield f"{node.name}: {clean(node.drained)}"
         elif cause == "node-fail" and len(facts.nodes) == 1 and not node.rebooted:
             yield f"{node.name}: the only node of the attempt"
 
@@ -222,7 +228,7 @@ def _slurm_state(facts: CauseFacts) -> str:
 
 
 def _has_failed(facts: CauseFacts) -> bool:
-    return _slurm_state(facts) in FAILED
+    return _slurm_state(facts) in FAILED or bool(facts.exit_code)
 
 
 def _exit(facts: CauseFacts) -> Fact | None:

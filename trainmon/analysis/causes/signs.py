@@ -74,6 +74,9 @@ FINAL_LINES = 3
 """At the very end, a line with numbers may be the result, not a step."""
 SURVIVED = 5
 """So many steps after an error show that it ended nothing."""
+STEP_NUMBER = re.compile(r"\b(?:global_)?(?:step|iter(?:ation)?)s?\b\W{0,12}(\d{1,12})", re.IGNORECASE)
+JOB_END = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT")
+"""Slurm's line about the end of a job: one in each attempt. A job that is requeued may append to its log."""
 EXACT = re.compile(r"xid|exit|errno|signal|code|status", re.IGNORECASE)
 """In these lines, the number matters."""
 
@@ -119,11 +122,35 @@ class Signs(msgspec.Struct):
 
     def is_survived(self, one: Found) -> bool:
         """Whether the run went on after it, or another attempt began."""
-        is_requeue = one.rule.cause == "requeued"
-        if one.strength == 3 and not is_requeue:
+        went_on = self.steps_after(one.index) >= SURVIVED
+        started = bool(self.starts) and self.starts[-1] > one.index
+        if one.rule.cause == "requeued":
+            return went_on or started
+        if one.strength == 3:  # the steps of a notice period, or of other ranks, do not show that a run survived it
+            return went_on and (started or self._steps_go_back(one.index) or self._ended_again(one.index))
+        return went_on or (one.raised is not None and started)
+
+    def ends_job(self, one: Found) -> bool:
+        """Whether Slurm says in this line that it ends the job."""
+        return JOB_END.search(self.lines[one.index].text) is not None
+
+    def _steps_go_back(self, index: int) -> bool:
+        """Whether the next step is well before the last one: an attempt resumed. Ranks may be a few steps apart."""
+        at = bisect_right(self.progress, index)
+        before, after = (map(self._step, steps) for steps in (reversed(self.progress[:at]), self.progress[at:]))
+        last, following = (next((step for step in steps if step is not None), None) for steps in (before, after))
+        return last is not None and following is not None and following + SURVIVED <= last
+
+    def _step(self, index: int) -> int | None:
+        found = STEP_NUMBER.search(self.lines[index].text)
+        return None if found is None else int(found[1])
+
+    def _ended_again(self, index: int) -> bool:
+        """Whether Slurm ended the job once more, after further steps."""
+        if JOB_END.search(self.lines[index].text) is None:
             return False
-        started = (one.raised is not None or is_requeue) and self.starts and self.starts[-1] > one.index
-        return bool(started) or self.steps_after(one.index) >= SURVIVED
+        later = (one.index for one in self.found if one.index > index and self.ends_job(one))
+        return any(len(self.steps_of(index, end)) >= SURVIVED for end in later)
 
 
 class Shape(NamedTuple):

@@ -19,7 +19,7 @@ from trainmon.analysis.explanation.gpu_hour import GpuHour, Read, gpu_hour, wors
 from trainmon.analysis.explanation.page import page
 from trainmon.analysis.explanation.rows import PageRow, Section
 from trainmon.analysis.explanation.smell_test import Check
-from trainmon.analysis.explanation.timeline import Moment, period
+from trainmon.analysis.explanation.timeline import Moment, period, start_format
 
 __all__ = [
     "AttemptRecords",
@@ -41,6 +41,7 @@ __all__ = [
     "resume_of",
     "short_id",
     "short_name",
+    "start_format",
     "with_state",
     "worst",
 ]

@@ -12,6 +12,7 @@ from trainmon.analysis.attempts import by_same_origin, changed_settings, has_sam
 from trainmon.analysis.causes import RULE
 from trainmon.analysis.checkpoints import together
 from trainmon.analysis.explanation.gpu_hour import GpuHour
+from trainmon.analysis.explanation.rows import gpu_time
 from trainmon.analysis.explanation.smell_test import Check, smell_test
 from trainmon.analysis.explanation.timeline import Moment, timeline
 from trainmon.analysis.retries import RetryDecision, decide, history_of, order_of
@@ -244,10 +245,10 @@ def _sentences(attempt: Attempt, actions: Iterable[Record]) -> Iterator[str]:
         what = f"{cause.cause} ({cause.exception})" if cause.exception else cause.cause
         yield f"{name} ended at {at_text(end.at)}{ran}: {what}, {sure}."
         yield _meaning(attempt, cause.cause, actions).rstrip(".") + "."
-    hours = None if attempt.gpu_seconds is None else f"{attempt.gpu_seconds / 3600:,.1f} GPU hours"
+    spent = None if attempt.gpu_seconds is None else gpu_time(attempt.gpu_seconds)
     lost = None if attempt.steps_lost is None else f"{counted(attempt.steps_lost, 'step')} lost"
-    if hours or lost:
-        yield f"Cost: {', '.join(filter(None, (hours, lost)))}."
+    if spent or lost:
+        yield f"Cost: {', '.join(filter(None, (spent, lost)))}."
     if end.source == "lost":
         yield "Nothing reported its end: the time is when it was last seen."
 
@@ -257,6 +258,9 @@ def _meaning(attempt: Attempt, cause: CauseName, actions: Iterable[Record]) -> s
         return f"It ended without an error at step {attempt.last_step:,} of {attempt.target_step:,}: not finished."
     if cause == "requeued" and (by := next(_requeued_by(attempt, actions), "")):
         return f"The job was requeued by {by} with trainmon-tui."
+    found = None if attempt.end is None else attempt.end.cause
+    if found is not None and found.confidence == "low" and found.evidence and found.evidence[0].line is None:
+        return f"Only this suggests it: {found.evidence[0].text}"  # it does not show what the cause means
     return RULE[cause].meaning
 
 

@@ -71,9 +71,9 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
     if attempt.first_step_at is not None and attempt.first_step is not None:
         resumed = "" if attempt.resumed_from is None else f", resumed from step {attempt.resumed_from:,}"
         late, at = "" if attempt.start_was_watched else "; the time is when that was first read", attempt.first_step_at
-        saved_at = attempt.last_committed_at if attempt.has_committed else None
-        if saved_at is not None and saved_at < at and (committed or 0) >= attempt.first_step:
-            late, at = "; it was before this checkpoint", saved_at
+        for bound, what in _after_first_step(attempt):
+            if bound < at:  # the log was read late
+                late, at = f"; it was before {what}", bound
         text = f"first step {attempt.first_step:,}{resumed}{late}"
         yield Moment(at=at, what="first-step", text=text)
     if attempt.last_committed_at is not None and committed is not None and attempt.has_committed:
@@ -83,6 +83,16 @@ def _own(attempt: Attempt, following: Attempt | None) -> Iterator[Moment]:
         yield Moment(at=end.at, what="ended", text=ending(attempt))
     if following is not None and following.started_at is not None:
         yield Moment(at=following.started_at, what="next-attempt", text="the next attempt started")
+
+
+def _after_first_step(attempt: Attempt) -> Iterator[tuple[Instant, str]]:
+    """What the first step certainly came before."""
+    end, saved_at = attempt.end or attempt.reported_end, attempt.last_committed_at
+    if end is not None:
+        yield end.at, "the end"
+    is_own = attempt.has_committed and (attempt.last_committed_step or 0) >= (attempt.first_step or 0)
+    if saved_at is not None and is_own:
+        yield saved_at, "this checkpoint"
 
 
 def ending(attempt: Attempt) -> str:
@@ -124,3 +134,10 @@ def _actions(records: Iterable[Record]) -> Iterator[Moment]:
         by = f"{action.who}@{action.from_host}" if action.who else None
         text = scrub(clean(f"{action.title}: {one.status}{outcome}{why}"))
         yield Moment(at=one.written_at or action.requested_at, what="action", text=text, by=by)
+
+
+def start_format(starts: Iterable[tuple[str, datetime]]) -> str:
+    """How a list shows when its attempts began, by their names: to the minute, and to the second only if two of the
+    same name began in the same minute."""
+    minutes = [(name, at.replace(second=0, microsecond=0)) for name, at in starts]
+    return "%m-%d %H:%M" if len({*minutes}) == len(minutes) else "%m-%d %H:%M:%S"

@@ -14,7 +14,7 @@ from trainmon.analysis.retries.budget import (
     progressing,
     since_progress,
 )
-from trainmon.analysis.retries.decision import RetryDecision, decide, with_decisions
+from trainmon.analysis.retries.decision import RetryDecision, config_to_read, decide, with_decisions
 from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, obstacle
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "automatic",
     "blamed",
     "by_run",
+    "config_to_read",
     "decide",
     "due",
     "fisher",

@@ -59,8 +59,8 @@ def suspects(attempt: Attempt) -> tuple[str, ...]:
     """The nodes of an attempt that the evidence of its cause names: a fact about them, not a line of the log."""
     cause = None if attempt.end is None else attempt.end.cause
     facts = [] if cause is None or cause.cause not in OF_NODE else [one for one in cause.evidence if one.line is None]
-    words = {word.strip(":,.;()") for one in facts for word in one.text.split()}
-    return tuple(node for node in attempt.nodes if node in words)
+    named = {one.text.partition(":")[0] for one in facts}  # what follows may name others: Slurm's reason is free text
+    return tuple(node for node in attempt.nodes if node in named)
 
 
 Key = tuple[str, str, str]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import has_same_config
+from trainmon.analysis.attempts import config_in_file, has_same_config
 from trainmon.analysis.causes import NO_RESTART
 from trainmon.analysis.retries.blame import blamed
 from trainmon.analysis.retries.budget import (
@@ -34,6 +35,9 @@ CHANGES: Mapping[RetryChange, str] = {
     "checkpointing": "activation checkpointing",
     "placement": "the placement",
 }
+
+IN_CONFIG: frozenset[RetryChange] = frozenset({"batch", "checkpointing"})
+"""Changes that show in the config."""
 
 NEEDS: Mapping[CauseName, str] = {
     "disk-full": "free space on the disk",
@@ -72,8 +76,11 @@ class RetryDecision(msgspec.Struct, frozen=True, kw_only=True):
         return "" if self.cause in ENDED_ON_PURPOSE else spent
 
 
-def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy) -> RetryDecision | None:
-    """The decision about an attempt that ended; `attempts` are all that are known. None while its cause is unknown."""
+def decide(
+    attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy, *, config: str | None = None
+) -> RetryDecision | None:
+    """The decision about an attempt that ended; `attempts` are all that are known. None while its cause is unknown.
+    `config`: the hash that its config file has now, if that was read."""
     found = None if attempt.end is None else attempt.end.cause
     if found is None:
         return None
@@ -85,12 +92,14 @@ def decide(attempt: Attempt, attempts: Collection[Attempt], policy: RetryPolicy)
         choice: RetryChoice = "none" if cause in ("completed", "requeued") else "stop"
         return RetryDecision(choice=choice, cause=cause, why=ENDED_ON_PURPOSE[cause])
     history, limit = history_of(attempt, attempts), limit_of(cause, policy)
-    used = spent(attempt, history, limit)
+    used, change = spent(attempt, history, limit), config_change(attempt, limit, config)
     exclude: tuple[str, ...] = ()
-    if (why := _why_stop(attempt, history, limit, used)) is not None:
+    if (why := _why_stop(attempt, history, limit, used, is_changed=change is not None and change.is_new)) is not None:
         choice = "stop"
     elif cause == "evaluator":
         choice, why = "evaluator", "the training is saved: only the evaluator must run again"
+    elif change is not None:
+        choice, why = ("now" if change.is_new else "after-change"), change.text(cause)
     elif limit.after_change:
         choice, why = "after-change", _needs_change(attempt, history, limit)
     elif cause in NEEDS:
@@ -121,8 +130,42 @@ def with_decisions(
     return decided
 
 
-def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, used: int) -> str | None:
-    """Why an attempt is not retried, if it is not."""
+class ConfigChange(NamedTuple):
+    """The hash of a config file when an attempt began, and now."""
+
+    before: str
+    now: str
+
+    @property
+    def is_new(self) -> bool:
+        return self.before != self.now
+
+    def text(self, cause: CauseName) -> str:
+        if self.is_new:
+            return f"the config has changed since the attempt ({self.before} → {self.now}): a retry may help"
+        return f"nothing has changed since the attempt (config {self.now}): the same {cause} would come again"
+
+
+def config_change(attempt: Attempt, limit: RetryLimit, config: str | None) -> ConfigChange | None:
+    """Whether the config is another one than that of the attempt; None if that is not known, or does not count."""
+    known = config_in_file(attempt)
+    is_config = not IN_CONFIG.isdisjoint(limit.after_change)
+    return ConfigChange(known[1], config) if is_config and known is not None and config is not None else None
+
+
+def config_to_read(attempt: Attempt, policy: RetryPolicy) -> str | None:
+    """The path of the config file on which the decision about an attempt depends; None if it depends on none."""
+    cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
+    known = config_in_file(attempt)
+    if cause is None or cause in ENDED_ON_PURPOSE or known is None:
+        return None
+    return None if IN_CONFIG.isdisjoint(limit_of(cause, policy).after_change) else known[0]
+
+
+def _why_stop(
+    attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, used: int, *, is_changed: bool
+) -> str | None:
+    """Why an attempt is not retried, if it is not. `is_changed`: whether its config has changed since."""
     cause = key_of(attempt)
     assert cause is not None
     if attempt.end is not None and attempt.end.exit_code == NO_RESTART:
@@ -131,11 +174,11 @@ def _why_stop(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimit, u
     alike = [one for one in before if key_of(one) == cause]
     if limit.times == 0:
         return f"{cause[0]}: the next attempt would end in the same way"
-    if limit.after_change and alike and has_changed(alike[-1], last, limit.after_change) is False:
+    if limit.after_change and not is_changed and alike and has_changed(alike[-1], last, limit.after_change) is False:
         config = f"config {last.config_hash}, " if last.config_hash is not None else ""
         return f"{cause[0]} came again, and nothing had changed ({config}{_placement(last)})"
     unknown = [has_changed(one, after, limit.after_change) is None for one, after in pairwise((*alike, last))]
-    if limit.after_change and unknown[-2:] == [True, True]:
+    if limit.after_change and not is_changed and unknown[-2:] == [True, True]:
         return f"{cause[0]} came again after a retry of which it is not known whether anything had changed"
     if used >= limit.times:
         times = "once" if used == 1 else f"{used} times"

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from trainmon.analysis.retries.budget import by_run
-from trainmon.analysis.retries.decision import RetryDecision, decide
+from trainmon.analysis.retries.decision import RetryDecision, config_to_read, decide
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, Job, Record, Run, RunSpec, State
 
@@ -48,7 +48,8 @@ def is_automatic(decision: RetryDecision, run: RunSpec) -> bool:
 
 
 def due(state: State, now: Instant) -> Iterator[Due]:
-    """The runs with `auto_requeue = "on"` whose last attempt has failed, and may be retried as it is."""
+    """The runs with `auto_requeue = "on"` whose last attempt has failed, and may be retried as it is; also those whose
+    config must have changed first, if the plan can find that out."""
     if state.read_only:
         return
     watched = [run for run in state.runs.values() if run.spec.retry.auto_requeue == "on"]
@@ -61,11 +62,18 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             continue  # its cause may change
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
-        if decision is None or not is_automatic(decision, run.spec) or is_armed or obstacle(run, last, decision, state):
+        if decision is None or not (is_automatic(decision, run.spec) or _may_have_changed(last, decision, run.spec)):
+            continue
+        if is_armed or obstacle(run, last, decision, state):
             continue
         verb = _verb(run, last, decision, state)
         if verb is not None:
             yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
+
+
+def _may_have_changed(last: Attempt, decision: RetryDecision, run: RunSpec) -> bool:
+    """Whether only the present config, which a plan reads, shows if a retry can help."""
+    return decision.left > 0 and config_to_read(last, run.retry) is not None
 
 
 def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> DueVerb | None:

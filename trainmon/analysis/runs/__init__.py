@@ -22,13 +22,22 @@ from trainmon.analysis.runs.job_matching import (
     is_running,
     jobs_of,
     owner_of,
+    parts_by_node,
     present,
     rivals,
     watched_runs,
 )
-from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, trouble_of
-from trainmon.analysis.runs.no_steps import SOMEBODY, UNREAD, how_it_ended, last_line_at, needed_to_save, who_stopped
-from trainmon.analysis.runs.own_processes import process_runs
+from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, latest, trouble_of
+from trainmon.analysis.runs.no_steps import (
+    ARMED_BEFORE,
+    SOMEBODY,
+    UNREAD,
+    how_it_ended,
+    last_line_at,
+    needed_to_save,
+    who_stopped,
+)
+from trainmon.analysis.runs.own_processes import name_of, process_runs
 from trainmon.analysis.runs.status import STILL, judge
 from trainmon.analysis.runs.throughput import ENOUGH, MINUTE, loss_scale
 from trainmon.analysis.runs.trainer import (
@@ -43,6 +52,7 @@ from trainmon.analysis.runs.trainer import (
 )
 
 __all__ = [
+    "ARMED_BEFORE",
     "AT_LEAST",
     "ENDED_RUNS_STAY",
     "ENOUGH",
@@ -63,13 +73,16 @@ __all__ = [
     "jobs_of",
     "judge",
     "last_line_at",
+    "latest",
     "listening",
     "loss_scale",
+    "name_of",
     "named_files",
     "needed_to_save",
     "other_switches",
     "our_time",
     "owner_of",
+    "parts_by_node",
     "patience",
     "position",
     "present",

@@ -10,7 +10,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import ME, Job, Run, RunSpec, Source
+from trainmon.model import ME, Job, JobPart, Run, RunSpec, Source
 
 ENDED_RUNS_STAY: Seconds = 86_400.0
 """How long a run that was found by itself stays after its last job: a night and a morning."""
@@ -85,6 +85,13 @@ def present(jobs: Sequence[Job]) -> Job | None:
 def holds_nodes(job: Job) -> bool:
     """Whether its processes are on its nodes, and pam_slurm_adopt lets its user log in there."""
     return job.gone_at is None and job.stage == "running" and job.state not in _WITHOUT_PROCESSES
+
+
+def parts_by_node(jobs: Iterable[Job]) -> dict[str, JobPart]:
+    """The nodes that these jobs hold, each with the job there. Of several, a suspended one counts last: no step of it
+    can start."""
+    holding = sorted(filter(holds_nodes, jobs), key=lambda job: job.state != "SUSPENDED")
+    return {node: job.part_on(node) for job in holding for node in job.nodes}
 
 
 def watched_runs(
@@ -179,14 +186,18 @@ def _sharing(kept: Sequence[RunSpec], running: Sequence[Job]) -> Iterator[RunSpe
 
 def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSpec:
     """The run with the log and nodes of its running job. A log in the config wins over the job's. If none runs, the log
-    of the last one shows how it ended, also after a restart of this program."""
+    of the last one shows how it ended, also after a restart of this program, and of a job that no look at the queue saw
+    running."""
     job = present(jobs)
-    log = spec.log or (job.stdout if job is not None else None) or (before.log if before is not None else None)
-    if log is None:
-        log = next((one.stdout for one in jobs if one.stage == "ended" and one.started_at is not None), None)
+    shown = job or next((one for one in jobs if _is_over(one)), None)
+    log = spec.log or (shown.stdout if shown is not None else None) or (before.log if before is not None else None)
     has_console = spec.wandb is not None and spec.wandb.console  # its lines come from W&B alone, and not twice
     nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
     return replace(spec, log=None if has_console else log, nodes=nodes)
+
+
+def _is_over(job: Job) -> bool:
+    return job.started_at is not None and (job.stage == "ended" or job.gone_at is not None)
 
 
 def is_running(run: Run, jobs: Mapping[str, Job], sources: Mapping[str, Source]) -> bool | None:

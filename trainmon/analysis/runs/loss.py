@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from trainmon.lib import Instant, Seconds
-from trainmon.model import LossState, LossTrouble, Points, Run
+from trainmon.model import LossState, LossTrouble, Points, Run, WandbFile
 
 WINDOW = 128
 """Values that make the band."""
@@ -39,6 +39,9 @@ than 5 % above is seen on no chart."""
 LINGERS = 20
 LINGERS_FOR: Seconds = 600.0
 """A spike is reported until this many points and seconds have followed: a poll brings a minute of steps at once."""
+
+FILE_LAG: Seconds = 3_600.0
+"""How far the file of a W&B client may be behind its run: it grows by 32 KiB at a time, about a hundred rows."""
 
 JUDGED_AT_MOST = 200
 """Points of one poll that are judged, the last: three steps a second in a minute."""
@@ -113,13 +116,36 @@ def passed(trouble: LossTrouble | None, now: Instant) -> LossTrouble | None:
 
 def trouble_of(run: Run, kind: LossState) -> LossTrouble | None:
     """The anomaly of its loss according to its log. W&B counts while the log has too few losses for a band."""
-    by_log, wandb = run.memory.trouble, run.wandb
+    by_log = run.memory.trouble
     if by_log is not None and by_log.state == kind:
         return by_log
-    by_wandb = None if wandb is None or wandb.phase not in ("active", "several") else wandb.trouble
+    by_wandb = wandb_trouble(run)
     if by_wandb is None or by_wandb.state != kind or (kind != "nan" and len(run.memory.losses) >= ENOUGH):
         return None
     return by_wandb
+
+
+def wandb_trouble(run: Run) -> LossTrouble | None:
+    """The anomaly of its loss according to W&B's server, or else to the file of its W&B client."""
+    wandb, file = run.wandb, run.wandb_file
+    if wandb is not None and wandb.phase in ("active", "several") and (wandb.trouble or wandb.recent):
+        return wandb.trouble
+    return file.trouble if file is not None and _is_current(file, run) else None
+
+
+def _is_current(file: WandbFile, run: Run) -> bool:
+    """Whether the file is that of the attempt that trains, as far as its steps say."""
+    at, newest = run.progress.at, file.logged_at
+    if file.exit_code is not None or newest is None or newest < (run.memory.back_at or 0.0):
+        return False
+    return at is None or at - newest <= FILE_LAG
+
+
+def latest(run: Run) -> float | None:
+    """The last loss of a run, also if only the file of its W&B client has one."""
+    file = run.wandb_file
+    by_file = file.recent[-1] if file is not None and file.recent and _is_current(file, run) else None
+    return by_file if run.progress.loss is None else run.progress.loss
 
 
 def non_finite_text(value: float) -> str:

@@ -26,8 +26,12 @@ from trainmon.slurm import end_reason, waiting_reason
 OURS_BEFORE: Seconds = 900.0
 """An action of ours explains an end that follows within this time: a trainer may take minutes to save and exit."""
 
-ARMED_BEFORE: Seconds = 60.0
-"""A switch that was armed later than this after an end has not caused it: the clocks of two hosts are at work."""
+DONE_BEFORE: Seconds = 60.0
+"""An action of ours that was done later than this after an end has not caused it: its command may return late."""
+
+ARMED_BEFORE: Seconds = 5.0
+"""A switch that was armed later than this after an end has not caused it: the clocks of two hosts are at work. Who is
+woken by the end may arm it soon, so that nothing is requeued."""
 
 OBEYS_WITHIN: Seconds = 1_800.0
 """A trainer that still makes steps this long after its kill switch was armed does not read the switch."""
@@ -102,7 +106,7 @@ def requested_by(actions: Mapping[str, Record], ended: Instant, is_meant: Callab
         (
             f"{one.action.who} requested it: {one.action.title}"
             for one in done
-            if one.done_at is not None and -ARMED_BEFORE <= ended - one.done_at <= OURS_BEFORE
+            if one.done_at is not None and -DONE_BEFORE <= ended - one.done_at <= OURS_BEFORE
         ),
         None,
     )

@@ -34,8 +34,6 @@ GAP: Seconds = 60.0
 COUNTED = "steps/s"
 PRINTED_WITHIN: Seconds = 600.0
 
-AVERAGED = ("utilization_pct", "power_w", "sm_clock_mhz", "temperature_c")
-
 UNITS = (("tokens_per_s", "tokens/s"), ("samples_per_s", "samples/s"), ("step_time_s", COUNTED))
 
 
@@ -109,14 +107,23 @@ def gpus(before: Sequence[GpuAverage], seen: Sequence[Gpu], at: Instant) -> tupl
 
 
 def _gpu(before: GpuAverage | None, gpu: Gpu, at: Instant) -> GpuAverage:
-    values = {name: getattr(gpu, name) for name in AVERAGED}
     if before is None or at < before.at or at - before.at > GAP:
-        return GpuAverage(index=gpu.index, since=at, at=at, **values)
+        before = GpuAverage(index=gpu.index, since=at, at=at)
     weight = 1.0 - 0.5 ** ((at - before.at) / HALF_LIFE)
-    for name, value in values.items():
-        old = getattr(before, name)
-        values[name] = value if old is None or value is None else old + weight * (value - old)
-    return GpuAverage(index=gpu.index, since=before.since, at=at, **values)
+    return GpuAverage(
+        index=gpu.index,
+        since=before.since,
+        at=at,
+        utilization_pct=_average(before.utilization_pct, gpu.utilization_pct, weight),
+        power_w=_average(before.power_w, gpu.power_w, weight),
+        sm_clock_mhz=_average(before.sm_clock_mhz, gpu.sm_clock_mhz, weight),
+        temperature_c=_average(before.temperature_c, gpu.temperature_c, weight),
+    )
+
+
+def _average(old: float | None, value: float | None, weight: float) -> float | None:
+    """The moving average after one more value. A missing value ends it."""
+    return value if old is None or value is None else old + weight * (value - old)
 
 
 SCALES = ("loss-scale", "loss_scale", "train/loss_scale", "loss scale")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainmon.analysis.gpus import IDLE_PCT, gpus_of
+from trainmon.analysis.runs import loss
 from trainmon.analysis.runs.context import Judgement, RunContext, patience, target
 from trainmon.analysis.runs.no_steps import requested_by, since, steps_on_under_it, weighed
 from trainmon.analysis.wandb import active_run, counts, metric_names
@@ -51,7 +52,7 @@ def weigh(run: Run, judged: Judgement, context: RunContext, job: Job | None, now
     """A verdict of other evidence, combined with that of W&B."""
     wandb = run.wandb
     if wandb is None or not is_answering(run, context.sources):
-        return judged
+        return _beside_a_file(run, judged)
     if judged.verdict in GOING and counts(run.progress):
         judged = judged.also("; steps from W&B")
     if wandb.phase in ("active", "several"):
@@ -84,6 +85,14 @@ def _beside_an_active_one(run: Run, wandb: Wandb, judged: Judgement, now: Instan
         beat = wandb.beats.get(wandb.active[0])
         detail += "" if beat is None else f"; W&B received its heartbeat {duration(active_run.age(beat, now))} ago"
     return judged.also(detail if judged.verdict in GOING | SILENT | {"diverged"} else "")
+
+
+def _beside_a_file(run: Run, judged: Judgement) -> Judgement:
+    """The file of its W&B client proves no life, but a loss in it that is no number is one."""
+    trouble = loss.wandb_trouble(run)
+    if trouble is None or trouble.state != "nan" or judged.verdict not in ("healthy", "evaluating", "saving"):
+        return judged
+    return Judgement("diverged", f"W&B: {loss.describe(trouble)}; {judged.why}")
 
 
 def _goes_on(run: Run, last: WandbRun) -> bool:

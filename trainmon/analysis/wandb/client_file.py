@@ -1,6 +1,6 @@
 """The curves in the files of the W&B client: what new rows mean, and when they are shown. Pure.
 
-The client writes blocks of 32 KiB, so a file says nothing about whether a run lives: no rule and no verdict reads this.
+The client writes blocks of 32 KiB, so a file says nothing about whether a run lives. Only its loss is judged.
 """
 
 from __future__ import annotations
@@ -41,25 +41,34 @@ def path_of(rows: WandbRows) -> str:
 def points_of(rows: WandbRows, known: int = 0) -> Mapping[str, Points]:
     """The points of each metric in the rows after number `known`."""
     found: dict[str, Points] = {}
-    for column, key in enumerate(rows.keys, start=3):
-        points = [
-            (_number(row[1]), _number(row[2]), _number(row[column]))
-            for row in rows.points
-            if len(row) > column and row[column] is not None and _number(row[0]) > known
-        ]
-        if points and clean(key, NAME_LENGTH) == key:
-            found[key] = Points(*zip(*points, strict=True))
+    for key in rows.keys:
+        points = curve_of(rows, key, known)
+        if points is not None and clean(key, NAME_LENGTH) == key:
+            found[key] = points
     return found
+
+
+def curve_of(rows: WandbRows, key: str, known: int = 0) -> Points | None:
+    """The points of one metric in the rows after number `known`; None if it has none."""
+    if key not in rows.keys:
+        return None
+    column = 3 + rows.keys.index(key)
+    points = [
+        (_number(row[1]), _number(row[2]), _number(row[column]))
+        for row in rows.points
+        if len(row) > column and row[column] is not None and _number(row[0]) > known
+    ]
+    return Points(*zip(*points, strict=True)) if points else None
 
 
 def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
     """What is known of a run's files after these rows, which arrived at `at`."""
     before = run.wandb_file or WandbFile()
     if rows.path is None:
-        return replace(before, host=host, checked_at=at, error=clean(rows.error or ""))
+        return replace(before, host=host, is_behind=False, checked_at=at, error=clean(rows.error or ""))
     path = clean(rows.path, PATH_LENGTH)
     is_same = before.file == rows.file and before.path == path
-    known = before if is_same else replace(before, file=rows.file, rows=0, damaged=0, exit_code=None, logged_at=None)
+    known = before if is_same else _anew(before, rows.file)
     points = points_of(rows, known.rows)
     names = tuple(dict.fromkeys((*(known.names if is_same else ()), *points)))
     is_older = rows.rows < known.rows  # another reader has begun at the start of the file
@@ -74,6 +83,7 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         rows=max(rows.rows, known.rows),
         damaged=max(rows.damaged, known.damaged) if is_older else rows.damaged,
         logged_at=known.logged_at if is_older else logged_at,
+        is_behind=rows.more,
         checked_at=at,
         exit_code=known.exit_code if rows.exit is None else rows.exit[0],
         names=names,
@@ -81,6 +91,22 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         points=known.points + sum(len(one.values) for one in points.values()),
         runs=_runs(known, rows, is_older=is_older),
         error=None if rows.error is None else clean(rows.error),
+    )
+
+
+def _anew(before: WandbFile, file: str) -> WandbFile:
+    """Nothing of another file is known yet."""
+    return replace(
+        before,
+        file=file,
+        rows=0,
+        damaged_before=before.damaged_before + before.damaged,
+        damaged=0,
+        exit_code=None,
+        logged_at=None,
+        recent=(),
+        trouble=None,
+        loss_why="",
     )
 
 
@@ -97,6 +123,8 @@ def shown(run: Run, *, is_failing: bool) -> Wandb | None:
         attempts=tuple(one.id for one in file.runs),
         keys=file.keys,
         points=file.points,
+        loss_state="fine" if file.trouble is None else file.trouble.state,
+        loss_why=file.loss_why,
     )
 
 

@@ -88,9 +88,11 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
 
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:
     """A table for people, at most as wide as the terminal: its columns move closer, then names are cut."""
+    from trainmon.analysis.explanation import start_format
     from trainmon.lib import cell_width, clean, shorten
 
-    cells = [HEAD, *([clean(cell) for cell in _cells(row)] for row in rows)]
+    shape = start_format((f"{row['run_id']} {_name(row)}", began) for row in rows if (began := _began(row)) is not None)
+    cells = [HEAD, *([clean(cell) for cell in _cells(row, shape)] for row in rows)]
     widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
     gap = 2 if sum(widths) + 2 * (len(widths) - 1) <= max(80, width) else 1
     over = sum(widths) + gap * (len(widths) - 1) - max(80, width)
@@ -111,17 +113,27 @@ def _is_marked(row: Row) -> bool:
     return bool(row["is_reconstructed"] and row["ended_at"])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _began(row: Row) -> datetime | None:
+    return instant(row["started_at"]) or instant(row["first_step_at"])
+
+
+def _name(row: Row) -> str:
     from trainmon.analysis.explanation import short_name
+
+    return short_name(row["job_id"], row["restart"], row["wandb_id"], row["pid"])
+
+
+def _cells(row: Row, shape: str) -> tuple[str, ...]:
+    """The texts of a row. `shape`: how its start is shown."""
     from trainmon.lib import duration
 
     began, until = instant(row["started_at"]), instant(row["ended_at"] or row["seen_at"])
-    shown = began or instant(row["first_step_at"])
+    shown = _began(row)
     cause = row["termination_reason"] or ("unknown" if row["ended_at"] else row["stage"])
     return (
-        shown.strftime(f"{'~' if row['start_is_estimated'] else ''}%m-%d %H:%M") if shown is not None else "",
+        shown.strftime(f"{'~' if row['start_is_estimated'] else ''}{shape}") if shown is not None else "",
         row["run_id"],
-        short_name(row["job_id"], row["restart"], row["wandb_id"], row["pid"]),
+        _name(row),
         cause + ("*" if _is_marked(row) else ""),
         duration((until - began).total_seconds()) if began is not None and until is not None else "",
         hours(row["gpu_seconds"]),

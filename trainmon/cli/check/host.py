@@ -81,7 +81,7 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
         return
     try:
         if isinstance(shell, StepShell):
-            text = f"a step of job {shell.job}, named {OWN_STEP}" + f"; {SSH_REFUSED}" * (check.by == "auto")
+            text = f"a step of job {shell.part.job}, named {OWN_STEP}" + f"; {SSH_REFUSED}" * (check.by == "auto")
             yield Row("ok", host, "srun", text)
         elif not is_here:
             yield Row("ok", host, "connection", "answers")

@@ -59,7 +59,7 @@ def check_hosts(
                 ask_on_terminal if is_person_there else None,
                 ssh_config,
                 client_of=client,
-                job_of=lambda _, host, own=own: own.get(host),  # type: ignore[misc]
+                part_of=lambda _, host, own=own: own.get(host),  # type: ignore[misc]
             )
             client.dial = connections.ssh.dial
             stack.callback(connections.close)

@@ -46,8 +46,7 @@ def _table(
     gpus = sum(len(node.gpus) for node in found.values())
     of_gpus = "" if reader.exporter.is_host else f" with {counted(gpus, 'GPU')}"
     text = f"{counted(len(found), 'node')}{of_gpus}; the newest sample is {age} old"
-    lacks = f"; {reader.exporter.program} has no {', '.join(reader.lacking)}" if reader.lacking else ""
-    yield Row("ok", "Prometheus", what, text + lacks)
+    yield Row("note" if reader.gap else "ok", "Prometheus", what, "; ".join(filter(None, (text, reader.note))))
     if abs(client.clock_offset) > 0:
         way = "ahead of" if client.clock_offset > 0 else "behind"
         text = f"the clock of the server is {abs(client.clock_offset):.0f}s {way} the clock of this machine"

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, present
+from trainmon.analysis.runs import holds_nodes, jobs_of, owner_of, parts_by_node, present
 from trainmon.cli.check.rows import PATH_TIMEOUT, FileTest, Row, reported, run_test
 from trainmon.lib import counted
-from trainmon.model import Job, RunSpec, by_name
+from trainmon.model import Job, JobPart, RunSpec, by_name
 from trainmon.slurm import batch_script, commands, errors, parse_jobs
 from trainmon.slurm.client import Client, SlurmFailed
 from trainmon.transport.shell import Shell
@@ -37,7 +37,7 @@ class SlurmCheck(NamedTuple):
     """Whether the config needs Slurm."""
     nodes: list[str]
     """Filled with the nodes of the runs' jobs."""
-    own: dict[str, int]
+    own: dict[str, JobPart]
     """Filled with the nodes of our own jobs, each with the number of a job there."""
 
 
@@ -64,7 +64,7 @@ def check_slurm(host: str, check: SlurmCheck, shell: Shell) -> Iterator[Row]:
     for job in list({job.name: job for job in reversed(own)}.values())[:SCRIPTS]:
         yield from _signals(host, client, job)
     watched = [*(job for run in runs for job in jobs_of(run, jobs)), *(job for job in jobs if job.user == me)]
-    check.own.update({node: job.number for job in jobs if job.user == me and holds_nodes(job) for node in job.nodes})
+    check.own.update(parts_by_node(job for job in jobs if job.user == me))
     check.nodes.extend(node for job in watched if holds_nodes(job) for node in job.nodes)
 
 

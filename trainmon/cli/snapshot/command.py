@@ -159,14 +159,19 @@ def has_answered(state: State, source: Source) -> bool:
 
 
 def are_read(state: State, disks: Collection[tuple[str, str]]) -> bool:
-    """Whether the hosts that answer have reported their disks and logs. A mount that hangs is reported after some
-    seconds."""
+    """Whether the hosts that answer have reported their disks, logs and W&B files to their ends. A mount that hangs is
+    reported after some seconds."""
     readers = {
         name: node.cluster
         for name, node in state.nodes.items()
         if node.probe != "sh" and (source := state.sources.get(f"node:{name}")) is not None and source.health == "ok"
     }
     logs = [run for run in state.runs.values() if run.log is None and (run.spec.log or "").startswith("/")]
+    files = [
+        run
+        for run in state.runs.values()
+        if run.spec.wandb_dir is not None and (run.wandb_file is None or run.wandb_file.is_behind)
+    ]
     return all(f"{host}:{path}" in state.disks for host, path in disks if host in readers) and not any(
-        run.spec.cluster in readers.values() for run in logs
+        run.spec.cluster in readers.values() for run in (*logs, *files)
     )

@@ -9,7 +9,7 @@ from trainmon.analysis.nodes import spares
 from trainmon.analysis.wandb import active_run
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
-from trainmon.lib import Instant, clean
+from trainmon.lib import Instant, clean, counted
 from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb, WandbFile
 from trainmon.slurm import reasons
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since, size
@@ -142,7 +142,9 @@ def _wandb_file(run: Run, state: State) -> Row:
     read = "not read yet" if file.checked_at is None else "no row yet"
     newest_row = f"newest row {age(state.at - file.logged_at)} old" if file.logged_at is not None else read
     code = None if file.exit_code is None else f"exit code {file.exit_code}"
-    notes = (f"from the file, {newest_row}", code, file.error)
+    part = f"only the first {100 * file.offset // file.size} % of it is read" if file.is_behind and file.size else ""
+    damaged = f"{counted(file.damaged, 'damaged part')} skipped" if file.damaged else ""
+    notes = (f"from the file, {newest_row}", part, damaged, code, file.loss_why, file.error)
     name, step = ("?", "?") if newest is None else (newest.name, count(newest.step))
     return (run.name, name, "-", "-", step, "-", "; ".join(text for text in notes if text))
 
@@ -158,7 +160,7 @@ def _host(state: State, source: Source) -> Row:
     total = [gpu.memory_total_mib for gpu in gpus if gpu.memory_total_mib is not None]
     bad = [gpu for gpu in gpus if gpu.state != "ok"]
     wanted = f" of {node.gpus_expected}" if node.gpus_expected not in (None, len(gpus)) else ""
-    counted = f"{len(gpus)}{wanted}" + (f", {len(bad)} bad" if bad else "")
+    seen = f"{len(gpus)}{wanted}" + (f", {len(bad)} bad" if bad else "")
     troubles = [source.problem, source.hint] if source.error else [_silence(source)]
     troubles += [f"{part}: {text}" for part, text in node.troubles.items()]
     troubles += [f"GPU {gpu.index}: {gpu.error or gpu.state}" for gpu in bad]
@@ -166,7 +168,7 @@ def _host(state: State, source: Source) -> Row:
         name,
         source.health,
         node.probe,
-        unknown if node.gpus_at is None and not gpus and not wanted else counted,
+        unknown if node.gpus_at is None and not gpus and not wanted else seen,
         f"{max(heats)} C" if heats else unknown,
         f"{sum(busy) / len(busy):.0f}%" if busy else unknown,
         f"{mib(sum(used))} / {mib(sum(total))}" if used and total else unknown,

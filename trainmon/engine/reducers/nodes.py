@@ -58,7 +58,7 @@ def read(node: Node | None, event: NodeReading) -> Node:
                 "probe": reading.probe,
                 "driver": reading.driver,
                 "boot_time": reading.boot_time if reading.boot_time is not None else node.boot_time,
-                "cpu_count": reading.cpu_count,
+                "cpu_count": reading.cpu_count or node.cpu_count,
                 "memory_total_mib": reading.memory_total_mib or node.memory_total_mib,
                 "note": None if reading.note is None else clean(reading.note),
                 "confined": reading.confined,

@@ -26,6 +26,7 @@ from trainmon.model import (
     SampleFetched,
     Source,
     Wandb,
+    WandbFile,
     WandbPolled,
     WandbRows,
     WandbRun,
@@ -83,7 +84,21 @@ def file_read(batch: EventBatch, event: NodeReading, rows: WandbRows) -> None:
     run = batch.current("runs").get(rows.id)
     if run is not None and run.spec.wandb_dir is not None and not (event.is_stand_in and rows.path is None):
         file = client_file.read(run, rows, event.node, event.received_at)
-        batch.writable("runs")[rows.id] = replace(run, wandb_file=file)
+        batch.writable("runs")[rows.id] = replace(run, wandb_file=_judged(run.wandb_file, file, rows))
+
+
+def _judged(before: WandbFile | None, file: WandbFile, rows: WandbRows) -> WandbFile:
+    """The file with what is odd about its new losses. They have the time of its newest row."""
+    is_same = before is not None and (before.file, before.path) == (file.file, file.path)
+    key = metric_names.loss_of(file.keys) or next(iter(file.keys), "")
+    points = client_file.curve_of(rows, key, before.rows if before is not None and is_same else 0)
+    if points is None or rows.path is None:
+        return file
+    at = rows.t if file.logged_at is None else file.logged_at
+    trouble = loss.follow(file.trouble, file.recent, key, points, at)
+    finite = (value for value in points.values if math.isfinite(value))
+    recent = (*file.recent, *finite)[-RECENT_LOSSES:]
+    return replace(file, recent=recent, trouble=trouble, loss_why=loss.describe(trouble))
 
 
 def sample_fetched(batch: EventBatch, event: SampleFetched) -> None:
@@ -105,7 +120,10 @@ def console_read(batch: EventBatch, event: ConsoleRead) -> None:
 def pass_time(batch: EventBatch, now: Instant) -> None:
     """Update phases as time passes: waiting becomes overdue, heartbeats expire. Nothing changes while W&B is silent."""
     for name, run in batch.current("runs").items():
-        wandb, spec = run.wandb, run.spec.wandb
+        wandb, spec, file = run.wandb, run.spec.wandb, run.wandb_file
+        if file is not None and (passed := loss.passed(file.trouble, now)) is not file.trouble:
+            run = replace(run, wandb_file=replace(file, trouble=passed, loss_why=loss.describe(passed)))
+            batch.writable("runs")[name] = run
         source: Source | None = batch.current("sources").get(f"wandb:{name}")
         if wandb is None or spec is None or (source is not None and source.health != "ok"):
             continue

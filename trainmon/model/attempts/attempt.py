@@ -44,6 +44,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str | None = None
     """The file of its output, and where its output begins in it."""
     log_offset: int | None = None
+    log_by_srun: bool = False
+    """Whether its output goes through srun, which alone knows its file."""
     ended_at: Instant | None = None
     exit_code: int | None = None
     signal: int | None = None
@@ -228,6 +230,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str | None = None
     log_offset: int | None = None
     """Where its lines begin in that file, in bytes."""
+    log_by_srun: bool = False
+    """Whether its receipt says that its output goes through srun, and so not into which file."""
     receipt: str | None = None
     """The name of its newest receipt of trainmon-run."""
 

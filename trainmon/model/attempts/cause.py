@@ -55,8 +55,9 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     full_disks: tuple[str, ...] = ()
     """Mount points."""
     rebooted: bool = False
-    drained: bool = False
-    """Slurm set it to DOWN or DRAIN. An administrator may do that while the job still runs well."""
+    drained: str | None = None
+    """How Slurm lists it, with the reason, if it is DOWN or drained: `DOWN in Slurm (Not responding)`. An administrator
+    may do that while the job still runs well."""
 
 
 class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -197,6 +198,7 @@ THROTTLE: dict[int, str] = {
 """NVML's clock event reasons (nvml.h, nvmlClocksEventReason*), named as in nvidia-smi."""
 
 
+@lru_cache(1024)
 def throttle_names(mask: int | None) -> tuple[str, ...]:
     """Name the set bits of a clock-event mask; unknown bits come out as hex."""
     if not mask:

@@ -39,6 +39,8 @@ class WandbRows(Reading, frozen=True, tag="wandb", gc=False):
     """Rows of its history up to there."""
     damaged: int = 0
     """Blocks and records that were skipped, because they are damaged."""
+    more: bool = False
+    """Whether the rest of the file can be read at once: the reader reads so much per second."""
     step: float | None = None
     """W&B's own counter `_step` in the newest row."""
     logged_at: float | None = None

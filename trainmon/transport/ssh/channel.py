@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from paramiko.channel import Channel
@@ -17,6 +18,13 @@ TURN = 4 * CHUNK
 
 CLOSE_AFTER: Seconds = 1.0
 """A closed stream's command has a second to see the end of its input before its channel is closed."""
+
+GATHER: Seconds = 0.1
+"""How long the bytes of a command may wait for those of others, once it has run for GATHER_AFTER. Hundreds of probes
+that print a line every 2 s would wake the loop for each: most of what a line costs is the wake-up."""
+
+GATHER_AFTER: Seconds = 10.0
+"""A person waits for the start of a probe, and for a short command; nobody for the next line of a long one."""
 
 
 class SshStream(CommandStream):
@@ -36,6 +44,7 @@ class SshStream(CommandStream):
         self._channel = channel
         self._on_end = on_end
         self._failure = failure
+        self._gathers_from = time.monotonic() + GATHER_AFTER
 
     def start(self) -> None:
         self._connection.on_window[self._channel.chanid] = lambda: self._loop.call_soon(self._flush)
@@ -53,7 +62,10 @@ class SshStream(CommandStream):
     # ---- the event that paramiko sets, on the transport's thread -----------------------------------------------------
 
     def set(self) -> None:
-        self._loop.call_soon(self._read)
+        if time.monotonic() >= self._gathers_from:
+            self._loop.call_gathered(GATHER, self._read)
+        else:
+            self._loop.call_soon(self._read)
 
     def clear(self) -> None:
         """Nothing to clear: each read takes all there is."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from trainmon.analysis.attempts import silence, unrecorded
-from trainmon.analysis.explanation import Explanation, PageRow, page, short_id
+from trainmon.analysis.explanation import Explanation, PageRow, page, short_id, start_format
 from trainmon.analysis.retries import order_of
 from trainmon.lib import cell_width, clean, duration, shorten
 from trainmon.model import Attempt, Run, State
@@ -31,7 +31,10 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
         yield (Span("attempts", "head"),)
     for trouble in troubles:
         yield from wrapped_fact("not recorded", trouble, width, "warn")
-    for one in own[:ATTEMPTS_SHOWN]:
+    shown = own[:ATTEMPTS_SHOWN]
+    starts = [None if one.started_at is None else datetime.fromtimestamp(one.started_at, UTC) for one in shown]
+    shape = start_format((short_id(one), at) for one, at in zip(shown, starts, strict=True) if at is not None)
+    for one, began in zip(shown, starts, strict=True):
         cause = None if one.end is None else one.end.cause
         runs = "runs" if one.stage == "running" else one.stage
         what = runs if one.end is None else "cause not known" if cause is None else cause.cause
@@ -42,9 +45,9 @@ def attempt_lines(run: Run, state: State, width: int) -> Iterator[Line | Linked]
             None if not one.steps_lost else f"{count(one.steps_lost)} lost",
         )
         after = (Span(f"  {what}", "" if is_good else "warn"), Span("".join(f"  {fact}" for fact in facts if fact)))
-        began = UNKNOWN if one.started_at is None else f"{datetime.fromtimestamp(one.started_at, UTC):%m-%d %H:%M}"
-        name = shorten(clean(short_id(one)), max(4, width - LABEL - width_of(after)))
-        yield Linked(Link("attempt", one.attempt_id), (*link_label(began), Span(name, "accent"), *after))
+        label = link_label(UNKNOWN if began is None else f"{began:{shape}} ")
+        name = shorten(clean(short_id(one)), max(4, width - width_of((*label, *after))))
+        yield Linked(Link("attempt", one.attempt_id), (*label, Span(name, "accent"), *after))
     yield from more_fact(len(own) - ATTEMPTS_SHOWN, width, hint=": trainmon-tui attempts lists them")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tui.views.nodes.cells import METRICS, Metric
-from tui.views.nodes.detail import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts
+from tui.views.nodes.detail import PROCESSES, Scheduled, gpu_head, gpu_rows, node_facts, read_ago
 from tui.views.nodes.grid import Grid, node_names
 from tui.views.nodes.summary import DOWN, HOT, LATE, LOST, NO_DRIVER, missing_gpus, node_summary, without_driver
 
@@ -24,5 +24,6 @@ __all__ = [
     "node_facts",
     "node_names",
     "node_summary",
+    "read_ago",
     "without_driver",
 ]

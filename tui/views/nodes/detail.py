@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trainmon.lib import Instant, cell_width, duration, shorten
-from trainmon.model import Gpu, Job, Node, SchedulerNode, Source
+from trainmon.model import LATE_AFTER, Gpu, Job, Node, SchedulerNode, Source
 from tui.style import (
     DEAD,
     NOT_APPLICABLE,
@@ -126,6 +126,15 @@ def gpu_line(gpu: Gpu, now: Instant, width: int, *, stale: bool) -> tuple[Span, 
     return tuple(spans)
 
 
+def read_ago(at: Instant | None, node: Node, source: Source | None, now: Instant) -> str:
+    """`read 42s ago`, if these numbers are not current: their source is silent, they are older than its others, or they
+    were read over SSH before Prometheus took over."""
+    if at is None:
+        return ""
+    is_current = source is None or (source.health == "ok" and now - at <= LATE_AFTER * source.period)
+    return "" if is_current and at >= (node.greeted_at or 0.0) else f"read {since(at, now)} ago"
+
+
 # ---- processes, host, probe ----------------------------------------------------------------------------------------
 
 
@@ -145,7 +154,8 @@ def node_facts(
     """The facts that are not in the table, by section. Jobs are links."""
     lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, scheduled, now, width)]
     if node is not None:
-        lines += [*process_lines(node, width), *host_lines(node, now, width), *probe_lines(node, width)]
+        is_read = read_ago(node.host_at, node, source, now)
+        lines += [*process_lines(node, width), *host_lines(node, now, width, is_read), *probe_lines(node, width)]
     return rows(lines or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
 
 
@@ -217,9 +227,11 @@ def process_lines(node: Node, width: int) -> Iterator[Line]:
         yield (Span(f"and {len(running) - PROCESSES} more", "dim"),)
 
 
-def host_lines(node: Node, now: Instant, width: int) -> Iterator[Line]:
-    """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line."""
+def host_lines(node: Node, now: Instant, width: int, is_read: str) -> Iterator[Line]:
+    """Load, memory, and counters that should not grow. Healthy InfiniBand ports share one line. `is_read`: how old the
+    numbers are, if they are not current."""
     yield ()
+    yield from optional_fact("host", is_read, width, "warn")
     cpus = UNKNOWN if node.cpu_count is None else str(node.cpu_count)
     used = percent(node.memory_used_mib, node.memory_total_mib)
     bad = [port for port in node.infiniband if port.state != "ACTIVE" or port.link_downed or port.errors]

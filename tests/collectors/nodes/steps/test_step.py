@@ -13,6 +13,7 @@ from collectors.probe.gpu.pci import HIDDEN
 from tests.collectors.nodes.hosts import until
 from tests.collectors.nodes.steps.srun import Srun, labelled
 from trainmon.lib import HostUnreachable, Seconds, TrainmonError
+from trainmon.model import JobPart
 from trainmon.slurm.client import Client
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Completed, Sink, Stream
@@ -67,7 +68,7 @@ class Job:
     def __init__(self, loop: EventLoop) -> None:
         self.login = Login()
         client = Client(self.login)
-        self.jobs: dict[str, int] = {"gpu-1": 7, "gpu-2": 7}
+        self.jobs = {"gpu-1": JobPart(7), "gpu-2": JobPart(7)}
         self.notified: list[int] = []
         self.steps = JobSteps(loop, lambda: client, self.jobs.get, self.notified.append, self._gather)
         self._expected = 0

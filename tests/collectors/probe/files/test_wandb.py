@@ -13,6 +13,7 @@ from collectors.probe.files.wandb_records import BLOCK, Records
 from tests.collectors.probe.files.wandb_files import (
     CAPTURED,
     Reader,
+    field,
     framed,
     history,
     replaced,
@@ -136,6 +137,53 @@ def test_zeros_at_the_end_are_waited_for_and_no_damage(tmp_path: Path):
     reader.read(passes=3)
     assert losses(reader) == [1.5 * step for step in range(905)]
     assert (reader.last.offset, reader.last.damaged) == (len(whole), 0)
+
+
+EXIT = field(18, field(1, 3) + field(2, 90))
+
+
+@pytest.mark.parametrize(
+    ("tail", "parts"),
+    [
+        (framed(*rows(1, start=5))[7:-4], 1),
+        (b"\x7fgarbage that is no chunk", 1),
+        (bytes(50), 0),
+        (b"", 0),
+    ],
+    ids=["cut", "garbage", "zeros", "nothing"],
+)
+def test_what_is_amiss_at_the_end_is_damage_once_the_run_has_ended(tmp_path: Path, tail: bytes, parts: int):
+    file = write(tmp_path, FIRST, framed(*rows(5)) + tail)
+    reader = Reader(tmp_path)
+    reader.read(passes=2)
+    assert (reader.last.damaged, reader.last.more) == (0, False), "it is waited for"
+    file.write_bytes(framed(EXIT, after=framed(*rows(5))) + tail)
+    reader.read(passes=2)
+    assert (reader.last.damaged, reader.last.exit) == (parts, (3, 90))
+    assert len(losses(reader)) == 5
+
+
+def test_a_record_of_which_only_the_first_part_was_written_is_damage_at_the_end(tmp_path: Path):
+    long = framed(history(5, loss=1.0, text="x" * BLOCK), after=framed(*rows(5)))
+    file = write(tmp_path, FIRST, long[:BLOCK])
+    reader = Reader(tmp_path)
+    reader.read(passes=2)
+    assert reader.last.damaged == 0
+    write(tmp_path, SECOND, framed(*rows(2)))
+    reader.rows.clear()
+    reader.read(passes=10)
+    (left,) = [line for line in reader.lines if line.damaged]
+    assert (left.path, left.damaged, reader.last.damaged) == (str(file), 1, 0), "the next run has begun"
+
+
+def test_a_file_that_is_not_read_to_its_end_says_so(tmp_path: Path):
+    write(tmp_path, FIRST, framed(*rows(60, text="x" * 60_000)))
+    reader = Reader(tmp_path)
+    first = reader.read()[-1]
+    assert first.more
+    assert 0 < first.offset < first.size
+    reader.read(passes=5)
+    assert (reader.last.more, reader.last.offset) == (False, reader.last.size)
 
 
 def test_a_record_that_is_no_message_is_counted_and_the_next_ones_are_read(tmp_path: Path):

@@ -10,8 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.lab.sshd import until
-from tests.trainmon.actions.cluster import RUNNING, ask, only, planned
+from tests.trainmon.actions.cluster import NOW, RUNNING, ask, done, only, planned
 from tests.trainmon.actions.execution.world import Host, World, job
+from tests.trainmon.actions.planning.test_evaluate import of as crashed
+from trainmon.ledger.ledger import Ledger
 from trainmon.lib import CommandFailed, HostUnreachable, TrainmonError
 from trainmon.model import CreateFile, JobChanged
 from trainmon.slurm import commands
@@ -38,6 +40,21 @@ def test_it_is_written_down_before_it_is_done(world: World, tmp_path: Path) -> N
     world.act(only(world.plan("kill")))
     assert seen == [False]
     assert (tmp_path / "kill").exists()
+
+
+def test_the_budget_of_an_evaluator_survives_a_restart_and_an_hour(world: World, tmp_path: Path) -> None:
+    """The State of the second program has never seen the first start: its ledger has."""
+    world.state = crashed()
+    world.host.answers[commands.show_job("80")] = Completed(0, job(word="FAILED"), b"")
+    for spent, done_at in ((0, NOW), (1, NOW + 90_000)):
+        ledger = Ledger(tmp_path, lambda problem: None)
+        ledger.start()
+        world.performer.stop()
+        world.performer = world.made(ledger=ledger)
+        action = only(world.plan("requeue", requested_at=done_at))
+        assert dict(action.facts)["retry budget"] == f"{spent} of 1 retries spent after evaluator"
+        ledger.write(done(action, settled_at=done_at))
+        ledger.stop()
 
 
 def test_a_ledger_that_is_stuck_stops_nothing_and_the_record_says_so(world: World, tmp_path: Path) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
+from collectors.probe.files.contents import Contents
 from tests.trainmon.actions.cluster import only
 from tests.trainmon.actions.execution.world import World, job
+from tests.trainmon.actions.planning.test_retries import failed
 from trainmon.actions.planning import split_location
+from trainmon.analysis.attempts import with_file
 from trainmon.lib import HostUnreachable
+from trainmon.lib.decoding import decoder
+from trainmon.model import FileContent
 from trainmon.slurm import commands
 from trainmon.transport.shell import Completed
 
@@ -128,3 +134,28 @@ def test_steps_decide_who_gets_a_signal(world: World) -> None:
     ours = f"{mark}88_3.batch|batch\n{mark}88_3.0|trainmon\n"
     world.host.answers[number] = Completed(0, ours.encode(), b"")
     assert only(world.plan("signal")).operation.argv == ("scancel", "--signal=USR1", "--batch", "88_3")
+
+
+def test_the_config_is_compared_with_what_the_probe_read_when_the_attempt_began(world: World, tmp_path: Path) -> None:
+    config, oom = tmp_path / "llm's config.yaml", failed(1, "cuda-oom")
+    config.write_text("batch: 8\n")
+    ((_, read),) = Contents({"files": [{"id": f"config_path {oom.attempt_id}", "pattern": str(config)}]}).operations(
+        True
+    )
+    (line,) = read()
+    content = decoder(FileContent).decode(msgspec.json.encode({**line, "v": 1, "t": 0.0}))
+    world.state = replace(world.state, attempts=with_file({oom.attempt_id: oom}, content, 0.0, 0.0))
+
+    def warnings() -> tuple[str, ...]:
+        return only(world.plan("requeue")).warnings
+
+    config.write_text("# the same\nbatch: 8\n")
+    (same,) = warnings()
+    assert same.startswith("Another attempt may not help: nothing has changed since the attempt (config ")
+    config.write_text("batch: 4\n")
+    assert warnings() == ()
+    config.write_bytes(b"x" * 40_000)
+    assert warnings() == (), "a long file is another one"
+    config.unlink()
+    (unknown,) = warnings()
+    assert unknown.endswith(f"It is not known whether the config has changed: {config} on login: no such file.")

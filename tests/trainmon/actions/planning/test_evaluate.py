@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import DONE, NOW, RUN, RUNNING, done, only, planned, readback, refused, state
 from tests.trainmon.analysis.retries import attempts
+from trainmon.actions.planning import LEDGER
 from trainmon.actions.verification import verify_record
 from trainmon.model import (
     Attempt,
@@ -124,6 +125,23 @@ def test_a_second_start_says_that_the_first_has_no_result_yet_and_spends_the_bud
     )
     alone = planned("evaluate", of=of(actions={record.action.id: record}), is_retry=True)
     assert refused(alone).why == "the evaluation of step 12,000 was started again already: its budget is spent"
+
+
+def test_a_start_that_only_the_ledger_remembers_has_spent_the_budget() -> None:
+    old = replace(started(of()), settled_at=NOW + 60)
+    seen = readback(FAILED, evaluations={old.action.id: old})
+    again = only(planned("requeue", of=of(), seen=seen, requested_at=NOW + 90_000))
+    assert dict(again.facts)["retry budget"] == "1 of 1 retries spent after evaluator"
+    assert again.warnings == ("Another evaluation may not help: its budget is spent.",)
+    assert "its budget is spent" in refused(planned("evaluate", of=of(), seen=seen, is_retry=True)).why
+
+
+def test_without_the_ledger_nothing_is_evaluated_automatically_and_a_person_is_warned() -> None:
+    seen = readback(FAILED, errors={LEDGER: "the ledger does not answer"})
+    warned = only(planned("requeue", of=of(), seen=seen)).warnings
+    assert warned == ("Evaluations of more than an hour ago are not counted: the ledger does not answer.",)
+    why = refused(planned("evaluate", of=of(), seen=seen, is_retry=True)).why
+    assert why == "it is not known how often it was evaluated: the ledger does not answer"
 
 
 def test_an_automatic_start_is_refused_under_an_armed_kill_switch() -> None:

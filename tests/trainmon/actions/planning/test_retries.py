@@ -12,6 +12,7 @@ from tests.trainmon.actions.cluster import (
     RUN,
     RUNNING,
     WAITING,
+    ask,
     only,
     planned,
     readback,
@@ -58,12 +59,56 @@ def test_the_plan_warns_that_another_attempt_may_only_repeat_the_last_one() -> N
 
 def test_the_plan_names_the_bad_node_and_what_keeps_the_waiting_job_off_it() -> None:
     bad = attempts.ended(
-        1, "gpu-hardware", "node n2: Xid [79]", run_id="llm", job_id="80", nodes=("n1", "n2"), started_at=NOW - 5_400
+        1, "gpu-hardware", "n2: Xid 79", run_id="llm", job_id="80", nodes=("n1", "n2"), started_at=NOW - 5_400
     )
     assert only(planned("requeue", of=state(attempts=known(bad)))).warnings == (
         "Another attempt may not help: gpu-hardware on n2: the next attempt must avoid it. "
         "X on n2 keeps the waiting job off it.",
     )
+
+
+CONFIG = "/fsx/llm/config.yaml"
+
+
+@pytest.mark.parametrize("cause", ["cuda-oom", "host-oom"])
+def test_after_an_oom_the_plan_says_whether_the_config_has_changed(cause: CauseName) -> None:
+    of = state(FAILED, attempts=known(attempts.with_config(failed(1, cause), "abc")))
+    (read,) = planning.reads_for_plan(ask("requeue"), of, readback(FAILED))
+    assert (read.host, read.configs) == ("login", (CONFIG,))
+
+    changed = readback(FAILED, configs={f"login:{CONFIG}": "def"})
+    action = only(planned("requeue", of=of, seen=changed))
+    why = "the config has changed since the attempt (abc → def): a retry may help"
+    assert (dict(action.facts)["since then"], action.warnings) == (why, ())
+    alone = only(planned("requeue", of=of, seen=changed, is_retry=True, why="what was decided without it"))
+    assert alone.why == why
+
+    same = readback(FAILED, configs={f"login:{CONFIG}": "abc"})
+    why = f"nothing has changed since the attempt (config abc): the same {cause} would come again"
+    assert only(planned("requeue", of=of, seen=same)).warnings == (f"Another attempt may not help: {why}.",)
+    assert refused(planned("requeue", of=of, seen=same, is_retry=True)).why == why
+    assert refused(planned("queue", of=of, seen=same, is_retry=True)).why == why
+
+    unread = readback(FAILED, errors={f"login:{CONFIG}": "permission denied"})
+    (warning,) = only(planned("requeue", of=of, seen=unread)).warnings
+    assert warning.endswith(" It is not known whether the config has changed: permission denied.")
+    why = "it is not known whether the config has changed: permission denied"
+    assert refused(planned("requeue", of=of, seen=unread, is_retry=True)).why == why
+
+
+def test_a_changed_config_does_not_bring_back_a_budget_that_is_spent() -> None:
+    twice = known(*(attempts.with_config(failed(number, "cuda-oom"), "abc") for number in (2, 1)))
+    changed = readback(FAILED, configs={f"login:{CONFIG}": "def"})
+    of = state(FAILED, attempts=twice)
+    (warning,) = only(planned("requeue", of=of, seen=changed)).warnings
+    assert "its budget is spent" in warning
+    assert "its budget is spent" in refused(planned("requeue", of=of, seen=changed, is_retry=True)).why
+
+
+def test_no_config_is_read_for_other_causes_or_where_the_attempt_had_none() -> None:
+    for one in (attempts.with_config(failed(1, "nccl-timeout"), "abc"), failed(1, "cuda-oom")):
+        of = state(FAILED, attempts=known(one))
+        assert planning.reads_for_plan(ask("requeue"), of, readback(FAILED))[0].configs == ()
 
 
 def test_an_automatic_retry_requeues_the_job_that_failed() -> None:

@@ -19,6 +19,7 @@ from trainmon.alerting.rules import (
     UnansweredTest,
 )
 from trainmon.model import (
+    Alert,
     AlertsRestored,
     Channel,
     ChannelsChanged,
@@ -53,6 +54,35 @@ def test_a_source_that_fails_and_then_only_falls_silent_is_not_well() -> None:
         story.sources["slurm:prod"] = replace(story.sources["slurm:prod"], error=None, phase="connecting")
         story.at(2_000, tick=10)
         assert story.alert("source-down").data == "stale"
+
+
+def open_alerts(story: Story) -> list[Alert]:
+    return [alert for alert in story.state.alerts.values() if alert.is_open]
+
+
+def test_a_source_that_is_late_until_it_fails_has_one_alert() -> None:
+    with Story(SourceDown(), SourceLate(), sources=("slurm:prod", "node:gpu-001")) as story:
+        story.sources["slurm:prod"] = replace(story.sources["slurm:prod"], phase="connecting", answered_at=None)
+        story.at(5)
+        assert [(one.rule, one.phase) for one in open_alerts(story)] == [("source-late", "pending")]
+        story.fail("slurm:prod", "no route").at(10)
+        assert [(one.rule, one.phase) for one in open_alerts(story)] == [("source-down", "pending")]
+        story.at(330).expect("fire", "source:slurm:prod")
+        story.sources["slurm:prod"] = replace(story.sources["slurm:prod"], error=None, phase="connecting")
+        story.at(1_000, tick=10)
+        assert [(one.rule, one.phase) for one in open_alerts(story)] == [("source-down", "firing")]
+
+
+def test_a_source_that_was_late_for_long_stays_reported_until_it_is_reported_that_it_fails() -> None:
+    with Story(SourceDown(), SourceLate(), sources=("slurm:prod", "node:gpu-001")) as story:
+        story.sources["slurm:prod"] = replace(story.sources["slurm:prod"], phase="connecting", answered_at=None)
+        assert story.at(330).expect("fire", "source:slurm:prod").alerts[0].rule == "source-late"
+        story.fail("slurm:prod", "no route").at(400)
+        assert {(one.rule, one.phase) for one in open_alerts(story)} == {
+            ("source-late", "firing"), ("source-down", "pending")
+        }  # fmt: skip
+        assert story.at(700).expect("fire", "source:slurm:prod").alerts[0].rule == "source-down"
+        assert story.alert("source-late").inhibited_by == story.alert("source-down").id
 
 
 def test_when_nothing_at_all_answers_that_is_the_one_notification() -> None:

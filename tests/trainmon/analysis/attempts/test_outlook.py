@@ -15,6 +15,7 @@ from trainmon.model import (
     Gpu,
     Job,
     Log,
+    LossTrouble,
     Node,
     Outlook,
     Progress,
@@ -41,6 +42,8 @@ DISK = Disk(
     usable_free_bytes=1 << 40,
 )  # fmt: skip
 
+SPIKE = LossTrouble(state="spike", key="loss", value=9.1, step=7.0, at=NOW - 60)
+
 
 def seen(run: Run = RUN, before: Attempt | None = None, **state: Any) -> Outlook | None:
     return with_outlook(ATTEMPT, before, run, State(**{"at": NOW, "started_at": NOW - 9_000} | state)).outlook
@@ -58,7 +61,7 @@ def node(state: str) -> dict[str, Node]:
         ({"verdict": "hung", "log": Log(host="n1", lines=(WATCHDOG,))}, {}, "hangs", "nccl-timeout"),
         ({"verdict": "hung", "log": Log(host="n1", lines=("Training completed.",))}, {}, "hangs", "hang"),
         ({"verdict": "diverged", "why": "the loss is NaN"}, {}, "its loss has diverged", "diverged"),
-        ({"wandb": Wandb(loss_state="spike", loss_why="spike: 9")}, {}, "its loss has jumped", "diverged"),
+        ({"wandb": Wandb(phase="active", trouble=SPIKE)}, {}, "its loss has jumped", "diverged"),
         ({"kill": Switch(path="/kill", exists=True)}, {}, "its kill switch is armed", "kill-switch"),
         ({"kill": Switch(path="/kill", exists=False)}, {}, "", None),
         ({}, {"nodes": node("lost")}, "n1 has lost 1 GPU", "gpu-hardware"),

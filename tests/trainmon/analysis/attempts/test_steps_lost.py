@@ -56,7 +56,7 @@ def test_a_run_that_ended_as_planned_has_lost_nothing() -> None:
     story = completed(45)
     assert (story.attempt.last_committed_step, story.attempt.last_step, story.attempt.steps_lost) == (40, 45, 0)
     assert explain(story.attempt, AttemptRecords(attempts=story.attempts)).sentence.endswith(
-        "0.0 GPU hours, 0 steps lost."
+        "0.03 GPU hours, 0 steps lost."
     )
     rows = checkpoint_rows(story)
     assert "trained: to step 45 of 45; no committed checkpoint has the last 5 steps" in rows

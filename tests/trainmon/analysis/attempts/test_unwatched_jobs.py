@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, DIED, JOB, Story, ended, trained
 from tests.trainmon.analysis.attempts.test_receipts import NAME, files, lines, read
+from trainmon.analysis.attempts import why_missing
 from trainmon.model import Attempt, AttemptsRestored, Cluster, ClustersChanged, JobsAccounted, ReceiptFiles
 
 AGAIN = "n1-20231114T221431Z-9"
@@ -41,6 +42,22 @@ def test_a_job_that_nobody_watched_and_accounting_does_not_know_is_an_attempt_by
     assert (one.end.cause.cause, one.end.log_tail) == ("cuda-oom", "\n".join(DIED))
     assert story.queue(1200).attempts == (one,), "it is closed once"
     assert off(files(0, 50, status=3, **of_job()), stored=(one,)).queue(1200).attempts == (one,)
+
+
+def test_the_log_of_a_job_whose_output_went_through_srun_is_missing_with_the_reason() -> None:
+    pipe = {"kind": "pipe", "path": "pipe:[4711]", "offset": None, "through": "srun"}
+    (one,) = closed(off(files(0, 50, status=3, **of_job(), stdout=pipe)))
+    why = "its output went through srun, and Slurm does not say into which file"
+    assert (one.log_path, why_missing(one)["log_path"], why_missing(one)["log_tail"]) == (None, why, why)
+    other = closed(off(files(0, 50, status=3, **of_job(), stdout=pipe | {"through": None})))[0]
+    assert "log_path" not in why_missing(other)
+
+
+def test_slurm_names_the_log_of_a_job_whose_receipt_shows_the_pipe_of_srun() -> None:
+    pipe = {"kind": "pipe", "path": "pipe:[4711]", "offset": None, "through": "srun"}
+    story = read(Story().queue(10, JOB), 12, files(0, **of_job(), stdout=pipe)).queue(40, JOB)
+    assert (story.attempt.log_path, story.attempt.log_by_srun) == ("/fsx/88.out", True)
+    assert "log_path" not in why_missing(story.attempt)
 
 
 def test_the_signal_of_a_job_that_nobody_watched_is_exact() -> None:

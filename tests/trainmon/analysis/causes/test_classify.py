@@ -195,7 +195,7 @@ def test_a_line_that_only_says_killed_proves_nothing() -> None:
         ({"nodes": (NodeFacts(name="gpu-1", xids=(13, 31)),)}, "unknown", "low"),
         ({"nodes": (NodeFacts(name="gpu-1", lost_gpus=1),)}, "gpu-hardware", "high"),
         ({"nodes": (NodeFacts(name="gpu-1", rebooted=True),)}, "node-fail", "high"),
-        ({"nodes": (NodeFacts(name="gpu-1", drained=True),)}, "unknown", "low"),
+        ({"nodes": (NodeFacts(name="gpu-1", drained="DOWN in Slurm"),)}, "unknown", "low"),
         ({"nodes": (NodeFacts(name="gpu-1", oom_kills=2),)}, "host-oom", "high"),
         ({}, "unknown", "low"),
     ],
@@ -254,6 +254,53 @@ def test_what_slurm_calls_failed_has_not_completed(log: str, cause: CauseName, c
 REQUEUE = CANCELLED.replace(" ***\n", " DUE TO JOB REQUEUE ***\n")
 
 
+def steps(first: int, last: int) -> str:
+    return "".join(f"iteration {n:8}/    1000 | lm loss: 2.{n:03}E+00 |\n" for n in range(first, last))
+
+
+XID = "NVRM: Xid (PCI:0000:9b:00): 79, pid=7, GPU has fallen off the bus."
+AGAIN = "initializing torch distributed ...\n"
+NEXT_ATTEMPTS: tuple[tuple[str, dict[str, object], CauseName], ...] = (
+    (steps(40, 90) + uncaught(OOM), {"exit_code": 1, "scheduler_state": "FAILED"}, "cuda-oom"),
+    (steps(40, 90) + "Training completed.\n", {"exit_code": 0, "scheduler_state": "COMPLETED"}, "completed"),
+    (steps(40, 90) + CANCELLED, {"scheduler_state": "CANCELLED by 0"}, "cancelled-by-user"),
+)
+
+
+@pytest.mark.parametrize("why", ["NODE FAILURE, SEE SLURMCTLD LOG", "PREEMPTION", "TIME LIMIT", "JOB REQUEUE"])
+@pytest.mark.parametrize(("log", "facts", "cause"), NEXT_ATTEMPTS)
+def test_what_ended_the_attempt_before_in_the_same_file_does_not_end_the_next_one(
+    why: str, log: str, facts: dict[str, object], cause: CauseName
+) -> None:
+    before = steps(1, 70) + CANCELLED.replace(" ***\n", f" DUE TO {why} ***\n")
+    for known in (facts, {}):
+        assert of(before + log, **known).cause == cause
+    resumed = log.replace(steps(40, 90), steps(70, 120))  # its last save was at its last step
+    assert of(before + resumed, **facts).cause == cause
+    assert of(before + AGAIN + resumed).cause == cause
+
+
+def test_the_line_that_ended_this_attempt_is_its_evidence() -> None:
+    line = CANCELLED.replace(" ***\n", " DUE TO NODE FAILURE ***\n")
+    for between in (steps(1, 40), steps(70, 120)):
+        answer = of(steps(1, 70) + line + between + line.replace("T10:", "T11:"), scheduler_state="NODE_FAIL")
+        assert [one.text for one in answer.evidence if "T10:" in one.text] == []
+
+
+@pytest.mark.parametrize("why", ["PREEMPTION", "TIME LIMIT"])
+def test_a_run_that_goes_on_through_its_notice_was_ended_by_what_the_notice_says(why: str) -> None:
+    line = CANCELLED.replace(" ***\n", f" DUE TO {why} ***\n")
+    ranks = "".join(f"step {n} loss 2.1\nstep {n - 1} loss 2.1\n" for n in range(70, 90))
+    for log in (steps(1, 70) + line + steps(70, 90), "step 68 loss 2.1\nstep 69 loss 2.1\n" + line + ranks):
+        assert of(log).cause == {"PREEMPTION": "preempted", "TIME LIMIT": "time-limit"}[why]
+
+
+@pytest.mark.parametrize("line", [f"{XID}\n", "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n"])
+def test_what_broke_an_attempt_before_does_not_explain_the_next_one(line: str) -> None:
+    assert of(steps(1, 70) + line + steps(1, 70) + uncaught("KeyError: 'x'")).cause == "python-exception"
+    assert of(steps(1, 70) + line + steps(70, 90) + uncaught("KeyError: 'x'")).cause != "python-exception"
+
+
 def test_a_requeue_is_a_cause_of_its_own() -> None:
     told = of(STEPS, scheduler_state="REQUEUED")
     assert (told.cause, told.family, told.confidence) == ("requeued", "scheduler", "high")
@@ -280,6 +327,12 @@ def test_a_requeue_explains_what_follows_it_but_not_what_came_before(log: str, c
 def test_the_requeue_of_an_earlier_attempt_in_the_same_log_is_not_the_end_of_this_one() -> None:
     assert of(STEPS + REQUEUE + STEPS + uncaught(OOM)).cause == "cuda-oom"
     assert of(STEPS + REQUEUE + STEPS, exit_code=0).cause == "completed"
+
+
+def test_a_program_that_ended_with_an_error_has_not_completed() -> None:
+    done = STEPS + "Training completed.\n"
+    assert [of(done, exit_code=code).cause for code in (0, 1, 70)] == ["completed", "python-exception", "unknown"]
+    assert of(done, exit_code=1).confidence == "low"
 
 
 def test_a_run_that_completed_before_its_target_step_is_not_certain() -> None:
@@ -355,7 +408,10 @@ def test_a_fingerprint_does_not_depend_on_the_names_of_the_nodes() -> None:
 @pytest.mark.parametrize(
     ("nodes", "said"),
     [
-        ((NodeFacts(name="n1"), NodeFacts(name="n2", drained=True)), ["n2: Slurm set it down, or drained it"]),
+        (
+            (NodeFacts(name="n1"), NodeFacts(name="n2", drained="DOWN in Slurm (n1 is fine)")),
+            ["n2: DOWN in Slurm (n1 is fine)"],
+        ),
         ((NodeFacts(name="n1"),), ["n1: the only node of the attempt"]),
         ((NodeFacts(name="n1"), NodeFacts(name="n2")), []),
     ],

@@ -71,6 +71,42 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
             RAISED + "lightning.utilities.exceptions.MisconfigurationException: No supported gpu backend found!\n",
             "driver-mismatch",
         ),
+        (
+            RAISED + "ValueError: Requested shape: (32768, 8) is not compatible with the stored shape: (32000, 8).\n",
+            "checkpoint-mismatch",
+        ),
+        (
+            SHARDED + IN_PLANNER + "FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/7/.metadata'\n",
+            "checkpoint-corrupt",
+        ),
+        (RAISED + "FileNotFoundError: [Errno 2] No such file or directory: '/ckpt/7/meta.json'\n", "missing-file"),
+        (RAISED + "RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable\n", "driver-mismatch"),
+        (
+            RAISED + "torch.AcceleratorError: CUDA error: Invalid access of peer GPU memory over nvlink or a hardware "
+            "error\n",
+            "gpu-hardware",
+        ),
+        (RAISED + "torch.AcceleratorError: CUDA error: invalid argument\n", "cuda-error"),
+        (
+            RAISED + "RuntimeError: Too many open files. Communication with the workers is no longer possible.\n",
+            "dataloader-worker",
+        ),
+        (RAISED + "AssertionError: bad header, cannot read: /data/text_document.idx\n", "data-error"),
+        (RAISED + "ValueError: bad header in reply\n", "python-exception"),
+        (RAISED + "OSError: Failed to load tokenizer.\n", "config-error"),
+        ("Error merging override optim.lrr=3\nKey 'lrr' is not in struct\n    full_key: optim.lrr\n", "config-error"),
+        ("Error executing job with overrides: ['lr=3']\n" + RAISED + "KeyError: 'x'\n", "python-exception"),
+        (
+            RAISED + "torch._inductor.exc.InductorError: RuntimeError: Failed to find C compiler. Please specify via "
+            "CC environment variable.\n",
+            "import-error",
+        ),
+        (RAISED + "torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in cpp.cxx\n", "import-error"),
+        (
+            "FATAL:   container creation failed: mount error: while mounting /a: mount source /a doesn't exist\n",
+            "missing-file",
+        ),
+        ("Rank 3 crashed with exit code -9.\nGlobal rank 0 (PID 4) exited with code 0\n", "host-oom"),
     ],
 )  # fmt: skip
 def test_a_message_means_what_it_says_wherever_it_stands(log: str, cause: CauseName) -> None:

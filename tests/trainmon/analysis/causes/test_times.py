@@ -73,7 +73,7 @@ def test_steps_that_another_rank_writes_late_do_not_show_that_a_run_went_on() ->
     )
     done = "Training completed.\n"
     assert of(failed + steps + done, exit_code=1).cause == "cuda-oom"
-    assert of(failed + steps.replace("10:04", "10:06") + done, exit_code=1).cause == "completed"
+    assert of(failed + steps.replace("10:04", "10:06") + done).cause == "completed"
 
 
 @pytest.mark.parametrize(

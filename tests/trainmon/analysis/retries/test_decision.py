@@ -68,10 +68,15 @@ def test_another_failure_or_another_node_has_a_budget_of_its_own() -> None:
     first = ended(0, "python-exception", fingerprint="a")
     assert after(first, ended(1, "python-exception", fingerprint="b")).spent == 0
     nodes = ("n1", "n2")
-    bad = [ended(n, "gpu-hardware", f"node n{n % 2 + 1}: Xid [79]", nodes=nodes) for n in range(2)]
+    bad = [ended(n, "gpu-hardware", f"n{n % 2 + 1}: Xid 79", nodes=nodes) for n in range(2)]
     decision = after(*bad)
     assert (decision.choice, decision.exclude, decision.spent) == ("after-node-swap", ("n2",), 0)
     assert decision.why == "gpu-hardware on n2: the next attempt must avoid it"
+
+
+def test_a_node_that_the_reason_of_another_one_names_is_not_excluded() -> None:
+    failed = ended(0, "node-fail", "Slurm: NODE_FAIL", "n2: DOWN in Slurm (no link to n1)", nodes=("n1", "n2"))
+    assert after(failed).exclude == ("n2",)
 
 
 def test_retries_in_vain_for_changing_causes_stop_as_well() -> None:

@@ -97,7 +97,7 @@ def test_a_job_that_must_not_be_requeued_is_queued_anew_from_the_script_of_the_r
 
 
 def test_the_bad_node_is_excluded_from_the_job_that_was_requeued_automatically() -> None:
-    bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"), submitted_at=RUNNING.submitted_at)
+    bad = attempt(0, "gpu-hardware", "n2: Xid 79", nodes=("n1", "n2"), submitted_at=RUNNING.submitted_at)
     assert verbs(watched(bad)) == ["requeue"]
     again = replace(FAILED, state="PENDING", restarts=1)
     assert verbs(watched(bad, jobs=(again,))) == []  # a person or Slurm has requeued it
@@ -107,7 +107,7 @@ def test_the_bad_node_is_excluded_from_the_job_that_was_requeued_automatically()
 
 
 def test_nothing_is_excluded_while_a_job_runs() -> None:
-    bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"), submitted_at=RUNNING.submitted_at)
+    bad = attempt(0, "gpu-hardware", "n2: Xid 79", nodes=("n1", "n2"), submitted_at=RUNNING.submitted_at)
     again = replace(FAILED, state="PENDING", restarts=1)
     ours = done(replace(only(planned("requeue", of=state())), who=ACTOR, requested_at=NOW - 20))
     assert verbs(watched(bad, jobs=(again, RUNNING), actions={"a": ours})) == []
@@ -117,7 +117,7 @@ def test_nothing_is_excluded_while_a_job_runs() -> None:
 def test_an_automatic_start_before_the_end_is_not_the_one_that_followed(
     requested_at: float, expected: list[str]
 ) -> None:
-    bad = attempt(0, "gpu-hardware", "node n2: Xid [79]", nodes=("n1", "n2"))
+    bad = attempt(0, "gpu-hardware", "n2: Xid 79", nodes=("n1", "n2"))
     queued = done(replace(only(planned("queue", of=state())), who=ACTOR, requested_at=requested_at))
     assert verbs(watched(bad, jobs=(replace(FAILED, state="PENDING", restarts=1),), actions={"a": queued})) == expected
 

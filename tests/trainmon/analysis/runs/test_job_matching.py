@@ -13,11 +13,12 @@ from trainmon.analysis.runs.job_matching import (
     holds_nodes,
     jobs_of,
     owner_of,
+    parts_by_node,
     present,
     rivals,
     watched_runs,
 )
-from trainmon.model import Job, RunSpec, WandbSpec
+from trainmon.model import Job, JobPart, RunSpec, WandbSpec
 
 ME: dict[str, str | None] = {"prod": "ana", "other": "a.meyer"}
 NOW = 100_000.0
@@ -68,6 +69,16 @@ def test_processes_are_on_the_nodes_between_configuring_and_completing() -> None
     assert not holds_nodes(job(1, gone_at=5.0))
 
 
+def test_a_node_belongs_to_the_component_there_and_to_a_suspended_job_last() -> None:
+    whole = replace(job(6), nodes=("a", "b", "c"), component_nodes=(("a",), ("b", "c")))
+    assert parts_by_node([whole]) == {"a": JobPart(6, 0), "b": JobPart(6, 1), "c": JobPart(6, 1)}
+    suspended, runs = (
+        replace(job(number, state), nodes=("a",)) for number, state in ((7, "SUSPENDED"), (8, "RUNNING"))
+    )
+    assert parts_by_node([runs, suspended]) == {"a": JobPart(8)}
+    assert parts_by_node([suspended]) == {"a": JobPart(7)}
+
+
 def test_a_run_of_the_config_gets_its_jobs_nodes_and_log() -> None:
     spec = RunSpec(name="video", cluster="prod", job="llm", checkpoints="/fsx/ckpt", nodes=("n7",))
     (run,) = runs(job(1, nodes=("n1", "n2"), stdout="/fsx/1.out"), configured=(spec,))
@@ -108,6 +119,18 @@ def test_the_log_of_a_job_that_ended_before_this_start_is_read_until_the_next_be
     assert [spec.log for spec in runs(ended, waiting, configured=configured)] == ["/fsx/88.log"]
     never = job(88, "CANCELLED", stdout="/fsx/88.log")
     assert [spec.log for spec in runs(never, configured=configured)] == [None]
+
+
+def test_the_log_of_a_job_that_was_never_seen_running_shows_how_it_ended() -> None:
+    spec = RunSpec(name="llm", cluster="prod")
+    before = runs(job(1, started_at=1.0, stdout="/fsx/1.out"), configured=(spec,))
+    first = job(1, "FAILED", started_at=1.0, ends_at=5.0, stdout="/fsx/1.out")
+    second = job(2, "FAILED", started_at=6.0, ends_at=8.0, stdout="/fsx/2.out")
+    assert [run.log for run in runs(first, second, configured=(spec,), before=before)] == ["/fsx/2.out"]
+    unread = replace(second, stdout=None)
+    assert [run.log for run in runs(first, unread, configured=(spec,), before=before)] == ["/fsx/1.out"]
+    gone = replace(second, state="RUNNING", ends_at=None, gone_at=8.0)
+    assert [run.log for run in runs(first, gone, configured=(spec,), before=before)] == ["/fsx/2.out"]
 
 
 def test_our_own_running_batch_jobs_are_runs_by_themselves() -> None:

@@ -122,6 +122,14 @@ def test_an_armed_kill_switch_at_the_end_was_a_person() -> None:
     assert (verdict, why.partition(";")[0]) == ("stopped", "the kill switch has been armed for 15m by ann")
 
 
+def test_a_kill_switch_that_somebody_armed_after_the_end_has_not_caused_it() -> None:
+    failed = ended("FAILED", exit_code="1:0")
+    assert failed.ends_at is not None
+    for late, verdict in ((-30.0, "stopped"), (1.0, "stopped"), (10.0, "dead")):
+        kill = Switch(path="/k", exists=True, armed_at=failed.ends_at + late, by="ann")
+        assert judged(failed, kill=kill)[0] == verdict
+
+
 def test_an_action_of_ours_at_the_end_explains_it() -> None:
     action = Action(
         id="a",

@@ -189,3 +189,54 @@ def test_every_metric_with_a_role_is_sent():
 
 def _is_found(pattern: str, name: str) -> bool:
     return re.search(pattern, name.lower()) is not None
+
+
+def losses(first: int, values: list[float], at: float = NOW, **more: Any) -> WandbRows:
+    points = tuple((first + i, first + i - 1.0, at - len(values) + i, _sent(value)) for i, value in enumerate(values))
+    last = first + len(values) - 1
+    return rows(first, last, points=points, logged_at=at, **more)
+
+
+def _sent(value: float) -> float | str:
+    return value if math.isfinite(value) else "NaN"
+
+
+def usual(count: int) -> list[float]:
+    return [2.0 + 0.01 * (number % 7) for number in range(count)]
+
+
+def test_a_loss_in_the_file_that_is_no_number_or_jumps_is_found_with_its_step():
+    state = read(STATE, losses(1, usual(80), NOW - 60), at=NOW - 60)
+    assert file_of(state).trouble is None
+    high = read(state, losses(81, [9.1]))
+    assert file_of(high).loss_why == "spike: 9.1 at step 80, usually 2 to 2.06"
+    nan = read(state, losses(81, [math.nan, math.nan]))
+    assert file_of(nan).loss_why == "train/loss has been NaN since step 80"
+    shown = client_file.shown(nan.runs["llm"], is_failing=False)
+    assert shown is not None
+    assert (shown.loss_state, shown.loss_why) == ("nan", "train/loss has been NaN since step 80")
+    back = read(nan, losses(83, usual(5)))
+    assert (file_of(back).trouble, file_of(back).loss_why) == (None, "")
+
+
+def test_a_spike_of_an_old_file_is_over_when_it_is_read_and_rows_that_are_repeated_are_judged_once():
+    values = [*usual(80), 9.1, *usual(30)]
+    old = read(STATE, losses(1, values[:100], NOW - 86_500), losses(101, values[100:], NOW - 86_400))
+    assert file_of(reduce(old, [], NOW)).trouble is None
+    now = read(read(STATE, losses(1, usual(80))), losses(81, [9.1]))
+    again = read(now, losses(1, [*usual(80), 9.1]))
+    assert file_of(again).trouble == file_of(now).trouble
+    assert len(file_of(again).recent) == 81
+
+
+def test_the_next_file_begins_a_new_band():
+    nan = read(STATE, losses(1, [*usual(80), math.nan]))
+    new = read(nan, losses(1, usual(5), path=PATH.replace("aaaa1111", "bbbb2222"), file="8 6e5"))
+    assert (file_of(new).trouble, file_of(new).loss_why, len(file_of(new).recent)) == (None, "", 5)
+
+
+def test_damage_of_the_file_before_is_not_forgotten_and_a_file_that_is_read_is_not_behind():
+    state = read(STATE, rows(1, 40, damaged=2, more=True))
+    assert (file_of(state).damaged, file_of(state).is_behind) == (2, True)
+    state = read(state, rows(1, 5, path=PATH.replace("aaaa1111", "bbbb2222"), file="8 6e5"))
+    assert (file_of(state).damaged, file_of(state).damaged_before, file_of(state).is_behind) == (0, 2, False)

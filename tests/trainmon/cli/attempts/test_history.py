@@ -91,6 +91,20 @@ def test_an_attempt_whose_start_is_not_known_has_the_time_of_its_first_step(tmp_
     assert lines[2].split() == ["11-03", "12:01", "x", "log", "cuda-oom", "12.3k", "345", "12.0k"]
 
 
+def test_attempts_of_one_name_and_one_minute_are_told_apart_by_their_seconds(tmp_path: Path) -> None:
+    since = written(tmp_path)
+    ledger = Ledger(tmp_path / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)
+    ledger.start()
+    for second in (5, 41):
+        one = replace(LONG, attempt_id=f"x/receipt/{second}", run_id="x", job_id=None, started_at=NOON + second)
+        ledger.keep(one)
+    ledger.stop()
+    lines = called(tmp_path, "attempts", since).stdout.splitlines()
+    assert [line.split()[1:4] for line in lines[2:4]] == [["12:00:05", "x", "log"], ["12:00:41", "x", "log"]]
+    assert max(map(len, lines)) <= 80
+    assert called(tmp_path, "attempts", since, "video-2b").stdout.splitlines()[1].startswith("11-03 12:00 ")
+
+
 def test_a_start_that_only_the_log_shows_is_marked(tmp_path: Path) -> None:
     since = written(tmp_path)
     ledger = Ledger(tmp_path / "state" / "trainmon-tui", print, keep=100 * 365 * 86_400.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,15 @@ def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
 def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None:
     [row] = rows(captured("labels"), nodes=None)
     assert row == Row("ok", "Prometheus", "prod, dcgm", "Hostname has 3 values: gpu-001, gpu-002, gpu-003")
+
+
+def test_an_incomplete_answer_is_a_note() -> None:
+    gap = b'"isPartial":true,"status":"success"'
+    answer = captured("dcgm")
+    partial = replace(answer, body=answer.body.replace(b'"status":"success"', gap))
+    [row] = rows(partial, nodes=("gpu-001", "gpu-002"))
+    assert row.mark == "note"
+    assert "; the answer of the server may be incomplete: a storage node did not answer; dcgm-exporter" in row.text
 
 
 @pytest.mark.parametrize("code", [401, 403])

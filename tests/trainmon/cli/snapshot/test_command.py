@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from collectors.connections import local_hostname
 from tests.alerts.daemon import imported
+from tests.collectors.probe.files.wandb_files import framed, history, write
 from tests.lab.nvml import Nvml
 from tests.trainmon.cli.test_main import trainmon
 from trainmon.cli.act.run import have_answered
@@ -152,6 +153,24 @@ def test_files_are_read_once_each_host_that_answers_has_reported_its_own() -> No
         replace(state, disks={"n1:/fsx": Disk(host="n1", cluster="c", path="/fsx", at=1.0)}), {("n1", "/fsx")}
     )
     assert are_read(replace(state, nodes={"n1": replace(node, probe="sh")}), {("n1", "/fsx")}), "it cannot read all"
+
+
+def test_the_file_of_a_wandb_client_is_read_to_its_end_or_says_how_far(tmp_path: Path) -> None:
+    """It has more than is read at once: 1 MB a second."""
+    data = framed(*(history(step, loss=1.5, text="x" * 60_000) for step in range(80)))
+    file = write(tmp_path / "wandb", "offline-run-20260101_120000-aaaa1111", data)
+    (tmp_path / "c.toml").write_text(f'[[run]]\nname = "r"\nwandb_dir = "{tmp_path}/wandb"\n')
+    words = ("snapshot", "--config", "c.toml", "--wait")
+    done = trainmon(*words, "120s", "--json", cwd=tmp_path, HOME=str(tmp_path))
+    (run,) = json.loads(done.stdout)["runs"]
+    assert {key: run["wandb_file"][key] for key in ("rows", "size", "offset", "is_behind")} == {
+        "rows": 80,
+        "size": file.stat().st_size,
+        "offset": file.stat().st_size,
+        "is_behind": False,
+    }
+    short = trainmon(*words, "2s", cwd=tmp_path, HOME=str(tmp_path))
+    assert re.search(r"only the first \d+ % of it is read|not read yet", short.stdout), short.stdout
 
 
 def test_the_table_says_what_is_known_and_what_is_not() -> None:

@@ -16,6 +16,12 @@ RULES = FOLDER / "prometheus-rules.yml"
 GRAFANA = {"$__rate_interval": "5m", "$__range": "1d", "$run": ".*"}
 """The variables of Grafana in queries, and what it may put there."""
 
+PANELS = {"stat", "timeseries", "bargauge", "state-timeline"}
+"""Panels that are part of Grafana: of public/app/plugins/panel, those that the dashboard needs."""
+
+UNITS = {"short", "s", "h", "percentunit"}
+"""Ids of units of Grafana: of packages/grafana-data/src/valueFormats/categories.ts, those that the dashboard needs."""
+
 HUNG = """
 rule_files: [{rules}]
 evaluation_interval: 1m
@@ -62,6 +68,27 @@ def test_every_query_of_the_dashboard_is_one_of_prometheus_and_of_metrics_that_t
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     checked = promtool("check", "rules", str(file))
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_panels_of_the_dashboard_are_those_that_grafana_draws() -> None:
+    """Against types.gen.ts of @grafana/schema: what a panel has, 24 columns, and the variable of the data source."""
+    dashboard = json.loads((FOLDER / "grafana-dashboard.json").read_text())
+    source, *others = dashboard["templating"]["list"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    by_variable = {"type": "prometheus", "uid": f"${{{source['name']}}}"}
+    assert [one["datasource"] for one in others] == [by_variable] * len(others)
+    panels, cells = dashboard["panels"], set()
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    for panel in panels:
+        assert panel["type"] in PANELS, panel["title"]
+        assert panel["datasource"] == by_variable, panel["title"]
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS, panel["title"]
+        assert all(target["legendFormat"] and target["refId"] for target in panel["targets"]), panel["title"]
+        x, y, width, height = (panel["gridPos"][name] for name in "xywh")
+        assert x + width <= 24, panel["title"]
+        covered = {(column, row) for column in range(x, x + width) for row in range(y, y + height)}
+        assert not covered & cells, f"{panel['title']} lies over another panel"
+        cells |= covered
 
 
 def test_the_example_rules_are_accepted_and_led_by_runs_that_hang() -> None:

@@ -118,6 +118,19 @@ def test_a_closed_stream_ends_its_command(shell: SshShell) -> None:
     assert (reader.out, reader.ends) == (b"here\nhello\nbye\n", [(0, None)])
 
 
+def test_a_command_that_has_run_for_long_loses_no_byte_and_no_end(shell: SshShell) -> None:
+    reader = Received()
+    stream = shell.stream(["sh", "-c", "cat; echo bye; echo ouch >&2; exit 3"], reader)
+    stream._gathers_from = 0.0
+    lines = [b"%d\n" % number for number in range(200)]
+    for line in lines:
+        stream.write(line)
+    stream.finish()
+    until(reader.done.is_set, "it ends")
+    assert (reader.out, reader.err) == (b"".join(lines) + b"bye\n", b"ouch\n")
+    assert reader.ends == [(3, None)]
+
+
 def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: EventLoop) -> None:
     sent = bytes(range(256)) * 20_000
     with Sshd.start(tmp_path / "rekey", RekeyLimit="300K") as strict:

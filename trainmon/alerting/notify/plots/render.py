@@ -19,9 +19,10 @@ import msgspec
 
 from trainmon.alerting.notify.base import Attachment
 from trainmon.alerting.notify.plots.child import Line, Plot
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import Clock, Seconds, SystemClock, clean
 from trainmon.lib.deadline import ChildRunner, DeadlineExceeded
-from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State
+from trainmon.model import Curve, Notice, NoticeKind, Run, Sample, State, Wandb
 
 log = logging.getLogger(__name__)
 
@@ -119,21 +120,23 @@ class PlotRenderer:
     # ---- the curve
 
     def _loss(self, run: Run) -> Attachment | None:
-        lines = self._lines(run)
+        source = self._state.sources.get(f"wandb:{run.name}")
+        shown = client_file.shown(run, is_failing=source is not None and source.health == "down")
+        lines = self._lines(run, shown)
         if not lines:
             return None
         step = f" at step {run.progress.step:,}" if run.progress.step is not None else ""
-        label = clean(run.wandb.keys[0], 60) if run.wandb is not None and run.wandb.keys else "loss"
+        label = clean(shown.keys[0], 60) if shown is not None and shown.keys else "loss"
         plot = Plot(title=f"{clean(run.name, 60)}: {label}{step}", x_label="step", y_label=label, lines=tuple(lines))
         name = f"{_file_name(run.name)}-loss.png"
         return Attachment(name=name, media_type="image/png", draw=partial(self._draw, run.name, plot))
 
-    def _lines(self, run: Run) -> list[Line]:
-        """The previous and the current attempt from W&B; without a current one, the loss of the log."""
+    def _lines(self, run: Run, shown: Wandb | None) -> list[Line]:
+        """The previous and the current attempt from W&B or its files; without a current one, the loss of the log."""
         lines: list[Line] = []
-        if run.wandb is not None and run.wandb.keys:
-            for attempt, is_old in ((run.wandb.before, True), (run.wandb.current, False)):
-                curve = self._curve(attempt.path, run.wandb.keys[0]) if attempt else None
+        if shown is not None and shown.keys:
+            for attempt, is_old in ((shown.before, True), (shown.current, False)):
+                curve = self._curve(attempt.path, shown.keys[0]) if attempt else None
                 if attempt and curve and _is_drawable(curve.values):
                     x, y = curve.steps.tobytes(), curve.values.tobytes()
                     lines.append(Line(name=clean(attempt.name, 60), x=x, y=y, is_old=is_old))

@@ -106,11 +106,21 @@ def none_listed(node: Node, state: State) -> str | None:
         return None
     if node.gpus and (node.greeted_at is None or (node.gpus_at or 0.0) >= node.greeted_at):
         return None
+    if not _has_looked(node):
+        return None
     evidence, note = _evidence(node, state), node.note or ""
     if evidence:
         return f"no GPU of {node.name} can be read: {', '.join((*evidence, _why(node)))}"
     has_driver = MISSING_LIBRARY in note or (note.startswith(NVML) and not any(text in note for text in NO_GPUS))
     return f"no GPU of {node.name} can be read: {note}" if has_driver else None
+
+
+def _has_looked(node: Node) -> bool:
+    """Whether the probe has looked for GPUs since its first line, or has said why it cannot. A driver that must first
+    be loaded needs seconds for its list, and nvidia-smi may need a minute."""
+    if node.probe == "nvidia-smi":
+        return "gpu" in node.troubles
+    return node.probe != "nvml" or node.gpus_expected is not None or bool(node.note)
 
 
 def none_listed_severity(node: Node, state: State, runs: RunsByNode) -> Severity:

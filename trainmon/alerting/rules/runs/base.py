@@ -104,6 +104,14 @@ def wandb_source(state: State, run: Run) -> tuple[str, ...]:
     return (name,) if run.spec.wandb is not None and name in state.sources else ()
 
 
+def file_source(state: State, run: Run) -> tuple[str, ...]:
+    """The host that reads the file of its W&B client, if only that or a trouble in it shows the loss."""
+    file = run.wandb_file
+    is_needed = file is not None and (run.log is None or file.trouble is not None)
+    name = "" if file is None else f"node:{file.host}"
+    return (name,) if is_needed and name in state.sources else ()
+
+
 def all_sources(state: State, run: Run) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*log_source(state, run), *slurm_source(state, run), *wandb_source(state, run))))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import start_of
+from trainmon.analysis.attempts.observe.earlier_starts import of_earlier_starts
 from trainmon.analysis.attempts.observe.jobs import is_begun, of_job
 from trainmon.analysis.attempts.observe.sources import may_have_jobs, may_have_others
 from trainmon.analysis.attempts.observe.unwatched_jobs import of_unwatched_jobs
@@ -22,7 +23,8 @@ from trainmon.model import Attempt, Run, State
 
 def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
     """What is seen now of every attempt that is not closed for good. A run that has a scheduler has its jobs' attempts
-    only; else its process tells them apart, else its receipts, else W&B, else its log."""
+    only; else its process and the receipts of earlier ones tell them apart, else its receipts, else W&B, else its
+    log."""
     unwatched = [*of_unwatched_jobs(state, known)]
     yield from unwatched
     newest = _newest_of_jobs((*known.values(), *unwatched))
@@ -33,7 +35,9 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
                 if (found := of_job(job, run, state, known, is_newest=job is begun[-1])) is not None:
                     yield found
         elif run.spec.process is not None:
-            yield from of_process(run, state)
+            for own in of_process(run, state):
+                yield own
+                yield from of_earlier_starts(run, own, state, known)
         elif jobs:
             continue
         elif groups := receipts.of_run(run, state):

@@ -7,8 +7,23 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import provenance
 from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
 from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, stepped, with_checkpoints
+from trainmon.analysis.runs import target
 from trainmon.lib import Instant
 from trainmon.model import Attempt, Run, State
+
+
+def attempt_of(run: Run, name: str, seen_at: Instant) -> Attempt:
+    """An attempt that no scheduler knows, with what the config says of its run."""
+    return Attempt(
+        attempt_id=f"{run.name}/{name}",
+        run_id=run.name,
+        cluster=run.spec.cluster,
+        model_family=run.spec.model_family,
+        labels=run.spec.labels,
+        nodes=run.spec.nodes,
+        target_step=target(run),
+        seen_at=seen_at,
+    )
 
 
 def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:

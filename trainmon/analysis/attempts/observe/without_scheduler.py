@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import provenance, receipts
 from trainmon.analysis.attempts.ending import ENDED, lost
 from trainmon.analysis.attempts.observe.jobs import stamp, with_names
-from trainmon.analysis.attempts.observe.run import with_run
+from trainmon.analysis.attempts.observe.run import attempt_of, with_run
 from trainmon.analysis.attempts.steps import AFTER, BEFORE
-from trainmon.analysis.runs import our_time, target
+from trainmon.analysis.runs import our_time
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Attempt, AttemptEnd, Receipt, Run, State, WandbRun
 
@@ -29,18 +29,8 @@ def _plain(run: Run, state: State, name: str) -> Attempt:
     """An attempt that no scheduler knows, on the nodes that the config names."""
     nodes = [state.nodes.get(node) for node in run.spec.nodes]
     gpus = sum(len(node.gpus) for node in nodes if node is not None)
-    attempt = Attempt(
-        attempt_id=f"{run.name}/{name}",
-        run_id=run.name,
-        cluster=run.spec.cluster,
-        model_family=run.spec.model_family,
-        labels=run.spec.labels,
-        nodes=run.spec.nodes,
-        gpus=gpus or None,
-        gpu_uuids=provenance.gpu_uuids(nodes, gpus),
-        target_step=target(run),
-        seen_at=state.at,
-    )
+    attempt = attempt_of(run, name, state.at)
+    attempt = replace(attempt, gpus=gpus or None, gpu_uuids=provenance.gpu_uuids(nodes, gpus))
     process = run.spec.process
     return with_names(attempt, run, None if process is None else process.command)
 

@@ -44,6 +44,7 @@ def applied(attempt: Attempt, own: Sequence[Receipt]) -> Attempt:
     attempt = replace(
         attempt,
         receipt=newest.name,
+        log_by_srun=attempt.log_by_srun or newest.log_by_srun,
         end=None if attempt.end is None else ended(attempt.end, own),
     )
     attempt = provenance.with_named(attempt, "receipt", {"command": newest.command, "git_commit": newest.git_commit})

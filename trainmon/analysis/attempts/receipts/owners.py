@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from trainmon.analysis.runs import name_of
 from trainmon.lib import Seconds
-from trainmon.model import Attempt, Receipt, Run, State, receipts_key
+from trainmon.model import Attempt, OwnProcess, Receipt, Run, RunSpec, State, receipts_key
 
 NEAR: Seconds = 60.0
 """A command that begins this long before the start of an attempt, or after its end, still belongs to it: the clocks of
@@ -38,13 +39,16 @@ def with_receipts(
 
 
 def of_run(run: Run, state: State) -> tuple[tuple[Receipt, ...], ...]:
-    """The receipts of a run that name no job, those of the same start together; the newest last."""
+    """The receipts of a run that name no job, those of the same start together; the newest last. Of a run that was
+    found as a process, also those of its earlier starts."""
     spec = run.spec
     found = list(state.receipts.get(receipts_key(spec.cluster, run.name, ""), ()))
     if spec.receipts is not None:
         others = [one for one in state.runs.values() if one.spec.receipts == spec.receipts]
         if len(others) == 1:
             found += state.receipts.get(receipts_key(spec.cluster, None, spec.receipts), ())
+    if spec.process is not None:
+        found += [one for own in state.receipts.values() for one in own if _is_start_of(one, spec, spec.process)]
     groups: list[list[Receipt]] = []
     for one in sorted(found, key=lambda each: (each.started_at, each.name)):
         group = groups[-1] if groups else []
@@ -53,6 +57,19 @@ def of_run(run: Run, state: State) -> tuple[tuple[Receipt, ...], ...]:
         else:
             groups.append([one])
     return tuple(map(tuple, groups))
+
+
+def _is_start_of(receipt: Receipt, spec: RunSpec, process: OwnProcess) -> bool:
+    """Whether a receipt that names no run is of a start of this run, which was found as a process: the same script with
+    the same log, or without one the same command line."""
+    host = spec.nodes[0].partition(".")[0] if spec.nodes else None
+    if receipt.run is not None or receipt.job_id is not None or receipt.command is None:
+        return False
+    if receipt.cluster != spec.cluster or (receipt.host or "").partition(".")[0] != host:
+        return False
+    if receipt.log_path is None or spec.log is None:
+        return receipt.log_path is spec.log and receipt.command == process.command
+    return receipt.log_path == spec.log and name_of(replace(process, command=receipt.command)) == name_of(process)
 
 
 def is_beside(one: Receipt, other: Receipt) -> bool:

@@ -65,6 +65,7 @@ def read(
     skew = ahead(start.host or "")
     stdout = start.stdout if start.stdout is not None and start.stdout.get("kind") == "file" else {}
     path, offset = (stdout.get("path"), stdout.get("offset")) if start.log is None else (start.log, start.log_offset)
+    is_by_srun = start.log is None and start.stdout is not None and start.stdout.get("through") == "srun"
     restart = start.slurm.get("restart_count", "0")
     receipt = Receipt(
         name=clean(found.name),
@@ -85,6 +86,7 @@ def read(
         nodes=hosts(start.slurm.get("job_nodelist", "")),
         log_path=path if isinstance(path, str) else None,
         log_offset=offset if isinstance(offset, int) else None,
+        log_by_srun=is_by_srun,
         gone_at=at if found.gone and end is None else None,
     )
     if end is None:

@@ -23,6 +23,7 @@ CODE = (
             r"binary incompatibility|numpy\.dtype size changed|compiled using NumPy 1\.x",
             r"No such (?:program|module)", r": \d+: \S{1,60}: not found$", r"Could not find (?:a )?module",
             r"Error building extension|Unable to JIT load|Could not build wheels",
+            r"(?:failed to find|unable to find|could not find|no working) (?:a |any )?(?:\w+ )?C(?:\+\+)? compiler",
             r"ninja: build stopped|Ninja is required", r"_ARRAY_API not found",
         ),
     ),
@@ -59,7 +60,8 @@ CODE = (
             r"\b(?:ConfigAttributeError|ConfigKeyError|ConfigCompositionException|MissingMandatoryValue"
             r"|InterpolationKeyError|MissingConfigException|OverrideParseException|ConfigValueError|ValidationError"
             r"|UnsupportedInterpolationType)\b",
-            r"Could not (?:override|append|load config)",
+            r"Could not (?:override|append|load config)", r"Error (?:merging|parsing) override", r"is not in struct$",
+            r"Missing mandatory value", r"^Available options in '",
             r"(?:yaml|ruamel)\.\S*(?:Error|error)|ScannerError|mapping values are not allowed",
             r"(?:config|configuration|yaml|json|toml)\b.{0,60}(?:not found|does not exist|missing|invalid|malformed"
             r"|could not be|failed to parse|is not a valid)",
@@ -69,7 +71,7 @@ CODE = (
             r"|less)|does not match)",
             r"Check batch related parameters", r"is not a local folder and is not a valid model identifier",
             r"(?:HFValidationError|Repo id must)", r"does not appear to have a file named",
-            r"Unable to load .{0,40}(?:vocabulary|tokenizer|config|weights)",
+            r"(?:Unable|Failed) to load .{0,40}(?:vocabulary|tokenizer|config|weights)",
             r"Can't load (?:the )?(?:tokenizer|config\w*|model|feature|processor|image processor)",
             r"Duplicate GPU detected",
             r"\b(?:setup|device|GPU|hardware|accelerator)\b.{0,30}(?:doesn't|does not) support (?:bf16|fp16|fp8|tf32)",
@@ -108,7 +110,8 @@ CODE = (
         signs=(
             r"\b(?:FileNotFoundError|NotADirectoryError|IsADirectoryError|NotFoundError)\b",
             r"No such file or directory", r"\[Errno 2\]",
-            r"(?:file|path|directory|folder|checkpoint) .{0,120}(?:does(?:n't| not) exist|not found|cannot be found)",
+            r"(?:file|path|directory|folder|checkpoint|mount source) .{0,120}(?:does(?:n't| not) exist|not found"
+            r"|cannot be found)",
             r"(?:cannot|can't|could not|couldn't|unable to) (?:find|open|access|locate) (?:the )?(?:file|path"
             r"|checkpoint|director|model)",
         ),

@@ -52,7 +52,8 @@ DATA = (
             r"\b(?:JSONDecodeError|UnicodeDecodeError|ParserError|EmptyDataError|DataLossError"
             r"|DatasetGenerationError|DatasetNotFoundError|CastError|ExpectedMoreSplits|NonMatchingSplitsSizesError"
             r"|NonMatchingChecksumError|DataFilesNotFoundError)",
-            r"num_samples should be a positive integer",
+            r"num_samples should be a positive integer", r"Index file doesn't match expected format",
+            r"\b(?:bad|invalid|wrong) header\b.{0,80}\.(?:idx|bin|npy|mds|tfrecords?|parquet|arrow)\b",
             r"(?:Dataset|data (?:file|path|dir\w*)|training data|train set|corpus|shard|sample) .{0,80}(?:not found"
             r"|does(?:n't| not) exist|is empty|is corrupt|missing|not exist)",
             r"(?:no|empty|zero|0) (?:training )?(?:samples|images|examples|data files|training data|annotations"

@@ -37,7 +37,7 @@ GPUS = (
         ),
         signs=(
             r"GPU (?:has )?(?:crashed|died|hung|hang)\b", r"GPU\d? .{0,30}(?:is )?missing from",
-            r"remapping.{0,30}fail",
+            r"remapping.{0,30}fail", r"cudaErrorContained", r"peer GPU memory over nvlink or a hardware error",
         ),
         hints=(
             XID.format("62|63|92|109|110|136|143"), r"\bSXid\b", r"\bECC errors?\b", r"\bPCIe Bus Error\b",
@@ -137,11 +137,11 @@ GPUS = (
             r"\bno (?:supported |compatible |usable )?(?:NVIDIA |CUDA )?(?:gpu|GPUs|accelerator)s? (?:was |were "
             r"|are |is )?(?:found|detected|visible|available)",
             r"cuda(?:Error)?(?:InsufficientDriver|NoDevice|InvalidDevice|NoKernelImageForDevice"
-            r"|UnsupportedPtxVersion|CompatNotSupportedOnDevice|SystemDriverMismatch|SystemNotReady)\b",
+            r"|UnsupportedPtxVersion|CompatNotSupportedOnDevice|SystemDriverMismatch|SystemNotReady|DevicesUnavailable)\b",
             r"Failed to initialize NVML", r"^No devices were found", r"NVML Shared Library Not Found",
             r"nvidia-smi has failed because it couldn't communicate",
             r"NVMLError_(?:LibraryNotFound|DriverNotLoaded|LibRmVersionMismatch)",
-            r"all CUDA-capable devices are busy or unavailable",
+            r"CUDA-capable device(?:s|\(s\))? (?:is/)?are busy or unavailable",
             r"not compatible with the current PyTorch installation",
             r"DNN library (?:is not found|initialization failed)",
             r"only supports? (?:Ampere|Hopper|Volta|Turing|GPUs? with|compute capabilit)",

@@ -24,7 +24,7 @@ RESULTS = (
             r"successfully (?:completed|finished|exited|trained)", r"exiting program at iteration \d",
             r"final (?:model|checkpoint|weights|results?) .{0,20}(?:saved|written)",
             r"(?:saved|saving|save) (?:the )?final (?:model|checkpoint|weights)",
-            r"exit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b",
+            r"^(?!.*\b(?:rank|task|worker)s?\b.*exit).*\bexit(?:ed)?(?: with)?(?: code| status)?[ :=]+0\b",
             r"reached (?:the )?(?:max|maximum|target|final|total)(?:imum)? (?:number of )?(?:epochs|steps|iterations)",
             r"Training completed\. Do not forget to share", r"\bstate\W{1,4}COMPLETED\b",
             r"early stopping\b(?!.{0,20}(?:counter|patience))", r"^(?:done|success)!?\.?$", r"\d+ epochs completed",

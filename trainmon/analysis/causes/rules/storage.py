@@ -47,7 +47,7 @@ STORAGE = (
             r"(?:increas|rais|limit).{0,60}(?:/dev/shm|shm[-_]size|shared memory segment)",
             r"Bus error.{0,80}(?:shm|shared memory)", r"unable to mmap \d+ bytes from file </torch",
             r"(?:Error while creating shared memory|creating shared memory segment).{0,120}",
-            r"Failed to allocate shared memory",
+            r"Failed to allocate shared memory", r"Too many open files.{0,40}\bworkers?\b",
         ),
     ),
     Rule(
@@ -92,6 +92,7 @@ STORAGE = (
             r"restor(?:e|ing) .{0,80}(?:shape|structure).{0,30}mismatch",
             r"automatic adjustment of (?:DeepSpeed|ZeRO).{0,40}not",
             r"ZeRO.{0,60}world size.{0,60}not (?:currently )?support",
+            r"not compatible with the stored shape",
             r"shape in (?:model|variable|shape_and_slice).{0,120}(?:checkpoint|stored)",
             r"Weights? (?:shape|count).{0,40}mismatch", r"Tensor name .{0,120}not found in checkpoint",
             r"Key .{0,120}not found in checkpoint", r"optimizer state.{0,60}(?:mismatch|does not match)",
@@ -114,6 +115,7 @@ STORAGE = (
             rf"corrupt(?:ed)? (?:checkpoint|weights|model file|{SHARD})",
             r"checksum.{0,40}(?:mismatch|does not match|failed).{0,60}", r"Ran out of input",
             r"Invalid magic number; corrupt file", r"incomplete metadata, file not fully covered",
+            r"No such file or directory: .{0,300}/\.metadata\b",  # DCP writes it last
             r"unpickling stack underflow", r"_pickle\.UnpicklingError",
         ),
     ),

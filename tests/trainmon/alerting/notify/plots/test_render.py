@@ -14,7 +14,7 @@ import pytest
 from tests.trainmon.alerting.notify.samples import alert, beat, notice, over
 from trainmon.alerting.notify.plots.child import POINTS, Line, Plot, draw
 from trainmon.alerting.notify.plots.render import POINTS_KEPT, PlotRenderer, Track
-from trainmon.model import Curve, Progress, Run, RunSpec, Sample, State, Wandb, WandbRun
+from trainmon.model import Curve, Progress, Run, RunSpec, Sample, State, Wandb, WandbFile, WandbRun
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -76,6 +76,17 @@ def test_the_loss_of_a_run_is_a_picture(tmp_path: Path) -> None:
     picture = file.read(20)
     assert picture.startswith(PNG)
     assert len(picture) > 5_000
+
+
+def test_the_file_of_the_wandb_client_is_a_picture_if_there_is_no_server() -> None:
+    request = FixedCurve()
+    pictures = PlotRenderer(request, argv=FAKE)
+    run = WandbRun(entity="file", project="video-2b", id="offline-run-1", name="warm-start-7", state="")
+    file = WandbFile(path="/w/a.wandb", runs=(run,), keys=("train/loss",), points=100)
+    pictures.observe(state(loss=None, wandb_file=file))
+    (drawn,) = pictures((beat(),))
+    assert drawn.read(20).startswith(PNG)
+    assert request.keys == [("file/video-2b/offline-run-1", "train/loss")]
 
 
 def test_a_run_without_wandb_is_drawn_from_its_log() -> None:

@@ -15,12 +15,12 @@ MISMATCH = "NVML: Driver/library version mismatch"
 EIGHT = {"gres": "gpu:a100:8(S:0-1)"}
 
 
-def greeted(probe: Any = "none", note: str | None = None, *, on_the_bus: int = 0, **more: Any) -> Scene:
+def greeted(probe: Any = "none", note: str | None = None, *, on_the_bus: int | None = None, **more: Any) -> Scene:
     """n1 was never seen well: it has greeted, and lists no GPU."""
     scene = Scene("n2")
     scene.state = State()
     scene.say("n1", Hello(1, NOW, "n1", probe=probe, note=note, **more), host(NOW))
-    return scene.say("n1", GpuFactsAll(1, NOW, (), on_the_bus)) if on_the_bus else scene
+    return scene if on_the_bus is None else scene.say("n1", GpuFactsAll(1, NOW, (), on_the_bus))
 
 
 def only(scene: Scene) -> Finding:
@@ -34,7 +34,7 @@ def only(scene: Scene) -> Finding:
     [
         (greeted("none", MISMATCH), slurm("n1", "IDLE", **EIGHT),
          "Slurm says gpu:8, NVML lists none: Driver/library version mismatch"),
-        (greeted("nvml"), slurm("n1", "MIXED", **EIGHT), "Slurm says gpu:8, NVML lists none"),
+        (greeted("nvml", on_the_bus=0), slurm("n1", "MIXED", **EIGHT), "Slurm says gpu:8, NVML lists none"),
         (greeted("nvml", on_the_bus=8), None, "its PCI bus shows 8, NVML lists none"),
         (greeted("none", "NVML: Driver Not Loaded", on_the_bus=8), slurm("n1", "IDLE", **EIGHT),
          "Slurm says gpu:8, its PCI bus shows 8, NVML lists none: Driver Not Loaded"),
@@ -53,6 +53,18 @@ def test_a_gpu_node_that_was_never_seen_with_gpus_is_critical(
     finding = only(scene.scheduler(listed) if listed is not None else scene)
     assert (finding.severity, finding.summary) == ("critical", f"no GPU of n1 can be read: {words}")
     assert MISSING.for_ < 60
+
+
+@pytest.mark.parametrize("probe", ["nvml", "nvidia-smi"])
+def test_a_node_whose_gpus_were_not_read_since_it_was_connected_misses_none(probe: Any) -> None:
+    first = greeted(probe).scheduler(slurm("n1", **EIGHT))
+    assert first.found(MISSING) == {}, "its first reading has not come yet"
+    again = Scene("n1").after(300.0)
+    again.say("n1", Hello(1, again.now, "n1", probe=probe), host(again.now))
+    assert again.found(MISSING) == {}, "nor has its first one since it was connected again"
+    said = Trouble(1, NOW, "gpu", "No devices were found") if probe == "nvidia-smi" else GpuFactsAll(1, NOW, (), 0)
+    assert list(first.say("n1", said).found(MISSING)) == ["node:n1"]
+    assert list(again.say("n1", said).found(MISSING)) == ["node:n1"]
 
 
 @pytest.mark.parametrize("note", [None, "NVML: Driver Not Loaded", "NVML: Insufficient Permissions"])
@@ -85,11 +97,11 @@ def test_gpus_that_jobs_may_reach_and_we_may_not_are_a_warning() -> None:
 
 
 def test_a_session_in_a_jobs_cgroup_is_shown_the_gpus_of_that_job_alone() -> None:
-    scene = greeted("nvml", confined=True).scheduler(slurm("n1", **EIGHT))
+    scene = greeted("nvml", on_the_bus=0, confined=True).scheduler(slurm("n1", **EIGHT))
     assert scene.found(MISSING) == {}
-    without = greeted("nvml", confined=True).runs(job(gpus=0)).scheduler(slurm("n1", **EIGHT))
+    without = greeted("nvml", on_the_bus=0, confined=True).runs(job(gpus=0)).scheduler(slurm("n1", **EIGHT))
     assert without.found(MISSING) == {}
-    holds = greeted("nvml", confined=True).runs(job(gpus=16)).scheduler(slurm("n1", **EIGHT))
+    holds = greeted("nvml", on_the_bus=0, confined=True).runs(job(gpus=16)).scheduler(slurm("n1", **EIGHT))
     assert only(holds).severity == "critical"
 
 

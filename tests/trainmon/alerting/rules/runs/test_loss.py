@@ -27,7 +27,7 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.pipeline.lifecycle import Evaluation, advance
 from trainmon.alerting.rules.evaluate import evaluate
 from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
-from trainmon.model import LossTrouble, RunMemory, State
+from trainmon.model import LossTrouble, Progress, RunMemory, State, WandbFile
 
 LINE = (
     " iteration {:8d}/   20000 | elapsed time per iteration (ms): 4000.0 | {}loss scale: {} | "
@@ -220,6 +220,38 @@ def test_a_spike_names_the_usual_band_and_is_over_when_the_loss_is_back() -> Non
     back, later = stepped(seen, 82, line(82))
     assert found(LossSpike(), back, later) is None
     assert LossSpike().for_ > 60, "a step that comes back at once says nothing"
+
+
+def test_a_nan_in_the_file_of_the_client_is_critical_beside_a_log_without_losses_and_alone() -> None:
+    trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
+    file = WandbFile(host="login", logged_at=NOW - 20, trouble=trouble)
+    beside = state(progress=replace(PROGRESS, loss=None), wandb_file=file)
+    assert summary(LossNan(), beside) == "the train/loss of llm has been NaN since step 12,000 (881 steps, 1m ago)"
+    alone = changed(beside, verdict="unknown", why="no log", log=None, progress=Progress())
+    finding = found(LossNan(), alone)
+    assert finding is not None
+    assert (finding.severity, finding.sources) == ("critical", (READER,)), "stale with the host that reads the file"
+    for gone in (
+        replace(file, exit_code=1),
+        replace(file, logged_at=NOW - 7_200),
+        replace(file, host="login", trouble=None),
+    ):
+        assert found(LossNan(), changed(alone, wandb_file=gone)) is None
+
+
+def test_the_file_of_an_earlier_attempt_says_nothing_of_the_next_one() -> None:
+    trouble = LossTrouble(state="nan", key="train/loss", value=math.nan, step=12_000, at=NOW - 90)
+    file = WandbFile(host="login", logged_at=NOW - 60, trouble=trouble)
+    seen = state(wandb_file=file, progress=replace(PROGRESS, loss=None))
+    assert found(LossNan(), changed(seen, memory=RunMemory(back_at=NOW - 30))) is None
+
+
+def test_a_spike_that_only_the_file_of_the_client_shows_is_found() -> None:
+    trouble = LossTrouble(state="spike", key="loss", value=9.1, step=1_200, at=NOW - 60, low=2.1, high=2.4)
+    file = WandbFile(host="login", logged_at=NOW - 20, trouble=trouble, recent=(2.2, 9.1))
+    fired = state(progress=replace(PROGRESS, loss=None), wandb_file=file)
+    text = "rose to 9.1 at step 1,200 (usually 2.1 to 2.4) 1m ago, and is 9.1"
+    assert text in summary(LossSpike(), fired)
 
 
 def test_a_loss_inside_its_band_is_no_spike_and_w_and_bs_curve_counts_where_no_log_shows_it() -> None:
