@@ -52,7 +52,7 @@ def test_elements_of_an_array_run_one_after_another_and_the_rest_is_one_row(slur
     slurm.ask("scancel", f"{job_id}_1")
     watch.until(lambda: f"lab/{job_id}_2" in watch.state.jobs and watch.job(f"{job_id}_2").stage == "running", "next")
     assert watch.state.jobs[f"lab/{job_id}_[]"].elements == 2
-    assert watch.job(f"{job_id}_1").stage == "ended"
+    watch.until(lambda: watch.job(f"{job_id}_1").stage == "ended", "Slurm has cleaned up after it")
     assert watch.state.runs["arr"].jobs[0] == f"lab/{job_id}_2"
 
 
