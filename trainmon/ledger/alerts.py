@@ -207,7 +207,11 @@ def counted(
     values: tuple[object, ...] = (),
     settled: Instant | None = None,
 ) -> Iterator[None]:
-    """Change these rows of a table that `read_totals` counts. What they no longer add to a total stays part of it."""
+    """Change these rows of a table that `read_totals` counts. What they no longer add to a total stays part of it.
+
+    To be called within a transaction that began with the right to write. One that reads first and then writes does
+    not wait for another program's, but fails (sqlite.org/rescode.html, SQLITE_BUSY).
+    """
     connection.execute("SAVEPOINT counted")
     names = [total for total, (one, *_) in TOTALS.items() if one == table]
     before = {total: _sums(connection, total, condition, values, settled) for total in names}

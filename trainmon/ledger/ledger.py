@@ -265,7 +265,9 @@ class Ledger:
                 if self._pruned_at is None or abs(now - self._pruned_at) > PRUNE_EVERY:  # a clock may be set back
                     self._pruned_at = now
                     for prune in (prune_actions, prune_alerts, prune_outbox, prune_attempts):
+                        connection.execute("BEGIN IMMEDIATE")
                         prune(connection, now - self._keep_for)
+                        connection.execute("COMMIT")
                 self._journal = identity(journal_of(self.file))
                 self._bytes = length(self.file)
             else:

@@ -6,7 +6,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pytest
 from tests.end_to_end.product import QUICK
 from tests.trainmon.ledger.opened import Stuck, opened, plain, until
 from tests.trainmon.ledger.records import DONE, actions, record
-from trainmon.ledger.ledger import LedgerStuck
+from trainmon.ledger.ledger import NAME, LedgerStuck
 from trainmon.ledger.schema import VERSION
 
 
@@ -182,6 +184,31 @@ def test_another_program_that_holds_the_file_is_waited_for(tmp_path: Path) -> No
         other.execute("COMMIT")
         other.close()
         until(lambda: plain(ledger.file, "SELECT id FROM actions") == [("a1",), ("a2",)])
+        assert troubles.empty()
+
+
+class Contested(sqlite3.Connection):
+    """A ledger that another program wants for a moment, whenever its old rows are deleted."""
+
+    file: Path
+    wanted = threading.Event()
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        if sql.startswith(("DELETE", "SAVEPOINT")):
+            other = sqlite3.connect(self.file, timeout=0, isolation_level=None, check_same_thread=False)
+            with suppress(sqlite3.OperationalError):
+                other.execute("BEGIN IMMEDIATE")
+            threading.Timer(0.2, other.close).start()
+            self.wanted.set()
+        return super().execute(sql, *values)
+
+
+def test_another_program_that_writes_while_old_rows_are_deleted_is_waited_for(tmp_path: Path) -> None:
+    Contested.file = tmp_path / NAME
+    with opened(tmp_path, factory=Contested) as (ledger, troubles):
+        ledger.write(record())
+        ledger.write(record("a2"))
+        assert Contested.wanted.is_set()
         assert troubles.empty()
 
 
