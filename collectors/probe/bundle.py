@@ -31,7 +31,7 @@ HERE_ONLY = {"bundle", "__init__", FIRST}
 """The names of files that are not sent as modules."""
 FALLBACK = (FOLDER / "shell" / "fallback_spec.sh", FOLDER / "shell" / "fallback.sh")
 
-WITH_SPEC = ("files.wandb", "files.wandb_records")
+WITH_SPEC = ("files.wandb", "files.wandb_metrics", "files.wandb_records")
 """Modules for W&B files: few nodes read them, so they come with a spec that names such files, not with the code."""
 
 GREETING = b"#probe "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collectors.probe.files import wandb as wandb_reader
+from collectors.probe.files import wandb_metrics
 from collectors.probe.files.wandb_records import BLOCK, Records
 from tests.collectors.probe.files.wandb_files import (
     CAPTURED,
@@ -82,7 +82,7 @@ def read_in_two(data: bytes, cut: int) -> tuple[list[bytes], Records]:
         before = -1
         while before != records.offset:
             before = records.offset
-            piece = data[records.offset : min(size, records.offset + wandb_reader.PIECE)]
+            piece = data[records.offset : min(size, records.offset + wandb_metrics.PIECE)]
             found += [record for _, record in records.read(piece, records.offset + len(piece) >= size)]
     return found, records
 
@@ -300,12 +300,12 @@ def test_a_large_file_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_t
     file = write(tmp_path, FIRST, data)
     reader = Reader(tmp_path)
     begun = reader.read()
-    assert all(line.offset <= 3e6 + wandb_reader.PIECE for line in begun)
+    assert all(line.offset <= 3e6 + wandb_metrics.PIECE for line in begun)
     assert 0 < reader.last.offset < reader.last.size == len(data)
     while reader.last.offset < len(data):
         before = reader.last.offset
         reader.read()
-        assert 0 < reader.last.offset - before <= 2e6 + wandb_reader.PIECE
+        assert 0 < reader.last.offset - before <= 2e6 + wandb_metrics.PIECE
     assert 80 <= len(reader.rows) <= 110
     assert reader.last.rows == 300
     file.write_bytes(framed(*rows(3, start=300), after=data))
@@ -329,7 +329,7 @@ def test_many_metrics_are_bounded(tmp_path: Path):
     write(tmp_path, FIRST, framed(history(0, **metrics), history(1, **metrics)))
     reader = Reader(tmp_path)
     [line] = reader.read()
-    assert len(line.keys) == wandb_reader.MAX_CURVES
+    assert len(line.keys) == wandb_metrics.MAX_CURVES
 
 
 def test_nothing_new_is_said_every_slow_period_only(tmp_path: Path):
