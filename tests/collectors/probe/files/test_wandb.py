@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from collectors.probe.files import wandb as wandb_reader
 from collectors.probe.files import wandb_metrics
 from collectors.probe.files.wandb_records import BLOCK, Records
 from tests.collectors.probe.files.wandb_files import (
@@ -82,7 +83,7 @@ def read_in_two(data: bytes, cut: int) -> tuple[list[bytes], Records]:
         before = -1
         while before != records.offset:
             before = records.offset
-            piece = data[records.offset : min(size, records.offset + wandb_metrics.PIECE)]
+            piece = data[records.offset : min(size, records.offset + wandb_reader.PIECE)]
             found += [record for _, record in records.read(piece, records.offset + len(piece) >= size)]
     return found, records
 
@@ -294,18 +295,18 @@ def test_a_fifo_is_not_opened(tmp_path: Path):
 def test_a_large_file_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_thousand_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(wandb_reader, "SAMPLED_FROM", 1 << 20)
-    monkeypatch.setattr(wandb_reader, "POINTS", 100)
+    monkeypatch.setattr(wandb_metrics, "SAMPLED_FROM", 1 << 20)
+    monkeypatch.setattr(wandb_metrics, "POINTS", 100)
     data = framed(*rows(300, note="x" * 10_000, **{"val/loss": 1}))
     file = write(tmp_path, FIRST, data)
     reader = Reader(tmp_path)
     begun = reader.read()
-    assert all(line.offset <= 3e6 + wandb_metrics.PIECE for line in begun)
+    assert all(line.offset <= 3e6 + wandb_reader.PIECE for line in begun)
     assert 0 < reader.last.offset < reader.last.size == len(data)
     while reader.last.offset < len(data):
         before = reader.last.offset
         reader.read()
-        assert 0 < reader.last.offset - before <= 2e6 + wandb_metrics.PIECE
+        assert 0 < reader.last.offset - before <= 2e6 + wandb_reader.PIECE
     assert 80 <= len(reader.rows) <= 110
     assert reader.last.rows == 300
     file.write_bytes(framed(*rows(3, start=300), after=data))
@@ -314,8 +315,8 @@ def test_a_large_file_is_read_at_one_megabyte_per_second_and_its_curve_has_ten_t
 
 
 def test_a_rare_metric_keeps_all_its_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(wandb_reader, "SAMPLED_FROM", 10_000)
-    monkeypatch.setattr(wandb_reader, "POINTS", 50)
+    monkeypatch.setattr(wandb_metrics, "SAMPLED_FROM", 10_000)
+    monkeypatch.setattr(wandb_metrics, "POINTS", 50)
     records = [history(step, loss=1, **({"val/loss": 2} if step % 100 == 0 else {})) for step in range(1000)]
     write(tmp_path, FIRST, framed(*records))
     reader = Reader(tmp_path)
