@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
 
@@ -127,6 +128,22 @@ def duration(seconds: float) -> str:
     if seconds < 48 * 3600:
         return f"{minutes}m" if minutes < 100 else f"{minutes // 60}h{minutes % 60:02d}m"
     return f"{hours // 24}d{hours % 24}h"
+
+
+AGE = r"(?<![\w./-])\d[\d.]*[smhd](?:\d+[smhd])?"
+AGO = re.compile(rf"({AGE}) ago\b")
+RELATIVE = re.compile(AGE + r"\b")
+DATED = re.compile(r"\b(?:before|as of) [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d UTC")
+
+
+def dated(text: str, at: float) -> str:
+    """A sentence of that time (seconds since 1970) as it may be shown later: `2m ago` becomes `2m before Nov 23
+    12:08:30 UTC`, and after `armed for 5m` stands when that was true. A sentence that has its time stays as it is."""
+    if DATED.search(text) is not None or RELATIVE.search(text) is None:
+        return text
+    when = datetime.fromtimestamp(at, UTC).strftime("%b %d %H:%M:%S UTC")
+    found = AGO.sub(rf"\1 before {when}", text)
+    return found if found != text else f"{text} (as of {when})"
 
 
 def size(value: float) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmon.lib.text import cell_width, clean, counted, shorten, shorten_lines
+from trainmon.lib.text import cell_width, clean, counted, dated, shorten, shorten_lines
 
 HOSTILE = st.text(
     alphabet=st.one_of(
@@ -124,3 +124,18 @@ def test_a_text_is_cut_at_a_line_and_says_so() -> None:
 def test_a_single_line_that_is_too_long_is_cut_between_characters() -> None:
     short, _ = shorten_lines("ä" * 100, 20, "…")
     assert short == "ä" * 8 + "\n…"
+
+
+@pytest.mark.parametrize(
+    ("text", "later"),
+    [
+        ("job 88 failed 19m ago", "job 88 failed 19m before Nov 14 22:13:20 UTC"),
+        ("2d4h ago, then 4.1s ago", "2d4h before Nov 14 22:13:20 UTC, then 4.1s before Nov 14 22:13:20 UTC"),
+        ("armed for 5m by ana", "armed for 5m by ana (as of Nov 14 22:13:20 UTC)"),
+        ("GPU 3 is lost", "GPU 3 is lost"),
+        ("gpu-2h was seen long ago", "gpu-2h was seen long ago"),
+    ],
+)
+def test_the_ages_in_a_sentence_that_is_shown_later_have_their_time(text: str, later: str) -> None:
+    assert dated(text, 1_700_000_000) == later
+    assert dated(later, 1_800_000_000) == later

@@ -240,6 +240,18 @@ def test_its_screen_says_what_to_do_who_was_notified_and_the_source() -> None:
     assert "geheim" not in text
 
 
+def test_the_evidence_of_an_alert_that_is_over_has_its_time() -> None:
+    state = alarmed()
+    over = {
+        name: msgspec.structs.replace(one, phase="resolved", found_at=state.at - 600)
+        for name, one in state.alerts.items()
+    }
+    lines = alert_lines("aaaa0001", msgspec.structs.replace(state, alerts=over), 100)
+    shown = ["".join(s.text for s in (one.spans if isinstance(one, Linked) else one)) for one in lines]
+    assert [line for line in shown if line.startswith("evidence")] == ["evidence, 2026-09-21 14:03 UTC, 10m ago"]
+    assert "\nevidence\n" in detail("aaaa0001")
+
+
 def test_its_screen_says_why_nobody_was_notified() -> None:
     assert "not sent: another alert inhibits it and is sent instead" in detail("aaaa0006")
     assert "inhibitor   → node-unreachable: gpu-006 does not answer" in detail("aaaa0006")

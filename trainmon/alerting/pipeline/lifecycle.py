@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from trainmon.alerting.pipeline.clock_jumps import is_trusted, may_resolve
 from trainmon.alerting.pipeline.episode import Token, firing_again, new_alert
 from trainmon.alerting.rules import TEST, Rule, ago, failed_rules
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, dated
 from trainmon.model import KEPT_RESOLVED, Alert, Finding, State, is_worse
 
 OVER = "over"
@@ -86,7 +86,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
         key = (finding.rule, finding.subject)
         old = open_alerts.pop(key, None)
         if old is not None and _is_another_event(old, finding):
-            kept[old.id] = before[key] = _ended(old, OVER, now)
+            kept[old.id] = before[key] = _dated(_ended(old, OVER, now))
             old = None
         if old is None and finding.event:
             # An event that is found again, such as after a restart, is the one that was notified.
@@ -99,7 +99,7 @@ def advance(alerts: Mapping[str, Alert], evaluation: Evaluation) -> Advanced:
             kept[new.id] = new
             history += _changes(old, new)
     for alert in open_alerts.values():
-        new = _without_finding(alert, errors, evaluation)
+        new = _dated(_without_finding(alert, errors, evaluation))
         history += _changes(alert, new)
         if new.phase == "resolved" and new.fired_at is None:
             dropped.append(new)
@@ -121,7 +121,7 @@ def _with_finding(
     its subject."""
     now = evaluation.now
     if not is_trusted(evaluation.state, finding, now):
-        return None if old is None else _with_unknown_data(old, "stale", NO_NEW_DATA, evaluation)
+        return None if old is None else _dated(_with_unknown_data(old, "stale", NO_NEW_DATA, evaluation))
     alert = new_alert(finding, now, known, evaluation.token, before) if old is None else _updated(old, finding, now)
     if alert.phase == "recovering":
         return firing_again(alert)
@@ -178,6 +178,12 @@ def _without_finding(alert: Alert, errors: Mapping[str, str], evaluation: Evalua
         return alert
     summary = rule.summary_at_end(state, alert) if alert.phase == "firing" else alert.summary
     return replace(alert, phase="recovering", clear_since=since, data="ok", data_why=None, summary=summary)
+
+
+def _dated(alert: Alert) -> Alert:
+    """An alert that is not found now. The ages in its summary count from when it was last found."""
+    summary = dated(alert.summary, alert.found_at)
+    return alert if summary == alert.summary else replace(alert, summary=summary)
 
 
 def _with_unknown_data(alert: Alert, data: Any, why: str, evaluation: Evaluation) -> Alert:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-from trainmon.lib import Instant, Seconds, clean, scrub
+from trainmon.lib import Instant, Seconds, clean, dated, scrub
 from trainmon.model import Alert, Attempt, Record
 
 AFTERMATH: Seconds = 3_600.0
@@ -17,9 +16,6 @@ AFTERMATH: Seconds = 3_600.0
 
 MOMENTS_AT_MOST = 50
 """Alerts and actions of one timeline."""
-
-RELATIVE = re.compile(r"\b\d[\d.]*[smhd]\d*[smhd]?\b")
-"""A duration in the summary of an alert, such as `2m ago`. It counts from when the alert was last found."""
 
 What = Literal[
     "queued", "started", "first-step", "checkpoint", "alert", "acknowledged", "resolved", "action", "ended",
@@ -115,9 +111,9 @@ def _alerts(alerts: Iterable[Alert]) -> Iterator[Moment]:
     for one in alerts:
         if one.fired_at is None:
             continue
-        is_later = one.found_at - one.fired_at >= 1.0 and RELATIVE.search(one.summary) is not None
-        as_of = f" (as of {datetime.fromtimestamp(one.found_at, UTC):%H:%M:%S})" if is_later else ""
-        text = scrub(clean(f"{one.severity} {one.rule}: {one.summary}{as_of}"))
+        is_later = one.found_at - one.fired_at >= 1.0
+        summary = dated(one.summary, one.found_at) if is_later else one.summary
+        text = scrub(clean(f"{one.severity} {one.rule}: {summary}"))
         yield Moment(at=one.fired_at, what="alert", text=text)
         if one.acknowledged_at is not None:
             text, by = f"alert {one.rule} {one.subject} acknowledged", one.acknowledged_by

@@ -63,7 +63,8 @@ def alert_lines(name: str, state: State, width: int) -> Iterator[Line | Linked]:
     yield from notifications(alert, state, width)
     yield ()
     if alert.evidence:
-        yield (Span("evidence", "dim"),)
+        is_present = alert.phase in ("pending", "firing") and alert.data == "ok"
+        yield (Span("evidence" if is_present else f"evidence, {time_and_age(alert.found_at, state.at)}", "dim"),)
     for line in alert.evidence:
         yield from sentence(safe(line), width)
 

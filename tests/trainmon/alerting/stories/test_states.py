@@ -134,3 +134,15 @@ def test_a_rule_that_is_switched_off_says_that_it_looks_no_more() -> None:
         story.at(10).wrong("gpu-hot", HOT).at(11).expect("fire", HOT)
         story.alerting.reconfigure((), story.routing)
         story.at(20).expect("resolve", HOT, reason="its rule is disabled")
+
+
+def test_an_alert_that_is_not_found_now_says_from_when_its_ages_count() -> None:
+    with Story(rule("crash-loop", keep_firing_for=60)) as story:
+        story.at(10).wrong("crash-loop", "run:llm", summary="llm failed 19m ago").at(11).expect("fire", "run:llm")
+        story.at(100).well().at(130)
+        alert = story.alert("crash-loop")
+        assert (alert.phase, alert.summary) == ("recovering", "llm failed 19m before Jun 15 15:08:11 UTC")
+        story.wrong("crash-loop", "run:llm", summary="llm failed 21m ago").at(131)
+        assert story.alert("crash-loop").summary == "llm failed 21m ago"
+        story.at(200).fall_silent("node:gpu-001").well().at(230)
+        assert story.alert("crash-loop").summary.startswith("llm failed 21m before Jun 15 15:")
