@@ -89,6 +89,12 @@ def stand_in_specs(plan: WatchPlan, up: Collection[str], *, is_awaited: bool = F
     return {reader: replace(shared, disks=tuple(path for path in shared.disks if path not in own.disks))}
 
 
+def disks_of_nodes(plan: WatchPlan) -> Mapping[str, tuple[str, ...]]:
+    """The paths whose disks each host reads for itself."""
+    training = _training(plan)
+    return {host: _own_disks(plan, host, training) for host in plan.hosts}
+
+
 def requested_parts(reading: AnyReading, spec: Spec, stand_in: Spec) -> Iterator[tuple[AnyReading, bool]]:
     """The parts of a reading that its host should read, each with whether the host is a stand-in for them. A probe may
     still report parts of an earlier Spec."""
@@ -169,9 +175,13 @@ def _training(plan: WatchPlan) -> Collection[str]:
 
 def _own(plan: WatchPlan, host: str, training: Collection[str]) -> Spec:
     """What a host reads for itself."""
+    return Spec(period=plan.period, disks=_own_disks(plan, host, training), receipts=plan.receipts)
+
+
+def _own_disks(plan: WatchPlan, host: str, training: Collection[str]) -> tuple[str, ...]:
     on_nodes = plan.node_disks if host in plan.nodes else ()
     on_runs = plan.run_disks if host in training else ()
-    return Spec(period=plan.period, disks=tuple(dict.fromkeys((*on_nodes, *on_runs))), receipts=plan.receipts)
+    return tuple(dict.fromkeys((*on_nodes, *on_runs)))
 
 
 def _shared(plan: WatchPlan) -> Spec:

@@ -22,6 +22,7 @@ from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
     LATE_AFTER,
     AnyReading,
+    DiskSamples,
     Event,
     GpuFactsAll,
     GpuSamples,
@@ -47,12 +48,13 @@ class OverSsh(NamedTuple):
 
 
 class PrometheusPoller(PollingThread):
-    """Polls the servers of one cluster. `nodes` returns the nodes in sight; `over_ssh`, what SSH does with one."""
+    """Polls the servers of one cluster. `nodes` returns the nodes in sight, each with the paths whose disks are watched
+    there; `over_ssh`, what SSH does with one."""
 
     def __init__(
         self,
         cluster: ClusterSettings,
-        nodes: Callable[[], Sequence[str]],
+        nodes: Callable[[], Mapping[str, tuple[str, ...]]],
         over_ssh: Callable[[str], OverSsh],
         submit: Callable[[Event], None],
         clock: Clock,
@@ -71,7 +73,7 @@ class PrometheusPoller(PollingThread):
         """By node that is read here: the Hello that was submitted."""
         self._troubles: dict[tuple[str, str], str] = {}
         """By node and part: the trouble that was submitted."""
-        self._in_sight: frozenset[str] = frozenset()
+        self._in_sight: Mapping[str, tuple[str, ...]] = {}
         self._views: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._past_at: dict[str, Seconds] = {}
         self._connected: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -99,12 +101,16 @@ class PrometheusPoller(PollingThread):
         """SSH reads a node now, maybe not for long: after that, it is greeted from here again. Does not block."""
         self._connected.put(node)
 
+    def disks(self, node: str) -> frozenset[str]:
+        """The paths whose disks the servers have; from any thread."""
+        return frozenset(disk.path for reader in self._readers.values() for disk in reader.disks.get(node, ()))
+
     def step(self) -> Seconds:
         """Poll the servers that are due. Returns the seconds until the next call."""
-        nodes = tuple(self._nodes())
-        if not self._in_sight.issuperset(nodes):
+        nodes = self._nodes()
+        if nodes.items() - self._in_sight.items():  # another node, or another of its disks
             self.refresh()
-        self._in_sight = frozenset(nodes)
+        self._in_sight = nodes
         for node in nodes:
             if f"node:{node}" not in self._sources and not self._over_ssh(node).is_up:
                 self._submit_source(replace(self._node_source(next(iter(self._readers)), node), phase="waiting"))
@@ -113,13 +119,13 @@ class PrometheusPoller(PollingThread):
                 self._poll(name, reader, nodes)
         while not self._views.empty() and not self._stopping.is_set():
             self._read_past(self._views.get())
-        for node in self._greeted.keys() - set(nodes):
+        for node in self._greeted.keys() - nodes.keys():
             self._forget(node)
         return min(reader.times.due_in(self._clock.monotonic()) for reader in self._readers.values())
 
     # ---- one poll ----------------------------------------------------------------------------------------------------
 
-    def _poll(self, name: str, reader: MetricsReader, nodes: Sequence[str]) -> None:
+    def _poll(self, name: str, reader: MetricsReader, nodes: Mapping[str, tuple[str, ...]]) -> None:
         began = self._clock.monotonic()
         if not nodes:  # no poll begins: the first node is read at once
             self._report(name, reader, phase="off", hint="no node of its cluster is watched")
@@ -127,7 +133,7 @@ class PrometheusPoller(PollingThread):
             return
         reader.times.begin(began)
         try:
-            found = reader.read(nodes)
+            found = reader.read([*nodes], nodes)
         except Exception as failure:  # a bug must not end the polls silently: it becomes the source's error
             error = failure if isinstance(failure, QueryFailed) else None
             if error is None:
@@ -161,13 +167,13 @@ class PrometheusPoller(PollingThread):
         reader.latest[node] = at
         self._submit_source(self._node_source(name, node))
         self._greet(node, at, numbers)
+        self._set_trouble(node, at, reader.part, None)
+        self._set_trouble(node, at, "ssh", ssh.problem)
         for reading in self._readings(reader, node, numbers, at):
             self._submit_reading(node, at, reading)
         for index, time, code in xids:
             xid = Xid(v=1, t=reader.ours(time), code=code, index=index, source="prometheus")
             self._submit_reading(node, xid.t, xid)
-        self._set_trouble(node, at, reader.part, None)
-        self._set_trouble(node, at, "ssh", ssh.problem)
 
     def _node_source(self, name: str, node: str) -> Source:
         """The source of a node that is read now, through the first of our sources that knows it."""
@@ -177,7 +183,8 @@ class PrometheusPoller(PollingThread):
 
     def _readings(self, reader: MetricsReader, node: str, numbers: NodeNumbers, at: Instant) -> Sequence[AnyReading]:
         if reader.exporter.is_host:
-            return [readings.host_sample(numbers, at, reader.tolerance)]
+            host = readings.host_sample(numbers, at, reader.tolerance)
+            return [host, DiskSamples(v=1, t=at, d=reader.disks[node])]
         facts = readings.gpu_facts(numbers, reader.tolerance)
         has_changed = facts != reader.facts.get(node)
         reader.facts[node] = facts
@@ -247,6 +254,7 @@ class PrometheusPoller(PollingThread):
         self._past_at.pop(node, None)
         for reader in self._readers.values():
             reader.latest.pop(node, None)
+            reader.disks.pop(node, None)
 
     # ---- the past of a node ------------------------------------------------------------------------------------------
 
@@ -270,12 +278,12 @@ class PrometheusPoller(PollingThread):
 
 def prometheus_pollers(
     clusters: Sequence[ClusterSettings],
-    nodes: Callable[[str], Sequence[str]],
+    nodes: Callable[[str], Mapping[str, tuple[str, ...]]],
     over_ssh: Callable[[str], OverSsh],
     submit: Callable[[Event], None],
     clock: Clock,
 ) -> Mapping[str, PrometheusPoller]:
-    """The pollers of the clusters with metrics, by cluster. `nodes` returns those in sight."""
+    """The pollers of the clusters with metrics, by cluster. `nodes` returns those in sight, each with its disks."""
 
     def of(cluster: ClusterSettings) -> PrometheusPoller:
         return PrometheusPoller(cluster, lambda: nodes(cluster.name), over_ssh, submit, clock)

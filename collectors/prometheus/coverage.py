@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from collectors.assignment import WatchPlan
+from collectors.assignment import WatchPlan, disks_of_nodes
 from trainmon.config import ClusterSettings
 from trainmon.lib import Seconds
 from trainmon.model import Source
@@ -21,7 +21,8 @@ class Coverage:
 
     def __init__(self, clusters: Sequence[ClusterSettings]) -> None:
         self._clusters = {cluster.name: cluster for cluster in clusters if cluster.metrics}
-        self._nodes: dict[str, tuple[str, ...]] = {}
+        self._nodes: dict[str, Mapping[str, tuple[str, ...]]] = {}
+        """By cluster: the nodes that are read from Prometheus, each with the paths whose disks are watched there."""
         self._watched: dict[str, frozenset[str]] = {}
         """By cluster: its nodes, and the one that reads the files."""
         self._viewed: dict[str, Seconds] = {}
@@ -37,14 +38,15 @@ class Coverage:
         reads_files = bool(plan.runs or plan.shared_disks) or first not in plan.nodes
         always = {cluster.login, first if reads_files else None}
         self._watched[plan.cluster] = frozenset(plan.nodes)
-        self._nodes[plan.cluster] = tuple(host for host in plan.hosts if host in plan.nodes and host not in always)
+        disks = disks_of_nodes(plan).items()
+        self._nodes[plan.cluster] = {host: own for host, own in disks if host in plan.nodes and host not in always}
         if cluster.ssh == "runs":
             always |= {*run_nodes, *(node for run in plan.runs for node in run.nodes)}
         return replace(plan, hosts=tuple(host for host in plan.hosts if host in always or host in self._viewed))
 
-    def nodes(self, cluster: str) -> Sequence[str]:
-        """The nodes of a cluster that are read from Prometheus."""
-        return self._nodes.get(cluster, ())
+    def nodes(self, cluster: str) -> Mapping[str, tuple[str, ...]]:
+        """The nodes of a cluster that are read from Prometheus, each with the paths whose disks are watched there."""
+        return self._nodes.get(cluster, {})
 
     def cluster_of(self, host: str) -> str | None:
         """The cluster whose Prometheus has the numbers of a host."""

@@ -1,8 +1,8 @@
 """The exporters: which metric is which field of a reading, in which unit, and which labels identify a GPU.
 
 Sources of the names: etc/default-counters.csv of dcgm-exporter, docs/METRICS.md of nvidia_gpu_exporter,
-src/api/metrics/ of all-smi, and the collectors loadavg, meminfo, stat, vmstat, netdev and infiniband of
-node_exporter.
+src/api/metrics/ of all-smi, and the collectors loadavg, meminfo, stat, vmstat, netdev, infiniband and filesystem
+of node_exporter.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ NODE = Exporter(
     node_label="instance",
     is_host=True,
     # Bridges and the interfaces of containers are left out, as the probe leaves out what has no device.
-    matchers='device!~"lo|veth.*|docker.*|cali.*|cilium.*|br-.*|virbr.*|tun.*|tap.*|dummy.*|bond.*|vlan.*"',
+    # A mount over rootfs or autofs is the one that is used, as in the dashboards of node_exporter.
+    matchers='device!~"lo|veth.*|docker.*|cali.*|cilium.*|br-.*|virbr.*|tun.*|tap.*|dummy.*|bond.*|vlan.*",'
+    'fstype!~"rootfs|autofs"',
     cpus="node_cpu_seconds_total",
     metrics={
         "node_load1": ("load1", 1.0),
@@ -148,6 +150,12 @@ NODE = Exporter(
         "node_infiniband_port_errors_received_total": ("errors", 1.0),
         "node_infiniband_link_error_recovery_total": ("errors", 1.0),
         "node_infiniband_local_link_integrity_errors_total": ("errors", 1.0),
+        "node_filesystem_size_bytes": ("total_bytes", 1.0),
+        "node_filesystem_avail_bytes": ("free_bytes", 1.0),
+        "node_filesystem_files": ("total_inodes", 1.0),
+        "node_filesystem_files_free": ("free_inodes", 1.0),
+        "node_filesystem_readonly": ("read_only", 1.0),
+        "node_filesystem_device_error": ("device_error", 1.0),
     },
 )
 

@@ -84,14 +84,20 @@ def of_nodes(label: str, nodes: Iterable[str]) -> str:
     return f'{label}=~"(?i)\\\\[?(?:{listed})\\\\]?(?:\\\\..*)?(?::[0-9]+)?"'
 
 
+def at_mount_points(points: Iterable[str]) -> str:
+    """A matcher of the filesystems that are mounted there. Metrics of other things have no mount point."""
+    return f'mountpoint=~"|{"|".join(map(_escaped, points))}"'
+
+
 def _escaped(name: str) -> str:
     """A name as a regular expression inside a string of PromQL."""
-    return re.sub(r"([^A-Za-z0-9_-])", r"\\\\\1", name)
+    pattern = re.sub(r"([^\w/-])", r"\\\1", name)
+    return pattern.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def newest(exporter: Exporter, label: str, nodes: Sequence[str], match: str, window: Seconds) -> str:
+def newest(exporter: Exporter, label: str, nodes: Sequence[str], match: str, window: Seconds, *more: str) -> str:
     """The samples of the last `window` seconds of all metrics of these nodes, each with its own time."""
-    return f"{selector(exporter, exporter.metrics, match, of_nodes(label, nodes))}[{round(window)}s]"
+    return f"{selector(exporter, exporter.metrics, match, of_nodes(label, nodes), *more)}[{round(window)}s]"
 
 
 def cpu_counts(exporter: Exporter, label: str, nodes: Sequence[str], match: str) -> str:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from collectors.polling_thread import PollTimes
-from collectors.prometheus import query, readings
+from collectors.prometheus import filesystems, query, readings
 from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.exporters import EXPORTERS, lacking
 from collectors.prometheus.query import Series
 from collectors.prometheus.readings import NodeNumbers, XidChanges
 from trainmon.config import MetricsSettings
 from trainmon.lib import Instant, Seconds, clean, counted
-from trainmon.model import GPU_METRICS, GpuFacts, GpuHistoryRead
+from trainmon.model import GPU_METRICS, DiskSample, GpuFacts, GpuHistoryRead
 
 LOOKBACK: Seconds = 300.0
 """The window of the first query, as long as Prometheus's own lookback: the scrape interval is not known yet."""
@@ -79,6 +79,10 @@ class MetricsReader:
         """By node: the time of its newest sample, by our clock."""
         self.facts: dict[str, tuple[GpuFacts, ...]] = {}
         """By node: the slow facts that were submitted last."""
+        self.disks: dict[str, tuple[DiskSample, ...]] = {}
+        """By node: its watched disks, as they were last."""
+        self._exported: set[str] = set()
+        """The watched paths whose disk some node has had."""
         self.xids = XidChanges(has_times=self.exporter.metric_of("xid_at") is not None)
         self.cpus: dict[str, int | None] = {}
         """By node: the number of its CPUs; None if the server does not know it."""
@@ -103,8 +107,9 @@ class MetricsReader:
         """How much older than the newest sample of its node a sample may be: a series that has ended is older."""
         return 1.5 * (self._interval or self.settings.every)
 
-    def read(self, nodes: Sequence[str]) -> Mapping[str, NodeNumbers]:
-        """The numbers of these nodes that have samples now, with times of our clock.
+    def read(self, nodes: Sequence[str], disks: Mapping[str, Sequence[str]] | None = None) -> Mapping[str, NodeNumbers]:
+        """The numbers of these nodes that have samples now, with times of our clock. `disks`: by node, the paths whose
+        disks are watched.
 
         Raises: QueryFailed: with a sentence for the person who configured the server, and what to do.
         """
@@ -113,14 +118,15 @@ class MetricsReader:
         gap = ""
         names = {query.short_name(node): node for node in nodes}
         for some in query.chunks(nodes):
-            text = query.newest(self.exporter, self.label, some, self.settings.match, self._window)
+            mounts = self._mounts([path for node in some for path in (disks or {}).get(node, ())])
+            text = query.newest(self.exporter, self.label, some, self.settings.match, self._window, *mounts)
             series = self._client.query(text)
             gap = gap or self._client.gap
             found |= readings.read(self.exporter, self.label, series, names)
             gaps += filter(None, [readings.interval(series)])
         if not found and self._window < LOOKBACK:  # all exporters, or the server itself, may have paused
             self._window = LOOKBACK
-            return self.read(nodes)
+            return self.read(nodes, disks)
         if not found and gap:
             hint = "see the log of the server"
             raise QueryFailed(f"the answer of the server is incomplete: {gap}", hint=hint)
@@ -136,10 +142,24 @@ class MetricsReader:
             self._window = min(LOOKBACK, math.ceil(lag + SCRAPES * self._interval))
         self._fields |= {field for node in found.values() for field in node.fields()}
         self.lacking = lacking(self.exporter, self._fields)
+        self._find_disks(found, disks or {})
         if self.exporter.cpus:
             self._count_cpus([*found])
             self.lacking += ("number of CPUs",) if not any(self.cpus.values()) else ()
         return found
+
+    def _mounts(self, paths: Iterable[str]) -> list[str]:
+        """Of the filesystems, those of these paths are asked for."""
+        return [query.at_mount_points(filesystems.mount_points(paths))] if self.exporter.is_host else []
+
+    def _find_disks(self, found: Mapping[str, NodeNumbers], disks: Mapping[str, Sequence[str]]) -> None:
+        """Take over the disks of the nodes that have samples."""
+        self.disks |= {
+            name: readings.disk_samples(node, disks.get(name, ()), self.tolerance) for name, node in found.items()
+        }
+        self._exported |= {disk.path for name in found for disk in self.disks[name]}
+        wanted = dict.fromkeys(path for name in found for path in disks.get(name, ()))
+        self.lacking += tuple(f"disk {path}" for path in wanted if path not in self._exported)
 
     def _count_cpus(self, nodes: Sequence[str]) -> None:
         """Ask for the CPUs of new nodes, and now and then of all."""

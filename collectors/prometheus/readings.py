@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from collectors.prometheus import filesystems
 from collectors.prometheus.exporters import Exporter
 from collectors.prometheus.query import Series, label_of, short_name
 from trainmon.lib import Instant, Seconds
-from trainmon.model import GpuFacts, GpuSample, HostSample, InfinibandPort
+from trainmon.model import DiskSample, GpuFacts, GpuSample, HostSample, InfinibandPort
 
 LARGEST = 2.0**53
 """A number above it stands for "no value": DCGM has several such numbers of 32 and 64 bits."""
@@ -53,6 +54,7 @@ class NodeNumbers(msgspec.Struct):
     host: dict[str, Sample] = {}
     ports: dict[str, dict[str, Sample]] = {}
     """Of its InfiniBand ports."""
+    filesystems: dict[filesystems.Filesystem, dict[str, Sample]] = {}
     driver: str | None = None
 
     def fields(self) -> set[str]:
@@ -160,12 +162,18 @@ def _gpu(node: NodeNumbers, gpu: GpuNumbers, one: Series, metric: tuple[str, flo
 
 def _host(node: NodeNumbers, one: Series, metric: tuple[str, float]) -> None:
     field, scale = metric
+    at, text = one.values[-1]
+    name, device = one.metric["__name__"], one.metric.get("device", "")
+    node.at = max(node.at, at)
+    if name.startswith("node_filesystem"):
+        mounted = one.metric.get("mountpoint", ""), one.metric.get("fstype", ""), device
+        if (value := filesystems.value(text)) is not None:
+            _keep(node.filesystems.setdefault(mounted, {}), field, (at, value))
+        return
     sample = _newest(one, scale)
-    device = one.metric.get("device", "")
-    node.at = max(node.at, one.values[-1][0])
     if sample is None:
         return
-    if one.metric["__name__"].startswith("node_infiniband"):
+    if name.startswith("node_infiniband"):
         fields = node.ports.setdefault(f"{device}/{one.metric.get('port', '1')}", {})
     else:
         fields = node.host
@@ -251,6 +259,12 @@ def host_sample(node: NodeNumbers, t: Instant, tolerance: Seconds) -> HostSample
             if port
         ),
     )
+
+
+def disk_samples(node: NodeNumbers, paths: Sequence[str], tolerance: Seconds) -> tuple[DiskSample, ...]:
+    """The disks of these paths that node_exporter exports now."""
+    current = {key: _current(fields, node.at - tolerance) for key, fields in node.filesystems.items()}
+    return tuple(filesystems.samples(paths, current))
 
 
 class XidChanges:

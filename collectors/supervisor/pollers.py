@@ -82,6 +82,10 @@ class Pollers:
         if cluster is not None and cluster in self._metrics:
             self._metrics[cluster].view(node)
 
+    def disks_of(self, node: str) -> frozenset[str]:
+        """The paths whose disks a Prometheus server has."""
+        return frozenset().union(*(poller.disks(node) for poller in self._metrics.values()))
+
     def nodes_planned(self) -> None:
         """Other nodes may be in sight."""
         for poller in self._metrics.values():

@@ -302,7 +302,7 @@ class Supervisor(PollingThread):
         now = self._clock.monotonic()
         for host in [host for host in nodes.keys() - wanted if self._coverage.cluster_of(host) is not None]:
             nodes.pop(host).stop()
-            self._submit(DisksForgotten(host))
+            self._submit(DisksForgotten(host, self._pollers.disks_of(host)))
         for host in nodes.keys() - wanted - self._released_at.keys():
             nodes[host].release(JOB_ENDED)
         self._released_at = {host: self._released_at.get(host, now) for host in nodes.keys() - wanted}

@@ -1,6 +1,7 @@
 """The dashboard with 256 nodes of 8 GPUs from a real Prometheus: `python -m tests.bench.prometheus [NODES]`.
 
-The exporter is a stand-in for dcgm-exporter. In each scrape, the temperatures of 5 % of the GPUs differ.
+The exporters are stand-ins for dcgm-exporter and node_exporter. In each scrape, the temperatures of 5 % of the GPUs
+differ.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tests.bench.dashboard import percent, rate
 from tests.bench.table import show
 from tests.lab.daemons import until
 from tests.lab.dcgm_exporter import DcgmExporter
+from tests.lab.node_exporter import HostExporter
 from tests.lab.prometheus import Prometheus
 from tests.lab.terminal import Terminal
 
@@ -29,14 +31,26 @@ CONFIG = """
 [[cluster]]
 name = "prod"
 nodes = ["gpu-[001-{nodes:03d}]"]
-metrics = {{ url = "{url}" }}
+metrics = [{{ url = "{url}" }}, {{ url = "{url}", exporter = "node", node_label = "Hostname" }}]
+
+[[disk]]
+path = "/"
+on = "nodes"
+
+[[disk]]
+path = "/scratch"
+on = "nodes"
 """
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, DcgmExporter(NODES, noise=0.05) as exporter:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        DcgmExporter(NODES, noise=0.05) as exporter,
+        HostExporter(NODES, names=exporter.names) as hosts,
+    ):
         directory = Path(folder)
-        with Prometheus(directory, {"dcgm": [exporter.address]}, every=SCRAPE) as server:
+        with Prometheus(directory, {"dcgm": [exporter.address], "node": [hosts.address]}, every=SCRAPE) as server:
             until(lambda: exporter.scrapes >= 2, "two scrapes")
             config = directory / "trainmon.toml"
             config.write_text(CONFIG.format(nodes=NODES, url=server.url))

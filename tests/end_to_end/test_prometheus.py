@@ -84,6 +84,14 @@ metrics = [
     {{ url = "{gate.url}", match = 'cluster="a"', token = "env:PROM_TOKEN", every = "1s" }},
     {{ url = "{gate.url}", exporter = "node", token = "env:PROM_TOKEN", every = "1s" }},
 ]
+
+[[disk]]
+path = "/"
+on = "nodes"
+
+[[disk]]
+path = "/dev/shm"
+on = "nodes"
 """)
         self.env = {**os.environ, "HOME": str(folder), "XDG_STATE_HOME": str(folder)}
 
@@ -119,6 +127,7 @@ def test_check_says_what_the_server_has_and_never_the_token(lab: Lab) -> None:
     done = lab.run("check")
     assert "prod, dcgm   3 nodes with 24 GPUs; the newest sample is" in done.stdout
     assert "prod, node   1 node; the newest sample is" in done.stdout
+    assert "node_exporter has no disk /dev/shm" in done.stdout
     refused = lab.run("check", token="wrong-token-1234")
     assert refused.returncode == 3
     assert "the server refuses the token (401)" in refused.stdout
@@ -139,6 +148,13 @@ def test_the_numbers_are_those_of_the_exporters_and_get_old_with_them(
         assert state.nodes["gpu-001"].gpus[7].power_w == 650.0
         assert (state.nodes["127.0.0.1"].memory_total_mib or 0) > 100
         assert state.nodes["127.0.0.1"].cpu_count == os.cpu_count()
+
+        own, disk = os.statvfs("/"), state.disks["127.0.0.1:/"]
+        assert (disk.total_bytes, disk.total_inodes) == (own.f_blocks * own.f_frsize, own.f_files)
+        assert 0 < (disk.free_bytes or 0) < own.f_blocks * own.f_frsize
+        assert (disk.mount, disk.read_only, disk.state) == ("/", False, "ok")
+        assert disk.filesystem
+        assert "127.0.0.1:/dev/shm" not in state.disks, "node_exporter does not export it, and it is not the disk of /"
 
         lab.dcgm.values["DCGM_FI_DEV_XID_ERRORS", "gpu-002", 5] = 79
         wait(monitor, lambda now: now.nodes["gpu-002"].gpus[5].last_xid == 79, "the Xid is seen")

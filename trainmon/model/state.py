@@ -125,9 +125,10 @@ class StandInEnded(msgspec.Struct, frozen=True):
 
 
 class DisksForgotten(msgspec.Struct, frozen=True):
-    """The disks of a node are no longer read: it is not connected to, and Prometheus has its other numbers."""
+    """The disks of a node are no longer read over SSH, and Prometheus has only those at the paths `kept`."""
 
     node: str
+    kept: frozenset[str] = frozenset()
 
 
 class SourceChanged(msgspec.Struct, frozen=True):

@@ -82,13 +82,15 @@ class Stage:
 
     def __init__(self, *tables: MetricsSettings, nodes: Sequence[str] = NODES) -> None:
         self.clock, self.server, self.nodes = FakeClock(), FakeServer(), nodes
+        self.disks: tuple[str, ...] = ()
+        """Watched on every node."""
         self.ssh: dict[str, OverSsh] = {}
         self.events: list[Event] = []
         self.engine = Engine(self.clock)
         cluster = ClusterSettings(name="prod", nodes=tuple(nodes), metrics=tables or (MetricsSettings(url="http://p"),))
         self.poller = PrometheusPoller(
             cluster,
-            lambda: self.nodes,
+            lambda: dict.fromkeys(self.nodes, self.disks),
             lambda node: self.ssh.get(node, OverSsh()),
             self.events.append,
             self.clock,
@@ -342,6 +344,81 @@ def test_a_node_that_is_not_in_sight_any_more_leaves() -> None:
     stage.nodes = ("gpu-001",)
     assert [*stage.step(1.0).nodes] == ["gpu-001"]
     assert "node:gpu-003" not in stage.engine.state.sources
+
+
+def filesystem(
+    at: Instant = NEWEST, mount: str = "/scratch", *, without: tuple[str, ...] = (), **values: float
+) -> tuple[Series, ...]:
+    """The series of a load and of a filesystem of gpu-001."""
+    numbers = {
+        "size_bytes": 1e12, "avail_bytes": 4e11, "files": 1e6, "files_free": 9e5, "readonly": 0, "device_error": 0
+    } | values  # fmt: skip
+    labels = {"instance": "gpu-001.dc:9100", "device": "/dev/nvme0n1", "fstype": "xfs", "mountpoint": mount}
+    found = [
+        Series({"__name__": f"node_filesystem_{name}", **labels}, ((at, str(value)),))
+        for name, value in numbers.items()
+        if name not in without
+    ]
+    return (Series({"__name__": "node_load1", "instance": "gpu-001.dc:9100"}, ((at, "3"),)), *found)
+
+
+HOSTS = MetricsSettings(url="http://p", exporter="node")
+
+
+def test_the_watched_disks_of_a_node_are_read_without_ssh() -> None:
+    stage = Stage(HOSTS, nodes=("gpu-001",))
+    stage.disks = ("/scratch", "/dev/shm")
+    stage.server.answers["node_load1|"] = filesystem()
+    state = stage.step()
+    assert 'mountpoint=~"|/dev|/dev/shm|/scratch"' in stage.server.queries[0]
+    [disk] = state.disks.values()
+    assert (disk.key, disk.at, disk.mount, disk.filesystem) == ("gpu-001:/scratch", NEWEST, "/scratch", "xfs")
+    assert (disk.total_bytes, disk.free_bytes, disk.free_inodes) == (10**12, 4 * 10**11, 900_000)
+    assert "disk /dev/shm" in (stage.source("prometheus:prod:node").hint or "")
+    stage.server.answers["node_load1|"] = filesystem(NEWEST + 15, avail_bytes=1e9, readonly=1)
+    disk = stage.step(15.0).disks["gpu-001:/scratch"]
+    assert (disk.free_bytes, disk.read_only, disk.writable_at) == (10**9, True, NEWEST)
+
+
+def test_a_disk_that_is_almost_full_is_an_alert_without_ssh() -> None:
+    stage = Stage(HOSTS, nodes=("gpu-001",))
+    stage.disks = ("/scratch",)
+    stage.server.answers["node_load1|"] = filesystem(avail_bytes=1e9, files_free=10)
+    state = stage.step()
+    found = {one.rule for rule in RULES for one in rule().check(state, stage.clock.now())}
+    assert {"disk-full", "inodes-full"} <= found
+    stage.server.answers["node_load1|"] = filesystem(NEWEST + 15, without=("size_bytes", "avail_bytes"), device_error=1)
+    state = stage.step(15.0)
+    assert "disk-hung" in {one.rule for rule in RULES for one in rule().check(state, stage.clock.now())}
+
+
+def test_the_probe_s_disks_win_and_stay_while_ssh_fails() -> None:
+    stage = Stage(HOSTS, nodes=("gpu-001",))
+    stage.disks = ("/scratch", "/dev/shm")
+    stage.ssh["gpu-001"] = OverSsh(is_up=True)
+    stage.server.answers["node_load1|"] = filesystem()
+    assert stage.step().disks == {}
+    own = DiskSamples(1, NEWEST, (DiskSample("/scratch", free_bytes=5), DiskSample("/dev/shm", free_bytes=6)))
+    stage.engine.step([NodeReading("gpu-001", "prod", NEWEST, own)], NEWEST)
+    stage.ssh["gpu-001"] = OverSsh(problem="no answer")
+    for later in (60.0, 120.0):
+        stage.server.answers["node_load1|"] = filesystem(NEWEST + later)
+        state = stage.step(60.0)
+    assert {key: disk.free_bytes for key, disk in state.disks.items()} == {
+        "gpu-001:/scratch": 4 * 10**11,
+        "gpu-001:/dev/shm": 6,
+    }
+    assert state.disks["gpu-001:/dev/shm"].at == NEWEST, "its age shows that it is not read"
+
+
+def test_a_disk_that_prometheus_has_stays_when_ssh_is_closed() -> None:
+    stage = Stage(HOSTS, nodes=("gpu-001",))
+    stage.disks = ("/scratch",)
+    stage.server.answers["node_load1|"] = filesystem()
+    stage.step()
+    kept = stage.poller.disks("gpu-001")
+    assert kept == {"/scratch"}
+    assert [*stage.engine.step([DisksForgotten("gpu-001", kept)], NEWEST).disks] == ["gpu-001:/scratch"]
 
 
 def test_disks_that_were_read_over_ssh_leave_with_the_connection() -> None:

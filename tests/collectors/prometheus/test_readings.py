@@ -192,4 +192,4 @@ def test_the_scrape_interval_is_the_gap_between_two_samples() -> None:
 
 def test_a_name_is_no_regular_expression() -> None:
     text: Any = query.of_nodes("instance", ["a.b", "10.0.0.7", 'x"|.*'])
-    assert text == r'instance=~"(?i)\\[?(?:a|10\\.0\\.0\\.7|x\\"\\|)\\]?(?:\\..*)?(?::[0-9]+)?"'
+    assert text == r'instance=~"(?i)\\[?(?:a|10\\.0\\.0\\.7|x\\\"\\|)\\]?(?:\\..*)?(?::[0-9]+)?"'

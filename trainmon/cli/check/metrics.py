@@ -21,11 +21,16 @@ def check_metrics(settings: Settings, environ: Mapping[str, str] = os.environ, c
     """The rows of all metrics tables. Without one, nothing is imported."""
     now = (clock or SystemClock()).now
     tables = [(cluster, table) for cluster in settings.clusters for table in cluster.metrics]
-    return [row for cluster, table in tables for row in _table(cluster, table, environ, now)]
+    disks = tuple(disk.path for disk in settings.disks if disk.on == "nodes")
+    return [row for cluster, table in tables for row in _table(cluster, table, disks, environ, now)]
 
 
 def _table(
-    cluster: ClusterSettings, table: MetricsSettings, environ: Mapping[str, str], now: Callable[[], float]
+    cluster: ClusterSettings,
+    table: MetricsSettings,
+    disks: tuple[str, ...],
+    environ: Mapping[str, str],
+    now: Callable[[], float],
 ) -> Iterator[Row]:
     from collectors.prometheus.client import PrometheusClient, QueryFailed
     from collectors.prometheus.reader import MetricsReader
@@ -38,7 +43,7 @@ def _table(
         if not nodes:  # those of jobs: which ones is not known here
             yield _labels(reader, what)
             return
-        found = reader.read(nodes)
+        found = reader.read(nodes, dict.fromkeys(nodes, disks))
     except QueryFailed as failure:
         yield Row("bad", "Prometheus", what, failure.message, failure.hint)
         return

@@ -13,7 +13,7 @@ from trainmon.model import Disk, DiskSample, NodeReading, Quota, QuotaRead, Stan
 
 UNWATCHED_AFTER = 90.0
 """Seconds without a sample after which a disk is dropped, if its host still reports other disks: the host read it as a
-stand-in. Watched disks are sampled every 10 s, hung ones every 30 s."""
+stand-in. Watched disks are sampled every 10 s, hung ones every 30 s. While SSH fails, Prometheus may report others."""
 
 
 def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ...]) -> None:
@@ -24,8 +24,10 @@ def sampled(batch: EventBatch, event: NodeReading, samples: tuple[DiskSample, ..
         if disk.key in batch.current("handed_back"):
             del batch.writable("handed_back")[disk.key]
         disks[disk.key] = replace(disk, lag=lags.get(disk.path, 0.0), quota=_quota_of(quotas, disk))
+    node = batch.current("nodes").get(event.node)
+    is_failing = node is not None and "ssh" in node.troubles
     for key, disk in list(disks.items()):
-        if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER:
+        if disk.host == event.node and event.received_at - disk.at > UNWATCHED_AFTER and not is_failing:
             del disks[key]
 
 

@@ -70,8 +70,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 _runs(batch, specs)
             case DisksChanged():
                 batch.maps["usable"], batch.maps["lags"] = dict(event.usable), dict(event.lags)
-            case DisksForgotten(node):
-                _forget_disks(batch, node)
+            case DisksForgotten(node, kept):
+                _forget_disks(batch, node, kept)
             case QuotaRead():
                 disks.quota_read(batch, event)
             case ClustersChanged(clusters):
@@ -138,10 +138,13 @@ def _removed(batch: EventBatch, name: str) -> None:
     _forget_disks(batch, node)
 
 
-def _forget_disks(batch: EventBatch, node: str) -> None:
+def _forget_disks(batch: EventBatch, node: str, kept: frozenset[str] = frozenset()) -> None:
     for field in ("disks", "handed_back"):
         known = batch.current(field).items()
-        batch.maps[field] = {key: value for key, value in known if not key.startswith(f"{node}:")}
+        start = f"{node}:"
+        batch.maps[field] = {
+            key: value for key, value in known if not key.startswith(start) or key.removeprefix(start) in kept
+        }
 
 
 def _runs(batch: EventBatch, specs: tuple[RunSpec, ...]) -> None:
