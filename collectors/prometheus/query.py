@@ -112,8 +112,7 @@ def past(exporter: Exporter, label: str, node: str, match: str, fields: Iterable
     names = [name for name, _ in found]
     if "info" in {field for field, _ in exporter.metrics.values()}:
         names += [name for name, (field, _) in exporter.metrics.items() if field == "info"]
-    whole = [f'{exporter.instance_label}=""'] if exporter.instance_label else []  # instances would be drawn as one GPU
-    return selector(exporter, names, match, of_nodes(label, [node]), *whole)
+    return selector(exporter, names, match, of_nodes(label, [node]))
 
 
 def label_values(exporter: Exporter, label: str, match: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from collectors.polling_thread import PollTimes
-from collectors.prometheus import filesystems, query, readings
+from collectors.prometheus import filesystems, past, query, readings
 from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.exporters import EXPORTERS, lacking
 from collectors.prometheus.query import Series
@@ -229,21 +229,10 @@ class MetricsReader:
             start = now - now % step - span
             series = self._client.query_range(text, start, now, step)
             length = int((now - start) / step) + 1
-            columns = self._columns(series, names, start, step, length)
+            row = partial(self._row, start, step)
+            columns = past.columns(self.exporter, self.label, series, names, row, length)
             if columns:
                 yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
 
-    def _columns(
-        self, series: Sequence[Series], names: Mapping[str, str], start: Instant, step: Seconds, length: int
-    ) -> Mapping[tuple[int, str], array[float]]:
-        """By GPU and field: a value for each step, or nan."""
-        columns: dict[tuple[int, str], array[float]] = {}
-        indexed = readings.with_indexes(self.exporter, self.label, series, names)
-        for index, field, scale, one in indexed:
-            column = columns.setdefault((index, field), array("d", [math.nan]) * length)
-            for at, text in one.values:
-                row = round((self.ours(at) - start) / step)
-                value = readings.number(text)
-                if 0 <= row < length and value is not None:
-                    column[row] = value * scale
-        return columns
+    def _row(self, start: Instant, step: Seconds, at: Instant) -> int:
+        return round((self.ours(at) - start) / step)

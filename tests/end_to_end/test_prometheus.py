@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from collectors.prometheus.client import PrometheusClient
+from collectors.prometheus.reader import MetricsReader
 from tests.end_to_end.contract import breaches
 from tests.end_to_end.product import Cluster, Product
 from tests.lab.daemons import until
@@ -182,6 +185,18 @@ def test_the_numbers_are_those_of_the_exporters_and_get_old_with_them(
         server = "prometheus:prod:dcgm"
         state = wait(monitor, lambda now: now.sources[server].health == "down", "the server is down")
         assert state.sources[server].problem == "the server refuses the token (401)"
+
+
+@pytest.mark.slow
+def test_the_past_of_a_gpu_is_that_of_its_instances(lab: Lab) -> None:
+    lab.dcgm.instances["gpu-002", 4] = 2
+    table = lab.settings().clusters[0].metrics[0]
+    reader = MetricsReader(table, PrometheusClient(table, time.time, {"PROM_TOKEN": TOKEN}), time.time)
+
+    def memory() -> list[float]:
+        return [value for past in reader.past("gpu-002") for value in past.columns[4, "memory_used_mib"]]
+
+    until(lambda: 144_000 in memory(), "the memory of its instances is added up", 60)
 
 
 @pytest.mark.slow
