@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmon.actions.planning.context import LEDGER, Actor, FileStat, Readback, ReadRequest
+from trainmon.actions.planning.context import Actor
 from trainmon.actions.planning.jobs import NUMBERS, is_held, split_location
 from trainmon.actions.planning.plans import (
     Offer,
@@ -15,6 +15,7 @@ from trainmon.actions.planning.plans import (
     unchecked,
 )
 from trainmon.actions.planning.queue import cluster_of
+from trainmon.actions.planning.readback import LEDGER, FileStat, Readback, ReadRequest
 from trainmon.actions.planning.switches import SILENT_VERDICTS
 
 __all__ = [

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import LEDGER, PlanContext, RowPlan
+from trainmon.actions.planning.context import PlanContext, RowPlan
+from trainmon.actions.planning.readback import LEDGER
 from trainmon.actions.planning.retries import last_decision
 from trainmon.analysis.checkpoints import PLACEHOLDER
 from trainmon.lib import clean

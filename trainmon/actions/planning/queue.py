@@ -10,7 +10,8 @@ from posixpath import dirname
 import msgspec
 
 from trainmon.actions.planning.builder import action
-from trainmon.actions.planning.context import Actor, PlanContext, Readback, Refused, RowPlan
+from trainmon.actions.planning.context import Actor, PlanContext, Refused, RowPlan
+from trainmon.actions.planning.readback import Readback
 from trainmon.actions.planning.retries import check_change, retry_facts
 from trainmon.lib import Instant, clean
 from trainmon.model import Action, ActionRequest, Execute, Expected, Job, JobChain, Refusal, RunSpec, State
