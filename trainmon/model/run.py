@@ -37,6 +37,8 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     taken_at: Instant | None = None
     """When the file disappeared: a trainer removes the save switch when it obeys."""
+    was_armed_at: Instant | None = None
+    """When the file that disappeared was armed."""
     error: str | None = None
 
     @property

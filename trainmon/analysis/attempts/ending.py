@@ -12,7 +12,7 @@ from trainmon.analysis.attempts.merge import merged
 from trainmon.analysis.attempts.steps import with_steps_of
 from trainmon.analysis.causes import classify
 from trainmon.analysis.log_formats import Format
-from trainmon.analysis.runs import ARMED_BEFORE
+from trainmon.analysis.runs import ARMED_BEFORE, steps_on_under_it, was_withdrawn
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
@@ -234,12 +234,17 @@ def _wandb_state(attempt: Attempt, state: State) -> str | None:
 
 
 def _was_killed(attempt: Attempt, state: State) -> bool:
-    """Whether a kill switch of the run was armed before the end."""
+    """Whether a kill switch of the run was armed while the attempt ran, and it may have obeyed: it did not go on for
+    long, and nobody withdrew the switch."""
     run = state.runs.get(attempt.run_id)
     switch = None if run is None else run.kill
-    if switch is None or attempt.ended_at is None:
+    if run is None or switch is None or attempt.ended_at is None:
         return False
-    armed = (switch.armed_at if switch.exists else None, ARMED_BEFORE)
-    taken = (switch.taken_at, LATER)  # when that was seen
     began, ended = attempt.started_at or 0.0, attempt.ended_at
-    return any(at is not None and began <= at <= ended + late for at, late in (armed, taken))
+    armed_at = switch.armed_at if switch.exists else switch.was_armed_at
+    if armed_at is None or not began <= armed_at <= ended + ARMED_BEFORE or steps_on_under_it(run, began, ended):
+        return False
+    taken_at = switch.taken_at
+    if switch.exists or taken_at is None or taken_at >= ended:
+        return True
+    return not was_withdrawn(run, state, "kill") and min(run.progress.at or 0.0, ended) <= taken_at + ARMED_BEFORE

@@ -35,6 +35,7 @@ from trainmon.analysis.runs.no_steps import (
     how_it_ended,
     last_line_at,
     needed_to_save,
+    steps_on_under_it,
     who_stopped,
 )
 from trainmon.analysis.runs.own_processes import name_of, process_runs
@@ -92,6 +93,7 @@ __all__ = [
     "rivals",
     "saves_on",
     "status_file",
+    "steps_on_under_it",
     "stops_by",
     "target",
     "trouble_of",

@@ -112,15 +112,16 @@ def requested_by(actions: Mapping[str, Record], ended: Instant, is_meant: Callab
     )
 
 
-def steps_on_under_it(run: Run, began: Instant | None = None) -> bool:
+def steps_on_under_it(run: Run, began: Instant | None = None, until: Instant = math.inf) -> bool:
     """Whether it went on for so long under its armed kill switch that it does not read it: what ends it then is
-    something else. Some read it with every step, some when they save."""
+    something else. Some read it with every step, some when they save. Steps after `until` are of another attempt."""
     kill, at = run.kill, run.progress.at
-    if kill is None or kill.armed_at is None or at is None:
+    armed_at = None if kill is None else kill.armed_at if kill.exists else kill.was_armed_at
+    if armed_at is None or at is None:
         return False
     every = 0.0 if run.checkpoints is None else run.checkpoints.every_s or 0.0
     patience = max(OBEYS_WITHIN, 10 * (run.progress.cadence_s or 0.0), 2 * every)
-    return at - max(kill.armed_at, began or 0.0) > patience
+    return min(at, until) - max(armed_at, began or 0.0) > patience
 
 
 def since(run: Run, now: Instant) -> str:

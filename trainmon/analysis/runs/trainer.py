@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -118,11 +119,12 @@ def other_switches(spec: RunSpec, trainer: Trainer) -> tuple[tuple[str, str, str
     return tuple((kind, ours, theirs) for kind, ours, theirs in pairs if ours is not None and ours != theirs)
 
 
-def was_withdrawn(run: Run, state: State) -> bool:
-    """Whether a person removed the save switch when it disappeared, not the trainer."""
-    taken_at = None if run.save is None else run.save.taken_at
+def was_withdrawn(run: Run, state: State, kind: Literal["save", "kill"] = "save") -> bool:
+    """Whether a person removed the switch when it disappeared, not the trainer."""
+    switch = run.save if kind == "save" else run.kill
+    taken_at = None if switch is None else switch.taken_at
     return taken_at is not None and any(
-        record.action.verb == "unsave" and record.action.run == run.name and record.done_at is not None
+        record.action.verb == f"un{kind}" and record.action.run == run.name and record.done_at is not None
         and abs(record.done_at - taken_at) <= WITHDRAWN_WITHIN
         for record in state.actions.values()
     )  # fmt: skip

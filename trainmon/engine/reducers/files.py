@@ -335,9 +335,9 @@ def _switched(batch: EventBatch, event: NodeReading, sample: SwitchSample, skew:
 
 
 def _switch(old: Switch | None, sample: SwitchSample, event: NodeReading, skew: float) -> Switch:
-    taken_at = None if old is None else old.taken_at
+    taken_at, was_armed_at = (None, None) if old is None else (old.taken_at, old.was_armed_at)
     if old is not None and old.exists and sample.exists is False:
-        taken_at = event.received_at
+        taken_at, was_armed_at = event.received_at, old.armed_at
     return Switch(
         path=sample.path,
         host=event.node,
@@ -346,5 +346,6 @@ def _switch(old: Switch | None, sample: SwitchSample, event: NodeReading, skew: 
         by=None if sample.owner is None else cleaned(sample.owner),
         why=cleaned((sample.text or "").split("\n", 1)[0]) or None,
         taken_at=taken_at,
+        was_armed_at=was_armed_at,
         error=None if sample.error is None else cleaned(sample.error),
     )
