@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from trainmon.analysis.causes.choose import choose, is_evaluation
 from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
+from trainmon.analysis.causes.losses import diverged
 from trainmon.analysis.causes.rules import RULE
 from trainmon.analysis.causes.rules.gpus import HARDWARE_XIDS
 from trainmon.analysis.causes.signs import FINAL_LINES, RESULT_LINES, SURVIVED, Found, Signs, read_signs
@@ -47,17 +48,7 @@ WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "ncc
 """What an OOM kill on a node explains."""
 HANG_AFTER = 1_800.0
 """Seconds without a step: the slowest steps and saves that we know take a few minutes."""
-LOSS = re.compile(
-    r"\b(?:(?:(?P<evaluated>val(?:id\w*)?|eval\w*|test|dev)|(?P<best>best|min|lowest))[ _/.-]{1,3})?"
-    r"(?P<name>\w{0,30}loss\w{0,20})\b['\"]?\s{0,3}(?:[:=|]|is)?\s{0,3}(?:tensor\()?['\"]?"
-    r"(?P<value>nan|[-+]?inf(?:inity)?|[-+]?\d[\d.]*(?:e[-+]?\d+)?)(?:\b|(?=Epoch))",
-    re.IGNORECASE,
-)
-TRAINING_LOSS = re.compile(r"(?:(?:train|training|total|lm)_)?loss", re.IGNORECASE)
-"""The name of the loss that is trained on, beside others: aux_loss, loss_ce."""
-GRADIENT = re.compile(r"grad_?norm['\"]?\s{0,3}[:=]\s{0,3}['\"]?(?:nan|inf)\b", re.IGNORECASE)
 COUNT = re.compile(r"(?<![\d/.])(\d{1,12}) ?/ ?(\d{1,12})(?![\d/.])")
-LAST_LOSSES = 3
 EPILOGUE_LINES = 40
 """What a launcher and loggers print after an error, at most: W&B prints about 25 lines."""
 SHOWN = 300
@@ -112,7 +103,7 @@ def classify(facts: CauseFacts) -> Classification:
         return _answer(facts, signs, ended.cause, True, found, ended)
     if found is not None and is_sure:
         return _answer(facts, signs, found.rule.cause, True, found)
-    if (nan := _diverged(signs)) is not None:
+    if (nan := diverged(signs)) is not None:
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
 
@@ -249,39 +240,6 @@ def _exit(facts: CauseFacts) -> Fact | None:
 def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:
     is_done = facts.last_step is not None and facts.target_step is not None and facts.last_step >= facts.target_step
     return "evaluator" if is_evaluation(found, signs, is_done or facts.checkpoint_committed) else found.rule.cause
-
-
-def _diverged(signs: Signs) -> Found | None:
-    """The first of the last losses, if all of them are NaN or infinite. Those of an evaluation count only if the log
-    shows none of the training."""
-    seen = _last_losses(signs, True) or _last_losses(signs, False)
-    if len(seen) >= 2 and all(bad for _, bad in seen):
-        return Found(seen[-1][0], RULE["diverged"], "loss: nan", 2)
-    return None
-
-
-def _last_losses(signs: Signs, is_training: bool) -> list[tuple[int, bool]]:
-    """The last lines with a loss, the last one first, and whether it is NaN or infinite."""
-    seen: list[tuple[int, bool]] = []
-    for index in dict.fromkeys(reversed(signs.progress)):
-        text = signs.lines[index].text
-        if values := _losses(text, is_training):
-            is_zero = values[0].strip("+-0.") == ""  # fp16: the loss is shown as 0, the gradient as NaN
-            bad = any(value.lstrip("+-")[:1] in "nNiI" for value in values)
-            seen.append((index, bad or (is_zero and GRADIENT.search(text) is not None)))
-        if len(seen) == LAST_LOSSES:
-            break
-    return seen
-
-
-def _losses(text: str, is_training: bool) -> list[str]:
-    """The loss that is trained on; where none has its name, all of the training. Or those of the evaluation."""
-    losses = [match for match in LOSS.finditer(text) if match["best"] is None]
-    if not is_training:
-        return [match["value"] for match in losses if match["evaluated"] is not None]
-    losses = [match for match in losses if match["evaluated"] is None]
-    main = [match for match in losses if TRAINING_LOSS.fullmatch(match["name"])]
-    return [match["value"] for match in main or losses]
 
 
 def _first_failure(signs: Signs) -> FirstFailure | None:

@@ -24,7 +24,8 @@ CONSEQUENCE = re.compile(
 """Exceptions that only say that something else failed."""
 CONSEQUENCE_TEXT = re.compile(
     r"process group has not been initialized|failed \(exitcode|One or more .{0,40}(?:failed|errors)"
-    r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|killed by signal: (?:Aborted|Terminated))"
+    r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|no longer alive"
+    r"|killed by signal: (?:Aborted|Terminated))"
 )
 QUIET = re.compile(r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
 """The level of a line that should not be about an end."""
@@ -35,7 +36,7 @@ LOUD = re.compile(
 """Words that make such a line about an end all the same."""
 PROGRESS = re.compile(
     r"(?:it/s|s/it|batch/s|\d+ms/step|\ds/step)\b|\b\w*loss\w*\b.{0,20}?(?:\d|nan|inf)"
-    r"|\b(?:step|iter|iteration|epoch|global_step|batch|round|episode|update)s?\b\W{0,4}\d",
+    r"|\b(?:step|iter|iteration|epoch|global_step|batch|round|episode|update)s?\b\W{0,12}\d",
     re.IGNORECASE,
 )
 NO_STEP = re.compile(r"\b(?:srun|slurm\w*|error|terminating|cancelled|failed)\b", re.IGNORECASE)

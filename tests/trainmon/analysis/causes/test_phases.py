@@ -118,6 +118,8 @@ def test_a_rank_that_had_died_before_sigterm_was_not_ended_by_it(before: str, ca
         ("epoch {0} | train loss nan | validation loss 3.0", "diverged"),
         ("iteration {0}/ 9 | lm loss: nan | moe aux loss: 0.1", "diverged"),
         ("step {0} g_loss nan d_loss 0.1", "diverged"),
+        (" iteration     {0}/  9 | loss scale: 1.0 | grad norm: nan | number of nan iterations:   0 |", "diverged"),
+        (" iteration     {0}/  9 | lm loss: 2.1 | loss scale: 1.0 | grad norm: inf |", "completed"),
         ("step {0} loss inf best_loss 2.0", "diverged"),
         ("{{'eval_loss': nan, 'epoch': {0}}}", "diverged"),
         ("step {0} best_loss inf", "completed"),
