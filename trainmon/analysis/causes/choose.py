@@ -123,6 +123,7 @@ def _of_last_attempt(roots: Sequence[Found]) -> Found | None:
         if first is None or last is None or first.raised is None or one.raised is None:
             continue
         is_next = first.is_fatal_exception and one.is_fatal_exception and one.raised.start - last.index > NEXT_ATTEMPT
+        is_next = is_next and one.raised.begins_program
         if is_next and first.raised.stream[1] is None and one.rule.cause not in (*NOT_NEXT, first.rule.cause):
             first = one
         last = one

@@ -26,6 +26,8 @@ IGNORED = re.compile(r"Exception ignored (?:in|on|while)")
 OUTERMOST = frozenset(
     {"<module>", "_run_module_as_main", "_run_code", "_bootstrap", "_bootstrap_inner", "_wrap", "run_path"}
 )
+PROGRAM = OUTERMOST - {"_bootstrap", "_bootstrap_inner", "_wrap"}
+"""Where a program begins, not one of its threads or child processes."""
 MODULE = re.compile(r"site-packages|dist-packages|/lib/python|^<frozen")
 """A path of a library."""
 GAP = 30
@@ -57,6 +59,11 @@ class Raised(msgspec.Struct):
     """Path and function, the outermost first."""
     place: int | None = None
     """The index of the last line that shows a frame of the program's own code."""
+
+    @property
+    def begins_program(self) -> bool:
+        """Whether its traceback begins where a new program begins: not in a thread or a child process."""
+        return not self.frames or self.frames[0][1] in PROGRAM
 
     @property
     def is_uncaught(self) -> bool:

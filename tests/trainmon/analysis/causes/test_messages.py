@@ -106,6 +106,33 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
             "FATAL:   container creation failed: mount error: while mounting /a: mount source /a doesn't exist\n",
             "missing-file",
         ),
+        ("WARNING: The node 'n7_31_0' has failed to shutdown the rendezvous 'x' due to an error\n", "unknown"),
+        ("update_node: node n7 reason set to: bad\nrequeue job JobId=7 due to failure of node n7\n", "node-fail"),
+        (
+            RAISED + "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution\n"
+            "CUDA kernel errors might be asynchronously reported at some other API call.\n"
+            "For debugging consider passing CUDA_LAUNCH_BLOCKING=1.\nException in thread Thread-4:\n"
+            f'{HEADER}\n  File "/usr/lib/python3.10/threading.py", line 9, in _bootstrap_inner\n'
+            "RuntimeError: One or more background workers are no longer alive. Exiting.\n",
+            "gpu-hardware",
+        ),
+        (RAISED + "RuntimeError: INTERNAL: Accelerator device halted prematurely, perhaps\n", "cuda-error"),
+        ("Queue 0x7f aborting with error : HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation\n", "cuda-error"),
+        ("HSA_STATUS_ERROR_MEMORY_APERTURE_VIOLATION: The agent attempted to access\n", "cuda-illegal-access"),
+        ("HSA_STATUS_ERROR_OUT_OF_RESOURCES: The runtime failed to allocate\n", "cuda-oom"),
+        (RAISED + "ValueError: ('/d/train-07.tar (gs://b/train-07.tar) is not a tar archive', 7)\n", "data-error"),
+        (
+            RAISED + "OSError: ('gsutil cat gs://b/7.tar: exit 1 (read) {}', <Pipe>, 'pipe:gsutil cat gs://b/7.tar')\n",
+            "network-or-auth",
+        ),
+        ('Lmod has detected the following error: The following module(s) are unknown:\n"cuda/11.8"\n', "import-error"),
+        (
+            "[E602 11:18:52 ProcessGroupNCCL.cpp:684] timed out after waiting for 60000ms flight recorder dumps to "
+            "finish.\nSome NCCL operations have failed or timed out.\n",
+            "nccl-timeout",
+        ),
+        ("WARN StateMonitor:Rank1 : kernel begins at work 55731 may hang in polling\n", "hang"),
+        ("F0405 client.h:80] Terminating process. This most likely indicates that another task died.\n", "node-fail"),
         ("Rank 3 crashed with exit code -9.\nGlobal rank 0 (PID 4) exited with code 0\n", "host-oom"),
     ],
 )  # fmt: skip

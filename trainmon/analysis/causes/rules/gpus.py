@@ -92,7 +92,7 @@ GPUS = (
             r"(?:CUDA|HIP|XPU|NPU|MPS|ROCm?|GPU|cudaMalloc|Triton|backend)\W{0,4}(?:error|driver error|failure"
             r"|runtime error)?.{0,30}\bout of memory\b",
             r"cuda\.OutOfMemoryError", r"torch\.OutOfMemoryError", r"cudaErrorMemoryAllocation",
-            r"CUDA_ERROR_OUT_OF_MEMORY", r"hipErrorOutOfMemory",
+            r"CUDA_ERROR_OUT_OF_MEMORY", r"hipErrorOutOfMemory", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES",
             r"(?:CUBLAS|CUDNN|CUFFT|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED", r"RESOURCE_EXHAUSTED(?!.*No space)",
             r"Resource exhausted: ", r"ResourceExhaustedError(?!.*(?:No space|quota))", r"OOM when allocating tensor",
             r"failed to allocate .{0,60}(?:device|GPU|CUDA|HBM)",
@@ -179,7 +179,7 @@ GPUS = (
         signs=(
             r"illegal memory access", r"cudaErrorIllegalAddress", r"CUDA_ERROR_ILLEGAL_ADDRESS",
             r"misaligned address", r"Memory access fault by GPU", r"CUDA_ERROR_MISALIGNED",
-            r"cudaErrorMisalignedAddress", r"hipErrorIllegalAddress",
+            r"cudaErrorMisalignedAddress", r"hipErrorIllegalAddress", r"HSA_STATUS_ERROR_MEMORY_(?:APERTURE|FAULT)",
             r"Invalid __(?:global|shared|local)__ (?:read|write)", XID.format(APPLICATION),
         ),
         hints=(
@@ -199,7 +199,8 @@ GPUS = (
             r"Triton Error \[(?:CUDA|HIP)", r"CUDA (?:kernel )?launch fail", r"unspecified launch failure",
             r"CUDA_ERROR_(?!NOT_|OUT_)[A-Z_]{4,}", r"cudaError(?!_t)(?:[A-Z][A-Za-z]{3,})",
             r"hipError(?!_t)[A-Z]\w{3,}", r"CUFFT_(?!SUCCESS)[A-Z_]{4,}", r"Cuda error (?:in|at|:)",
-            r"(?:torch\.)?AcceleratorError", r"an internal operation failed.{0,30}cu(?:BLAS|DNN)",
+            r"(?:torch\.)?AcceleratorError", r"\bHSA_STATUS_ERROR_[A-Z_]+",
+            r"\b(?:accelerator|device|core|TPU)s? halted\b", r"an internal operation failed.{0,30}cu(?:BLAS|DNN)",
             r"Unable to find (?:a valid |an )?(?:cuDNN algorithm|engine) to",
             r"Blas (?:xGEMM|GEMM|SGEMM) launch failed", r"Failed to get convolution algorithm",
             r"cuda runtime error \(\d", r"CUDA driver error", r"gpuAssert\b", r"cublas runtime error",

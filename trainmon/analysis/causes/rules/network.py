@@ -66,7 +66,7 @@ NETWORK = (
             r"Expected \d+ threads to join the rendezvous",
         ),
         hints=(
-            r"some NCCL operations have failed",
+            r"some NCCL operations have failed", r"flight ?recorder dumps? to finish",
             r"to avoid data inconsistency, we are taking the entire process down",
         ),
     ),
@@ -120,7 +120,9 @@ NETWORK = (
             r"|in ).{0,40}(?:\d+ ?(?:s|sec|min|h)|seconds|minutes|hours)",
             r"(?:training|process|job|worker|rank|step|trainer) .{0,30}(?:hangs\b|is hung"
             r"|appears? (?:to be )?(?:hung|stuck)|is stuck|seems? (?:to be )?stuck|has stalled|deadlocked)",
-            r"not making (?:any )?progress", r"rcu_sched.{0,40}stall", r"^Thread \d+ \((?:active|idle)[^)]*\): ",
+            r"not making (?:any )?progress",
+            r"\b(?:kernel|collective)\b.{0,40}\bmay (?:hang|be (?:hung|stuck))\b",
+            r"rcu_sched.{0,40}stall", r"^Thread \d+ \((?:active|idle)[^)]*\): ",
             r"suspected hang", r"possible deadlock",
             r"One or more tensors were submitted to be reduced.{0,120}subset of ranks", r"missing ranks:",
         ),
@@ -171,7 +173,8 @@ NETWORK = (
             r"error pulling image", r"OfflineModeIsEnabled", r"make sure .{0,40}(?:token|logged in|internet)",
             r"api\.wandb\.ai.{0,80}(?:timed out|refused|error)",
             r"ServiceUnavailable|Service Unavailable|Bad Gateway|Gateway Time-?out",
-            r"Connection to .{0,80} timed out\. \(connect timeout",
+            r"Connection to .{0,80} timed out\. \(connect timeout", r"\bServerNotFoundError\b",
+            r"\bexit [1-9]\d* \((?:read|write)\).{0,400}\bpipe:(?:curl|wget|aws|gsutil|gcloud|az)\b",
         ),
         hints=(
             r"wandb: Network error", r"\bwandb: ERROR\b", r"Connection (?:refused|timed out)", r"Retrying \(Retry",

@@ -66,12 +66,13 @@ SCHEDULER = (
             r"\bjob .{0,40}\(node fail(?:ure|ed)\)",
             r"DUE TO NODE FAILURE", r"\bNODE_FAIL\b", r"\bnode failure on\b", r"\bNode(?:Lost|NotReady|Shutdown)\b",
             r"\bBOOT_FAIL\b",
-            r"node\(?s?\)? .{0,60}(?:not responding|is down|went down|was lost|has failed|unreachable|is dead)",
+            r"node\(?s?\)? .{0,60}(?:not responding|is down|went down|was lost|has failed(?! to\b)|unreachable"
+            r"|is dead)",
             r"(?:marked dead|died|is dead).{0,60}missed too many heartbeats", r"missed too many heartbeats from it",
             r"ORTE has lost communication with a remote daemon", r"lost contact with (?:the )?node",
             r"Node .{0,60}\bNotReady\b",
             r"(?:aborted|killed|terminated|cancelled) due to (?:a )?node (?:failure|fail|down|reboot)",
-            r"the node it was running on (?:failed|died)",
+            r"the node it was running on (?:failed|died)", r"due to (?:the )?failure of node\b", r"on failed node\b",
             r"(?:Node|Host) .{0,80}(?:unexpectedly rebooted|hardware failure)", r"Machine Check.{0,40}Exception",
             r"mce: \[Hardware Error\]", r"\bEDAC\b.{0,40}\bUE\b", r"The actor.{0,40}died because its node has died",
             r"worker died.{0,60}node (?:has )?died", r"raylet.{0,60}node.{0,30}(?:has )?died",
@@ -81,7 +82,8 @@ SCHEDULER = (
         ),
         hints=(
             r"stopped sending heartbeats", r"heartbeat timeout", r"Communication connection failure",
-            r"Zero Bytes were transmitted or received",
+            r"Zero Bytes were transmitted or received", r"\banother (?:task|process|worker|rank) (?:has )?died\b",
+            r"\b(?:task|process|worker|rank)\b.{0,120}\bhas likely (?:restarted|crashed|died)\b",
         ),
     ),
     Rule(
