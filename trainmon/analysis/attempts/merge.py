@@ -21,7 +21,7 @@ from trainmon.model.attempts.attempt import EndSource
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
 EARLIEST = frozenset({"submitted_at"})
 STARTED = ("started_at", "start_is_estimated")
-FIRST = ("first_step_at", "first_step")
+FIRST = ("first_step_at", "first_step", "first_step_is_dated")
 RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
 COMMITTED = ("last_committed_step", "last_committed_at")
@@ -141,7 +141,7 @@ def _started(one: Attempt, other: Attempt) -> dict[str, Any]:
     return {name: getattr(first, name) for name in STARTED}
 
 
-def _earlier(one: Attempt, other: Attempt, names: tuple[str, str]) -> dict[str, Any]:
+def _earlier(one: Attempt, other: Attempt, names: tuple[str, ...]) -> dict[str, Any]:
     pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
     known = [pair for pair in pairs if None not in pair]
     return dict(zip(names, min(known, default=min(pairs, key=repr)), strict=True))

@@ -88,6 +88,16 @@ def with_step(spans: tuple[StepSpan, ...], step: int, at: Instant, cadence: Seco
     return (*spans, span)[-SPANS:]
 
 
+def is_first(spans: Sequence[StepSpan]) -> bool:
+    """Whether the step that was just counted is the first one of its span."""
+    return spans[-1].first == spans[-1].last and spans[-1].written_at is None
+
+
+def with_time(spans: tuple[StepSpan, ...], written_at: Instant) -> tuple[StepSpan, ...]:
+    """The spans with the time in the line of the first step of the last one."""
+    return (*spans[:-1], replace(spans[-1], written_at=written_at))
+
+
 def before_next_start(spans: Sequence[StepSpan], until: Instant) -> Sequence[StepSpan]:
     """The spans of an attempt that ended then, and was followed by another: the next start is not its own."""
     return tuple(takewhile(lambda one: not (one.is_start and one.first_at > until), spans))
@@ -116,7 +126,9 @@ def stepped(
     # An earlier span shows that the log was read before this attempt began. One that goes on from then hides its start.
     is_shown = first.is_start or began >= watched_since or any(one.last_at < began - BEFORE for one in spans)
     if is_shown and first.first_at >= began - BEFORE:
-        attempt = replace(attempt, first_step=first.first, first_step_at=max(first.first_at, began))
+        is_dated = first.written_at is not None and first.written_at >= began - BEFORE
+        at = max((first.written_at if is_dated else None) or first.first_at, began)
+        attempt = replace(attempt, first_step=first.first, first_step_at=at, first_step_is_dated=is_dated)
     elif attempt.restart and first.first_at == first.last_at:
         return attempt  # the end of an old log, which may be all of the attempt before
     return replace(attempt, last_step=max(one.last or 0 for one in counted[counted.index(first) :]))

@@ -224,14 +224,16 @@ STAMPED = 20
 """Lines at the end of a log of which one shows when it was last written."""
 
 
-def before_the_end(lines: Sequence[str], index: int) -> Seconds:
-    """How much older the line at `index` is than the last; 0 where their times do not say. A watchdog that writes into
-    the log of a run that hangs makes its file look new, and not its last step."""
-    own = _stamp(lines[index])
-    stamps = [at for line in lines if (at := _stamp(line)) is not None]
-    if own is None or any(earlier - later > BACKWARDS for earlier, later in pairwise(stamps)):
-        return 0.0
-    return max(0.0, stamps[-1] - own)
+def ages(lines: Sequence[str]) -> Sequence[Seconds | None]:
+    """How much older each line is than the last ones, in seconds; None where their times do not say. A watchdog that
+    writes into the log of a run that hangs makes its file look new, and not its last step."""
+    stamps = [_stamp(line) for line in lines]
+    known = [at for at in stamps if at is not None]
+    if stamps[-STAMPED:].count(None) == len(stamps[-STAMPED:]):
+        return [None] * len(lines)
+    if any(earlier - later > BACKWARDS for earlier, later in pairwise(known)):
+        return [None] * len(lines)
+    return [None if at is None else max(0.0, known[-1] - at) for at in stamps]
 
 
 def since_head(head: str, lines: Sequence[str]) -> Seconds | None:

@@ -184,6 +184,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     start_is_estimated: bool = False
     """Whether nothing but its log shows when it started."""
     first_step_at: Instant | None = None
+    first_step_is_dated: bool = False
+    """Whether its line says when that was; else it is the time at which the line was read."""
     seen_at: Instant = 0.0
     """When it was last seen running, by our clock."""
     first_step: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, STEP, Story
 from trainmon.analysis.attempts.steps import PAUSE, stepped, with_line, with_start, with_step
 from trainmon.model import SPANS, Attempt, StepSpan
 
@@ -72,3 +73,31 @@ def test_only_the_newest_spans_are_kept() -> None:
         spans = with_step(spans, number, number * 100.0, None)
     assert len(spans) == SPANS
     assert spans[-1].last == 3 * SPANS - 1
+
+
+def dated_steps(*lines: tuple[str, int]) -> tuple[str, ...]:
+    """Step lines with a clock, which may be that of another time zone."""
+    return tuple(STEP.replace("2025-08-01 07:19:37", f"2025-08-01 {clock}").format(step) for clock, step in lines)
+
+
+@pytest.mark.parametrize("watched_from", [-100.0, 60.0])
+def test_the_first_step_has_the_time_of_its_line_and_not_that_of_its_reading(watched_from: float) -> None:
+    told = Story(watched_from=watched_from).queue(62, JOB)
+    lines = ("loading", *dated_steps(("07:19:20", 1), ("07:19:40", 2), ("07:20:00", 3)), "saved")
+    told.log(70, *lines, size=sum(len(line) + 1 for line in lines))
+    attempt = told.attempt
+    assert (attempt.first_step, attempt.first_step_at, attempt.first_step_is_dated) == (1, BEGIN + 30, True)
+    told.log(90, *dated_steps(("07:20:20", 4)))
+    assert told.attempt.first_step_at == BEGIN + 30
+
+
+def test_a_first_step_without_a_time_has_that_of_the_reading_of_its_line() -> None:
+    plain = STEP.replace(" [2025-08-01 07:19:37]", "").format(1)
+    attempt = Story().queue(2, JOB).log(20, plain, *dated_steps(("07:19:40", 2))).attempt
+    assert (attempt.first_step, attempt.first_step_at, attempt.first_step_is_dated) == (1, BEGIN + 20, False)
+
+
+def test_a_time_before_the_start_of_the_attempt_is_not_that_of_its_first_step() -> None:
+    """The clock of one rank is wrong."""
+    attempt = Story().queue(2, JOB).log(20, *dated_steps(("06:19:20", 1), ("07:19:40", 2))).attempt
+    assert (attempt.first_step_at, attempt.first_step_is_dated) == (BEGIN + 20, False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, STEP, Story, ended
 from tests.trainmon.analysis.explanation.pages import DIED, EXITED, OOM, explained, rows, story
 from tests.trainmon.ledger.records import action
 from trainmon.analysis.explanation import Explanation, page
@@ -109,6 +109,13 @@ def test_the_first_step_of_an_attempt_whose_log_was_read_late_came_before_its_en
         ("22:14:10", "first step 1; it was before the end"),
         ("22:14:10", "ended: FAILED, exit code 1, last step 3"),
     ]
+
+
+def test_the_first_step_says_so_if_its_line_has_no_time() -> None:
+    told = Story().gpus(-50).queue(10, JOB)
+    plain = STEP.replace(" [2025-08-01 07:19:37]", "").format(1)
+    shown = rows(explained(told.log(20, plain).attempts), "Timeline")
+    assert shown[-1] == ("22:13:40", "first step 1; its line was read then")
 
 
 def test_everything_that_happened_is_on_one_clock() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from trainmon.engine.reducers.files import new_lines
+from trainmon.engine.reducers.logs import new_lines
 from trainmon.engine.reducers.reduce import reduce
 from trainmon.model import (
     AnyReading,
