@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from trainmon.actions.planning.context import PlanContext
-from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of
+from trainmon.analysis.retries import RetryDecision, by_run, config_to_read, decide, history_of, needs_config_change
 from trainmon.model import Attempt
 
 LAST_CAUSES = 5
+
+STORED = "Slurm starts the batch script as it was submitted: a change of its file counts only for a new job."
 
 
 def last_ended(context: PlanContext) -> Attempt | None:
@@ -83,4 +85,13 @@ def retry_warnings(context: PlanContext) -> tuple[str, ...]:
     nodes = ",".join(found[1].exclude)
     off = f" X on {nodes} keeps the waiting job off it." if nodes else ""
     unread = "" if (why := _unread(context)) is None else f" {why[0].upper()}{why[1:]}."
-    return (f"Another attempt may not help: {found[1].why}.{off}{unread}",)
+    may_help = f"Another attempt may not help: {found[1].why}.{off}{unread}"
+    return (may_help, STORED) if _may_be_in_script(context, *found) else (may_help,)
+
+
+def _may_be_in_script(context: PlanContext, last: Attempt, decision: RetryDecision) -> bool:
+    """Whether a person may have changed the settings in the batch script, which a requeue does not read again."""
+    is_requeue = (context.request.verb, decision.choice) == ("requeue", "after-change")
+    if not is_requeue or context.run is None or config_of_retry(context) is not None:
+        return False
+    return needs_config_change(last, context.run.spec.retry)

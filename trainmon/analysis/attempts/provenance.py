@@ -92,6 +92,14 @@ def has_same_config(one: Attempt, other: Attempt) -> bool | None:
     return None
 
 
+def has_same_settings(one: Attempt, other: Attempt) -> bool | None:
+    """Whether both had the same settings: by W&B, which also knows those on the command line; else by their config
+    files and their command lines. None if that is not known: two batch scripts of one name may differ."""
+    by_wandb = None not in (_hash_by("wandb", one), _hash_by("wandb", other))
+    is_other_command = not by_wandb and by_same_origin(one, other, "command") is not None
+    return False if is_other_command else has_same_config(one, other)
+
+
 def config_in_file(attempt: Attempt) -> tuple[str, str] | None:
     """The path of its config file, and the hash that this had when the attempt began; None if it was not read."""
     file, found = attempt.files.get("config_path"), _hash_by("file", attempt)

@@ -14,7 +14,13 @@ from trainmon.analysis.retries.budget import (
     progressing,
     since_progress,
 )
-from trainmon.analysis.retries.decision import RetryDecision, config_to_read, decide, with_decisions
+from trainmon.analysis.retries.decision import (
+    RetryDecision,
+    config_to_read,
+    decide,
+    needs_config_change,
+    with_decisions,
+)
 from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, obstacle
 
 __all__ = [
@@ -35,6 +41,7 @@ __all__ = [
     "in_vain",
     "is_automatic",
     "is_on_purpose",
+    "needs_config_change",
     "obstacle",
     "order_of",
     "progressing",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import config_in_file, has_same_config
+from trainmon.analysis.attempts import config_in_file, has_same_settings
 from trainmon.analysis.causes import NO_RESTART
 from trainmon.analysis.retries.blame import blamed
 from trainmon.analysis.retries.budget import (
@@ -149,17 +149,23 @@ class ConfigChange(NamedTuple):
 def config_change(attempt: Attempt, limit: RetryLimit, config: str | None) -> ConfigChange | None:
     """Whether the config is another one than that of the attempt; None if that is not known, or does not count."""
     known = config_in_file(attempt)
-    is_config = not IN_CONFIG.isdisjoint(limit.after_change)
-    return ConfigChange(known[1], config) if is_config and known is not None and config is not None else None
+    return ConfigChange(known[1], config) if _is_of_config(limit) and known is not None and config is not None else None
 
 
 def config_to_read(attempt: Attempt, policy: RetryPolicy) -> str | None:
     """The path of the config file on which the decision about an attempt depends; None if it depends on none."""
-    cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
     known = config_in_file(attempt)
-    if cause is None or cause in ENDED_ON_PURPOSE or known is None:
-        return None
-    return None if IN_CONFIG.isdisjoint(limit_of(cause, policy).after_change) else known[0]
+    return known[0] if known is not None and needs_config_change(attempt, policy) else None
+
+
+def needs_config_change(attempt: Attempt, policy: RetryPolicy) -> bool:
+    """Whether a change of the config is what makes a retry of this attempt possible."""
+    cause = None if attempt.end is None or attempt.end.cause is None else attempt.end.cause.cause
+    return cause is not None and cause not in ENDED_ON_PURPOSE and _is_of_config(limit_of(cause, policy))
+
+
+def _is_of_config(limit: RetryLimit) -> bool:
+    return not IN_CONFIG.isdisjoint(limit.after_change)
 
 
 def _why_stop(
@@ -195,14 +201,14 @@ def _why_stop(
 
 def has_changed(before: Attempt, after: Attempt, changes: Collection[RetryChange]) -> bool | None:
     """Whether one of these has changed; None if that is not known. A change of the batch or of activation checkpointing
-    shows in the hash of the config, by W&B or by its file; without both hashes it is not known."""
+    shows in the hash of the config, by W&B or by its file, or on the command line; else it is not known."""
     is_same = {_is_same(change, before, after) for change in changes}
     return True if False in is_same else None if None in is_same else False
 
 
 def _is_same(change: RetryChange, before: Attempt, after: Attempt) -> bool | None:
     if change != "placement":
-        return has_same_config(before, after)
+        return has_same_settings(before, after)
     places = [(len(one.nodes), one.gpus) for one in (before, after)]
     return None if (0, None) in places else places[0] == places[1]
 

@@ -96,6 +96,18 @@ def test_after_an_oom_the_plan_says_whether_the_config_has_changed(cause: CauseN
     assert refused(planned("requeue", of=of, seen=unread, is_retry=True)).why == why
 
 
+def test_after_an_oom_without_a_config_file_the_plan_says_which_batch_script_slurm_starts() -> None:
+    stored = "Slurm starts the batch script as it was submitted: a change of its file counts only for a new job."
+    by_cause = {
+        cause: only(planned("requeue", of=state(FAILED, attempts=known(failed(1, cause))))).warnings
+        for cause in ("cuda-oom", "disk-full")
+    }
+    assert by_cause["cuda-oom"][1:] == (stored,)
+    assert stored not in by_cause["disk-full"]
+    with_config = state(FAILED, attempts=known(attempts.with_config(failed(1, "cuda-oom"), "abc")))
+    assert stored not in only(planned("requeue", of=with_config)).warnings
+
+
 def test_a_changed_config_does_not_bring_back_a_budget_that_is_spent() -> None:
     twice = known(*(attempts.with_config(failed(number, "cuda-oom"), "abc") for number in (2, 1)))
     changed = readback(FAILED, configs={f"login:{CONFIG}": "def"})

@@ -124,6 +124,20 @@ def test_out_of_memory_is_retried_without_wandb_if_the_config_file_has_changed()
     assert after(first, by_wandb, limits=limits).choice == "stop", "the files are compared"
 
 
+def test_out_of_memory_is_retried_if_the_command_line_has_changed() -> None:
+    def oom(number: int, batch: int, **hashes: str) -> Attempt:
+        attempt = with_named(ended(number, "cuda-oom"), "scheduler", {"command": f"/fsx/train.sh --batch {batch}"})
+        return with_named(attempt, "wandb", {"config_hash": hashes["wandb"]}) if hashes else attempt
+
+    limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch",))}
+    needed = "cuda-oom: a retry needs a change of the batch size first"
+    assert after(oom(0, 8), oom(1, 4), limits=limits).why == needed
+    unknown = after(oom(0, 8), oom(1, 8), limits=limits).why
+    assert unknown.endswith("it is not known whether the batch size has changed: confirm that before one retry")
+    by_wandb = after(oom(0, 8, wandb="aa"), oom(1, 4, wandb="aa"), limits=limits)
+    assert by_wandb.why.startswith("cuda-oom came again, and nothing had changed"), "W&B knows the settings themselves"
+
+
 def test_a_preempted_run_resumes_from_the_last_committed_checkpoint() -> None:
     assert after(ended(0, "preempted", has_checkpoints=True, last_committed_step=1500)).why == (
         "preempted: the next attempt resumes from the last committed checkpoint, step 1,500"
