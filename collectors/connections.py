@@ -71,8 +71,9 @@ class ClusterConnections:
         self._cluster, self._loop = cluster, loop
         self.ssh = Connections(loop, cluster.connect, ask, ssh_config)
         self._steps = JobSteps(loop, client_of, partial(part_of, cluster.name), on_start)
-        self._refused: dict[str, JobPart] = {}
-        """The nodes that have refused SSH, each with our job there. In the next job, SSH is tried again."""
+        self._refused: dict[str, tuple[JobPart, str]] = {}
+        """The nodes that have refused SSH, each with our job there and the reason. In the next job, SSH is tried
+        again."""
 
     def needs_step(self, host: str, *, is_node: bool) -> bool:
         """Whether a host is reached by a step only."""
@@ -94,22 +95,24 @@ class ClusterConnections:
     def _dial_either(self, host: str) -> Shell:
         """Over SSH, or by a step if the node refuses SSH and a job of ours runs there."""
         part = self._steps.part_of(host)
-        if part is None or self._refused.get(host) != part:
+        before, why = self._refused.get(host, (None, ""))
+        if part is None or before != part:
             try:
                 return self.ssh.dial(host)
             except HostKeyRefused:
                 raise  # another machine may answer in its place: that must be seen
-            except HostUnreachable:
+            except HostUnreachable as error:
                 if part is None:
                     raise
-                self._refused[host] = part
-        return self._steps.shell(host)
+                why = error.message
+                self._refused[host] = part, why
+        return self._steps.shell(host, why)
 
     def has_refused(self, host: str) -> None:
         """A login there has ended before a command ran, such as by a ForceCommand or a shell `nologin`."""
         part = self._steps.part_of(host)
         if part is not None:
-            self._refused[host] = part
+            self._refused[host] = part, "a login there ends before a command runs"
 
     def close(self) -> None:
         """Close them; waits a moment for the end of the steps."""

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 
+from collectors.nodes.steps.shell import NoSrun
 from trainmon.lib import Clock, LoginRefused, Seconds, TrainmonError
 
 MIN_DOUBT, MAX_DOUBT = 3.0, 30.0
@@ -85,7 +86,8 @@ class Backoff:
                 f"{NEEDS_A_JOB}, and does not see yours yet",
                 f"your job may still be starting; try: ssh {name}",
             )
-        if self._since is None and not self._has_doubted and self.has_own_job():
+        may_explain = not self._has_doubted and not isinstance(error, NoSrun)
+        if self._since is None and may_explain and self.has_own_job():
             self._has_doubted = True
             self._since = self._clock.monotonic()
             self.poll_queue()

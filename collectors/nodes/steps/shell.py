@@ -12,7 +12,7 @@ from collectors.nodes.steps.step import Branch, Step
 from trainmon.lib import CommandFailed, HostUnreachable, Seconds
 from trainmon.model import JobPart, NoticeGiven
 from trainmon.slurm import commands, errors
-from trainmon.slurm.client import ON_A_LINE, Client
+from trainmon.slurm.client import ON_A_LINE, Client, SlurmFailed
 from trainmon.transport.event_loop import EventLoop
 from trainmon.transport.shell import Completed, Sink, Stream
 
@@ -28,6 +28,13 @@ END_TIMEOUT: Seconds = 0.5
 """How long `close` waits for the end of the steps: 0.13 s were measured with Slurm 22.05."""
 
 NO_JOB = "no active job of yours there"
+
+NO_SRUN = 'set "login" to a host that has srun, or connect.by = "ssh"'
+"""What to do where Slurm's commands have no srun."""
+
+
+class NoSrun(CommandFailed):
+    """There is no srun where Slurm's commands run: no step starts, whatever becomes of the job."""
 
 
 class JobSteps:
@@ -55,8 +62,8 @@ class JobSteps:
         """Jobs whose GPUs cannot be seen by a step without GPUs."""
         self._is_closed = False
 
-    def shell(self, host: str) -> StepShell:
-        """The shell of a node on which a job of ours runs.
+    def shell(self, host: str, ssh_error: str = "") -> StepShell:
+        """The shell of a node on which a job of ours runs. `ssh_error`: why SSH did not reach it.
 
         Raises:
             HostUnreachable: when none does, or the host of Slurm's commands is not connected.
@@ -64,14 +71,14 @@ class JobSteps:
         part = self.part_of(host)
         if part is None:
             raise HostUnreachable(host, NO_JOB, hint="it is read by a step of your job, so it needs one")
-        return StepShell(self, host, part)
+        return StepShell(self, host, part, ssh_error)
 
     def join(self, part: JobPart, argv: Sequence[str], branch: Branch) -> None:
         """Start a command on a node, in one step with the other nodes of the job that ask now. Blocks.
 
         Raises:
             HostUnreachable: when the step cannot be started.
-            CommandFailed: the same.
+            CommandFailed: the same; NoSrun for lack of it.
         """
         with self._lock:
             key = (part, tuple(argv))
@@ -85,8 +92,11 @@ class JobSteps:
             self._start(key, group)
         if not group.is_started.wait(START_TIMEOUT):
             raise CommandFailed(f"{branch.host}: the step of job {part.job} was not started in {START_TIMEOUT:g}s")
+        if isinstance(group.error, SlurmFailed) and group.error.kind == "absent":
+            raise NoSrun(group.error.message, hint=NO_SRUN)
         if group.error is not None:
-            raise HostUnreachable(branch.host, group.error)
+            text = f"{type(group.error).__name__}: {group.error}"
+            raise HostUnreachable(branch.host, getattr(group.error, "message", text))
 
     def _start(self, key: tuple[JobPart, tuple[str, ...]], group: _Group) -> None:
         part, argv = key
@@ -110,9 +120,24 @@ class JobSteps:
                 step.close()
             self._on_start(part.job)
         except Exception as error:
-            group.error = getattr(error, "message", f"{type(error).__name__}: {error}")
+            group.error = error
         finally:
             group.is_started.set()
+
+    def test(self) -> None:
+        """Find srun.
+
+        Raises:
+            HostUnreachable: when the host of Slurm's commands is not connected.
+            SlurmFailed: when it does not answer.
+            NoSrun: when it has none.
+        """
+        try:
+            self._client_of().step_command(("srun",))
+        except SlurmFailed as failure:
+            if failure.kind == "absent":
+                raise NoSrun(failure.message, hint=NO_SRUN) from failure
+            raise
 
     def run(self, host: str, part: JobPart, argv: Sequence[str], stdin: bytes, timeout: Seconds) -> Completed:
         """Run a command on a node, as a step of its own.
@@ -157,7 +182,7 @@ class _Group:
     def __init__(self) -> None:
         self.branches: dict[str, Branch] = {}
         self.is_started = threading.Event()
-        self.error: str | None = None
+        self.error: Exception | None = None
 
 
 class StepShell:
@@ -165,8 +190,8 @@ class StepShell:
 
     prompted = False
 
-    def __init__(self, steps: JobSteps, host: str, part: JobPart) -> None:
-        self.host, self.part = host, part
+    def __init__(self, steps: JobSteps, host: str, part: JobPart, ssh_error: str = "") -> None:
+        self.host, self.part, self.ssh_error = host, part, ssh_error
         self._steps = steps
         self._branches: list[Branch] = []
 
@@ -178,8 +203,25 @@ class StepShell:
         """Start a command that prints lines; see Shell.stream. Only lines of JSON may be longer than 1024 bytes."""
         branch = Branch(self.host, node_name(self.host), sink)
         self._branches.append(branch)
-        self._steps.join(self.part, argv, branch)
+        try:
+            self._steps.join(self.part, argv, branch)
+        except NoSrun as failure:
+            raise self._with_ssh_error(failure) from failure
         return branch
+
+    def test(self) -> None:
+        """Find out whether steps can be started.
+
+        Raises:
+            TrainmonError: when they cannot.
+        """
+        try:
+            self._steps.test()
+        except NoSrun as failure:
+            raise self._with_ssh_error(failure) from failure
+
+    def _with_ssh_error(self, failure: NoSrun) -> NoSrun:
+        return NoSrun("; ".join(filter(None, (self.ssh_error, failure.message))), hint=failure.hint)
 
     def close(self) -> None:
         for branch in self._branches:

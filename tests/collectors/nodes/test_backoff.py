@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collectors.nodes.backoff import NEEDS_A_JOB, NEEDS_A_STEP, NONE_OF_OURS
-from collectors.nodes.steps.shell import NO_JOB
+from collectors.nodes.steps.shell import NO_JOB, NoSrun
 from tests.collectors.nodes.hosts import FakeShell, Host
 from trainmon.lib import HostUnreachable, LoginRefused, TrainmonError
 from trainmon.model import Source
@@ -52,6 +52,13 @@ def test_a_node_without_a_job_of_ours_is_off_and_says_what_it_needs() -> None:
     assert (off.error, off.hint) == (None, NONE_OF_OURS)
     host.ticked(3600)
     assert host.dials == 1
+
+
+def test_a_lack_of_srun_is_an_error_at_once_and_no_matter_of_the_job() -> None:
+    host = Node(NoSrun("there is no srun on login1"), ours=True)
+    host.watch.tick()
+    assert host.source("retrying").error == "there is no srun on login1"
+    assert host.requests == 0
 
 
 def test_a_node_that_is_read_by_a_step_says_that_it_needs_a_job() -> None:

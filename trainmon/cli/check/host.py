@@ -71,11 +71,13 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
     host = check.host
     if not is_here and check.by != "srun":
         found = list(reported(host, "settings", _resolved(check)))
-        yield from found
+        yield from found if check.by == "ssh" else map(_as_note, found)
         if found[-1].mark == "bad" and check.by == "ssh":
             return
     try:
         shell = connect()
+        if isinstance(shell, StepShell):
+            shell.test()
     except TrainmonError as error:
         yield from _not_connected(host, error) if check.by != "srun" else _without_step(host, error)
         return
@@ -96,6 +98,11 @@ def check_host(check: HostCheck, connect: Callable[[], Shell], *, is_here: bool)
             yield from check_slurm(host, check.slurm, shell)
     finally:
         shell.close()
+
+
+def _as_note(row: Row) -> Row:
+    """SSH need not lead to a host: a step may."""
+    return row._replace(mark="note") if row.mark == "bad" else row
 
 
 SSH_REFUSED = "the node refuses SSH"

@@ -142,7 +142,8 @@ class SlurmClient:
     def __call__(self) -> Client:
         with self._lock:
             if self._client is None:
-                self._client = Client(LocalShell(self._loop) if self._login is None else self.dial(self._login))
+                here = LocalShell(self._loop, host=local_hostname())
+                self._client = Client(here if self._login is None else self.dial(self._login))
             return self._client
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from collectors.nodes.steps.shell import JobSteps, StepShell, step_notice
+from collectors.nodes.steps.shell import JobSteps, NoSrun, StepShell, step_notice
 from collectors.nodes.steps.step import SHARES_GPUS
 from collectors.probe.gpu.pci import HIDDEN
 from tests.collectors.nodes.hosts import until
@@ -49,8 +49,11 @@ class Login:
     def __init__(self) -> None:
         self.started: list[tuple[tuple[str, ...], Sink, Srun]] = []
         self.refusal = ""
+        self.has_srun = True
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:
+        if not self.has_srun:
+            return Completed(127, b"", b"srun: not found\n")
         return Completed(1, b"", self.refusal.encode()) if self.refusal else Completed(0, b"slurm 22.05.8\n", b"")
 
     def stream(self, argv: Sequence[str], sink: Sink) -> Stream:
@@ -71,12 +74,12 @@ class Job:
         self.jobs = {"gpu-1": JobPart(7), "gpu-2": JobPart(7)}
         self.notified: list[int] = []
         self.steps = JobSteps(loop, lambda: client, self.jobs.get, self.notified.append, self._gather)
-        self._expected = 0
+        self.expected = 0
 
     def start(self, *hosts: str) -> dict[str, tuple[StepShell, Output, Stream]]:
         """Start a probe on each host at the same time."""
         found: dict[str, tuple[StepShell, Output, Stream]] = {}
-        self._expected = len(hosts)
+        self.expected = len(hosts)
 
         def one(host: str) -> None:
             shell, output = self.steps.shell(host), Output()
@@ -90,7 +93,7 @@ class Job:
         return found
 
     def _gather(self, joined: Callable[[], int]) -> None:
-        until(lambda: joined() == self._expected)
+        until(lambda: joined() == self.expected)
 
     def options(self, number: int = -1) -> set[str]:
         return set(self.login.started[number][0])
@@ -214,6 +217,16 @@ def test_the_words_of_srun_and_of_the_node_reach_the_row(job: Job) -> None:
 def test_a_node_without_a_job_of_ours_is_refused(job: Job) -> None:
     with pytest.raises(HostUnreachable, match="no active job of yours there"):
         job.steps.shell("gpu-3")
+
+
+def test_without_srun_no_step_starts_and_the_sentence_says_where(job: Job) -> None:
+    job.login.has_srun, job.expected = False, 1
+    shell = job.steps.shell("gpu-1")
+    with pytest.raises(NoSrun, match=r"^there is no srun on login1 ") as failure:
+        shell.stream(PROBE, Output())
+    assert failure.value.hint == 'set "login" to a host that has srun, or connect.by = "ssh"'
+    with pytest.raises(NoSrun, match=r"^gpu-1 refuses the key; there is no srun on login1 "):
+        job.steps.shell("gpu-1", "gpu-1 refuses the key").test()
 
 
 def test_a_command_is_a_step_of_its_own(job: Job) -> None:
