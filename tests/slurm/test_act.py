@@ -99,7 +99,7 @@ def test_a_job_that_has_ended_is_started_again_as_long_as_slurm_knows_it(
         assert (job["JobState"], job["Restarts"]) == ("PENDING", "1")
 
     run.kill_switch.touch()
-    slurm.ask("scontrol", "update", f"JobId={failed}", "StartTime=now")
+    slurm.start_again(failed)
     slurm.wait_for_state(failed, "FAILED")
     assert "kill switch, armed" in product.refused("requeue", run.name)
 
@@ -299,7 +299,7 @@ def test_requeue_succeeds_when_the_restart_is_seen_and_says_what_is_missing_if_n
     assert "it waits again" in done.stdout
     assert slurm.job(job_id)["Restarts"] == "1"
 
-    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+    slurm.start_again(job_id)
     slurm.wait_for_state(job_id, "RUNNING")
     done = product.run("requeue", run.name, "--yes", "--wait=100ms")
     assert done.returncode == 3, done.stdout + done.stderr

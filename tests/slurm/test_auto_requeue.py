@@ -204,9 +204,9 @@ def test_a_storm_of_the_same_steps_is_stopped_and_wakes_someone(slurm: Slurm, tm
 
 
 def run_again(slurm: Slurm, job_id: str, restarts: int) -> None:
-    """Wait until a job was requeued, and let it fail once more. Slurm alone would wait for 121 s."""
+    """Wait until a job was requeued, and let it fail once more."""
     slurm.wait_for(lambda: slurm.job(job_id)["Restarts"] == str(restarts), what="the job was requeued")
-    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")
+    slurm.start_again(job_id)
     slurm.wait_for_state(job_id, "FAILED", within=120)
 
 

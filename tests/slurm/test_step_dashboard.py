@@ -163,7 +163,7 @@ def test_a_requeued_job_gets_a_step_in_its_next_start(slurm: Slurm, product: Slu
     slurm.wait_for_state(job_id, "PENDING")
     spool = slurm.directory / "spool"  # the next start would lose its script with the directory of the last one
     slurm.wait_for(lambda: not list(spool.glob("*/job*")), what="the first start is cleared away")
-    slurm.scontrol("update", f"jobid={job_id}", "starttime=now")  # Slurm would keep it back for two minutes
+    slurm.start_again(job_id)
     slurm.wait_for_state(job_id, "RUNNING")
     slurm.wait_for(lambda: own_steps(slurm), what="a step in the next start")
     assert slurm.job(job_id)["Restarts"] == "1"
