@@ -197,6 +197,10 @@ class WandbFile(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks and records that were skipped, because they are damaged."""
     damaged_before: int = 0
     """The same in the files that were followed before it."""
+    tail: int = 0
+    """Incomplete parts at its end, for which more may come."""
+    written_at: Instant | None = None
+    """When it was last written, by our clock."""
     is_behind: bool = False
     """Whether some of it is still to be read."""
     logged_at: Instant | None = None

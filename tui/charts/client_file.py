@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import Run, Wandb, WandbFile
 from tui.style import CRIT, DOT, WARN, Span, calm_age, count, size
+
+INCOMPLETE = "the file ends in an incomplete record: its client has not written the rest"
+WRITER = "The W&B client writes rows in blocks of 32 KiB."
 
 UNREAD = 256 * 1024
 """Bytes that are still to be read, above which the progress is shown."""
@@ -30,7 +34,7 @@ def file_spans(file: WandbFile, now: Instant) -> tuple[Span, ...]:
     return (Span(f"{DOT} ", "dim"), Span("  ".join(part for part in parts if part)))
 
 
-def file_notes(file: WandbFile, served: Wandb | None, now: Instant) -> Iterator[tuple[str, str]]:
+def file_notes(run: Run, file: WandbFile, served: Wandb | None, now: Instant) -> Iterator[tuple[str, str]]:
     """The notes, each with its style: where the curves come from beside W&B's state, and what is amiss."""
     if served is not None and served.current is not None:
         yield f"{DOT} curves from the file, newest row {newest_row(file, now)}", "dim"
@@ -38,6 +42,8 @@ def file_notes(file: WandbFile, served: Wandb | None, now: Instant) -> Iterator[
         yield f"{CRIT} {clean(file.error)}", "crit"
     if file.is_behind and file.size - file.offset > UNREAD:
         yield f"{DOT} reading the file: {100 * file.offset // file.size} % of {size(file.size)}", "dim"
+    if client_file.ends_incomplete(file, run.verdict):
+        yield f"{DOT} {INCOMPLETE}", "dim"
     if file.damaged:
         yield f"{WARN} {counted(file.damaged, 'damaged part')} of the file skipped", "warn"
     if file.damaged_before:
@@ -51,7 +57,11 @@ def why_no_rows(run: Run) -> list[tuple[str, str]]:
         return [(f"{name}: its W&B files have not been read yet: {clean(run.spec.wandb_dir or '')}.", "dim")]
     if file.error:
         return [(f"{name}: {clean(file.error)}", "crit")]
+    is_over = client_file.ends_incomplete(file, run.verdict)
     return [
-        (f"{name}: its newest W&B file has no row to chart yet: {clean(file.path or '')}.", "dim"),
-        ("The W&B client writes rows in blocks of 32 KiB.", "dim"),
+        (
+            f"{name}: its newest W&B file has no row to chart{'' if is_over else ' yet'}: {clean(file.path or '')}.",
+            "dim",
+        ),
+        (f"{INCOMPLETE[0].upper()}{INCOMPLETE[1:]}." if is_over else WRITER, "dim"),
     ]

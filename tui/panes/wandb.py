@@ -134,7 +134,7 @@ class WandbPane(FollowingPane):
         self.head(*phase, *((gap, *head(table_width(shape))) if is_beside else ()))
         self._arrange(shape)
         file = run.wandb_file if client_file.is_from_file(wandb) else None
-        more = () if file is None else file_notes(file, run.wandb, state.at)
+        more = () if file is None else file_notes(run, file, run.wandb, state.at)
         over = notes(run.wandb or Wandb(), problem, state.at, shape.width - 2, more)[: shape.height // 3]
         self._shape = shape._replace(width=shape.width - GUTTER, height=shape.height - len(over))
         self._draw_charts(run, wandb)

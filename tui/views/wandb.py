@@ -71,7 +71,7 @@ def file_lines(run: Run, now: Instant, width: int) -> Iterator[Line | Linked]:
         "exit code": None if file.exit_code is None else str(file.exit_code),
     }
     yield from facts(texts, width, {"run": "bold"})
-    for text, style in file_notes(file, None, now):
+    for text, style in file_notes(run, file, None, now):
         yield from optional_fact("", text, width, style)
 
 

@@ -49,8 +49,12 @@ class WandbFile:
     @property
     def damaged(self) -> int:
         """The parts that were skipped. What is incomplete at the end is one of them once nothing more will come."""
-        is_over = self.is_over or self.metrics.has_ended
-        return self.records.damaged + self.metrics.malformed + (self.records.tail if is_over else 0)
+        return self.records.damaged + self.metrics.malformed + self.records.tail - self.awaited
+
+    @property
+    def awaited(self) -> int:
+        """The incomplete parts at the end, while more may come."""
+        return 0 if self.is_over or self.metrics.has_ended else self.records.tail
 
     def is_at_end(self) -> bool:
         """Whether nothing has been written since all of it was read."""
@@ -144,6 +148,7 @@ class Follower:
             "offset": file.records.offset,
             "rows": metrics.rows,
             "damaged": file.damaged,
+            "tail": file.awaited or None,
             "more": not file.is_at_end() or None,
             "step": metrics.step,
             "logged_at": metrics.logged_at,

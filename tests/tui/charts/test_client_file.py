@@ -24,7 +24,7 @@ from trainmon.model import (
     WandbRows,
     WandbSpec,
 )
-from tui.charts.client_file import file_notes, file_spans
+from tui.charts.client_file import INCOMPLETE, file_notes, file_spans
 from tui.charts.values import why_nothing
 from tui.panes.details import run_lines
 from tui.panes.wandb import WandbPane
@@ -110,10 +110,12 @@ def test_the_age_comes_first_whatever_is_known():
         ({"damaged_before": 2}, "2 damaged parts of earlier files skipped"),
         ({"damaged": 1}, "1 damaged part of the file skipped"),
         ({"error": "/fsx/wandb: no permission"}, "/fsx/wandb: no permission"),
+        ({"tail": 1, "written_at": NOW - 1_800}, None),
+        ({"tail": 1, "written_at": NOW - 7_200}, INCOMPLETE),
     ],
 )
 def test_what_is_amiss_or_still_to_be_read_is_a_note(changes: dict[str, Any], note: str | None):
-    notes = [words[2:] for words, _ in file_notes(replace(FILE, **changes), None, NOW)]
+    notes = [words[2:] for words, _ in file_notes(Run(spec=SPEC), replace(FILE, **changes), None, NOW)]
     assert notes == ([] if note is None else [note])
 
 
@@ -129,6 +131,14 @@ def test_without_curves_it_says_why(file: WandbFile | None, words: str):
     assert why_nothing(Run(spec=SPEC, wandb_file=file), NAME, None)[0][0] == words
     asked = replace(SPEC, wandb=WandbSpec(project="team/video"))
     assert "W&B has not answered yet" in why_nothing(Run(spec=asked, wandb_file=file), NAME, None)[0][0]
+
+
+def test_a_file_that_ends_before_its_first_row_is_not_waited_for():
+    cut = Run(spec=SPEC, verdict="dead", wandb_file=replace(FILE, tail=1, written_at=NOW - 600))
+    assert [words for words, _ in why_nothing(cut, NAME, None)] == [
+        f"{NAME}: its newest W&B file has no row to chart: {PATH}.",
+        "The file ends in an incomplete record: its client has not written the rest.",
+    ]
 
 
 def test_the_details_of_the_run_name_the_file():

@@ -15,14 +15,22 @@ from msgspec.structs import replace
 
 from trainmon.analysis.wandb import metric_names
 from trainmon.analysis.wandb.values import NAME_LENGTH, NON_FINITE, read_config, read_summary, safe_text
-from trainmon.lib import Instant, clean
-from trainmon.model import Points, Run, Wandb, WandbDirectory, WandbFile, WandbFileRun, WandbRows, WandbRun
+from trainmon.lib import Instant, Seconds, clean
+from trainmon.model import Points, Run, Verdict, Wandb, WandbDirectory, WandbFile, WandbFileRun, WandbRows, WandbRun
 
 ENTITY = "file"
 """The entity in the paths of such runs: their curves are not mixed with those of W&B's server."""
 
 FILES_AT_MOST = 6
 """The current run, and earlier ones to compare it with."""
+
+ENDED: frozenset[Verdict] = frozenset({"finished", "dead", "stopped"})
+
+SETTLED: Seconds = 60.0
+"""The client may still write its last rows after its run has ended."""
+
+QUIET: Seconds = 3_600.0
+"""A block of 32 KiB takes half an hour at most, with few metrics and slow steps."""
 
 PATH_LENGTH = 4096
 TOO_LONG = "…"
@@ -82,6 +90,8 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         offset=max(rows.offset, known.offset) if is_older else rows.offset,
         rows=max(rows.rows, known.rows),
         damaged=max(rows.damaged, known.damaged) if is_older else rows.damaged,
+        tail=rows.tail,
+        written_at=written_at(rows, at),
         logged_at=known.logged_at if is_older else logged_at,
         is_behind=rows.more,
         checked_at=at,
@@ -92,6 +102,19 @@ def read(run: Run, rows: WandbRows, host: str, at: Instant) -> WandbFile:
         runs=_runs(known, rows, is_older=is_older),
         error=None if rows.error is None else clean(rows.error),
     )
+
+
+def written_at(rows: WandbRows, at: Instant) -> Instant | None:
+    """When the file was last written, by our clock. `at`: when the rows arrived."""
+    return None if rows.mtime is None else min(at, at - (rows.t - rows.mtime))
+
+
+def ends_incomplete(file: WandbFile, verdict: Verdict) -> bool:
+    """Whether the file ends in a record that its client will not complete: nothing has been written since the run has
+    ended, or for long. While it trains, a record that is cut at the end of a block is usual."""
+    if not file.tail or file.is_behind or file.written_at is None or file.checked_at is None:
+        return False
+    return file.checked_at - file.written_at >= (SETTLED if verdict in ENDED else QUIET)
 
 
 def _anew(before: WandbFile, file: str) -> WandbFile:

@@ -94,5 +94,7 @@ def client_file_row(host: str, wanted: WandbDirectory, found: WandbRows | None) 
         return Row("bad" if found.path else "note", host, what, why, fix)
     rows = f"{counted(found.rows, 'row')} in the first {size(found.offset)} of {size(found.size)}"
     damaged = f", {counted(found.damaged, 'damaged part')} skipped" if found.damaged else ""
+    is_old = found.mtime is not None and found.t - found.mtime >= client_file.QUIET
+    cut = ", ends in an incomplete record" if found.tail and is_old else ""
     curves = f", {counted(len(client_file.points_of(found)), 'curve')}"
-    return Row("ok", host, what, clean(f"{found.path}: {rows}{curves}{damaged}"))
+    return Row("ok", host, what, clean(f"{found.path}: {rows}{curves}{damaged}{cut}"))

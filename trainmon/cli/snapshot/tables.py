@@ -6,7 +6,7 @@ import time
 from collections.abc import Container, Iterator
 
 from trainmon.analysis.nodes import spares
-from trainmon.analysis.wandb import active_run
+from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean, counted
@@ -144,7 +144,8 @@ def _wandb_file(run: Run, state: State) -> Row:
     code = None if file.exit_code is None else f"exit code {file.exit_code}"
     part = f"only the first {100 * file.offset // file.size} % of it is read" if file.is_behind and file.size else ""
     damaged = f"{counted(file.damaged, 'damaged part')} skipped" if file.damaged else ""
-    notes = (f"from the file, {newest_row}", part, damaged, code, file.loss_why, file.error)
+    cut = "it ends in an incomplete record" if client_file.ends_incomplete(file, run.verdict) else ""
+    notes = (f"from the file, {newest_row}", part, damaged, cut, code, file.loss_why, file.error)
     name, step = ("?", "?") if newest is None else (newest.name, count(newest.step))
     return (run.name, name, "-", "-", step, "-", "; ".join(text for text in notes if text))
 

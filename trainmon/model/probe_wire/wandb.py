@@ -39,6 +39,8 @@ class WandbRows(Reading, frozen=True, tag="wandb", gc=False):
     """Rows of its history up to there."""
     damaged: int = 0
     """Blocks and records that were skipped, because they are damaged."""
+    tail: int = 0
+    """Incomplete parts at its end, for which more may come."""
     more: bool = False
     """Whether the rest of the file can be read at once: the reader reads so much per second."""
     step: float | None = None

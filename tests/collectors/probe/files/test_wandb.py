@@ -158,9 +158,10 @@ def test_what_is_amiss_at_the_end_is_damage_once_the_run_has_ended(tmp_path: Pat
     reader = Reader(tmp_path)
     reader.read(passes=2)
     assert (reader.last.damaged, reader.last.more) == (0, False), "it is waited for"
+    assert reader.last.tail == parts
     file.write_bytes(framed(EXIT, after=framed(*rows(5))) + tail)
     reader.read(passes=2)
-    assert (reader.last.damaged, reader.last.exit) == (parts, (3, 90))
+    assert (reader.last.damaged, reader.last.tail, reader.last.exit) == (parts, 0, (3, 90))
     assert len(losses(reader)) == 5
 
 
@@ -169,7 +170,7 @@ def test_a_record_of_which_only_the_first_part_was_written_is_damage_at_the_end(
     file = write(tmp_path, FIRST, long[:BLOCK])
     reader = Reader(tmp_path)
     reader.read(passes=2)
-    assert reader.last.damaged == 0
+    assert (reader.last.damaged, reader.last.tail) == (0, 1)
     write(tmp_path, SECOND, framed(*rows(2)))
     reader.rows.clear()
     reader.read(passes=10)

@@ -18,6 +18,7 @@ from trainmon.model import (
     RunsChanged,
     RunSpec,
     State,
+    Verdict,
     Wandb,
     WandbFileRun,
     WandbRows,
@@ -240,3 +241,31 @@ def test_damage_of_the_file_before_is_not_forgotten_and_a_file_that_is_read_is_n
     assert (file_of(state).damaged, file_of(state).is_behind) == (2, True)
     state = read(state, rows(1, 5, path=PATH.replace("aaaa1111", "bbbb2222"), file="8 6e5"))
     assert (file_of(state).damaged, file_of(state).damaged_before, file_of(state).is_behind) == (0, 2, False)
+
+
+@pytest.mark.parametrize(
+    ("tail", "silent", "verdict", "is_cut"),
+    [
+        (1, 1_800.0, "healthy", False),
+        (1, 30.0, "dead", False),
+        (1, 61.0, "dead", True),
+        (1, 61.0, "finished", True),
+        (1, 61.0, "unknown", False),
+        (1, 3_601.0, "unknown", True),
+        (0, 90_000.0, "dead", False),
+    ],
+)
+def test_a_cut_end_is_awaited_until_nothing_more_can_come(
+    tail: int, silent: float, verdict: Verdict, is_cut: bool
+) -> None:
+    state = read(STATE, rows(1, 40, tail=tail, mtime=NOW - silent), at=NOW + 5)
+    file = file_of(state)
+    assert file.written_at == NOW + 5 - silent, "by our clock"
+    assert client_file.ends_incomplete(file, verdict) is is_cut
+    assert not client_file.ends_incomplete(replace(file, is_behind=True), verdict), "its end is not read yet"
+
+
+def test_a_cut_end_is_no_sign_of_life_or_death() -> None:
+    cut = read(STATE, rows(1, 40, tail=1, mtime=NOW - 90_000))
+    whole = read(STATE, rows(1, 40, mtime=NOW - 90_000))
+    assert (cut.runs["llm"].verdict, cut.runs["llm"].why) == (whole.runs["llm"].verdict, whole.runs["llm"].why)

@@ -112,6 +112,11 @@ def found(**more: object) -> WandbRows:
                 f"{FILE}: 0 rows in the first 96K of 96K, 0 curves, 2 damaged parts skipped"),
         ),
         (
+            found(rows=1, tail=1, offset=98_304, t=9_000.0, mtime=1_000.0),
+            Row("ok", "login1", "W&B files of llm",
+                f"{FILE}: 1 row in the first 96K of 96K, 0 curves, ends in an incomplete record"),
+        ),
+        (
             found(path=None, error="/fsx/wandb: does not exist; the nearest existing parent is /fsx"),
             Row("note", "login1", "W&B files of llm",
                 "/fsx/wandb: does not exist; the nearest existing parent is /fsx", FIX),
