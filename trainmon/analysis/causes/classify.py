@@ -172,7 +172,7 @@ def _reached(signs: Signs) -> Found | None:
     """One of the last lines, if it counts to the end: 68/68."""
     last = range(max(0, len(signs.lines) - FINAL_LINES), len(signs.lines))
     counted = ((index, match) for index in last for match in COUNT.finditer(signs.lines[index].text))
-    ends = [Found(index, RULE["completed"], match[0], 0) for index, match in counted if match[1] == match[2]]
+    ends = [Found(index, RULE["completed"], match[0], 0) for index, match in counted if match[1] == match[2] != "0"]
     return ends[-1] if ends else None
 
 

@@ -133,6 +133,22 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         ),
         ("WARN StateMonitor:Rank1 : kernel begins at work 55731 may hang in polling\n", "hang"),
         ("F0405 client.h:80] Terminating process. This most likely indicates that another task died.\n", "node-fail"),
+        (
+            RAISED + "tensorflow.python.framework.errors_impl.UnavailableError: failed to connect to all addresses\n",
+            "nccl-network",
+        ),
+        (
+            RAISED + "errors_impl.UnavailableError: Error executing an HTTP request: libcurl code 6 meaning "
+            "'Couldn't resolve host name'\n",
+            "network-or-auth",
+        ),
+        ("[n12:1811] ib_mlx5_log.c:171  Transport retry count exceeded on mlx5_0:1/IB (hw_synd 0/0)\n", "nccl-network"),
+        (RAISED + "ClientError: An error occurred (403) when calling the HeadObject operation\n", "network-or-auth"),
+        (
+            RAISED + "S3UploadFailedError: Failed to upload a.pt to s3://b/a.pt: (ExpiredToken): token has expired\n",
+            "network-or-auth",
+        ),
+        (RAISED + "RuntimeError: failed to write to the bucket s3://b: SlowDown\n", "storage-io"),
         ("Rank 3 crashed with exit code -9.\nGlobal rank 0 (PID 4) exited with code 0\n", "host-oom"),
     ],
 )  # fmt: skip

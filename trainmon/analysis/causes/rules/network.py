@@ -90,7 +90,9 @@ NETWORK = (
             r"(?:unhandled|NCCL).{0,20}system error", r"Bootstrap : no socket interface",
             r"no socket interface found",
             r"Call to (?:connect|recv|send|bind|poll|getsockopt).{0,60}(?:failed|returned)", r"IBV_WC_\w*ERR",
-            r"transport retry counter exceeded",
+            r"transport retry count(?:er)? exceeded", r"\bUnavailableError\b(?!.*(?:HTTP|libcurl))",
+            r"\"os_error\":\"Connection (?:reset|refused)", r"\bfailed to connect to all addresses\b",
+            r"\bcollective ops? (?:is|are|was|were) aborted by",
             r"\bmlx5_\w*.{0,80}(?:error|fail|link.?down|Port.{0,10}Down|unplugged|insufficient power|compromis"
             r"|syndrome)",
             r"UCX +(?:ERROR|FATAL)", r"\bucp_\w+.{0,40}(?:fail|error)", r"fi_\w+ failed",
@@ -145,7 +147,7 @@ NETWORK = (
             r"\b(?:API|access) (?:token|key) (?:is |was )?(?:invalid|expired|revoked|rejected)",
             r"Run initialization (?:has )?timed out", r"Max retries exceeded with url", r"while calling W&B API",
             r"\bConnection error, and we cannot find", r"Failed to establish a new connection",
-            r"(?:Temporary failure in|could not|failed to resolve|unable to resolve).{0,10}(?:name resolution"
+            r"(?:Temporary failure in|could(?: not|n't)|failed to resolve|unable to resolve).{0,10}(?:name resolution"
             r"|resolve|host)",
             r"(?:nodename nor servname|Name or service not known|getaddrinfo)",
             r"\b(?:401|403|407|429|500|502|503|504) (?:Client|Server) Error",
@@ -174,6 +176,7 @@ NETWORK = (
             r"api\.wandb\.ai.{0,80}(?:timed out|refused|error)",
             r"ServiceUnavailable|Service Unavailable|Bad Gateway|Gateway Time-?out",
             r"Connection to .{0,80} timed out\. \(connect timeout", r"\bServerNotFoundError\b",
+            r"\bAn error occurred \(\w+\) when calling the \w+ operation\b",
             r"\bexit [1-9]\d* \((?:read|write)\).{0,400}\bpipe:(?:curl|wget|aws|gsutil|gcloud|az)\b",
         ),
         hints=(

@@ -135,7 +135,8 @@ STORAGE = (
             r"I/O error(?: on|,|:| while)", r"\b(?:Lustre|LNet)Error\b", r"blk_update_request",
             r"\bnvme\d{0,2}\b.{0,40}(?:timeout|reset|abort)", r"\bMedium Error\b", r"database is locked",
             r"failed to (?:write|read|flush|sync|open).{0,60}(?:I/O|timed out|stale)",
-            r"(?:S3|GCS|object store|bucket|blob).{0,80}(?:SlowDown|503|timed out|InternalError|connection reset"
+            r"^(?!.*(?:denied|forbidden|unauthorized|expired))"
+            r".*(?:S3|GCS|object store|bucket|blob).{0,80}(?:SlowDown|503|timed out|InternalError|connection reset"
             r"|failed to (?:read|write|upload|download))",
             r"(?-i:\b(?:ESTALE|EIO|EROFS)\b)", r"mount.{0,60}(?:not responding|disconnected|lost|failed)",
             r"short (?:read|write)\b",
