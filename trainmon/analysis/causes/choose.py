@@ -12,6 +12,8 @@ STATED = ("kill-switch", "preempted", "no-restart", "node-fail", "gpu-hardware",
 """Stated reasons. The first two explain all others; of the rest, the earliest counts. A time limit is weaker: an error
 may have kept the job waiting for it. A requeue is weaker than the error after which a script requeues its job."""
 SIGTERM = re.compile(r"SIGTERM|signal:? ?15|15 death signal|Terminated|Termination signal", re.IGNORECASE)
+TOLD = re.compile(r"got|received|caught|handling", re.IGNORECASE)
+"""The program itself says that it was told to stop."""
 ENDED_BY = ("host-oom", "preempted", "segfault")
 NOISE = ("checkpoint-corrupt", "dataloader-worker", "storage-io", "rendezvous", "data-error")
 """What the end of a process by hand may look like on its other ranks."""
@@ -134,8 +136,8 @@ def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
     """The cause where nothing shows a first error."""
     hints = [one for one in live if one.strength == 0 and one.rule.role != "result"]
     killed = next((one for one in hints if one.rule.cause == "host-oom"), None)
-    cascade = next((one for one in live if one.rule.role == "cascade" and one.strength), None)
-    if cascade is not None and hints and _is_sigterm(hints[0]) and hints[0].index < cascade.index:
+    cascade = next((one for one in live if one.rule.role == "cascade" and not _is_overcome(one, results)), None)
+    if hints and _is_sigterm(hints[0]) and _stopped_by(hints[0], cascade, results):
         return hints[0]
     if cascade is not None:
         return killed if killed is not None and cascade.rule.cause == "nccl-network" else cascade
@@ -150,6 +152,19 @@ def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
     quiet = [one for one in live if one.strength == 1]
     consequences = [one for one in live if one.is_consequence]
     return next(iter((*exact[:1], *quiet[:1], *consequences[:1], *ends[-1:])), None)
+
+
+def _is_overcome(cascade: Found, results: Sequence[Found]) -> bool:
+    """Whether a message about the network ended nothing: NCCL warns of much that it works around."""
+    is_message = cascade.raised is None and (cascade.rule.cause == "nccl-network" or cascade.strength < 2)
+    return cascade.strength == 0 or (is_message and bool(results) and results[-1].index > cascade.index)
+
+
+def _stopped_by(term: Found, cascade: Found | None, results: Sequence[Found]) -> bool:
+    """Whether a signal is why the ranks lost each other, or why the program says that it has finished."""
+    if cascade is not None:
+        return term.index < cascade.index
+    return bool(results) and term.index < results[0].index and TOLD.match(term.text) is not None
 
 
 def is_evaluation(one: Found, signs: Signs, is_committed: bool) -> bool:

@@ -27,10 +27,14 @@ CONSEQUENCE_TEXT = re.compile(
     r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|no longer alive"
     r"|killed by signal: (?:Aborted|Terminated))"
 )
-QUIET = re.compile(r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b", re.IGNORECASE)
+QUIET = re.compile(
+    r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b"
+    r"|\bfall(?:ing|s)? back (?:to|on)\b|\bskipping\b(?! step)|\b(?:ignored|will retry|and retrying|retrying with)\b",
+    re.IGNORECASE,
+)
 """The level of a line that should not be about an end."""
 LOUD = re.compile(
-    r"NCCL WARN|closing signal SIG(?:HUP|INT)|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|\bERROR\b",
+    r"NCCL WARN|closing signal SIG(?:HUP|INT)|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|(?-i:\bERROR\b)",
     re.IGNORECASE,
 )
 """Words that make such a line about an end all the same."""
@@ -49,7 +53,7 @@ START = re.compile(
     re.IGNORECASE,
 )
 """The start of an attempt: an exception before it is of an attempt before, which wrote into the same file."""
-GUESS = "potential root causes"
+GUESS = re.compile(r"potential root causes|common causes include")
 """Ray lists what might have killed a worker: the OOM killer first."""
 WORKER = re.compile(r"torch/utils/data/_utils/(?:fetch|worker|collate|pin_memory)\.py|^_worker_loop$")
 SHELL_NOISE = re.compile(r"^(?:ls|rm|cp|mv|mkdir|rmdir|cat|grep|find|ln|du|chmod|tee): |Unable to create TMPDIR")
@@ -201,8 +205,8 @@ def _shape(line: Line, is_late: bool, is_final: bool) -> Shape:
 
 
 def _sign(text: str, head: str, is_late: bool) -> Found | None:
-    if GUESS in text:
-        return Found(0, RULE["host-oom"], GUESS, 0)
+    if (guess := GUESS.search(text)) is not None:
+        return Found(0, RULE["host-oom"], guess[0], 0)
     is_quiet = _is_quiet(head + text) or SHELL_NOISE.search(text) is not None
     for rule, strength, found in sieve().matches(text):
         if rule.role == "result" and not is_late and "runtime" not in found:

@@ -149,6 +149,10 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
             "network-or-auth",
         ),
         (RAISED + "RuntimeError: failed to write to the bucket s3://b: SlowDown\n", "storage-io"),
+        ("训练完成\n", "completed"),
+        ("epoch done\n结果已保存到 ../output/accuracy.csv\n", "completed"),
+        ("best_loss:  0.0767 best_epoch: 244\n", "completed"),
+        ("waiting for 0/0\n", "unknown"),
         ("Rank 3 crashed with exit code -9.\nGlobal rank 0 (PID 4) exited with code 0\n", "host-oom"),
     ],
 )  # fmt: skip

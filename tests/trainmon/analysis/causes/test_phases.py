@@ -165,3 +165,34 @@ def test_what_slurm_calls_completed_has_ended_well_unless_its_log_shows_an_error
     assert found.cause == cause
     assert (found.confidence == "high") == (cause != "unknown")
     assert cause != "completed" or found.evidence[0].text == "Slurm: COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpu-1:4711:4711 [0] NCCL WARN NET/Plugin: Failed to find ncclNetPlugin symbol",
+        "NCCL INFO NET/OFI Failed to initialize, using internal network",
+        "CUDA out of memory. Retrying with batch size 4",
+        "torch.cuda.OutOfMemoryError caught, emptying the cache and retrying",
+        "found NaN in gradient, skipping this step",
+        "size mismatch for head.weight ignored (ignore_mismatched_sizes=True)",
+        "wandb: Network error (ConnectionError), entering retry loop.",
+        "Detected kernel version 5.4.0, which can cause the process to hang.",
+        "metrics: {'wer/killed': 0, 'nan_loss_count': 0, 'oom_events': 0, 'error_rate': 0.3}",
+        "Unable to initialize backend 'tpu': INTERNAL: libtpu.so: cannot open shared object file",
+        "An NVIDIA GPU may be present, but a CUDA-enabled jaxlib is not installed. Falling back to cpu.",
+    ],
+)
+def test_what_a_run_works_around_is_no_reason_for_its_end(line: str) -> None:
+    assert of(f"{AFTER_IT}{line}\nstep 1050 | loss 2.1\nTraining completed.\n").cause == "completed"
+    assert of(f"{line}\n{SAVED}").confidence == "low"
+
+
+def test_a_run_that_was_told_to_stop_has_not_completed() -> None:
+    log = AFTER_IT + "Received SIGTERM, saving a checkpoint\nTraining finished early because of a stop request\n"
+    assert of(log).cause == "preempted"
+
+
+def test_what_ray_guesses_about_a_dead_worker_is_not_certain() -> None:
+    guess = "Some common causes include: (1) the process was killed by the OOM killer due to high memory usage."
+    assert of(f"(raylet) A worker died. End of file. {guess}\n").confidence == "low"

@@ -12,7 +12,8 @@ CODE = (
         source="Python: ImportError; the dynamic linker; the shell: 127",
         signs=(
             r"\b(?:ModuleNotFoundError|ImportError)\b", r"No module named", r"cannot import name",
-            r"undefined symbol", r"cannot open shared object file", r"error while loading shared libraries",
+            r"undefined symbol",
+            r"(?<!libtpu\.so: )cannot open shared object file", r"error while loading shared libraries",
             r"version [`'](?:GLIBC|GLIBCXX|CXXABI)\S* not found", r"DLL load failed",
             r"(?:command|executable)(?: file)? not found", r"execve\(\).{0,80}No such file",
             r"(?:need|needs|requires?|required) .{0,80}(?:librar(?:y|ies)|package|module"

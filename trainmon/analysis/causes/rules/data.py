@@ -30,7 +30,7 @@ DATA = (
             r"\bdivergence detected", r"\b(?:loss|gradient|grad[_ ]?norm) spikes?\b.{0,80}\b(?:abort|stop|exit|halt)",
             r"loss (?:has )?(?:diverged|exploded)", r"(?:loss|gradient)s? (?:is |are )?(?:exploding|exploded)",
             r"non-?finite (?:loss|grad)", r"(?:Loss|Model|Training|Run)\b.{0,20}\bdiverged\b",
-            r"nan[_ -]?(?:loss|grad)\w*.{0,30}(?:error|detected|exceed|stop)",
+            r"nan[_ -]?(?:loss|grad)\w*\b(?!\W{1,4}\d).{0,30}(?:error|detected|exceed|stop)",
             r"\bloss\b.{0,40}\b(?:is|was|became) (?:nan|inf\w*)\b.{0,40}\b(?:stop|exit|abort)",
             r"\bnan\b.{0,20}\bstop(?:ping|ped)? (?:the )?training", r"Nan in summary histogram",
             r"(?:Error|Exception)\b.{0,40}\bloss\b.{0,20}\b(?:nan|inf|infinite|not finite)\b",

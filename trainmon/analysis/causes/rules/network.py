@@ -101,7 +101,7 @@ NETWORK = (
             r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",
             r"peer (?:closed|reset|disconnected)", r"Failed to recv, got 0 bytes", r"Last error:$",
             r"\b(?:MPI|PMIX|PRTE|ORTE)\w*\b.{0,80}(?:connection|network|socket).{0,40}(?:fail|lost|error|closed)",
-            r"unhandled cuda error", r"NCCL WARN .{0,120}(?:fail|error|timed? ?out|abort)",
+            r"unhandled cuda error", r"NCCL WARN (?!.{0,120}\bplugin\b).{0,120}(?:fail|error|timed? ?out|abort)",
         ),
         hints=(
             r"\bNo route to host", r"Network is unreachable",

@@ -28,7 +28,7 @@ RESULTS = (
             r"reached (?:the )?(?:max|maximum|target|final|total)(?:imum)? (?:number of )?(?:epochs|steps|iterations)",
             r"Training completed\. Do not forget to share", r"\bstate\W{1,4}COMPLETED\b",
             r"early stopping\b(?!.{0,20}(?:counter|patience))", r"^(?:done|success)!?\.?$", r"\d+ epochs completed",
-            r"Successfully completed\.",
+            r"Successfully completed\.", r"训练(?:已)?(?:完成|结束)",
             r"best (?:model|checkpoint|epoch|accuracy|val\w*|score|result).{0,60}(?:saved|loaded|is|=|:)",
         ),
         hints=(
@@ -39,7 +39,7 @@ RESULTS = (
             r"|test result|final|best|results?)\b[^a-z]{0,12}(?:tensor)?[^a-z]{0,3}\d",
             r"\bresults? saved\b", r"\b(?:final|best|results?)(?:\b|_).{0,30}[:=] {0,2}\d", r"Abort COMPLETE",
             r"wandb: (?:Synced|Run summary|Run history|.{0,10}View run|You can sync this run)", r"Optimizer stripped",
-            r"\bcleaning up|cleanup\b",
+            r"\bcleaning up|cleanup\b", r"保存(?:到|至|在|成功)",
         ),
     ),
     Rule(
