@@ -239,6 +239,54 @@ def test_a_job_that_reached_its_time_limit_is_requeued_automatically(slurm: Slur
         assert slurm.state(job_id) == "PENDING"
 
 
+OOM = """\
+#!/bin/bash
+#SBATCH --requeue --open-mode=append
+echo "iteration        1/     100 | elapsed time per iteration (ms): 100.0 | lm loss: 2.0E+00 |"
+until [ -e {folder}/go ]; do sleep 0.2; done
+echo 'Traceback (most recent call last):'
+echo '  File "train.py", line 88, in training_step'
+echo 'torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB'
+exit 1
+"""
+
+
+@pytest.mark.slow  # the daemon tries every half minute
+def test_after_an_oom_a_job_is_requeued_once_its_config_has_changed(slurm: Slurm, tmp_path: Path) -> None:
+    folder = slurm.directory / "auto-oom"
+    folder.mkdir()
+    config = folder / "greedy.yaml"
+    config.write_text("batch: 8\nlr: 1.0e-4\n")
+    clock = SetClock(tmp_path)
+    daemon = AlertDaemon(tmp_path, **slurm.environ, **clock.env)
+    watched = CONFIG.format(folder=folder).replace("flaky", "greedy")
+    daemon.config.write_text(watched.replace("kill_switch", f'config = "{config}"\nkill_switch', 1))
+
+    def attempt(field: str) -> Any:
+        rows = json.loads(daemon.run("attempts", "greedy", "--json").stdout)
+        return rows[0][field] if rows else None
+
+    with contextlib.closing(daemon):
+        daemon.start()
+        daemon.until("source", source="slurm:lab", health="ok")
+        job_id = slurm.submit(OOM.format(folder=folder), "-J", "greedy", f"--output={folder}/greedy.log")
+        until(lambda: attempt("config_hash") is not None, "the config that the attempt began with", 120)
+        before = attempt("config_hash")
+        (folder / "go").touch()
+        slurm.wait_for_state(job_id, "FAILED", within=120)
+        until(lambda: attempt("termination_reason") == "cuda-oom", "the cause", 120)
+        clock.ahead(130)  # to the daemon, the job ended more than 121 s ago
+        same = f"nothing has changed since the attempt (config {before}): the same cuda-oom would come again"
+        daemon.until("auto-requeue", run="greedy", words=f"not done: {same}")
+        assert slurm.job(job_id)["Restarts"] == "0"
+        config.write_text("batch: 4\nlr: 1.0e-4\n")
+        line = daemon.until("auto-requeue", run="greedy", words=f"Requeue job {job_id} of greedy, which has ended")
+        assert line["why"].startswith(f"the config has changed since the attempt ({before} → ")
+        slurm.wait_for(lambda: slurm.job(job_id)["Restarts"] == "1", what="the job was requeued")
+        listed = json.loads(daemon.run("actions", "--json").stdout)
+    assert [(one["verb"], one["who"], one["why"]) for one in listed] == [("requeue", "auto_requeue", line["why"])]
+
+
 def test_a_job_that_fails_twice_is_requeued_once_and_an_armed_kill_switch_stops_it(
     slurm: Slurm, tmp_path: Path
 ) -> None:

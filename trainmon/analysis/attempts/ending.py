@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import is_read
-from trainmon.analysis.attempts.merge import merged
+from trainmon.analysis.attempts.merge import RANKS, merged, with_codes
 from trainmon.analysis.attempts.steps import with_steps_of
 from trainmon.analysis.causes import classify
 from trainmon.analysis.log_formats import Format
@@ -132,18 +132,26 @@ def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state
     assert seen.end is not None
     if before is None:
         return with_cause(seen, lines, state)
-    if (same := confirmed(before.end, seen.end)) is not None:
+    end = with_codes(seen.end, before.end or before.reported_end)
+    corrected = None if before.end is None else with_codes(before.end, end)
+    is_corrected = corrected is not None and corrected != before.end
+    if corrected is not None and is_corrected and RANKS[corrected.source] > RANKS[end.source]:
+        end = corrected
+    seen = replace(seen, end=end)
+    if (same := confirmed(before.end, end)) is not None:
         return merged(before, replace(seen, end=same))
     known = before.end or before.reported_end
     tail = None if known is None else known.log_tail
     if known is not None and known.has_own_tail:
         lines = ()
-    end = replace(seen.end, awaits_log=seen.end.awaits_log and (before.end is None or before.end.awaits_log))
+    end = replace(end, awaits_log=end.awaits_log and (before.end is None or before.end.awaits_log))
     whole = merged(replace(before, end=None, reported_end=None), replace(seen, end=end))
     found = with_cause(whole, lines or (tail or "").splitlines(), state)
     if known is not None and known.cause is not None and _shows_node(known, seen) and found.end is not None:
         is_shown = _shows_node(found.end, seen)
         found = found if is_shown else replace(found, end=replace(found.end, cause=known.cause))
+    if corrected is not None and is_corrected and found.end is not None:
+        before = replace(before, end=replace(corrected, cause=found.end.cause))
     return merged(before, found)
 
 

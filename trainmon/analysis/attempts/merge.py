@@ -174,6 +174,14 @@ EXACT = ("receipt", "exit_code", "signal")
 """What a receipt tells exactly. Of two, the one that was chosen from more of them counts."""
 
 
+def with_codes(end: AttemptEnd, known: AttemptEnd | None) -> AttemptEnd:
+    """The end with the exit code and the signal that are known of it; sacct prints 137 as 9. A receipt is exact."""
+    if known is None or end.receipts or known.receipts:
+        return end
+    found = {name: max(getattr(end, name), getattr(known, name), key=_known) for name in ("exit_code", "signal")}
+    return replace(end, **found)
+
+
 STATUS = ("exit status", "signal ")
 """How the evidence of a cause begins that was chosen with the exit code: that may come after the attempt was closed."""
 

@@ -37,6 +37,20 @@ def test_a_failure_that_was_seen_stays_one_when_its_job_is_requeued_before_its_c
     assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
 
 
+def test_a_requeued_job_whose_processes_are_still_ending_has_not_started_again() -> None:
+    """Slurm then counts the next restart, which starts always now."""
+    ending = replace(JOB, state="COMPLETING", restarts=1)
+    story = trained()
+    for at in (61, 76):
+        story.queue(at, replace(ending, started_at=BEGIN + at, ends_at=BEGIN + at + 3_600))
+    story.queue(91, REQUEUED).at(140).say()
+    assert told(story.attempt)[:2] == (BEGIN + 61, "REQUEUED")
+    unlimited = trained().queue(61, replace(ending, started_at=BEGIN + 61, ends_at=None))
+    assert len(unlimited.attempts) == 1
+    again = replace(JOB, restarts=1, submitted_at=BEGIN + 80, started_at=BEGIN + 200, state="COMPLETING")
+    assert len(story.queue(260, replace(again, ends_at=BEGIN + 259)).attempts) == 2, "it ends, and is not requeued"
+
+
 def test_a_failure_whose_log_nobody_reads_stays_one_when_its_job_is_requeued() -> None:
     story = trained().queue(55, FAILED).queue(85, REQUEUED).at(120).say()
     assert told(story.attempt)[:3] == (BEGIN + 50, "FAILED", 1)
@@ -64,6 +78,23 @@ def test_an_exit_code_that_comes_after_an_attempt_was_closed_changes_its_cause(c
     assert told(late)[2:4] == (int(code.partition(":")[0]), cause)
     assert late.retry_decision == {"host-oom": "after-change", "no-restart": "stop"}.get(cause, "now")
     assert story.queue(160, failed).say(AttemptsRestored((stored,))).attempt == late
+
+
+@pytest.mark.parametrize("is_first", ["queue", "accounting"])
+def test_the_cause_names_the_exit_code_that_the_queue_shows(is_first: str) -> None:
+    """sacct prints exit codes above 128 without the 128."""
+    story = trained()
+    in_queue, in_sacct = replace(FAILED, exit_code="139:0"), JobsAccounted("prod", (replace(FAILED, exit_code="11:0"),))
+    if is_first == "queue":
+        story.queue(55, in_queue).say(in_sacct).log(58, "the end").checkpoints(59, 20)
+    else:
+        story.say(in_sacct).log(56, "the end").checkpoints(57, 20).at(110).say(in_sacct).queue(120, in_queue)
+    story.at(150).say(in_sacct)
+    assert told(story.attempt)[2:4] == (139, "segfault")
+    end = story.attempt.end
+    assert end is not None
+    assert end.cause is not None
+    assert [one.text for one in end.cause.evidence if one.line is None] == ["signal 11"]
 
 
 def test_a_requeue_has_no_exit_code_whoever_reports_it() -> None:

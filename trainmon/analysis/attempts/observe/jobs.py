@@ -15,13 +15,22 @@ from trainmon.analysis.attempts.merge import RANKS
 from trainmon.analysis.attempts.observe.run import with_run
 from trainmon.analysis.attempts.steps import AFTER
 from trainmon.analysis.runs import has_begun, target
-from trainmon.lib import Instant, clean, scrub
+from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Attempt, AttemptEnd, Job, Run, State
+
+CLOCKS: Seconds = 30.0
+"""By how much the clock of Slurm may be ahead. Its shortest time limit is a minute."""
 
 
 def is_begun(job: Job) -> bool:
     """Whether the job runs or ran."""
     return job.started_at is not None and (job.stage == "running" or is_over(job)) and has_begun(job)
+
+
+def is_requeued(job: Job, now: Instant) -> bool:
+    """Whether Slurm has requeued a job whose processes are still ending. It then counts the next restart, which starts
+    always just now and ends after its time limit."""
+    return job.state == "COMPLETING" and bool(job.restarts) and (job.ends_at is None or job.ends_at > now + CLOCKS)
 
 
 def job_attempt(job: Job, run: Run) -> Attempt:
@@ -89,8 +98,9 @@ def of_job(job: Job, run: Run, state: State, known: Mapping[str, Attempt], *, is
 
 
 def _is_as_good(known: AttemptEnd, found: AttemptEnd) -> bool:
-    """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job; the exit code of one that
-    has failed may come late."""
+    """Whether the new end adds nothing. Only the queue shows the signal that cancelled a job, and exit codes above 128;
+    the exit code of one that has failed may come late."""
     adds_signal = known.signal is None and found.signal is not None
-    adds_code = known.exit_code is None and found.exit_code is not None and known.source != "lost"
+    is_greater = found.exit_code is not None and (known.exit_code is None or found.exit_code > known.exit_code)
+    adds_code = is_greater and known.source != "lost" and not known.receipts
     return RANKS[known.source] >= RANKS[found.source] and not (adds_signal or adds_code)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.logs import start_of
 from trainmon.analysis.attempts.observe.earlier_starts import of_earlier_starts
-from trainmon.analysis.attempts.observe.jobs import is_begun, of_job
+from trainmon.analysis.attempts.observe.jobs import is_begun, is_requeued, of_job
 from trainmon.analysis.attempts.observe.sources import may_have_jobs, may_have_others
 from trainmon.analysis.attempts.observe.unwatched_jobs import of_unwatched_jobs
 from trainmon.analysis.attempts.observe.without_scheduler import (
@@ -30,7 +30,8 @@ def observed(state: State, known: Mapping[str, Attempt]) -> Iterator[Attempt]:
     newest = _newest_of_jobs((*known.values(), *unwatched))
     for run in state.runs.values():
         jobs = [state.jobs[key] for key in run.jobs if key in state.jobs]
-        if begun := sorted((job for job in jobs if is_begun(job)), key=lambda job: job.started_at or 0.0):
+        begun = [job for job in jobs if is_begun(job) and not is_requeued(job, state.at)]
+        if begun := sorted(begun, key=lambda job: job.started_at or 0.0):
             for job in begun:
                 if (found := of_job(job, run, state, known, is_newest=job is begun[-1])) is not None:
                     yield found
