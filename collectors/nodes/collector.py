@@ -318,8 +318,9 @@ class NodeCollector:
             if isinstance(reading, Hello) and self.reads_files != (reading.python is not None):
                 self.reads_files = reading.python is not None
                 self.wake()
+            at = self._clock.now() - stream.waited  # the wait is no difference of the clocks
             for part, is_stand_in in self._assigned.parts(reading):
-                self._submit(NodeReading(self.name, self.cluster, self._clock.now(), part, is_stand_in=is_stand_in))
+                self._submit(NodeReading(self.name, self.cluster, at, part, is_stand_in=is_stand_in))
 
     def _on_end(self, stream: ProbeStream, error: TrainmonError, was_silent: bool = False) -> None:
         """The probe has ended or is silent. Python is not tried again if it failed without any output."""

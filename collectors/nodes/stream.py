@@ -56,6 +56,11 @@ class ProbeStream:
         self._exit_reason: str | None = None
         self._has_output = False
 
+    @property
+    def waited(self) -> Seconds:
+        """How long the bytes of this reading have waited for those of other nodes."""
+        return 0.0 if self.command is None else self.command.waited
+
     def write(self, data: bytes) -> None:
         if self.command is not None:
             self.command.write(data)

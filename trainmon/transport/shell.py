@@ -44,6 +44,11 @@ class Sink(Protocol):
 class Stream(Protocol):
     """A running command."""
 
+    @property
+    def waited(self) -> Seconds:
+        """How long ago the last of the bytes that its sink gets now have come."""
+        return 0.0
+
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input; never blocks. Does nothing once it has ended."""
 
@@ -147,6 +152,7 @@ class CommandStream(ABC):
         self._finishing = False
         self._closed = False
         self._ended = False
+        self.waited: Seconds = 0.0
 
     def write(self, data: bytes) -> None:
         """Queue bytes for its standard input."""

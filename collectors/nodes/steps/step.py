@@ -32,6 +32,10 @@ class Branch:
         self.has_ended = False
         self.is_closed = False
 
+    @property
+    def waited(self) -> Seconds:
+        return 0.0 if self.step is None else self.step.waited
+
     def write(self, data: bytes) -> None:
         """Queue lines for its standard input; never blocks."""
         if self.step is not None and not self.is_closed:
@@ -89,6 +93,10 @@ class Step:
             self._command = command
         self._flush()
         self._close_if_unused()
+
+    @property
+    def waited(self) -> Seconds:
+        return 0.0 if self._command is None else self._command.waited
 
     # ---- input, from any thread ----
 

@@ -43,6 +43,7 @@ class FakeShell:
         self.sink: Sink | None = None
         self.written = b""
         self.closed = False
+        self.waited = 0.0
         self.argv: Sequence[str] = ()
 
     def run(self, argv: Sequence[str], *, stdin: bytes = b"", timeout: Seconds) -> Completed:

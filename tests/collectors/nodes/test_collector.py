@@ -10,6 +10,7 @@ from collectors.assignment import by_mount
 from collectors.nodes.stream import LONGEST_LINE, ProbeStream
 from collectors.probe import bundle
 from tests.collectors.nodes.hosts import GREETING, HELLO, FakeClock, FakeShell, Host, until
+from trainmon.engine.reducers.reduce import reduce
 from trainmon.lib import HostUnreachable, LoginNeeded, LoginRefused
 from trainmon.model import (
     DiskSample,
@@ -19,6 +20,7 @@ from trainmon.model import (
     NodeReading,
     Spec,
     StandInEnded,
+    State,
 )
 from trainmon.transport.shell import Sink
 
@@ -36,6 +38,21 @@ def test_a_host_that_answers_is_up_and_its_lines_are_events() -> None:
         if isinstance(event, NodeReading):
             kinds.append(type(event.reading))
     assert kinds == [Hello, GpuSamples]
+
+
+def test_the_wait_for_the_lines_of_other_nodes_is_neither_skew_nor_age() -> None:
+    shell = FakeShell()
+    host = Host(shell)
+    sink = host.connected(shell)
+    state = State()
+    for number in range(60):
+        host.clock.at = 1000.0 + 2 * number
+        shell.waited = 0.0 if number < 5 else 0.1  # a stream that has run for long
+        sent = host.clock.at - shell.waited
+        sink.received(b'{"k":"gpu","v":1,"t":%f,"g":[]}\n' % sent)
+        state = reduce(state, [host.events.get() for _ in range(host.events.qsize())], host.clock.at)
+        assert state.nodes["n1"].gpus_at == pytest.approx(sent)
+    assert state.nodes["n1"].clock_skew_s == pytest.approx(0.0)
 
 
 def test_a_greeting_that_comes_before_the_stream_is_there_is_answered() -> None:

@@ -44,7 +44,8 @@ class SshStream(CommandStream):
         self._channel = channel
         self._on_end = on_end
         self._failure = failure
-        self._gathers_from = time.monotonic() + GATHER_AFTER
+        self._received_at = time.monotonic()
+        self._gathers_from = self._received_at + GATHER_AFTER
 
     def start(self) -> None:
         self._connection.on_window[self._channel.chanid] = lambda: self._loop.call_soon(self._flush)
@@ -62,7 +63,8 @@ class SshStream(CommandStream):
     # ---- the event that paramiko sets, on the transport's thread -----------------------------------------------------
 
     def set(self) -> None:
-        if time.monotonic() >= self._gathers_from:
+        self._received_at = time.monotonic()
+        if self._received_at >= self._gathers_from:
             self._loop.call_gathered(GATHER, self._read)
         else:
             self._loop.call_soon(self._read)
@@ -95,6 +97,7 @@ class SshStream(CommandStream):
             return
         channel = self._channel
         was_closed = channel.closed  # checked before reading: bytes that came before the end are read before it
+        self.waited = time.monotonic() - self._received_at
         taken = 0
         while taken < TURN and channel.recv_ready():
             data = channel.recv(CHUNK)

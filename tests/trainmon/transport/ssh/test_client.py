@@ -131,6 +131,26 @@ def test_a_command_that_has_run_for_long_loses_no_byte_and_no_end(shell: SshShel
     assert reader.ends == [(3, None)]
 
 
+def test_how_long_bytes_have_waited_for_those_of_others_is_known(
+    shell: SshShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainmon.transport.ssh.channel.GATHER", 1.0)
+    late, waited = [], []
+
+    class Timed(Received):
+        def received(self, data: bytes) -> None:
+            waited.append(stream.waited)
+            late.append(time.time() - stream.waited - float(data))
+
+    reader = Timed()
+    stream = shell.stream(["sh", "-c", "read x; for n in 1 2 3; do date +%s.%N; sleep 1.5; done"], reader)
+    stream._gathers_from = 0.0
+    stream.write(b"go\n")
+    until(reader.done.is_set, "it ends")
+    assert min(waited) > 0.9
+    assert min(late) < 0.2, "the network and the clock"
+
+
 def test_a_re_key_in_the_middle_loses_and_mixes_nothing(tmp_path: Path, loop: EventLoop) -> None:
     sent = bytes(range(256)) * 20_000
     with Sshd.start(tmp_path / "rekey", RekeyLimit="300K") as strict:
