@@ -283,8 +283,9 @@ def _answer(
         if first is not None and (first.is_only or found.index > first.title):
             rank = first.rank
         place = [] if raised is None or raised.place is None else [(raised.place, "")]
-        later = [(one.index, one.text) for one in signs.found if one.strength >= 2 and one.index > found.index]
-        shown = [_evidence(signs, *one, rank) for one in (*place, (found.index, found.text))]
+        at = found.index if raised is None else raised.end
+        later = [(one.index, one.text) for one in signs.found if one.strength >= 2 and one.index > at]
+        shown = [_evidence(signs, *one, rank) for one in (*place, (at, found.text), (found.index, ""))]
         shown += [_evidence(signs, *one) for one in later[:CONSEQUENCES]]
         if first is not None and first.error_file is not None:
             shown.append(_evidence(signs, first.error_file, "", first.rank))

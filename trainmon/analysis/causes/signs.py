@@ -276,5 +276,9 @@ def _meaning(chain: Sequence[Found]) -> Found:
             best = msgspec.structs.replace(best, rule=RULE["config-error"])
         if (in_worker or is_sample) and not best.is_consequence:
             best = msgspec.structs.replace(best, rule=RULE["data-error"])
+    raised = best.raised
+    if raised is not None and raised.place is None:
+        places = (one.raised.place for one in reversed(chain) if one.raised is not None)
+        raised = msgspec.structs.replace(raised, place=next((place for place in places if place is not None), None))
     # The outermost traceback tells when it happened.
-    return msgspec.structs.replace(best, index=chain[0].index)
+    return msgspec.structs.replace(best, index=chain[0].index, raised=raised)

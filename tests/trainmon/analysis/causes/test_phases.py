@@ -196,3 +196,21 @@ def test_a_run_that_was_told_to_stop_has_not_completed() -> None:
 def test_what_ray_guesses_about_a_dead_worker_is_not_certain() -> None:
     guess = "Some common causes include: (1) the process was killed by the OOM killer due to high memory usage."
     assert of(f"(raylet) A worker died. End of file. {guess}\n").confidence == "low"
+
+
+def test_the_evidence_of_a_chain_is_the_exception_that_names_the_cause_with_the_first_one() -> None:
+    chained = "\nDuring handling of the above exception, another exception occurred:\n\n"
+    first = through("/x/site-packages/shm.py:open", error="FileExistsError: [Errno 17] File exists: '/barrier'")
+    last = through("train.py:<module>", "/x/site-packages/shm.py:open", error="PermissionError: [Errno 13] '/barrier'")
+    answer = of(first + chained + last)
+    assert answer.cause == "permission"
+    assert [one.text.split(":")[0].strip() for one in answer.evidence] == [
+        'File "train.py", line 7, in <module>', "PermissionError", "FileExistsError"
+    ]  # fmt: skip
+    worker = through("/x/worker.py:_worker_loop", error="OSError: [Errno 5] Input/output error")
+    caught = through("train.py:<module>", error="OSError: Caught OSError in DataLoader worker process 0.")
+    inner = worker.replace("Traceback (most", "Original Traceback (most")
+    answer = of(caught + inner)
+    assert answer.cause == "storage-io"
+    assert answer.evidence[0].text == '  File "/x/worker.py", line 7, in _worker_loop'
+    assert answer.evidence[1].text == "OSError: [Errno 5] Input/output error"
