@@ -130,20 +130,30 @@ def duration(seconds: float) -> str:
     return f"{hours // 24}d{hours % 24}h"
 
 
-AGE = r"(?<![\w./-])\d[\d.]*[smhd](?:\d+[smhd])?"
-AGO = re.compile(rf"({AGE}) ago\b")
-RELATIVE = re.compile(AGE + r"\b")
-DATED = re.compile(r"\b(?:before|as of) [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d UTC")
+AGE = r"(?<![\w./-])(\d+(?:\.\d+)?)([smhd])(?:(\d+)([smh]))?"
+AGO = re.compile(rf"{AGE} ago\b")
+RELATIVE = re.compile(rf"{AGE}\b")
+DATED = re.compile(r"\b(?:about|as of) [A-Z][a-z]{2} \d\d \d\d:\d\d(?::\d\d)? UTC")
+UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def dated(text: str, at: float) -> str:
-    """A sentence of that time (seconds since 1970) as it may be shown later: `2m ago` becomes `2m before Nov 23
-    12:08:30 UTC`, and after `armed for 5m` stands when that was true. A sentence that has its time stays as it is."""
+    """A sentence of that time (seconds since 1970) as it may be shown later: `2m ago` becomes `about Nov 23 12:06 UTC`,
+    and after `armed for 5m` stands when that was true. A sentence that has its time stays as it is."""
     if DATED.search(text) is not None or RELATIVE.search(text) is None:
         return text
-    when = datetime.fromtimestamp(at, UTC).strftime("%b %d %H:%M:%S UTC")
-    found = AGO.sub(rf"\1 before {when}", text)
-    return found if found != text else f"{text} (as of {when})"
+
+    def instant(found: re.Match[str]) -> str:
+        parts = zip(found.groups()[::2], found.groups()[1::2], strict=True)
+        age = sum(float(number) * UNITS[unit] for number, unit in parts if number)
+        return f"about {_clock(at - age, found[2])} UTC"
+
+    later = AGO.sub(instant, text)
+    return later if later != text else f"{text} (as of {_clock(at, 's')} UTC)"
+
+
+def _clock(at: float, unit: str) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%b %d %H:%M:%S" if unit == "s" else "%b %d %H:%M")
 
 
 def size(value: float) -> str:

@@ -93,7 +93,7 @@ def is_first(spans: Sequence[StepSpan]) -> bool:
     return spans[-1].first == spans[-1].last and spans[-1].written_at is None
 
 
-def with_time(spans: tuple[StepSpan, ...], written_at: Instant) -> tuple[StepSpan, ...]:
+def with_time(spans: tuple[StepSpan, ...], written_at: Instant | None) -> tuple[StepSpan, ...]:
     """The spans with the time in the line of the first step of the last one."""
     return (*spans[:-1], replace(spans[-1], written_at=written_at))
 

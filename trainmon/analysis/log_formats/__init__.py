@@ -5,7 +5,7 @@ from __future__ import annotations
 from trainmon.analysis.log_formats.cells import cells, cells_by, cells_read, named, steps_by, suggested, template_by
 from trainmon.analysis.log_formats.custom import NAMES, custom_format, named_regex
 from trainmon.analysis.log_formats.line import Format, StepLine, stripped
-from trainmon.analysis.log_formats.progress import advance, ages, since_head
+from trainmon.analysis.log_formats.progress import advance, since_head, written
 from trainmon.analysis.log_formats.read import LEARNED, read_line
 from trainmon.analysis.log_formats.registry import BARS, FORMATS, KEEP, keep, parse_line, plain
 from trainmon.analysis.log_formats.report import EXAMPLE, LogReport, ReadLine, config_block, report, summary
@@ -24,7 +24,6 @@ __all__ = [
     "ReadLine",
     "StepLine",
     "advance",
-    "ages",
     "cells",
     "cells_by",
     "cells_read",
@@ -43,4 +42,5 @@ __all__ = [
     "suggested",
     "summary",
     "template_by",
+    "written",
 ]

@@ -224,16 +224,27 @@ STAMPED = 20
 """Lines at the end of a log of which one shows when it was last written."""
 
 
-def ages(lines: Sequence[str]) -> Sequence[Seconds | None]:
-    """How much older each line is than the last ones, in seconds; None where their times do not say. A watchdog that
-    writes into the log of a run that hangs makes its file look new, and not its last step."""
-    stamps = [_stamp(line) for line in lines]
-    known = [at for at in stamps if at is not None]
-    if stamps[-STAMPED:].count(None) == len(stamps[-STAMPED:]):
+ZONE: Seconds = 900.0
+"""Time zones differ by multiples of this."""
+
+TAIL: Seconds = 300.0
+"""Lines without a time may follow the last one with a time by this much: a traceback, a save."""
+
+
+def written(lines: Sequence[str], at: Instant, ahead: Seconds = 0.0) -> Sequence[Instant | None]:
+    """When each line was written, by the times in them, whatever their time zone is; None where they do not say. `at`:
+    when the last line was written, by our clock; `ahead`: how far that of their host is ahead. A watchdog that writes
+    into the log of a run that hangs makes its file look new, and not its last step."""
+    stamps = [None if (found := _stamp(line)) is None else found - ahead for line in lines]
+    known = [each for each in stamps if each is not None]
+    if not known or any(earlier - later > BACKWARDS for earlier, later in pairwise(known)):
         return [None] * len(lines)
-    if any(earlier - later > BACKWARDS for earlier, later in pairwise(known)):
+    zone = (at - known[-1]) // ZONE * ZONE
+    is_near = stamps[-1] is None and at - known[-1] - zone <= TAIL
+    if not is_near and not any(each is not None for each in stamps[-STAMPED:]):
         return [None] * len(lines)
-    return [None if at is None else max(0.0, known[-1] - at) for at in stamps]
+    shift = zone if is_near else at - known[-1]
+    return [None if each is None else min(at, each + shift) for each in stamps]
 
 
 def since_head(head: str, lines: Sequence[str]) -> Seconds | None:

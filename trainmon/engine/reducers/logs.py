@@ -51,7 +51,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
         pause_s = max(pause_s, log.checked_at - log.at)  # no line had come when it was last read
     first_at = log.first_at if began_at is not None else None
     elapsed = None if log.checked_at is None else event.received_at - log.checked_at
-    progress, memory = _progress(run, chunk, at or event.received_at, formats)
+    progress, memory = _progress(run, chunk, at or event.received_at, chunk.t - event.received_at, formats)
     if began_at is None and not is_new and at is not None and not _begins_again(memory.spans, chunk):
         first_at = _first_written(chunk, at, event.received_at - chunk.t)
     return replace(
@@ -121,8 +121,9 @@ def _began(event: NodeReading, chunk: LogChunk, log: Log, at: Instant | None) ->
 
 
 def _progress(
-    run: Run, chunk: LogChunk, at: Instant, formats: tuple[log_formats.Format, ...]
+    run: Run, chunk: LogChunk, at: Instant, ahead: Seconds, formats: tuple[log_formats.Format, ...]
 ) -> tuple[Progress, RunMemory]:
+    """`ahead`: how far the clock of its host is ahead of ours."""
     progress, shape, last = run.progress, run.memory.shape, None
     spans = run.memory.spans
     if chunk.restarted is not None or ((run.log is None or _was_missing(run.log)) and _is_whole(chunk)):
@@ -130,7 +131,7 @@ def _progress(
     losses = list(run.memory.unjudged)
     is_first = progress.at is None or wandb_progress.counts(progress)
     lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else [chunk.partial])]
-    ages = cache(partial(log_formats.ages, [*chunk.kept, *chunk.lines]))
+    times = cache(partial(log_formats.written, [*chunk.kept, *chunk.lines], at, ahead))
     for index, text in enumerate(lines, start=-len(chunk.kept)):
         is_finished = index < len(chunk.lines)
         spans = steps.with_line(spans, text, at)
@@ -140,14 +141,14 @@ def _progress(
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
             if has_moved and is_finished and after.step is not None and after.bar is None:
                 spans = steps.with_step(spans, after.step, at, after.cadence_s)
-                if steps.is_first(spans) and (age := ages()[index + len(chunk.kept)]) is not None:
-                    spans = steps.with_time(spans, at - age)
+                if steps.is_first(spans):
+                    spans = steps.with_time(spans, times()[index + len(chunk.kept)])
             last = index if is_finished and has_moved else last
             progress = after
             if has_moved or losses:
                 _add_loss(losses, after)
         if index == len(chunk.lines) - 1 and is_first and last is not None and last >= 0 and progress.at is not None:
-            progress = replace(progress, at=progress.at - (ages()[last + len(chunk.kept)] or 0.0))
+            progress = replace(progress, at=times()[last + len(chunk.kept)] or progress.at)
     memory, unjudged = run.memory, tuple(losses[-RECENT_LOSSES:])
     if shape != memory.shape or unjudged != memory.unjudged or spans is not memory.spans:
         memory = replace(memory, shape=shape, unjudged=unjudged, spans=spans)

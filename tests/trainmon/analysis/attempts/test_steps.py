@@ -91,6 +91,14 @@ def test_the_first_step_has_the_time_of_its_line_and_not_that_of_its_reading(wat
     assert told.attempt.first_step_at == BEGIN + 30
 
 
+def test_lines_without_a_time_may_follow_the_last_step() -> None:
+    """A traceback of all ranks; the clock of the log is in another time zone."""
+    steps = dated_steps(("07:13:35", 1), ("07:13:40", 2))
+    died = [f"[rank{rank}]: RuntimeError: no more data" for rank in range(64)]
+    attempt = Story().queue(2, JOB).log(30, *steps, *died).attempt
+    assert (attempt.first_step_at, attempt.first_step_is_dated) == (BEGIN + 15, True)
+
+
 def test_a_first_step_without_a_time_has_that_of_the_reading_of_its_line() -> None:
     plain = STEP.replace(" [2025-08-01 07:19:37]", "").format(1)
     attempt = Story().queue(2, JOB).log(20, plain, *dated_steps(("07:19:40", 2))).attempt
