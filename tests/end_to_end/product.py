@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,8 +23,10 @@ from tests.lab.terminal import Terminal
 
 PROGRAM = str(Path(sys.executable).with_name("trainmon-tui"))
 PATIENCE = 120.0
-CLOCK = re.compile(r"\d\d:\d\d:\d\dZ")
 """Seconds that anything may take on a busy machine of two cores."""
+
+CLOCK = re.compile(r"\d\d:\d\d:\d\dZ")
+"""The header's."""
 
 QUICK = 4.0
 """Seconds that leaving may take: under one where nothing else runs; whatever hangs would take ten or more."""
@@ -134,6 +138,7 @@ class QuickScreen(Screen):
 
     def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int]:
         master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, self._size)
         self._child = forked.Child(argv[argv.index(PROGRAM) :], self._environ, self._cwd, slave)
         os.close(slave)
         return self._child.pid, master

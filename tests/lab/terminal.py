@@ -50,16 +50,17 @@ class Terminal:
         self.first_at: float | None = None
         self.started_at = time.monotonic()
         self._changed = threading.Condition()
+        self._size = struct.pack("HHHH", rows, columns, 0, 0)
         self.pid, self._master = self._start(argv, {**unsized(os.environ), "TERM": "xterm-256color", **(env or {})})
-        self.resize(columns=columns, rows=rows)
-        os.kill(self.pid, signal.SIGWINCH)
         self._status: int | None = None
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> tuple[int, int]:
+        """Start the child in a terminal that has its size already; its pid, and the terminal's other side."""
         pid, master = pty.fork()
         if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, self._size)
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # tests in the background of a shell were started deaf to it
             os.execvpe(argv[0], list(argv), env)
         return pid, master
