@@ -24,8 +24,7 @@ CONSEQUENCE = re.compile(
 """Exceptions that only say that something else failed."""
 CONSEQUENCE_TEXT = re.compile(
     r"process group has not been initialized|failed \(exitcode|One or more .{0,40}(?:failed|errors)"
-    r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|no longer alive"
-    r"|killed by signal: (?:Aborted|Terminated))"
+    r"|Error in call to target|\b(?:workers?|processes)\b.{0,30}(?:failed|killed by signal: (?:Aborted|Terminated))"
 )
 QUIET = re.compile(
     r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b"

@@ -153,6 +153,22 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         ("epoch done\n结果已保存到 ../output/accuracy.csv\n", "completed"),
         ("best_loss:  0.0767 best_epoch: 244\n", "completed"),
         ("waiting for 0/0\n", "unknown"),
+        (
+            RAISED + "RuntimeError: OPS function error: HcclAllreduce, error code is 6\n"
+            "EI0006: Getting socket times out. Reason: Remote Rank did not send the data in time.\n",
+            "nccl-network",
+        ),
+        ("EE1002: rtDeviceSynchronize execute failed, reason=[stream sync timeout]\n", "nccl-timeout"),
+        ("EH9999: rtMemcpy execute failed, reason=[driver error:internal error]\n", "cuda-error"),
+        ("CudaAPIError: [700] Call to cuMemcpyDtoH results in UNKNOWN_CUDA_ERROR\n", "cuda-error"),
+        ("srun: fatal: SLURM_MEM_PER_CPU and SLURM_MEM_PER_GPU are mutually exclusive.\n", "config-error"),
+        (RAISED + "lmdb.CorruptedError: /d/train.lmdb: MDB_CORRUPTED: Located page was wrong type\n", "data-error"),
+        (
+            f"Training done.\n{HEADER}\n"
+            '  File "/x/bin/train", line 8, in <module>\n  File "/x/run.py", line 9, in perform_actual_validation\n'
+            "RuntimeError: Some background workers are no longer alive\n",
+            "evaluator",
+        ),
         ("Rank 3 crashed with exit code -9.\nGlobal rank 0 (PID 4) exited with code 0\n", "host-oom"),
     ],
 )  # fmt: skip

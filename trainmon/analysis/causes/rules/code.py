@@ -86,7 +86,7 @@ CODE = (
             r"DeepSpeedConfig(?:Model)?Error|DeepSpeedConfig\b.{0,60}(?:error|invalid)",
             r"(?:Invalid|Unknown|Unsupported) (?:optimizer|model|precision|dtype|backend|strategy|scheduler"
             r"|partition|account|qos|account/partition|generic resource)",
-            r"sbatch: error|srun: error: Unable to (?:create step|allocate)"
+            r"sbatch: error|(?:srun|sbatch|salloc): fatal: |srun: error: Unable to (?:create step|allocate)"
             r"|Requested node configuration is not available|Invalid generic resource",
             r"shell has not been properly configured",
             r"unbound variable|syntax error near unexpected token|bad substitution",

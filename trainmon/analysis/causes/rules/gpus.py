@@ -201,6 +201,7 @@ GPUS = (
             r"CUDA_ERROR_(?!NOT_|OUT_)[A-Z_]{4,}", r"cudaError(?!_t)(?:[A-Z][A-Za-z]{3,})",
             r"hipError(?!_t)[A-Z]\w{3,}", r"CUFFT_(?!SUCCESS)[A-Z_]{4,}", r"Cuda error (?:in|at|:)",
             r"(?:torch\.)?AcceleratorError", r"\bHSA_STATUS_ERROR_[A-Z_]+",
+            r"\brt[A-Z]\w+ execute failed(?!.{0,60}time ?out)", r"\bCall to cu[A-Z]\w+ results in\b",
             r"\b(?:accelerator|device|core|TPU)s? halted\b", r"an internal operation failed.{0,30}cu(?:BLAS|DNN)",
             r"Unable to find (?:a valid |an )?(?:cuDNN algorithm|engine) to",
             r"Blas (?:xGEMM|GEMM|SGEMM) launch failed", r"Failed to get convolution algorithm",
