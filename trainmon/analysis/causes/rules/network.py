@@ -52,8 +52,8 @@ NETWORK = (
         source="PyTorch: ProcessGroupNCCL watchdog; Gloo",
         signs=(
             r"collective operation timeout", r"NCCL communicator was aborted",
-            r"time(?:d )?out waiting for (?:NCCL|RCCL|the collective)", r"\bEI000[26]\b", r"\breason=\[[\w ]*time ?out\]",
-            r"Notify register times? ?out",
+            r"time(?:d )?out waiting for (?:NCCL|RCCL|the collective)", r"\bEI000[26]\b",
+            r"\breason=\[[\w ]*time ?out\]", r"Notify register times? ?out",
             r"ran for \d+ milliseconds before timing out", r"Timeout at NCCL work", r"monitoredBarrier",
             r"Watchdog caught", r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)",
             r"Heartbeat monitor timed out",
