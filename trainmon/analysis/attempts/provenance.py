@@ -243,6 +243,8 @@ def why_missing(attempt: Attempt) -> Mapping[str, str]:
         found["steps_lost"] = found["last_committed_step"] = "its checkpoints were not listed"
     elif attempt.last_step is None:
         found["steps_lost"] = "its log shows no step"
+    elif attempt.may_have_gone_on:
+        found["steps_lost"] = "nobody watched its end, and its log was not read since"
     if attempt.log_by_srun and attempt.log_path is None:
         found["log_path"] = found["log_tail"] = "its output went through srun, and Slurm does not say into which file"
     for field, file in attempt.files.items():

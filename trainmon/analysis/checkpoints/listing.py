@@ -273,7 +273,7 @@ def _statistics(whole: Sequence[FoundCheckpoint]) -> dict[str, Any]:
     every_steps = median_low(steps for steps, _ in pairs) if pairs else None
     return {
         "save_s": median(saves) if saves else None,
-        "every_s": median(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
+        "every_s": median_low(seconds for steps, seconds in pairs if steps == every_steps) if pairs else None,
         "every_steps": every_steps,
         "bytes": median_low(sizes) if sizes else None,
     }

@@ -146,7 +146,8 @@ def _checkpoints(one: Explanation) -> Iterator[PageRow]:
         whose = ", by an earlier attempt" if one.earlier else ", before it began"
         by = "" if attempt.has_committed or is_unknown else whose
         yield PageRow("committed", f"step {committed:,}{by}")
-    trained = UNKNOWN if attempt.last_step is None else f"to step {attempt.last_step:,}"
+    least = "at least " if attempt.may_have_gone_on else ""
+    trained = UNKNOWN if attempt.last_step is None else f"{least}to step {attempt.last_step:,}"
     target = "" if attempt.target_step is None else f" of {attempt.target_step:,}"
     lost = "" if not attempt.steps_lost else f"; {counted(attempt.steps_lost, 'step')} lost"
     if attempt.counts_steps is False and attempt.end is not None:
@@ -205,7 +206,9 @@ def attempt_line(attempt: Attempt) -> str:
     what = runs if attempt.end is None else "cause not known" if cause is None else cause.cause
     ran = "" if attempt.duration_s is None else f" after {duration(attempt.duration_s)}"
     first = "?" if attempt.first_step is None else f"{attempt.first_step:,}"
-    steps = "no step" if attempt.last_step is None else f"steps {first} to {attempt.last_step:,}"
+    more = " or more" if attempt.may_have_gone_on else ""
+    steps = "no step" if attempt.last_step is None else f"steps {first} to {attempt.last_step:,}{more}"
+    steps = "steps not known" if attempt.last_step is None and attempt.may_have_gone_on else steps
     lost = f", {attempt.steps_lost:,} lost" if attempt.steps_lost else ""
     return f"{short_id(attempt)}: {what}{ran}, {steps}{lost}"
 

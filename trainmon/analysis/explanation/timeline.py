@@ -95,13 +95,14 @@ def ending(attempt: Attempt) -> str:
     """`ended: FAILED, exit code 1, last step 12,898`."""
     end = attempt.end or attempt.reported_end
     assert end is not None
+    last = "last known" if attempt.may_have_gone_on else "last"
     has_exited = end.exit_code or end.scheduler_state in (None, "COMPLETED")  # else Slurm prints 0
     facts = (
         "nothing reported it" if end.source == "lost" else None,
         end.scheduler_state,
         f"exit code {end.exit_code}" if has_exited and end.exit_code is not None else None,
         None if end.signal is None else f"signal {end.signal}",
-        None if attempt.last_step is None else f"last step {attempt.last_step:,}",
+        None if attempt.last_step is None else f"{last} step {attempt.last_step:,}",
     )
     known = ", ".join(fact for fact in facts if fact)
     return f"ended: {known}" if known else "ended"

@@ -309,9 +309,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         return None not in (self.last_step, self.target_step) and (self.last_step or 0) < (self.target_step or 0)
 
     @property
+    def may_have_gone_on(self) -> bool:
+        """Whether it may have made more steps than are known: nobody watched its end, or has read its log since."""
+        return self.end is not None and not self.end.was_watched and self.end.log_tail is None
+
+    @property
     def unsaved_steps(self) -> int | None:
         """The steps after its last committed checkpoint; None while that is not known."""
-        if self.last_step is None or not self.has_checkpoints or self.counts_steps is False or self.may_have_later:
+        if self.last_step is None or not self.has_checkpoints or self.counts_steps is False:
+            return None
+        if self.may_have_later or self.may_have_gone_on:
             return None
         return max(0, self.last_step - (self.last_committed_step or 0))
 

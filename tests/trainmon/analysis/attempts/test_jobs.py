@@ -5,7 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tests.trainmon.analysis.attempts.story import BEGIN, DIED, FAILED, JOB, SPEC, STEP, Story, ended, trained
-from trainmon.analysis.attempts import ending_directories, missing
+from trainmon.analysis.attempts import ending_directories, missing, why_missing
+from trainmon.analysis.explanation.page import attempt_line
+from trainmon.analysis.explanation.timeline import ending
 from trainmon.model import (
     Attempt,
     AttemptsRestored,
@@ -162,7 +164,11 @@ def test_an_attempt_that_ended_while_nobody_watched_is_closed_with_what_is_known
     one = story.attempt
     assert one.end is not None
     assert (one.ended_at, one.end.source, one.end.scheduler_state) == (BEGIN + 40, "lost", None)
-    assert (one.last_step, one.steps_lost, one.is_reconstructed) == (30, 10, True)
+    assert (one.last_step, one.may_have_gone_on, one.is_reconstructed) == (30, True, True)
+    assert one.steps_lost is None, "it may have trained on after it was seen last"
+    assert why_missing(one)["steps_lost"] == "nobody watched its end, and its log was not read since"
+    assert attempt_line(one).endswith("steps 1 to 30 or more")
+    assert ending(one) == "ended: nothing reported it, last known step 30"
 
 
 def test_what_accounting_reports_first_waits_for_the_end_of_the_log_and_the_last_checkpoint() -> None:

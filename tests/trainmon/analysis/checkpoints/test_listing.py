@@ -25,6 +25,12 @@ LAYOUT = {
 }  # fmt: skip
 
 
+def test_a_pause_between_two_attempts_is_not_the_usual_time_between_two_commits(tmp_path: Path) -> None:
+    for step, at in ((500, NOW - 90_000), (1000, NOW - 3_600), (1500, NOW - 1_800)):
+        made(tmp_path, SAVES["megatron"], step, at=at)
+    assert read(tmp_path).every_s == pytest.approx(1_800, abs=60)
+
+
 @pytest.mark.parametrize("name", SAVES)
 def test_whole_ones_are_committed_or_superseded_and_the_newest_is_resumed(name: str, tmp_path: Path):
     two(tmp_path, SAVES[name])

@@ -78,7 +78,9 @@ def _by_its_job(queue: Queue, now: Instant) -> Restart | None:
     job, last = queue.present, queue.ended
     if job is None or job.started_at is None or job.state != "RUNNING":
         return None
-    if last is not None and has_begun(last) and (last.ends_at or last.gone_at or now) <= job.started_at + 60.0:
+    ended_at = None if last is None or not has_begun(last) else last.ends_at or last.gone_at or now
+    was_requeued = bool(job.restarts) and (ended_at or 0.0) < (job.submitted_at or 0.0)  # a requeue submits it anew
+    if last is not None and ended_at is not None and ended_at <= job.started_at + 60.0 and not was_requeued:
         return job.started_at, f"job {job.id} has taken over; {how_it_ended(last, now)}"
     requeued = f"job {job.id} was requeued, for the {ordinal(job.restarts or 0)} time"
     return (job.started_at, requeued) if job.restarts else None

@@ -233,6 +233,18 @@ def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:
     assert found(Restarted(), state(job(started_at=NOW - 60), ended(ends_at=NOW - 10))) is None, "a sweep's other job"
 
 
+@pytest.mark.parametrize(
+    ("earlier_ended_at", "how"),
+    [(NOW - 4_000, "job 89 was requeued, for the 1st time"), (NOW - 200, "job 89 has taken over; job 88: its script")],
+)
+def test_a_job_that_was_requeued_after_an_earlier_one_had_ended_did_not_take_over_from_that(
+    earlier_ended_at: float, how: str
+) -> None:
+    """A requeue submits the job anew. Another one may have run while it waited."""
+    again = job(89, started_at=NOW - 120, submitted_at=NOW - 300, restarts=1)
+    assert how in summary(Restarted(), state(again, ended(ends_at=earlier_ended_at)))
+
+
 def test_steps_that_go_back_are_a_restart_where_no_job_is_known() -> None:
     seen = after(watched(), [lines(NOW, STEP.format(100))], NOW)
     seen = after(seen, [lines(NOW + 10, STEP.format(110))], NOW + 10)
