@@ -20,7 +20,6 @@ from collectors.prometheus.readings import NodeNumbers
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.lib import Clock, Instant, Seconds
 from trainmon.model import (
-    LATE_AFTER,
     AnyReading,
     DiskSamples,
     Event,
@@ -164,6 +163,7 @@ class PrometheusPoller(PollingThread):
         if at is None or numbers is None or at <= reader.latest.get(node, 0.0):
             self._report_silence(name, reader, node)
             return
+        is_first = node not in reader.latest
         reader.latest[node] = at
         self._submit_source(self._node_source(name, node))
         self._greet(node, at, numbers)
@@ -174,6 +174,8 @@ class PrometheusPoller(PollingThread):
         for index, time, code in xids:
             xid = Xid(v=1, t=reader.ours(time), code=code, index=index, source="prometheus")
             self._submit_reading(node, xid.t, xid)
+        if is_first:  # it may have been silent for long
+            self._report_silence(name, reader, node)
 
     def _node_source(self, name: str, node: str) -> Source:
         """The source of a node that is read now, through the first of our sources that knows it."""
@@ -216,12 +218,11 @@ class PrometheusPoller(PollingThread):
 
     def _report_silence(self, name: str, reader: MetricsReader, node: str) -> None:
         """Report a node without a new sample: of this exporter, or of all."""
-        now, program = self._clock.now(), reader.exporter.program
-        limit = LATE_AFTER * reader.period
+        program = reader.exporter.program
         known = {one.part: at for one in self._readers.values() if (at := one.latest.get(node)) is not None}
-        if reader.part in known and now - known[reader.part] < limit:
+        if reader.part in known and not reader.is_silent(known[reader.part]):
             return
-        others = [at for part, at in known.items() if part != reader.part and now - at < limit]
+        others = [at for part, at in known.items() if part != reader.part and not reader.is_silent(at)]
         if others:
             if reader.part in known:
                 text = f"no new samples of {program} in Prometheus"

@@ -16,7 +16,7 @@ from collectors.prometheus.query import Series
 from collectors.prometheus.readings import NodeNumbers, XidChanges
 from trainmon.config import MetricsSettings
 from trainmon.lib import Instant, Seconds, clean, counted
-from trainmon.model import GPU_METRICS, DiskSample, GpuFacts, GpuHistoryRead
+from trainmon.model import GPU_METRICS, LATE_AFTER, DiskSample, GpuFacts, GpuHistoryRead
 
 LOOKBACK: Seconds = 300.0
 """The window of the first query, as long as Prometheus's own lookback: the scrape interval is not known yet."""
@@ -142,7 +142,8 @@ class MetricsReader:
             self._window = min(LOOKBACK, math.ceil(lag + SCRAPES * self._interval))
         self._fields |= {field for node in found.values() for field in node.fields()}
         self.lacking = lacking(self.exporter, self._fields)
-        self._find_disks(found, disks or {})
+        if self.exporter.is_host:
+            self._find_disks(found, disks or {})
         if self.exporter.cpus:
             self._count_cpus([*found])
             self.lacking += ("number of CPUs",) if not any(self.cpus.values()) else ()
@@ -180,6 +181,10 @@ class MetricsReader:
         lacks = f"{self.exporter.program} has no {', '.join(self.lacking)}" if self.lacking else ""
         gap = f"the answer of the server may be incomplete: {self.gap}" if self.gap else ""
         return "; ".join(filter(None, (gap, lacks)))
+
+    def is_silent(self, at: Instant) -> bool:
+        """Whether a sample of this time, by our clock, is too old to be the last one."""
+        return self._now() - at >= LATE_AFTER * self.period
 
     def ours(self, at: Instant) -> Instant:
         """A time of the server by our clock."""

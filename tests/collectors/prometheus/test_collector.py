@@ -155,6 +155,23 @@ def test_a_late_answer_makes_nothing_fresh() -> None:
     assert stage.step(15.0).sources["node:gpu-001"].health == "ok"
 
 
+def test_a_node_that_was_silent_before_the_start_says_so_at_once() -> None:
+    stage = Stage()
+    stage.clock.at = NEWEST + 60.0
+    source = stage.step().sources["node:gpu-001"]
+    assert (source.health, source.problem) == ("down", "Prometheus has no new samples of it")
+    assert stage.gpu("gpu-001", 1).temperature_c == 60
+    stage.later(65.0)
+    assert stage.step(15.0).sources["node:gpu-001"].health == "ok"
+
+
+def test_what_an_exporter_lacks_is_no_disk_if_it_has_none() -> None:
+    stage = Stage()
+    stage.disks = ("/scratch",)
+    stage.step()
+    assert "disk" not in (stage.source().hint or "")
+
+
 def test_the_window_of_a_query_follows_the_scrape_interval() -> None:
     stage = Stage()
     stage.step()

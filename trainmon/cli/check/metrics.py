@@ -57,10 +57,12 @@ def _table(
         text = f"the clock of the server is {abs(client.clock_offset):.0f}s {way} the clock of this machine"
         yield Row("note", "Prometheus", what, text, "correct one of them: chronyc tracking")
     absent = [node for node in nodes if node not in found]
-    if absent:
-        more = f" and {len(absent) - SHOWN} more" if len(absent) > SHOWN else ""
-        text = f"{len(absent)} of {counted(len(nodes), 'node')} without series: {', '.join(absent[:SHOWN])}{more}"
-        yield Row("note", "Prometheus", what, text, reader.scrape_hint)
+    silent = [node for node, numbers in found.items() if reader.is_silent(reader.ours(numbers.at))]
+    for without, some in (("series", absent), ("new samples", silent)):
+        if some:
+            more = f" and {len(some) - SHOWN} more" if len(some) > SHOWN else ""
+            text = f"{len(some)} of {counted(len(nodes), 'node')} without {without}: {', '.join(some[:SHOWN])}{more}"
+            yield Row("note", "Prometheus", what, text, reader.scrape_hint)
 
 
 def _labels(reader: MetricsReader, what: str) -> Row:

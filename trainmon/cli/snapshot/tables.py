@@ -154,7 +154,8 @@ def _host(state: State, source: Source) -> Row:
     name = source.name.removeprefix("node:")
     node = state.nodes.get(name) or Node(name=name, cluster=source.cluster)
     # `?` is not known, `-` does not apply: a host without GPUs has no hottest one.
-    gpus, unknown = node.gpus, "-" if node.host_at is not None and not node.gpus else "?"
+    has_none = node.host_at is not None and not node.gpus and node.probe != "prometheus"  # its exporter may be silent
+    gpus, unknown = node.gpus, "-" if has_none else "?"
     heats = [gpu.temperature_c for gpu in gpus if gpu.temperature_c is not None]
     busy = [gpu.utilization_pct for gpu in gpus if gpu.utilization_pct is not None]
     used = [gpu.memory_used_mib for gpu in gpus if gpu.memory_used_mib is not None]

@@ -17,9 +17,9 @@ TOKEN = "glsa_9f8e7d6c5b4a3210"
 LACKS = "dcgm-exporter has no power limit, throttle reasons, ECC errors, pending row remaps, failed row remaps"
 
 
-def captured(name: str) -> Answer:
-    """An answer whose newest samples are almost six minutes old."""
-    body = (FOLDER / f"{name}.json").read_bytes().replace(str(NEWEST).encode(), f"{time.time() - 340:.3f}".encode())
+def captured(name: str, age: float = 340.0) -> Answer:
+    """An answer whose newest samples have this age."""
+    body = (FOLDER / f"{name}.json").read_bytes().replace(str(NEWEST).encode(), f"{time.time() - age:.3f}".encode())
     return Answer("status", 200, body)
 
 
@@ -42,7 +42,10 @@ def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
     assert rows(captured("dcgm"), nodes=("gpu-001", "gpu-002", "gpu-009")) == [
         Row("ok", "Prometheus", "prod, dcgm", text),
         Row("note", "Prometheus", "prod, dcgm", absent, hint),
+        Row("note", "Prometheus", "prod, dcgm", "2 of 3 nodes without new samples: gpu-001, gpu-002", hint),
     ]
+    fresh = rows(captured("dcgm", 2.0), nodes=("gpu-001", "gpu-002"))
+    assert [row.mark for row in fresh] == ["ok"]
 
 
 def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None:
@@ -52,7 +55,7 @@ def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None
 
 def test_an_incomplete_answer_is_a_note() -> None:
     gap = b'"isPartial":true,"status":"success"'
-    answer = captured("dcgm")
+    answer = captured("dcgm", 2.0)
     partial = replace(answer, body=answer.body.replace(b'"status":"success"', gap))
     [row] = rows(partial, nodes=("gpu-001", "gpu-002"))
     assert row.mark == "note"

@@ -204,6 +204,17 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
     ]
 
 
+def test_gpus_that_prometheus_does_not_have_are_unknown() -> None:
+    source = Source(name="node:n1", kind="node", cluster="prod", health="ok", answered_at=1.0)
+    gpus = {}
+    for probe in ("prometheus", "none"):
+        node = Node(name="n1", cluster="prod", probe=probe, host_at=1.0, load1=2.0)  # type: ignore[arg-type]
+        state = State(at=2.0, sources={source.name: source}, nodes={"n1": node})
+        [row] = [line.split() for line in lines(state) if line.startswith("n1")]
+        gpus[probe] = row[3]
+    assert gpus == {"prometheus": "?", "none": "-"}
+
+
 def test_what_strangers_wrote_is_printed_harmlessly() -> None:
     assert list(table(("A", "B"), [("\x1b[2Jx\ny", "\u202eb"), ("漢", "c")])) == ["A    B", "x y  b", "漢   c"]
 
