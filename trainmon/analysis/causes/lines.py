@@ -20,7 +20,8 @@ PREFIX = re.compile(
     r"|(?:rank[ _]?)?(?P<task>\d{1,5}): (?!\d)"  # srun --label
     rf"|(?!{LEVEL})(?P<host>[\w.-]{{1,60}}) +\| "  # docker compose, kubectl
     r"|(?P<node>(?![\w.]*(?:Error|Exception|Warning|Interrupt|error)\b)[\w.-]{2,40}): "
-    r"(?=Traceback \(| +File \"|[\w.]*Error\b)"  # pdsh
+    r"(?=(?:Original )?Traceback \(| +File \"|[\w.]*Error\b"  # pdsh
+    r"|During handling of|The above exception|Exception ignored|-- Process \d)"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?:? (?=\S|  )"
     r"|(?:stderr|stdout)(?: F)?:? "
 )

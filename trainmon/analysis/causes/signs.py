@@ -61,6 +61,10 @@ DATA_FILE = re.compile(
     r"\.(?:jpe?g|png|bmp|tiff?|webp|gif|wav|mp3|flac|mp4|avi|npy|npz|parquet|arrow|tfrecords?|lmdb|dcm|nii(?:\.gz)?|las|ply)\b",
     re.IGNORECASE,
 )
+BUG = re.compile(
+    r"^(?:Name|UnboundLocal|Syntax|Indentation|NotImplemented)Error|^TypeError: .*(?:keyword|positional) argument"
+)
+"""What no sample can cause."""
 CONFIG = re.compile(r"config|settings|hparams", re.IGNORECASE)
 VAGUE = (
     "python-exception",
@@ -273,7 +277,7 @@ def _meaning(chain: Sequence[Found]) -> Found:
         is_sample = best.rule.cause == "missing-file" and DATA_FILE.search(best.raised.message if best.raised else "")
         if best.raised is not None and "JSONDecode" in best.raised.type and any(map(CONFIG.search, frames)):
             best = msgspec.structs.replace(best, rule=RULE["config-error"])
-        if (in_worker or is_sample) and not best.is_consequence:
+        if (in_worker or is_sample) and not best.is_consequence and not _is_bug(best):
             best = msgspec.structs.replace(best, rule=RULE["data-error"])
     raised = best.raised
     if raised is not None and raised.place is None:
@@ -281,3 +285,8 @@ def _meaning(chain: Sequence[Found]) -> Found:
         raised = msgspec.structs.replace(raised, place=next((place for place in places if place is not None), None))
     # The outermost traceback tells when it happened.
     return msgspec.structs.replace(best, index=chain[0].index, raised=raised)
+
+
+def _is_bug(one: Found) -> bool:
+    """Whether an exception is of the program whatever it reads."""
+    return one.raised is not None and BUG.match(f"{one.raised.type}: {one.raised.message}") is not None

@@ -214,3 +214,28 @@ def test_the_evidence_of_a_chain_is_the_exception_that_names_the_cause_with_the_
     assert answer.cause == "storage-io"
     assert answer.evidence[0].text == '  File "/x/worker.py", line 7, in _worker_loop'
     assert answer.evidence[1].text == "OSError: [Errno 5] Input/output error"
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        ("NameError: name 'x' is not defined", "python-exception"),
+        ("TypeError: read() got an unexpected keyword argument 'fast'", "python-exception"),
+        ("TypeError: 'NoneType' object is not subscriptable", "data-error"),
+        ("IndexError: list index out of range", "data-error"),
+    ],
+)
+def test_a_bug_in_the_code_of_a_data_loader_is_no_error_of_its_data(error: str, cause: CauseName) -> None:
+    caught = through("train.py:<module>", error=f"{error.split(':')[0]}: Caught it in DataLoader worker process 0.")
+    inner = through("/x/torch/utils/data/_utils/worker.py:_worker_loop", "data.py:__getitem__", error=error)
+    assert of(caught + inner.replace("Traceback (most", "Original Traceback (most")).cause == cause
+
+
+@pytest.mark.parametrize("prefix", ["gpu-7: ", "[rank3]: ", "3: ", "worker-3 | ", "2026-11-22 10:00:00,123 "])
+def test_a_chain_of_exceptions_stays_one_behind_what_launchers_put_in_front(prefix: str) -> None:
+    chained = "The above exception was the direct cause of the following exception:\n\n"
+    first = through("/x/lib.py:read", error="OSError: [Errno 101] Network is unreachable")
+    log = f"{first}\n{chained}{through('train.py:<module>', error='URLError: <urlopen error>')}"
+    ignored = "Exception ignored in: <function __del__>\n" + through("/x/lib.py:__del__", error="KeyError: 'x'")
+    for text, cause in ((log, "network-or-auth"), (f"{ignored}Training completed.\n", "completed")):
+        assert of("".join(f"{prefix}{line}\n" for line in text.splitlines())).cause == cause

@@ -35,7 +35,7 @@ RESULTS = (
             r"100%\|",
             r"\b(?:written(?! in\b)|saved?|exported|dumped|saving(?! (?:a )?checkpoint)|wrote)"
             r" .{0,40}?(?:to|in|as|at)\b",
-            r"\b(?:accuracy|acc|f1|f-?score|fscore|auc|score|mAP\d*|bleu|rouge|map|recall|precision|dsc|iou|dice|em"
+            r"(?:\b|(?<=\btest_))(?:accuracy|acc|f1|f-?score|fscore|auc|score|mAP\d*|bleu|rouge|map|recall|precision|dsc|iou|dice|em"
             r"|test result|final|best|results?)\b[^a-z]{0,12}(?:tensor)?[^a-z]{0,3}\d",
             r"\bresults? saved\b", r"\b(?:final|best|results?)(?:\b|_).{0,30}[:=] {0,2}\d", r"Abort COMPLETE",
             r"wandb: (?:Synced|Run summary|Run history|.{0,10}View run|You can sync this run)", r"Optimizer stripped",
