@@ -15,7 +15,7 @@ from collectors.prometheus.exporters import EXPORTERS, lacking
 from collectors.prometheus.query import Series
 from collectors.prometheus.readings import NodeNumbers, XidChanges
 from trainmon.config import MetricsSettings
-from trainmon.lib import Instant, Seconds, clean, counted
+from trainmon.lib import Instant, Seconds, clean, counted, duration
 from trainmon.model import GPU_METRICS, LATE_AFTER, DiskSample, GpuFacts, GpuHistoryRead
 
 LOOKBACK: Seconds = 300.0
@@ -29,6 +29,9 @@ MAX_PAUSE: Seconds = 120.0
 
 CPUS_EVERY: Seconds = 3_600.0
 """The CPUs are counted again after this time: a node may come back as another machine."""
+
+SLOW: Seconds = 3.0
+"""Seven metrics of 2,048 GPUs take a busy Prometheus 0.2 s."""
 
 SHOWN = 5
 """The values of a label that an error lists."""
@@ -91,6 +94,8 @@ class MetricsReader:
         """What no series has had so far."""
         self.gap = ""
         """Why the last answer may be incomplete."""
+        self.took: Seconds = 0.0
+        """How long the server took for the last answers."""
         self._fields: set[str] = set()
         self._client = client
         self._now = now
@@ -113,6 +118,7 @@ class MetricsReader:
 
         Raises: QueryFailed: with a sentence for the person who configured the server, and what to do.
         """
+        began = self._now()
         found: dict[str, NodeNumbers] = {}
         gaps: list[Seconds] = []
         gap = ""
@@ -134,7 +140,7 @@ class MetricsReader:
             if not self.latest:
                 raise self.why_empty(nodes)
             raise QueryFailed(f"no series has a sample of the last {LOOKBACK / 60:.0f}m", hint=self.scrape_hint)
-        self.gap = gap
+        self.gap, self.took = gap, self._now() - began
         self._interval = min(gaps, default=self._interval)
         newest = max(node.at for node in found.values())
         if self._interval is not None:
@@ -177,10 +183,11 @@ class MetricsReader:
 
     @property
     def note(self) -> str:
-        """What the numbers lack; empty if nothing."""
+        """What the numbers lack, and whether they come late; empty if nothing."""
         lacks = f"{self.exporter.program} has no {', '.join(self.lacking)}" if self.lacking else ""
         gap = f"the answer of the server may be incomplete: {self.gap}" if self.gap else ""
-        return "; ".join(filter(None, (gap, lacks)))
+        slow = f"the server took {duration(self.took)} to answer" if self.took >= SLOW else ""
+        return "; ".join(filter(None, (gap, slow, lacks)))
 
     def is_silent(self, at: Instant) -> bool:
         """Whether a sample of this time, by our clock, is too old to be the last one."""

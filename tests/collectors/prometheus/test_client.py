@@ -87,7 +87,7 @@ def test_a_connection_that_breaks_is_a_sentence_without_the_address() -> None:
         url = server.url
     with pytest.raises(QueryFailed) as caught:
         client(url).query("up")
-    assert caught.value.message == "no connection"
+    assert caught.value.message == "no connection: Connection refused"
     assert caught.value.hint == f"try: curl {url}/api/v1/query?query=up"
 
 

@@ -17,8 +17,11 @@ class Server:
     def __init__(self, *nodes: str) -> None:
         self.nodes, self.at, self.refuses = nodes, 1_000.0, False
         self.asked: list[str] = []
+        self.takes = 0.0
+        """How much later it is each time that somebody asks."""
 
     def now(self) -> float:
+        self.at += self.takes
         return self.at
 
     def query(self, text: str) -> tuple[Series, ...]:
@@ -57,3 +60,13 @@ def test_a_server_that_counts_no_cpus_costs_no_other_number() -> None:
     reader = MetricsReader(MetricsSettings(url="http://x", exporter="node"), server, server.now)
     assert [*reader.read(["a"])] == ["a"]
     assert (reader.cpus, "number of CPUs" in reader.lacking) == ({"a": None}, True)
+
+
+def test_a_server_that_takes_long_is_said_so() -> None:
+    server = Server("a")
+    reader = MetricsReader(MetricsSettings(url="http://x", exporter="node"), server, server.now)
+    reader.read(["a"])
+    assert "took" not in reader.note
+    server.takes = 8.0
+    reader.read(["a"])
+    assert reader.note.startswith("the server took 8s to answer; node_exporter has no ")

@@ -159,7 +159,8 @@ def translated(error: Exception, timeout: Seconds) -> Retry | Broken:
         case ValueError() if not isinstance(cause, HTTPError):
             return Broken("its address is not valid")
         case urllib3.exceptions.NewConnectionError():
-            return Retry("no connection")
+            reason = getattr(cause.__cause__, "strerror", None)  # `Connection refused`
+            return Retry(f"no connection: {reason}" if reason else "no connection")
         case urllib3.exceptions.TimeoutError():
             return Retry(f"no answer within {timeout:.0f}s")
         case _:

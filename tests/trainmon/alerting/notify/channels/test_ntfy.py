@@ -188,7 +188,7 @@ def test_a_server_that_hangs_is_left_in_time(server: NtfyServer) -> None:
 def test_no_server_at_all_is_for_now_only() -> None:
     with NtfyServer.start() as server:
         channel = ntfy(server)
-    with pytest.raises(Retry, match=r"^no connection$"):
+    with pytest.raises(Retry, match=r"^no connection: Connection refused$"):
         channel.send(message(), 10)
 
 

@@ -86,7 +86,7 @@ def test_a_receiver_that_fails_is_stood_in_for_and_gets_one_summary(tmp_path: Pa
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("http://127.0.0.1:9", "no connection"),
+        ("http://127.0.0.1:9", "no connection: Connection refused"),
         ("http://no-such-host.invalid", "the name of its host cannot be resolved now"),
     ],
 )
