@@ -108,6 +108,8 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         ),
         ("WARNING: The node 'n7_31_0' has failed to shutdown the rendezvous 'x' due to an error\n", "unknown"),
         ("update_node: node n7 reason set to: bad\nrequeue job JobId=7 due to failure of node n7\n", "node-fail"),
+        ("srun: error: Something is wrong with the boot of the nodes.\n", "node-fail"),
+        ("slurmstepd: error: *** JOB 7 ON n7 UNCORRECTABLE MEMORY ERROR AT 2024-05-07T11:18:52 ***\n", "node-fail"),
         (
             RAISED + "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution\n"
             "CUDA kernel errors might be asynchronously reported at some other API call.\n"
@@ -150,6 +152,7 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         ),
         (RAISED + "RuntimeError: failed to write to the bucket s3://b: SlowDown\n", "storage-io"),
         ("训练完成\n", "completed"),
+        ("Running training with loss f1\nAll training runs completed.\n", "completed"),
         ("epoch done\n结果已保存到 ../output/accuracy.csv\n", "completed"),
         ("best_loss:  0.0767 best_epoch: 244\n", "completed"),
         ("waiting for 0/0\n", "unknown"),

@@ -23,8 +23,9 @@ GPUS = (
         source="NVIDIA: Xid errors and their immediate actions; AMD: RAS",
         stated=(
             XID.format(HARDWARE), r"fallen off the bus", r"rm_?init_?adapter.{0,10}fail",
-            r"PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)", r"uncorrectable (?:ECC|NVLink|HBM|DRAM|memory|SRAM)",
-            r"uncorrected ECC", r"double[- ]bit (?:ECC )?error", r"(?-i:\bDBE\b)", r"GPU is lost",
+            r"PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)",
+            r"uncorrectable (?:ECC|NVLink|HBM|DRAM|memory(?! error at)|SRAM)", r"uncorrected ECC",
+            r"double[- ]bit (?:ECC )?error", r"(?-i:\bDBE\b)", r"GPU is lost",
             r"\bGPU.{0,40}requires? (?:a )?reset", r"GPU.{0,20}reset required",
             r"\bSXid\b.{0,80}(?<!Non-)(?<!Non )Fatal", r"Unable to determine the device handle for GPU",
             r"row remap\w* fail",

@@ -13,9 +13,9 @@ RESULTS = (
         signs=(
             r"'train_runtime'|\"train_runtime\"|\btrain_runtime +[=:]",
             r"(?:training|train|fine-?tuning|pre-?training|job|run|experiment|script|optimi[sz]ation|program"
-            r"|evaluation|inference|testing|all (?:epochs|steps|tasks|done|runs|experiments)) (?:is |was |has "
-            r"|has been |have )?(?:now )?(?:successfully )?(?:complete[d]?|finished|done|ended"
-            r"|succeeded)\b(?! (?:with (?:error|exit|status|code) ?[1-9]|unsuccess))",
+            r"|evaluation|inference|testing|all (?:\S+ )?(?:epochs|steps|tasks|done|jobs|runs|experiments|trials"
+            r"|folds|seeds)) (?:is |was |has |has been |have )?(?:now )?(?:successfully )?(?:complete[d]?|finished"
+            r"|done|ended|succeeded)\b(?! (?:with (?:error|exit|status|code) ?[1-9]|unsuccess))",
             r"(?:finished|completed?|done|end of) (?:the )?(?:training|train|fine-?tuning|pre-?training|all epochs"
             r"|successfully|fit)\b",
             r"`?Trainer\.fit`? stopped: `?max_(?:epochs|steps|time)", r"exits? successfully",

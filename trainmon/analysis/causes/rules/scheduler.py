@@ -65,7 +65,7 @@ SCHEDULER = (
         stated=(
             r"\bjob .{0,40}\(node fail(?:ure|ed)\)",
             r"DUE TO NODE FAILURE", r"\bNODE_FAIL\b", r"\bnode failure on\b", r"\bNode(?:Lost|NotReady|Shutdown)\b",
-            r"\bBOOT_FAIL\b",
+            r"\bBOOT_FAIL\b", r"something is wrong with the boot of the nodes", r"\bUNCORRECTABLE MEMORY ERROR AT\b",
             r"node\(?s?\)? .{0,60}(?:not responding|is down|went down|was lost|has failed(?! to\b)|unreachable"
             r"|is dead)",
             r"(?:marked dead|died|is dead).{0,60}missed too many heartbeats", r"missed too many heartbeats from it",
