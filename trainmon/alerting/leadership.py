@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.alerting.pipeline import episode
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, dated
 from trainmon.model import Alert, Delivered, Leadership, State, StoredAlerts
 
 OPENING = frozenset({"fire", "worse", "repeat", "escalate", "flapping", "digest"})
@@ -75,6 +77,18 @@ def _as_notified(alert: Alert) -> Alert:
         if is_sent
         else alert
     )
+
+
+IN_SECONDS = re.compile(r"\ds ago\b")
+
+REWRITTEN_WITHIN: Seconds = 90.0
+"""The program that leads writes the text of an alert once a minute while only its ages change."""
+
+
+def as_reported(alert: Alert, now: Instant) -> Alert:
+    """An alert that another program evaluates. Ages in its summary that may no longer be true become times."""
+    is_late = now - alert.found_at > REWRITTEN_WITHIN or IN_SECONDS.search(alert.summary) is not None
+    return replace(alert, summary=dated(alert.summary, alert.found_at)) if is_late else alert
 
 
 def delivered(state: State, event: Delivered) -> State:

@@ -10,7 +10,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from trainmon.alerting.heartbeat import notices
-from trainmon.alerting.leadership import LeadershipTracker, delivered
+from trainmon.alerting.leadership import LeadershipTracker, as_reported, delivered
 from trainmon.alerting.pending_changes import PendingChanges
 from trainmon.alerting.pipeline import (
     HeartbeatSpec,
@@ -207,7 +207,7 @@ class AlertManager:
             case AlertsReported() if state.leadership.holder in ("other", "daemon"):
                 return replace(
                     state,
-                    alerts={alert.id: alert for alert in event.alerts},
+                    alerts={alert.id: as_reported(alert, now) for alert in event.alerts},
                     silences={silence.id: silence for silence in event.silences},
                     channels={channel.name: channel for channel in event.channels},
                     evaluated_at=event.at,

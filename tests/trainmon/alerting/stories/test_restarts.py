@@ -184,6 +184,26 @@ def test_while_another_program_is_leader_we_send_nothing_and_show_its_notificati
         assert set(story.state.alerts) == {"abcdefgh"}
 
 
+@pytest.mark.parametrize(
+    ("found", "summary", "shown"),
+    [
+        (9, "llm failed 3.1s ago", "llm failed about Jun 15 15:06:45 UTC"),
+        (9, "llm failed 19m ago", "llm failed 19m ago"),
+        (-91, "llm failed 19m ago", "llm failed about Jun 15 14:46 UTC"),
+    ],
+)
+def test_ages_that_another_program_wrote_a_while_ago_are_shown_as_times(found: int, summary: str, shown: str) -> None:
+    """It writes the text of an alert once a minute while only its ages change."""
+    with Story(rule("run-dead")) as story:
+        other = Alert(
+            id="abcdefgh", rule="run-dead", subject=RUN, severity="critical", summary=summary, phase="firing",
+            since=BEGIN, found_at=BEGIN + found, fired_at=BEGIN,
+        )  # fmt: skip
+        story.at(10).hear(LeadershipChanged(Leadership(holder="other")))
+        story.hear(AlertsReported((other,), (), (), BEGIN + 10)).at(11)
+        assert story.alert("run-dead").summary == shown
+
+
 def test_when_the_daemon_is_gone_we_go_on_and_do_not_resend_what_it_sent() -> None:
     with Story(rule("run-dead"), rule("disk-full")) as story:
         result = Alert(
