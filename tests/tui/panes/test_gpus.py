@@ -75,6 +75,15 @@ def test_trouble_is_shown_in_words(changed: dict[int, dict[str, object]], says: 
     assert line(node("node01", changed=changed)) == says
 
 
+def test_old_numbers_of_gpus_are_dim_though_the_rest_of_the_node_answers() -> None:
+    made, over = node("node01"), source("node01")
+    styles = {}
+    for at in (NOW - 1.0, NOW - 100.0):
+        [row] = rows(state(replace(made, gpus_at=at), sources=(over,)))
+        styles[at] = spans(row, "63")[0].style, row.spans[-1].style
+    assert styles == {NOW - 1.0: ("", ""), NOW - 100.0: ("dim", "dim")}
+
+
 def test_a_gpu_that_the_driver_promises_and_nobody_saw_is_lost() -> None:
     made = node("node01")
     made = replace(made, gpus=made.gpus[:7])

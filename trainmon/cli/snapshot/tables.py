@@ -10,7 +10,7 @@ from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
 from trainmon.lib import Instant, clean, counted
-from trainmon.model import Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb, WandbFile
+from trainmon.model import LATE_AFTER, Alert, Checkpoints, Disk, Job, Node, Run, Source, State, Wandb, WandbFile
 from trainmon.slurm import reasons
 from tui.style import age, bytes_used, count, duration, inodes_used, mib, percent, real, remarks, since, size
 
@@ -165,6 +165,8 @@ def _host(state: State, source: Source) -> Row:
     seen = f"{len(gpus)}{wanted}" + (f", {len(bad)} bad" if bad else "")
     troubles = [source.problem, source.hint] if source.error else [_silence(source)]
     troubles += [f"{part}: {text}" for part, text in node.troubles.items()]
+    if gpus and node.gpus_at is not None and state.at - node.gpus_at > LATE_AFTER * source.period:
+        troubles.append(f"its GPUs were read {since(node.gpus_at, state.at)} ago")
     troubles += [f"GPU {gpu.index}: {gpu.error or gpu.state}" for gpu in bad]
     return (
         name,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
-from trainmon.model import Gpu, Node, Source, State
+from trainmon.model import LATE_AFTER, Gpu, Node, Source, State
 from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_text
 from tui.views.alerts import Concern
 from tui.views.nodes.cells import NO_CELL, UNKNOWN_CELL, Metric, fit, gpu_cells
@@ -137,7 +137,9 @@ def node_view(
     if health == "ok":
         worst = (CRIT, "crit") if any(flag.style == "crit" for flag in found.flags) else (WARN, "warn")
         sign = SIGNS.get(rank) or Span(worst[0] + " ", worst[1])
-        cells = (*gpu_cells(node, metric, shape.cell, shape.columns), *summary_cells(found, shape))
+        is_old = node.gpus_at is not None and source is not None and now - node.gpus_at > LATE_AFTER * source.period
+        style = "dim" if is_old else None  # the rest of the node answers
+        cells = (*gpu_cells(node, metric, shape.cell, shape.columns, style), *summary_cells(found, shape, style or ""))
         return NodeView(Row(name, (sign, label, *cells)), rank, found)
     stale = found._replace(flags=(why, *(flag._replace(style="dim") for flag in found.flags)))
     cells = (*gpu_cells(node, metric, shape.cell, shape.columns, "dim"), *summary_cells(stale, shape, "dim"))

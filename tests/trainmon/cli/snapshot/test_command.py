@@ -204,6 +204,13 @@ def test_the_table_says_what_is_known_and_what_is_not() -> None:
     ]
 
 
+def test_gpus_whose_numbers_are_old_say_so_though_the_rest_of_the_node_answers() -> None:
+    source = Source(name="node:n1", kind="node", cluster="prod", health="ok", answered_at=99.0, period=5.0)
+    node = Node(name="n1", cluster="prod", gpus=(Gpu(index=0, temperature_c=60),), gpus_at=40.0, host_at=99.0)
+    text = "\n".join(lines(State(at=100.0, sources={source.name: source}, nodes={"n1": node})))
+    assert "its GPUs were read 1m ago" in text
+
+
 def test_gpus_that_prometheus_does_not_have_are_unknown() -> None:
     source = Source(name="node:n1", kind="node", cluster="prod", health="ok", answered_at=1.0)
     gpus = {}
