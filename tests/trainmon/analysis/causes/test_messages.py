@@ -108,6 +108,22 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         ),
         ("WARNING: The node 'n7_31_0' has failed to shutdown the rendezvous 'x' due to an error\n", "unknown"),
         ("update_node: node n7 reason set to: bad\nrequeue job JobId=7 due to failure of node n7\n", "node-fail"),
+        (
+            RAISED + "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n\tpid: 7\n"
+            "The actor is dead because its node has died. Node Id: 677d\n",
+            "node-fail",
+        ),
+        (
+            RAISED + "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+            "The actor is dead because its owner has died. Owner worker exit detail: Owner's node has crashed.\n",
+            "node-fail",
+        ),
+        ("NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13\nstep 9\nTraining done\n", "completed"),
+        ("NVRM: Xid (PCI:0018:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)\n", "gpu-hardware"),
+        ("InternalError: Error writing checkpoint file: Resource exhausted: /d/model.ckpt-6.tempstate\n", "disk-full"),
+        (RAISED + "tensorflow.errors.ResourceExhaustedError: gs://b/model.ckpt-6\n", "disk-full"),
+        ("local_filesys.cc:39: Check failed: std::fwrite(p, 1, n, fp_) == n FileStream.Write incomplete", "disk-full"),
+        (RAISED + "OSError: 52428800 requested and 1234 written\n", "disk-full"),
         ("srun: error: Something is wrong with the boot of the nodes.\n", "node-fail"),
         ("slurmstepd: error: *** JOB 7 ON n7 UNCORRECTABLE MEMORY ERROR AT 2024-05-07T11:18:52 ***\n", "node-fail"),
         (

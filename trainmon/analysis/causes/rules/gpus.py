@@ -12,8 +12,11 @@ APPLICATION_XIDS = frozenset({13, 31, 32, 69})
 HARDWARE = "|".join(map(str, sorted(HARDWARE_XIDS)))
 APPLICATION = "|".join(map(str, sorted(APPLICATION_XIDS)))
 
-XID = r"\bXid\b(?: \((?:PCI:)?[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
-"""A driver's line about one of these Xids."""
+XID = (
+    r"\bXid\b(?: \((?:PCI:)?[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
+    r"(?!.{{0,40}}\bNon-?fatal\b)"
+)
+"""A driver's line about one of these Xids, but no event that it calls not fatal."""
 
 GPUS = (
     Rule(
@@ -94,8 +97,9 @@ GPUS = (
             r"|runtime error)?.{0,30}\bout of memory\b",
             r"cuda\.OutOfMemoryError", r"torch\.OutOfMemoryError", r"cudaErrorMemoryAllocation",
             r"CUDA_ERROR_OUT_OF_MEMORY", r"hipErrorOutOfMemory", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES",
-            r"(?:CUBLAS|CUDNN|CUFFT|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED", r"RESOURCE_EXHAUSTED(?!.*No space)",
-            r"Resource exhausted: ", r"ResourceExhaustedError(?!.*(?:No space|quota))", r"OOM when allocating tensor",
+            r"(?:CUBLAS|CUDNN|CUFFT|CUSPARSE|CUSOLVER)_STATUS_ALLOC_FAILED",
+            r"RESOURCE_EXHAUSTED(?!.*(?:No space|quota|message larger))", r"Resource exhausted: (?!/|\w+://)",
+            r"ResourceExhaustedError(?!: (?:/|\w+://))(?!.*(?:No space|quota))", r"OOM when allocating tensor",
             r"failed to allocate .{0,60}(?:device|GPU|CUDA|HBM)",
             r"(?:Ran|Running) out of (?:GPU |device |CUDA )?memory (?:in memory space hbm|while trying to allocate"
             r"|trying to allocate|on (?:the )?(?:GPU|device))",

@@ -74,8 +74,8 @@ SCHEDULER = (
             r"(?:aborted|killed|terminated|cancelled) due to (?:a )?node (?:failure|fail|down|reboot)",
             r"the node it was running on (?:failed|died)", r"due to (?:the )?failure of node\b", r"on failed node\b",
             r"(?:Node|Host) .{0,80}(?:unexpectedly rebooted|hardware failure)", r"Machine Check.{0,40}Exception",
-            r"mce: \[Hardware Error\]", r"\bEDAC\b.{0,40}\bUE\b", r"The actor.{0,40}died because its node has died",
-            r"worker died.{0,60}node (?:has )?died", r"raylet.{0,60}node.{0,30}(?:has )?died",
+            r"mce: \[Hardware Error\]", r"\bEDAC\b.{0,40}\bUE\b", r"because its node (?:has )?(?:died|crashed)",
+            r"\bnode has crashed\b", r"worker died.{0,60}node (?:has )?died", r"raylet.{0,60}node.{0,30}(?:has )?died",
         ),
         signs=(
             r"host .{0,60}(?:rebooted|crashed|went down)", r"\bprolog (?:failed|error)",

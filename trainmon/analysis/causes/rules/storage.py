@@ -54,7 +54,7 @@ STORAGE = (
         cause="disk-full", family="storage", retry="after-change", role="root",
         meaning="A disk is full.",
         advice="Free space on that file system, then resume. Check that the last checkpoint is complete.",
-        source="Linux: ENOSPC (28); PyTorch: inline_container.cc",
+        source="Linux: ENOSPC (28); PyTorch: inline_container.cc; TensorFlow: IOErrorToStatus; NumPy: tofile",
         signs=(
             r"No space left on device", r"\[Errno 28\]", r"\bENOSPC\b", r"not enough (?:free )?(?:disk )?space",
             r"Not enough disk space", r"disk (?:is )?full", r"StorageFull",
@@ -62,6 +62,8 @@ STORAGE = (
             r"insufficient (?:free )?(?:disk|storage) (?:space|capacity)", r"no free space", r"out of disk space",
             r"ran out of (?:disk )?space", r"low on resource: ephemeral-storage",
             r"file ?system .{0,60}(?:is full|100% full)", r"disk space.{0,30}exhausted",
+            r"Resource ?exhausted(?:Error)?: (?:/|\w+://)(?!.*open files)", r"fwrite\(.{0,60}incomplete",
+            r"\d+ requested and \d+ written",
         ),
     ),
     Rule(
