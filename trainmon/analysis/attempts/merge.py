@@ -148,9 +148,10 @@ def _earlier(one: Attempt, other: Attempt, names: tuple[str, ...]) -> dict[str, 
 
 
 def _greater(one: Attempt, other: Attempt, names: tuple[str, ...]) -> dict[str, Any]:
-    """The newer checkpoint."""
+    """The checkpoint that was committed later: after a rewind, that is not the one with more steps."""
     pairs = [tuple(getattr(each, name) for name in names) for each in (one, other)]
-    return dict(zip(names, max(pairs, key=lambda pair: [(each is not None, each) for each in pair]), strict=True))
+    newer = max(pairs, key=lambda pair: [(each is not None, each) for each in reversed(pair)])
+    return dict(zip(names, newer, strict=True))
 
 
 def _end(one: AttemptEnd | None, other: AttemptEnd | None) -> AttemptEnd | None:

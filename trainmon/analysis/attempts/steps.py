@@ -157,8 +157,9 @@ def with_checkpoints(attempt: Attempt, run: Run, until: Instant) -> Attempt:
     by_then = [one for one in known.list if (one.at or 0.0) <= until + AFTER]
     written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
     attempt = replace(attempt, unrecognised_at=written)
-    whole = (one for one in by_then if one.is_whole)
-    newest = max((one for one in whole if one.step is not None), key=lambda one: one.step or 0, default=None)
+    whole = [one for one in by_then if one.is_whole and one.step is not None]
+    newest = max(whole, key=lambda one: one.step or 0, default=None)
+    newest = known.committed if known.committed in whole else newest  # by its pointer: a rewind leaves greater ones
     if newest is None:
         return replace(attempt, last_committed_step=None)
     return replace(attempt, last_committed_step=newest.step, last_committed_at=newest.at)

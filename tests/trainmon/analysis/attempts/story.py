@@ -88,17 +88,20 @@ class Story:
     def steps(self, seconds: float, *steps: int, **more: Any) -> Story:
         return self.log(seconds, *map(STEP.format, steps), **more)
 
-    def checkpoints(self, seconds: float, *steps: int, since: float | None = None) -> Story:
-        """Megatron has committed these: at `since`, or 8 seconds ago."""
+    def checkpoints(self, seconds: float, *steps: int, since: float | None = None, latest: int | None = None) -> Story:
+        """Megatron has committed these, at `since`, or 8 seconds ago; if `latest` is named, the others a minute before
+        that. Its pointer names it."""
         self.at(seconds)
         at = self.now - 8 if since is None else BEGIN + since
         names = ("__#_#.distcp", ".metadata", "common.pt", "metadata.json")
-        files = tuple(FileGroup(name, 1, 9, at, at) for name in names)
+        times = {step: at if latest in (None, step) else at - 60 for step in steps}
+        groups = {step: tuple(FileGroup(name, 1, 9, when, when) for name in names) for step, when in times.items()}
+        pointer = CheckpointEntry(
+            "latest_checkpointed_iteration.txt", "file", mtime=at, text=str(latest or max(steps, default=0)), bytes=4
+        )
         entries = (
-            *(CheckpointEntry(f"iter_{step:07d}", "dir", mtime=at, groups=files) for step in steps),
-            CheckpointEntry(
-                "latest_checkpointed_iteration.txt", "file", mtime=at, text=str(max(steps, default=0)), bytes=4
-            ),
+            *(CheckpointEntry(f"iter_{step:07d}", "dir", mtime=times[step], groups=groups[step]) for step in steps),
+            pointer,
         )
         return self.say(
             NodeReading("login1", "prod", self.now, CheckpointListing(1, self.now, "/fsx/ckpt", entries=entries))

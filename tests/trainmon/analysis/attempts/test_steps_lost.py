@@ -70,3 +70,16 @@ def test_a_run_that_ended_without_an_error_before_its_target_must_train_the_last
     decision = decide(story.attempt, story.attempts, RetryPolicy())
     assert decision is not None
     assert (decision.choice, decision.why) == ("stop", "it ended without an error at step 45 of 1,000")
+
+
+def test_after_a_rewind_the_newest_checkpoint_is_the_one_that_the_trainer_would_resume_from() -> None:
+    """It has fewer steps than one that is left in the directory."""
+    again = replace(JOB, submitted_at=BEGIN + 80, started_at=BEGIN + 100, restarts=1)
+    story = trained().queue(55, FAILED).log(56, "loss: nan").checkpoints(57, 10, 20, since=50)
+    story.queue(105, again).checkpoints(106, 10, 20, since=50)
+    story.steps(120, 11, 12, 15).steps(140, 17).checkpoints(150, 10, 15, 20, since=135, latest=15)
+    story.queue(165, ended(again, 160, "FAILED", "1:0")).log(166, "killed").checkpoints(
+        167, 10, 15, 20, since=135, latest=15
+    )
+    first, second = story.attempts
+    assert (first.last_committed_step, second.last_committed_step, second.steps_lost) == (20, 15, 2)

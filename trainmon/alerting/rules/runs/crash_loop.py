@@ -127,7 +127,8 @@ def crash_text(run: Run, failed: Sequence[Job], now: Instant) -> str:
     now_is = f"now it is {run.verdict}: {run.why}"
     if failed:
         began = min(job.started_at or job.ends_at or now for job in failed)
-        count, last = f"{len(failed)} attempts in a row failed in {ago(now - began)}", how_it_ended(failed[0], now)
+        lasted = ago((failed[0].ends_at or now) - began)
+        count, last = f"{len(failed)} attempts in a row failed in {lasted}", how_it_ended(failed[0], now)
         return f"{run.name} keeps failing: {count}; the last one, {last}; {now_is}"
     if run.progress.step is None:
         return f"{run.name} keeps being restarted, and has made no step yet; {now_is}"

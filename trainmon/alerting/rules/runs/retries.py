@@ -143,7 +143,7 @@ class RetryStorm(AttemptRule, frozen=True, kw_only=True):
             run,
             "critical",
             f"{run.name} repeats the same steps: {counted(len(vain), 'attempt')} in "
-            f"{ago(now - began)} made no new step and no new checkpoint{reached}",
+            f"{ago(max(ends) - began)} made no new step and no new checkpoint{reached}",
             evidence=(*map(_line, vain), *((f"{cost:,.0f} GPU hours were spent on them",) if cost >= 1 else ())),
             advice=f"find the cause before the next attempt; {advice.cancels(run)}",
         )

@@ -168,7 +168,7 @@ def test_the_same_steps_again_and_again_are_a_storm() -> None:
     assert finding is not None
     assert finding.severity == "critical"
     assert finding.summary == (
-        "llm repeats the same steps: 3 attempts in 2h35m made no new step and no new checkpoint, "
+        "llm repeats the same steps: 3 attempts in 2h30m made no new step and no new checkpoint, "
         "none beyond step 69,999"
     )
     assert finding.evidence[1:] == (
