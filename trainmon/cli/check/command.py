@@ -54,10 +54,13 @@ def command(hosts: tuple[str, ...], config: Path | None, ssh_config: Path | None
         print_rows([Row("note", "agent", "", text, fix)])
     bad = sum(row.mark == "bad" for row in own)
     is_person_there = not headless and sys.stdin.isatty()
-    for rows in check_hosts(settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config):
+    nodes: dict[str, tuple[str, ...]] = {}
+    for rows in check_hosts(
+        settings, is_person_there=is_person_there, progress=progress, ssh_config=ssh_config, nodes_of_jobs=nodes
+    ):
         bad += sum(row.mark == "bad" for row in rows)
         print_rows(rows)
-    metrics = check_metrics(settings)
+    metrics = check_metrics(settings, nodes)
     daemon = [*check_daemon(settings, ssh_config, is_person_there=is_person_there), *check_textfile(settings)]
     for rows in (metrics, [*check_wandb(run_specs(settings))], [*check_channels(settings, test=notify)], daemon):
         bad += sum(row.mark == "bad" for row in rows)

@@ -41,10 +41,15 @@ Task = tuple[HostCheck, Callable[[], Shell], bool]
 
 
 def check_hosts(
-    settings: Settings, *, is_person_there: bool, progress: Progress, ssh_config: Path | None = None
+    settings: Settings,
+    *,
+    is_person_there: bool,
+    progress: Progress,
+    ssh_config: Path | None = None,
+    nodes_of_jobs: dict[str, tuple[str, ...]] | None = None,
 ) -> Iterator[list[Row]]:
     """The rows of each host, in the order of the config; after them those of the nodes that the runs' jobs are on, and
-    those of the log formats of the config."""
+    those of the log formats of the config. `nodes_of_jobs` is filled with these nodes, by cluster."""
     loop, logs = EventLoop(), LogChecks(log_formats(settings), sum(run.log is not None for run in settings.runs), {})
     loop.start()
     with contextlib.ExitStack() as stack:
@@ -67,6 +72,8 @@ def check_hosts(
             rows = _in_parallel(list(check.tasks(slurm)), cluster.connect.at_once, progress)
             yield from filter(None, rows)  # a machine that is only queried for Slurm, and has none, has no rows
             nodes = tuple(dict.fromkeys(slurm.nodes)) if cluster.nodes is None and slurm is not None else ()
+            if nodes_of_jobs is not None:
+                nodes_of_jobs[cluster.name] = nodes
             yield from _in_parallel(list(check.tasks_of_jobs(nodes)), cluster.connect.at_once, progress)
     yield from filter(None, [[*logs.check_formats()]])
 

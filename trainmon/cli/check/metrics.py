@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from trainmon.cli.check.rows import Row
@@ -17,17 +18,32 @@ SHOWN = 5
 """Nodes that are listed by name."""
 
 
-def check_metrics(settings: Settings, environ: Mapping[str, str] = os.environ, clock: Clock | None = None) -> list[Row]:
-    """The rows of all metrics tables. Without one, nothing is imported."""
+def check_metrics(
+    settings: Settings,
+    nodes_of_jobs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    environ: Mapping[str, str] = os.environ,
+    clock: Clock | None = None,
+) -> list[Row]:
+    """The rows of all metrics tables. Without one, nothing is imported. `nodes_of_jobs`: by cluster, those that the
+    config does not name."""
     now = (clock or SystemClock()).now
     tables = [(cluster, table) for cluster in settings.clusters for table in cluster.metrics]
+    by_name = {cluster.name: _nodes(cluster) or nodes_of_jobs.get(cluster.name, ()) for cluster in settings.clusters}
     disks = tuple(disk.path for disk in settings.disks if disk.on == "nodes")
-    return [row for cluster, table in tables for row in _table(cluster, table, disks, environ, now)]
+    return [
+        row for cluster, table in tables for row in _table(cluster, table, by_name[cluster.name], disks, environ, now)
+    ]
+
+
+def _nodes(cluster: ClusterSettings) -> tuple[str, ...]:
+    """The nodes that the config names; its login host if that is the only one."""
+    return cluster.nodes or ((cluster.login,) if cluster.nodes is not None and cluster.login else ())
 
 
 def _table(
     cluster: ClusterSettings,
     table: MetricsSettings,
+    nodes: tuple[str, ...],
     disks: tuple[str, ...],
     environ: Mapping[str, str],
     now: Callable[[], float],
@@ -39,8 +55,7 @@ def _table(
     client = PrometheusClient(table, now, environ)
     reader = MetricsReader(table, client, now)
     try:
-        nodes = cluster.nodes or ((cluster.login,) if cluster.nodes is not None and cluster.login else ())
-        if not nodes:  # those of jobs: which ones is not known here
+        if not nodes:  # no job of the runs is known
             yield _labels(reader, what)
             return
         found = reader.read(nodes, dict.fromkeys(nodes, disks))

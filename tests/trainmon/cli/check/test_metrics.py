@@ -23,12 +23,14 @@ def captured(name: str, age: float = 340.0) -> Answer:
     return Answer("status", 200, body)
 
 
-def rows(*answers: Answer, nodes: tuple[str, ...] | None, token: str | None = None) -> list[Row]:
+def rows(
+    *answers: Answer, nodes: tuple[str, ...] | None, token: str | None = None, of_jobs: tuple[str, ...] = ()
+) -> list[Row]:
     with Receiver.start() as server:
         server.script(*answers)
         table = MetricsSettings(url=server.url, token=token)
         cluster = ClusterSettings(name="prod", nodes=nodes, metrics=(table,))
-        return check_metrics(Settings(clusters=(cluster,)), {"PROM": TOKEN})
+        return check_metrics(Settings(clusters=(cluster,)), {"prod": of_jobs}, environ={"PROM": TOKEN})
 
 
 def test_without_metrics_there_are_no_rows() -> None:
@@ -51,6 +53,13 @@ def test_it_says_what_the_server_has_and_what_it_lacks() -> None:
 def test_with_the_nodes_of_jobs_it_lists_the_names_that_the_server_has() -> None:
     [row] = rows(captured("labels"), nodes=None)
     assert row == Row("ok", "Prometheus", "prod, dcgm", "Hostname has 3 values: gpu-001, gpu-002, gpu-003")
+
+
+def test_the_nodes_of_jobs_are_looked_for_by_name() -> None:
+    [row] = rows(captured("dcgm", 2.0), nodes=None, of_jobs=("gpu-001",))
+    assert row.text.startswith("1 node with 2 GPUs; the newest sample is ")
+    [wrong] = rows(captured("dcgm", 2.0), captured("labels"), nodes=None, of_jobs=("node7",))
+    assert (wrong.mark, wrong.text) == ("bad", "no series of node7; Hostname is: gpu-001, gpu-002, gpu-003")
 
 
 def test_an_incomplete_answer_is_a_note() -> None:
