@@ -144,8 +144,8 @@ def dated(text: str, at: float) -> str:
         return text
 
     def instant(found: re.Match[str]) -> str:
-        parts = zip(found.groups()[::2], found.groups()[1::2], strict=True)
-        age = sum(float(number) * UNITS[unit] for number, unit in parts if number)
+        parts = [(float(number), unit) for number, unit in (found.groups()[:2], found.groups()[2:]) if number]
+        age = sum(number * UNITS[unit] for number, unit in parts) + UNITS[parts[-1][1]] / 2  # it was cut to whole units
         return f"about {_clock(at - age, found[2])} UTC"
 
     later = AGO.sub(instant, text)

@@ -224,7 +224,8 @@ def _needs_change(attempt: Attempt, history: Sequence[Attempt], limit: RetryLimi
 
 
 def _changes(limit: RetryLimit) -> str:
-    return " or ".join(CHANGES[one] for one in limit.after_change)
+    *first, last = (CHANGES[one] for one in limit.after_change)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _placement(attempt: Attempt) -> str:

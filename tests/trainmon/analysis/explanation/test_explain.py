@@ -148,7 +148,7 @@ def test_the_age_in_a_summary_counts_from_when_the_alert_was_last_found() -> Non
     )  # fmt: skip
     lost = replace(xid, id="a2", rule="gpu-lost", summary="GPU 3 is lost")
     shown = [text for _, text in rows(explained(story(), alerts=(xid, lost)), "Timeline")]
-    assert "warning xid: Xid 79 on GPU 3, about Nov 14 22:14 UTC" in shown
+    assert "warning xid: Xid 79 on GPU 3, about Nov 14 22:13 UTC" in shown
     assert "warning gpu-lost: GPU 3 is lost" in shown
 
 

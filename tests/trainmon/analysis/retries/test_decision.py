@@ -91,7 +91,7 @@ def test_out_of_memory_is_retried_only_after_a_change() -> None:
     decision = after(first)
     assert decision.choice == "after-change"
     assert decision.why == (
-        "cuda-oom: a retry needs a change of the batch size or activation checkpointing or the placement first"
+        "cuda-oom: a retry needs a change of the batch size, activation checkpointing or the placement first"
     )
     limits = {"cuda-oom": RetryLimit(times=2, after_change=("batch", "placement"))}
     same = ended(1, "cuda-oom", config_hash="aa")
@@ -203,7 +203,7 @@ def test_steps_up_to_the_resumed_checkpoint_are_no_progress() -> None:
 
 
 UNKNOWN = (
-    "cuda-oom came again, and it is not known whether the batch size or activation checkpointing or the placement has "
+    "cuda-oom came again, and it is not known whether the batch size, activation checkpointing or the placement has "
     "changed: confirm that before one retry"
 )
 
@@ -223,7 +223,7 @@ def test_if_it_is_not_known_whether_the_config_has_changed_one_confirmation_is_a
     spent = after(first, second)
     assert (spent.choice, spent.why) == (
         "stop",
-        "cuda-oom came again once without a new step or checkpoint, and it is not known whether the batch size or "
+        "cuda-oom came again once without a new step or checkpoint, and it is not known whether the batch size, "
         "activation checkpointing or the placement had changed: its budget is spent",
     )
 
