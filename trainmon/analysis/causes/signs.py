@@ -54,6 +54,8 @@ START = re.compile(
 """The start of an attempt: an exception before it is of an attempt before, which wrote into the same file."""
 GUESS = re.compile(r"potential root causes|common causes include")
 """Ray lists what might have killed a worker: the OOM killer first."""
+CALL = re.compile(r"RPC: /\w")
+"""The second line of JAX's message names the call that failed."""
 WORKER = re.compile(r"torch/utils/data/_utils/(?:fetch|worker|collate|pin_memory)\.py|^_worker_loop$")
 SHELL_NOISE = re.compile(r"^(?:ls|rm|cp|mv|mkdir|rmdir|cat|grep|find|ln|du|chmod|tee): |Unable to create TMPDIR")
 """A tool of a script that went on without it."""
@@ -244,9 +246,11 @@ def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Fou
 
 
 def _text(raised: Raised, lines: Sequence[Line]) -> str:
-    """The line of an exception, with the next one if its message begins there."""
+    """The line of an exception, with the next one if its message begins or goes on there."""
     text, after = lines[raised.end].text, lines[raised.end + 1 : raised.end + 2]
-    is_open = raised.type and text.endswith(":") and after and after[0].stream == raised.stream
+    if not raised.type or not after or after[0].stream != raised.stream:
+        return text
+    is_open = text.endswith(":") or CALL.match(after[0].text) is not None
     return f"{text} {after[0].text.lstrip()}" if is_open else text
 
 

@@ -118,6 +118,12 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
             "The actor is dead because its owner has died. Owner worker exit detail: Owner's node has crashed.\n",
             "node-fail",
         ),
+        (
+            RAISED + "jaxlib._jax.XlaRuntimeError: DEADLINE_EXCEEDED: Deadline Exceeded\n"
+            "RPC: /tensorflow.CoordinationService/RegisterTask\n",
+            "rendezvous",
+        ),
+        ("ERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.\n", "segfault"),
         ("NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13\nstep 9\nTraining done\n", "completed"),
         ("NVRM: Xid (PCI:0018:01:00): 149, NETIR Fatal XC0 i0 Link -1 (0x000fe406)\n", "gpu-hardware"),
         ("InternalError: Error writing checkpoint file: Resource exhausted: /d/model.ckpt-6.tempstate\n", "disk-full"),

@@ -223,7 +223,8 @@ GPUS = (
         source="Linux: signals 4, 7, 8 and 11; glibc: heap checks",
         signs=(
             r"segmentation fault", r"\bSIGSEGV\b", r"segfault at [0-9a-f]", r"\bsignal:? ?\(?11\b",
-            r"exitcode ?: -11\b", r"exit(?:ed with)?(?: exit)? code:? (?:-11|139)\b", r"return code = -11\b",
+            r"exitcode ?: -(?:4|7|8|11)\b", r"exit(?:ed with)?(?: exit)? code:? (?:-(?:4|7|8|11)|13[2569])\b",
+            r"return code = -(?:4|7|8|11)\b",
             r"\bSIGILL\b", r"illegal instruction", r"Fatal Python error: (?!Aborted)", r"SIGBUS\b",
             r"double free or corruption", r"free\(\): (?:invalid|double)", r"malloc\(\): ",
             r"corrupted (?:size|double-linked|unsorted)", r"munmap_chunk\(\)", r"stack smashing",
