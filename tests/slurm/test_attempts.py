@@ -124,6 +124,33 @@ def test_every_way_to_end_is_one_closed_row(slurm: Slurm, watching: Callable[...
     }
 
 
+SAVES_FIRST = "trap 'touch {mark}' TERM; sleep 600 & wait; until [ -e {go} ]; do sleep 0.2; done"
+
+
+def test_a_requeued_job_that_still_saves_is_not_yet_another_attempt(
+    slurm: Slurm, watching: Callable[..., Polling]
+) -> None:
+    """Slurm lists it as COMPLETING, with the next restart, which starts always now."""
+    watch, folder = watching(runs=specs(["saving"])), slurm.directory
+    script = SAVES_FIRST.format(mark=folder / "told", go=folder / "go")
+    job_id = slurm.submit(f"#!/bin/bash\n{script}", "-J", "saving", "--requeue")
+    slurm.wait_for_state(job_id, "RUNNING")
+    slurm.wait_for(lambda: slurm.job(job_id)["RunTime"] != "00:00:00", what="its batch script has set its trap")
+    watch.look()
+    slurm.scontrol("requeue", job_id)
+    slurm.wait_for_state(job_id, "COMPLETING")
+    watch.look()
+    assert slurm.state(job_id) == "COMPLETING", "it was read while it ended"
+    assert [one.restart for one in of(watch, "saving")] == [0]
+    (folder / "go").touch()
+    slurm.wait_for_state(job_id, "PENDING")
+    slurm.scontrol("update", f"JobId={job_id}", "StartTime=now")
+    slurm.wait_for_state(job_id, "RUNNING", within=120)
+    watch.look()
+    assert [(one.restart, one.is_open) for one in of(watch, "saving")][-1] == (1, True)
+    assert [one.restart for one in of(watch, "saving")] == [0, 1]
+
+
 @pytest.mark.slow  # Slurm's shortest time limit is a minute, and it looks at limits every half minute
 def test_a_time_limit_ends_an_attempt(slurm: Slurm, watching: Callable[..., Polling]) -> None:
     watch = watching(runs=specs(["long"]))
