@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from tests.end_to_end.contract import breaches
 from tests.end_to_end.product import Cluster, Product
 from tests.lab.daemons import until
 from tests.lab.dcgm_exporter import DcgmExporter
+from tests.lab.node_exporter import HostExporter
 from tests.lab.prometheus import NodeExporter, Prometheus
 from tests.lab.sockets import Sockets
 from trainmon.config import Settings, load_settings
@@ -33,7 +35,13 @@ CONFIG = """
 [cluster]
 name = "lab"
 nodes = ["n0", "n1"]
-metrics = {{ url = "{url}", every = "1s" }}
+metrics = [
+    {{ url = "{url}", every = "1s" }},
+    {{ url = "{url}", exporter = "node", node_label = "Hostname", every = "1s" }},
+]
+[[disk]]
+path = "/"
+on = "nodes"
 """
 
 
@@ -206,21 +214,25 @@ def test_an_open_screen_is_read_over_ssh_and_a_closed_one_from_prometheus(
     nodes = cluster(2)
     with (
         DcgmExporter(2, gpus=2, names=("n0", "n1")) as dcgm,
-        Prometheus(tmp_path, {"dcgm": [dcgm.address]}) as server,
+        HostExporter(2, names=("n0", "n1")) as hosts,
+        Prometheus(tmp_path, {"dcgm": [dcgm.address], "node": [hosts.address]}) as server,
     ):
-        until(lambda: dcgm.scrapes >= 3, "Prometheus scrapes")
+        until(lambda: min(dcgm.scrapes, hosts.scrapes) >= 3, "Prometheus scrapes")
         config = product.config(CONFIG.format(url=server.url))
         found = product.snapshot("--config", str(config))
         assert {node["name"]: node["probe"] for node in found["nodes"]} == {"n0": "prometheus", "n1": "prometheus"}
         assert [*breaches(found)] == []
         screen = product.screen("--config", str(config))
-        screen.until_shown(r"prometheus \d+s", r"n1 +60 +60")
+        screen.until_shown(r"prometheus \d+s", r"n1 +60 +60", r"n0:/ +2\.8T", r"n1:/ +2\.8T")
         assert not nodes.sessions_of(0)
         screen.keys("2j\r")
         screen.until_shown("read by +nvml", r"[›│] +0 +41 ")
         assert nodes.sessions_of(1)
         assert not nodes.sessions_of(0)
         screen.keys("\x1b")
-        screen.until_shown("n1 +41 +41")
-        screen.until_shown("n1 +60 +60", seconds=180)
+        screen.until_shown("zoomed")
+        screen.keys("z")
+        screen.until_shown("n1 +41 +41", r"n1:/ +(?!2\.8T)\d", r"n0:/ +2\.8T")
+        assert len(re.findall("n1:/ ", screen.text())) == 1, "no disk is shown twice"
+        screen.until_shown("n1 +60 +60", r"n1:/ +2\.8T", seconds=180)
         until(lambda: not nodes.sessions_of(1), "its connection is closed")
