@@ -171,7 +171,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions", "clusters")))
     for name, run in batch.current("runs").items():
         judged = judge(run, context, now)
-        eta = None if judged.verdict in NEVER_DONE else _eta(run)
+        eta = None if judged.verdict in NEVER_DONE else _eta(run, now)
         if (judged.verdict, judged.why, eta) != (run.verdict, run.why, run.eta_at):
             batch.writable("runs")[name] = replace(run, verdict=judged.verdict, why=judged.why, eta_at=eta)
     throughput.follow(batch, now)
@@ -179,11 +179,13 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     actions.advance(batch, now)
 
 
-def _eta(run: Run) -> Instant | None:
+def _eta(run: Run, now: Instant) -> Instant | None:
+    """When it reaches its target step at its pace; None once that is past: it makes no steps, or is slower now."""
     progress, goal = run.progress, target(run)
     if goal is None or progress.step is None or not progress.step_time_s or progress.at is None:
         return None
-    return progress.at + (goal - progress.step) * progress.step_time_s if goal > progress.step else None
+    done_at = progress.at + (goal - progress.step) * progress.step_time_s
+    return done_at if goal > progress.step and done_at > now else None
 
 
 def _health(source: Source, now: Instant) -> Health:

@@ -73,6 +73,12 @@ def test_a_diverged_run_has_no_time_when_it_is_done() -> None:
     assert (nan.runs["llm"].verdict, nan.runs["llm"].eta_at) == ("diverged", None)
 
 
+def test_a_run_that_should_be_done_and_makes_no_steps_has_no_time_when_it_is_done() -> None:
+    near = after(watched(), [lines(NOW, STEP.format(19_999))], NOW)
+    assert near.runs["llm"].eta_at == pytest.approx(NOW + 4.1)
+    assert after(near, [], NOW + 5).runs["llm"].eta_at is None
+
+
 def test_nothing_new_is_nothing_remembered() -> None:
     seen = stepping()
     assert reduce(seen, [], NOW + 1).runs["llm"].memory is memory(seen)
