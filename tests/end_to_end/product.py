@@ -248,10 +248,10 @@ class Cluster:
 
 
 def ancestors(pid: int, until: int) -> list[int]:
-    """A process's parent, its parent, and so on; without the last."""
+    """A process's parent, its parent, and so on; without the last. None of one that init has adopted."""
     found: list[int] = []
     with contextlib.suppress(OSError):
-        while (pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])) not in (until, 0):
+        while (pid := int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])) not in (until, 1, 0):
             found.append(pid)
     return found
 

@@ -102,11 +102,10 @@ def _connection() -> socket.socket:
     """To the process that forks; the first call starts it."""
     if not _server:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(AT_THE_START)}
+        environ = {"PATH": os.environ["PATH"], "LC_ALL": LOCALE}  # nothing that one test has set: it outlives the test
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(theirs.fileno())], env={**environ, "LC_ALL": LOCALE},
-            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", __name__, str(theirs.fileno())], env=environ, cwd=ROOT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
         )  # fmt: skip
         theirs.close()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LARGEST)
