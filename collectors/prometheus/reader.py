@@ -170,16 +170,18 @@ class MetricsReader:
 
     def _count_cpus(self, nodes: Sequence[str]) -> None:
         """Ask for the CPUs of new nodes, and now and then of all."""
-        if self._now() - self._cpus_at > CPUS_EVERY:
-            self.cpus, self._cpus_at = {}, self._now()
-        new = {query.short_name(node): node for node in nodes if node not in self.cpus}
+        is_due = self._now() - self._cpus_at > CPUS_EVERY
+        known = {} if is_due else self.cpus
+        new = {query.short_name(node): node for node in nodes if node not in known}
         for some in query.chunks([*new]):
             text, found = query.cpu_counts(self.exporter, self.label, some, self.settings.match), {}
             with contextlib.suppress(QueryFailed):  # it must not cost the other numbers
                 for one in self._client.query(text):
                     if one.value is not None:
                         found[query.short_name(one.metric.get(self.label, ""))] = round(float(one.value[1]))
-            self.cpus |= {new[name]: found.get(name) for name in some}
+            known |= {new[name]: found.get(name) for name in some}
+        self.cpus = known  # at once: the other table reads it
+        self._cpus_at = self._now() if is_due else self._cpus_at
 
     @property
     def note(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from collectors.polling_thread import PollingThread
 from collectors.prometheus.coverage import Coverage
 from collectors.quota.collector import QuotaPoller
 from collectors.slurm.collector import Poller
@@ -32,7 +33,7 @@ class Pollers:
         self.queues = queues
         self._quotas = quotas
         self._metrics = metrics
-        self._all = (*queues.values(), *quotas, *metrics.values())
+        self._all: tuple[PollingThread | PrometheusPoller, ...] = (*queues.values(), *quotas, *metrics.values())
         self._clock = clock
         self._polled_soon_at: dict[str, Seconds] = {}
 
@@ -108,6 +109,7 @@ def metrics_pollers(
     clusters = [cluster for cluster in settings.clusters if cluster.metrics]
     if not clusters:
         return {}
-    from collectors.prometheus.collector import OverSsh, prometheus_pollers
+    from collectors.prometheus.collector import prometheus_pollers
+    from collectors.prometheus.nodes import OverSsh
 
     return prometheus_pollers(clusters, coverage.nodes, lambda host: OverSsh(*over_ssh(host)), submit, clock)

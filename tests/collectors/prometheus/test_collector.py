@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.prometheus.client import QueryFailed
-from collectors.prometheus.collector import OverSsh, PrometheusPoller
+from collectors.prometheus.collector import PrometheusPoller
+from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
 from tests.collectors.prometheus.captured import NEWEST, series, until
 from trainmon.alerting.rules import RULES
@@ -102,7 +103,8 @@ class Stage:
     def step(self, after: Seconds = 0.0) -> State:
         self.clock.at += after
         self.events.clear()
-        self.poller.step()
+        for table in self.poller.tables:
+            table.step()
         return self.engine.step(self.events, self.clock.now())
 
     def node(self, name: str = "gpu-001") -> Node:

@@ -1,0 +1,117 @@
+"""Polls one metrics table of a cluster, on its own thread: a server that is slow delays no other table."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from collectors.polling_thread import PollingThread
+from collectors.prometheus.client import QueryFailed
+from collectors.prometheus.nodes import NodeReports
+from collectors.prometheus.reader import MetricsReader
+from trainmon.lib import Clock, Seconds
+from trainmon.model import Event, Source
+
+log = logging.getLogger(__name__)
+
+HISTORY_EVERY: Seconds = 600.0
+"""The past of a node is read at most so often, when its screen is opened."""
+
+Nodes = Callable[[], Mapping[str, tuple[str, ...]]]
+"""The nodes in sight, each with the paths whose disks are watched there."""
+
+
+class TablePoller(PollingThread):
+    """Polls the server of one table. `name` is its source; what it shows of nodes goes to `reports`."""
+
+    join_timeout: ClassVar[Seconds] = 0.15
+
+    def __init__(
+        self,
+        name: str,
+        cluster: str,
+        reader: MetricsReader,
+        nodes: Nodes,
+        reports: NodeReports,
+        submit: Callable[[Event], None],
+        clock: Clock,
+    ) -> None:
+        super().__init__(name.replace(":", " "), reader.settings.every, submit, clock)
+        self._name, self._cluster, self._reader = name, cluster, reader
+        self._nodes, self._reports = nodes, reports
+        self._in_sight: Mapping[str, tuple[str, ...]] = {}
+        self._views: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._past_at: dict[str, Seconds] = {}
+
+    def start(self) -> None:
+        self._report(phase="connecting")
+        super().start()
+
+    def refresh(self) -> None:
+        self._reader.times.refresh(self._clock.monotonic())
+        self._wake.set()
+
+    def nodes_planned(self) -> None:
+        """Other nodes may be in sight, such as those of a job that has started. Does not block."""
+        self._wake.set()
+
+    def view(self, node: str) -> None:
+        """A person opened a node's screen: its plots need its past. Does not block."""
+        self._views.put(node)
+        self._wake.set()
+
+    def step(self) -> Seconds:
+        """Poll the server if it is due. Returns the seconds until the next call."""
+        nodes, times = self._nodes(), self._reader.times
+        if nodes.items() - self._in_sight.items():  # another node, or another of its disks
+            times.refresh(self._clock.monotonic())
+        self._in_sight = nodes
+        self._reports.expect(nodes)
+        if times.due_in(self._clock.monotonic()) <= 0:
+            self._poll(nodes)
+        while not self._views.empty() and not self._stopping.is_set():
+            self._read_past(self._views.get())
+        self._reports.keep(self._name, nodes)
+        for node in self._past_at.keys() - nodes.keys():
+            del self._past_at[node]
+        return times.due_in(self._clock.monotonic())
+
+    def _poll(self, nodes: Mapping[str, tuple[str, ...]]) -> None:
+        reader, began = self._reader, self._clock.monotonic()
+        if not nodes:  # no poll begins: the first node is read at once
+            self._report(phase="off", hint="no node of its cluster is watched")
+            reader.times.answered(began)
+            return
+        reader.times.begin(began)
+        try:
+            found = reader.read([*nodes], nodes)
+        except Exception as failure:  # a bug must not end the polls silently: it becomes the source's error
+            error = failure if isinstance(failure, QueryFailed) else None
+            if error is None:
+                log.exception("the metrics of %s", self._name)
+                error = QueryFailed(f"{type(failure).__name__}: {failure}")
+            reader.times.failed(began)
+            retry_at = self._clock.now() + reader.times.interval
+            self._report(phase="retrying", error=error.message, hint=error.hint or None, retry_at=retry_at)
+            return
+        reader.times.answered(began)
+        newest = reader.ours(max(node.at for node in found.values()))
+        self._report(phase="up", answered_at=newest, hint=reader.note or None)
+        self._reports.read(self._name, nodes, found)
+
+    def _read_past(self, node: str) -> None:
+        now = self._clock.monotonic()
+        if self._reader.part != "gpu" or now - self._past_at.get(node, -HISTORY_EVERY) < HISTORY_EVERY:
+            return
+        self._past_at[node] = now
+        try:
+            for past in self._reader.past(node):
+                self._submit(past)
+        except QueryFailed as failure:
+            log.warning("the past of %s: %s", node, failure.message)
+
+    def _report(self, **changes: Any) -> None:
+        source = {"name": self._name, "kind": "prometheus", "cluster": self._cluster, "period": self._reader.period}
+        self._submit_source(Source(**{**source, **changes}))
