@@ -80,6 +80,15 @@ class NodeReports:
             for node in nodes:
                 self._submit_node(name, self._readers[name], node, found.get(node))
 
+    def failed(self, name: str, why: str) -> None:
+        """A table cannot be read: the nodes that another one still shows say why these numbers are late."""
+        reader = self._readers[name]
+        with self._lock:
+            for node in reader.latest.keys() & self._greeted.keys():
+                others = self._other_times(reader, node)
+                if others and reader.is_silent(reader.latest[node]):
+                    self._set_trouble(node, max(others), reader.part, f"Prometheus: {why}")
+
     def keep(self, name: str, nodes: Collection[str]) -> None:
         """Only these nodes are still in sight. If SSH has another one, SSH reports its end."""
         reader = self._readers[name]
@@ -162,21 +171,26 @@ class NodeReports:
     def _report_silence(self, name: str, reader: MetricsReader, node: str) -> None:
         """Report a node without a new sample: of this exporter, or of all."""
         program = reader.exporter.program
-        known = {one.part: at for one in self._readers.values() if (at := one.latest.get(node)) is not None}
-        if reader.part in known and not reader.is_silent(known[reader.part]):
+        is_known = node in reader.latest
+        if is_known and not reader.is_silent(reader.latest[node]):
             return
-        others = [at for part, at in known.items() if part != reader.part and not reader.is_silent(at)]
+        others = self._other_times(reader, node)
         if others:
-            if reader.part in known:
+            if is_known:
                 text = f"no new samples of {program} in Prometheus"
                 self._set_trouble(node, max(others), reader.part, text)
             return
         if any(one.part != reader.part and not one.times.failures and not one.latest for one in self._readers.values()):
             return  # another exporter has not been read yet
-        what = "new samples" if known else "series"
+        what = "new samples" if any(node in one.latest for one in self._readers.values()) else "series"
         source = replace(self._source(name, node), phase="retrying")
         hint = f"is {program} up on {node}, and does the server scrape it?"
         self._submit_source(node, replace(source, error=f"Prometheus has no {what} of it", hint=hint))
+
+    def _other_times(self, reader: MetricsReader, node: str) -> list[Instant]:
+        """The times of the last samples that other tables have of a node, if it is not silent there."""
+        found = (one.latest.get(node) for one in self._readers.values() if one is not reader)
+        return [at for at in found if at is not None and not reader.is_silent(at)]
 
     def _set_trouble(self, node: str, at: Instant, part: str, text: str | None) -> None:
         if text != self._troubles.get((node, part)):

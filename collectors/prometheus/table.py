@@ -95,6 +95,7 @@ class TablePoller(PollingThread):
             reader.times.failed(began)
             retry_at = self._clock.now() + reader.times.interval
             self._report(phase="retrying", error=error.message, hint=error.hint or None, retry_at=retry_at)
+            self._reports.failed(self._name, error.message)
             return
         reader.times.answered(began)
         newest = reader.ours(max(node.at for node in found.values()))

@@ -1,4 +1,4 @@
-"""Nodes: memory leaks and spare nodes. Pure."""
+"""Nodes: memory leaks, spare nodes, and why one is late. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,15 @@ from typing import NamedTuple
 
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Node, SchedulerNode, Source, State
+
+
+def failing_server(source: Source | None, sources: Mapping[str, Source]) -> Source | None:
+    """The Prometheus server with the numbers of a node, if the node is late because that server fails."""
+    if source is None or source.health == "ok" or source.error is not None:
+        return None
+    server = sources.get(source.via or "")
+    return server if server is not None and server.error is not None else None
+
 
 # ---- memory leaks: from the least that was in use every ten minutes --------------------------------------------------
 

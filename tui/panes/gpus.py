@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
+from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, clean, counted
 from trainmon.model import State
 from tui.keys import bindings
@@ -91,8 +92,10 @@ def node_sentence(state: State, name: str, now: Instant) -> tuple[str, str]:
     """A sentence about one node, and its style."""
     node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
     if source is not None and source.health != "ok":
-        text, style = source_text(source, now)
-        return clean(f"{name}: {text}" + (f"; {source.hint}" if source.hint else "")), style or "dim"
+        server = failing_server(source, state.sources)
+        text, style = source_text(source, now, server)
+        hint = (server or source).hint
+        return clean(f"{name}: {text}" + (f"; {hint}" if hint else "")), style or "dim"
     if node is None:
         return "", "dim"
     flags = node_summary(node, now).flags

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from textual.app import ComposeResult
 
+from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, Seconds, clean
 from trainmon.model import Gpu, State
 from tui.backend import Backend
@@ -74,7 +75,8 @@ class FactsPane(NodePane):
         jobs = [job for job in state.jobs.values() if self.node in job.nodes]
         running = tuple(job for job in jobs if job.stage == "running" and job.gone_at is None)
         scheduled = Scheduled(state.scheduler_nodes.get(self.node), running)
-        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, scheduled))
+        server = failing_server(source, state.sources)
+        self.lines.set_rows(node_facts(self.node, node, source, state.at, width, scheduled, server))
 
 
 REDRAW_EVERY: Seconds = 5.0

@@ -188,8 +188,9 @@ def heat(gpu: Gpu) -> str:
 # ---- sources and disks ---------------------------------------------------------------------------------------------
 
 
-def source_text(source: Source, now: Instant) -> Span:
-    """The status of a source that does not answer: its error or what it waits for, and since when."""
+def source_text(source: Source, now: Instant, server: Source | None = None) -> Span:
+    """The status of a source that does not answer: its error or what it waits for, and since when. `server`: the
+    failing Prometheus server that has its numbers."""
     error = source.problem
     if (source.phase == "held" or (source.phase == "off" and error is not None)) and source.can_log_in:
         title = "login needed: press L" if source.phase == "held" else "press L to log in"
@@ -204,9 +205,15 @@ def source_text(source: Source, now: Instant) -> Span:
     if source.health == "off":
         return Span("not watched", "dim")
     if source.phase in ("waiting", "connecting", "retrying") and source.answered_at is None:
-        waits = "waiting to connect" if source.via is None else "waiting for Prometheus"
+        waits = "waiting to connect" if source.via is None else f"waiting for {_server_text(server)}"
         return Span(waits if source.phase == "waiting" else source.phase, "dim")
-    return Span(f"{'reconnecting' if source.phase in ('connecting', 'retrying') else 'late'}{seen}", "dim")
+    why = f": {_server_text(server)}" if server is not None else ""
+    return Span(f"{'reconnecting' if source.phase in ('connecting', 'retrying') else 'late'}{seen}{why}", "dim")
+
+
+def _server_text(server: Source | None) -> str:
+    """`Prometheus: no answer within 10s`."""
+    return "Prometheus" if server is None else f"Prometheus: {server.problem}"
 
 
 def inodes_used(disk: Disk) -> float | None:

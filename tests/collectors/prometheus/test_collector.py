@@ -13,7 +13,9 @@ from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
 from tests.collectors.prometheus.captured import NEWEST, series, until
 from trainmon.alerting.rules import RULES
+from trainmon.alerting.rules.base import why_silent
 from trainmon.cli.snapshot.command import has_answered
+from trainmon.cli.snapshot.tables import lines
 from trainmon.config import ClusterSettings, MetricsSettings
 from trainmon.engine.engine import Engine
 from trainmon.lib import Instant, Seconds
@@ -32,6 +34,7 @@ from trainmon.model import (
     State,
     Xid,
 )
+from tui.panes.gpus import node_sentence
 
 BLANK = "2147483632"
 """DCGM's number for "no value"."""
@@ -57,6 +60,8 @@ class FakeServer:
         self.clock_offset: Seconds = 0.0
         self.answers: dict[str, tuple[Series, ...]] = {}
         self.error: QueryFailed | None = None
+        self.errors: dict[str, QueryFailed] = {}
+        """By the part of a query that fails."""
         self.queries: list[str] = []
 
     gap = ""
@@ -65,6 +70,9 @@ class FakeServer:
         self.queries.append(text)
         if self.error is not None:
             raise self.error
+        for part, error in self.errors.items():
+            if part in text:
+                raise error
         return next((answer for key, answer in self.answers.items() if key in text), ())
 
     def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]:
@@ -283,6 +291,24 @@ def test_gpus_that_are_silent_while_the_host_answers_are_a_trouble() -> None:
     assert state.nodes["gpu-001"].troubles == {"gpu": "no new samples of dcgm-exporter in Prometheus"}
 
 
+def test_numbers_whose_server_fails_say_so_on_a_node_that_another_server_shows() -> None:
+    stage = Stage(MetricsSettings(url="http://p"), MetricsSettings(url="http://p", exporter="node"), nodes=("gpu-001",))
+    hosts = tuple(Series({**one.metric, "instance": "gpu-001.dc:9100"}, one.values) for one in series("node"))
+    for later in (0.0, 60.0):
+        stage.server.answers["node_load1|"] = until(hosts, NEWEST + 9, later)
+        state = stage.step(later)
+        stage.server.errors["DCGM"] = QueryFailed("no answer within 10s")
+    assert state.nodes["gpu-001"].troubles == {}, "the host is read after the GPUs here"
+    stage.server.answers["node_load1|"] = until(hosts, NEWEST + 9, 90.0)
+    state = stage.step(30.0)
+    assert state.nodes["gpu-001"].troubles == {"gpu": "Prometheus: no answer within 10s"}
+    assert state.sources["node:gpu-001"].health == "ok"
+    del stage.server.errors["DCGM"]
+    stage.later(150.0)
+    stage.server.answers["node_load1|"] = until(hosts, NEWEST + 9, 150.0)
+    assert stage.step(60.0).nodes["gpu-001"].troubles == {}
+
+
 def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes() -> None:
     stage = Stage()
     stage.step()
@@ -292,6 +318,14 @@ def test_an_error_of_the_server_is_the_error_of_the_source_and_not_of_its_nodes(
     source = state.sources["prometheus:prod:dcgm"]
     assert (source.health, source.problem, source.hint) == ("down", "the server refuses the token (401)", "renew it")
     assert (state.sources["node:gpu-001"].health, state.sources["node:gpu-001"].error) == ("late", None)
+    why = "Prometheus: the server refuses the token (401)"
+    assert why_silent(state, ["node:gpu-001"]) == f"node:gpu-001: {why}"
+    [row] = [line for line in lines(state) if line.startswith("gpu-001")]
+    assert row.endswith("Prometheus: the server refuses the token (401); renew it; its GPUs were read 8m ago")
+    assert (
+        "late 8m: Prometheus: the server refuses the token (401); renew it"
+        in node_sentence(state, "gpu-001", state.at)[0]
+    )
     now = stage.clock.now()
     names = ("node-unreachable", "cluster-unreachable", "source-down")
     found = [one.rule for rule in RULES if rule.name in names for one in rule().check(state, now)]

@@ -189,6 +189,20 @@ def test_a_node_that_is_read_by_a_step_names_the_job() -> None:
     assert "connection    up by a step of job 7, data every 2s" in lines
 
 
+def test_a_node_that_is_late_says_why_its_server_fails() -> None:
+    late = replace(source("n"), via="prometheus:prod:dcgm", health="late", answered_at=NOW - 60.0)
+    server = Source(
+        name="prometheus:prod:dcgm", kind="prometheus", cluster="prod", health="down", phase="retrying",
+        error="no answer within 10s", hint="try: curl http://p", retry_at=NOW + 30.0,
+    )  # fmt: skip
+    shown = [row.text.rstrip() for row in node_facts("n", node("n", 1), late, NOW, 78, server=server)]
+    assert shown[:3] == [
+        "connection    late 1m: Prometheus: no answer within 10s",
+        "what to do    try: curl http://p",
+        "next try      in 30s",
+    ]
+
+
 def test_a_node_of_prometheus_says_where_its_numbers_come_from() -> None:
     made = replace(node("n", 1), gpus=(worlds.gpu(0, processes=()),), probe="prometheus", troubles={"ssh": "refused"})
     lines = facts(made, replace(source("n"), via="prometheus:prod:dcgm", period=15.0, health="ok"))

@@ -142,6 +142,19 @@ def test_a_source_that_is_silent_says_why(source: dict[str, object], words: str)
     assert fmt.source_text(made, 100.0).text == words
 
 
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ({"phase": "waiting"}, "waiting for Prometheus: no answer within 10s"),
+        ({"phase": "up", "answered_at": 80.0}, "late 20s: Prometheus: no answer within 10s"),
+    ],
+)
+def test_a_node_is_late_because_its_server_fails(source: dict[str, object], words: str) -> None:
+    made = Source(name="node:a", kind="node", cluster="c", via="prometheus:c:dcgm", **source)  # type: ignore[arg-type]
+    server = Source(name="prometheus:c:dcgm", kind="prometheus", cluster="c", error="no answer within 10s")
+    assert fmt.source_text(made, 100.0, server).text == words
+
+
 def test_shares_of_a_disk_are_unknown_without_its_numbers() -> None:
     disk = Disk(host="a", cluster="c", path="/", at=0.0, total_bytes=100, free_bytes=25)
     assert (fmt.bytes_used(disk), fmt.inodes_used(disk)) == (0.75, None)

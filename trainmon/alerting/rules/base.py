@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, Seconds
 from trainmon.model import Alert, Finding, Severity, Source, State
 
@@ -68,6 +69,8 @@ def why_silent(state: State, names: Iterable[str]) -> str | None:
     """The first of these sources that does not answer, in a sentence."""
     for name in names:
         if not is_answering(source := state.sources.get(name)):
+            if (server := failing_server(source, state.sources)) is not None:
+                return f"{name}: Prometheus: {server.problem}"
             return f"{name} does not answer" if source is None or not source.error else f"{name}: {source.problem}"
     return None
 

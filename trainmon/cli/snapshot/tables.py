@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Container, Iterator
 
-from trainmon.analysis.nodes import spares
+from trainmon.analysis.nodes import failing_server, spares
 from trainmon.analysis.wandb import active_run, client_file
 from trainmon.cli.terminal import table
 from trainmon.engine.snapshot import verdict, worst_first
@@ -164,6 +164,8 @@ def _host(state: State, source: Source) -> Row:
     wanted = f" of {node.gpus_expected}" if node.gpus_expected not in (None, len(gpus)) else ""
     seen = f"{len(gpus)}{wanted}" + (f", {len(bad)} bad" if bad else "")
     troubles = [source.problem, source.hint] if source.error else [_silence(source)]
+    if (server := failing_server(source, state.sources)) is not None:
+        troubles = [f"Prometheus: {server.problem}", server.hint]
     troubles += [f"{part}: {text}" for part, text in node.troubles.items()]
     if gpus and node.gpus_at is not None and state.at - node.gpus_at > LATE_AFTER * source.period:
         troubles.append(f"its GPUs were read {since(node.gpus_at, state.at)} ago")

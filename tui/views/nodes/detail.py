@@ -149,17 +149,27 @@ UNSCHEDULED = Scheduled()
 
 
 def node_facts(
-    name: str, node: Node | None, source: Source | None, now: Instant, width: int, scheduled: Scheduled = UNSCHEDULED
+    name: str,
+    node: Node | None,
+    source: Source | None,
+    now: Instant,
+    width: int,
+    scheduled: Scheduled = UNSCHEDULED,
+    server: Source | None = None,
 ) -> list[Row]:
-    """The facts that are not in the table, by section. Jobs are links."""
-    lines: list[Line | Linked] = [*source_lines(source, now, width), *scheduler_lines(node, scheduled, now, width)]
+    """The facts that are not in the table, by section. Jobs are links. `server`: the failing Prometheus server that has
+    its numbers."""
+    lines: list[Line | Linked] = [
+        *source_lines(source, now, width, server),
+        *scheduler_lines(node, scheduled, now, width),
+    ]
     if node is not None:
         is_read = read_ago(node.host_at, node, source, now)
         lines += [*process_lines(node, width), *host_lines(node, now, width, is_read), *probe_lines(node, width)]
     return rows(lines or [(Span(f"{safe(name)} is no longer watched.", "dim"),)])
 
 
-def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Line]:
+def source_lines(source: Source | None, now: Instant, width: int, server: Source | None = None) -> Iterator[Line]:
     """The connection: its problem and hint, or its phase; and the output of the probe that is not data."""
     if source is None:
         return
@@ -169,11 +179,11 @@ def source_lines(source: Source | None, now: Instant, width: int) -> Iterator[Li
             how = f"none over SSH, numbers from {safe(source.via)}"
         yield fact("connection", f"{how}, data every {source.period:g}s", width)
     else:
-        problem = source_text(source, now)
+        problem, failing = source_text(source, now, server), server or source
         yield from wrapped_fact("connection", safe(problem.text), width, problem.style or "warn")
-        yield from optional_fact("what to do", source.hint, width)
-        if source.retry_at is not None and source.retry_at > now:
-            yield fact("next try", f"in {age(source.retry_at - now)}", width)
+        yield from optional_fact("what to do", failing.hint, width)
+        if failing.retry_at is not None and failing.retry_at > now:
+            yield fact("next try", f"in {age(failing.retry_at - now)}", width)
     texts = {
         "bad lines": f"{count(source.bad_lines)} lines from the probe could not be parsed"
         if source.bad_lines

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from trainmon.analysis.nodes import failing_server
 from trainmon.lib import Instant, Seconds, cell_width, clean, natural_key, shorten
 from trainmon.model import LATE_AFTER, Gpu, Node, Source, State
 from tui.style import CRIT, DEAD, WARN, Span, mib, pad, source_text
@@ -223,7 +224,7 @@ class Grid:
         node, source = state.nodes.get(name), state.sources.get(f"node:{name}")
         why = NOTHING
         if source is not None and source.health != "ok":
-            why = source_text(source, state.at)
+            why = source_text(source, state.at, failing_server(source, state.sources))
             why = why._replace(text=clean(why.text, 400))
         key = (node, None if source is None else source.health, why, metric, shape)
         kept = self._views.get(name)
