@@ -7,6 +7,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 import msgspec
 import urllib3
@@ -27,8 +28,11 @@ DATE_PRECISION: Seconds = 2.0
 """The header Date has whole seconds: a smaller difference of the clocks cannot be seen."""
 
 
-PLAIN = (400, 401, 403)
+PLAIN = (400, 401, 403, 502, 503, 504)
 """The status of refusals in plain text, such as those of Mimir and of proxies; others say nothing that helps."""
+
+GIVEN_UP = ("timeout", "canceled")
+"""Types of error of a query that takes too long, or of too many at once."""
 
 NO_TENANT = "no org id"
 """Mimir, Cortex and Loki, without the header X-Scope-OrgID."""
@@ -80,11 +84,11 @@ class PrometheusClient:
         try:
             answer = DECODER.decode(body)
         except msgspec.DecodeError:
-            answer = Answer("", error=text_of(body) if status in PLAIN and not body.startswith(b"<") else "")
+            answer = Answer("", error=plain_text(status, body))
         if status == 200 and answer.data is not None:
             self.gap = self._shown(answer.gap)
             return answer.data.result
-        raise refused(status, self._shown(answer.error), self._settings)
+        raise refused(status, self._shown(answer.error), answer.error_type, self._settings)
 
     def _login(self) -> dict[str, str]:
         """The headers of a request that hold secrets, which are remembered as what must not be shown.
@@ -147,8 +151,17 @@ class PrometheusClient:
             self.clock_offset = offset if abs(offset) > DATE_PRECISION else 0.0
 
 
-def refused(status: int, text: str, used: MetricsSettings) -> QueryFailed:
-    """What an answer that is no success means, and what to do about the settings that were used."""
+def plain_text(status: int, body: bytes) -> str:
+    """The text of a refusal that is no JSON; empty if it only repeats its status, or is a page."""
+    if status not in PLAIN or body.startswith(b"<"):
+        return ""
+    text = text_of(body)
+    return "" if text.lower() == HTTPStatus(status).phrase.lower() else text
+
+
+def refused(status: int, text: str, kind: str, used: MetricsSettings) -> QueryFailed:
+    """What an answer that is no success means, and what to do about the settings that were used. `kind`: the type of
+    error that the server names."""
     detail = f": {text}" if text else ""
     match status:
         case 401 if NO_TENANT in text:
@@ -171,10 +184,14 @@ def refused(status: int, text: str, used: MetricsSettings) -> QueryFailed:
             return QueryFailed(f"there is no Prometheus API at its address ({status})", hint='check "url"')
         case 429:
             return QueryFailed(f"the server limits the queries ({status}){detail}", hint='raise "every"')
-        case 503 if text:  # a query that takes too long, or too many at once
+        case 503 if kind in GIVEN_UP:
             return QueryFailed(f"the server gave up the query ({status}): {text}", hint="see the limits of the server")
-        case 503:
-            return QueryFailed(f"the server is not ready ({status})", hint="it answers when it has started")
+        case 503:  # Prometheus says so while it starts, and a proxy while nothing behind it answers
+            hint = "is it up, or does it still start?"
+            return QueryFailed(f"the server is not available ({status}){detail}", hint=hint)
+        case 502 | 504:
+            hint = "is the server behind the proxy up?"
+            return QueryFailed(f"a proxy gets no answer from the server ({status}){detail}", hint=hint)
         case 200:
             return QueryFailed("its answer is not that of a Prometheus API", hint='check "url"')
         case _ if 300 <= status < 400:

@@ -40,6 +40,8 @@ class Answer(msgspec.Struct, frozen=True, gc=False):
     status: str
     data: Data | None = None
     error: str = ""
+    error_type: str = msgspec.field(default="", name="errorType")
+    """Such as `timeout`, `canceled` or `unavailable`."""
     warnings: tuple[str, ...] = ()
     """Thanos: which stores did not answer. Prometheus: also remarks about the query, which begin with `PromQL `."""
     partial: bool = msgspec.field(default=False, name="isPartial")

@@ -52,13 +52,29 @@ def test_a_query_is_a_post_with_the_token_and_its_answer_is_the_series() -> None
             "see the limits of the server",
         ),
         (
-            status(503),
-            "the server is not ready (503)",
-            "it answers when it has started",
+            status(503, {"status": "error", "errorType": "unavailable", "error": "TSDB not ready"}),
+            "the server is not available (503): TSDB not ready",
+            "is it up, or does it still start?",
         ),
+        *(
+            (
+                Answer("status", 503, body),
+                f"the server is not available (503){text}",
+                "is it up, or does it still start?",
+            )
+            for body, text in (
+                (b"", ""),
+                (b"Service Unavailable", ""),
+                (b"<html>503 Service Temporarily Unavailable", ""),
+                (b"no healthy upstream", ": no healthy upstream"),
+            )
+        ),
+        (status(502), "a proxy gets no answer from the server (502)", "is the server behind the proxy up?"),
+        (status(504), "a proxy gets no answer from the server (504)", "is the server behind the proxy up?"),
         (status(404), "there is no Prometheus API at its address (404)", 'check "url"'),
         (status(302), "the server redirects to another address (302)", 'correct "url"'),
         (status(200, {"hello": 1}), "its answer is not that of a Prometheus API", 'check "url"'),
+        (status(520), "the server answers with an error (520)", "see the log of the server"),
         (status(500), "the server answers with an error (500)", "see the log of the server"),
     ],
 )
