@@ -227,6 +227,13 @@ STAMPED = 20
 ZONE: Seconds = 900.0
 """Time zones differ by multiples of this."""
 
+CLOSE: Seconds = 5.0
+"""A last line with a time is written within this of its time, if the clock of its host is right."""
+
+WHOLE: Seconds = 1.0
+"""The times in a log are of whole seconds: a clock that differs by less is not corrected. That difference contains how
+long the lines travelled, and would be another one at each read."""
+
 TAIL: Seconds = 300.0
 """Lines without a time may follow the last one with a time by this much: a traceback, a save."""
 
@@ -235,12 +242,14 @@ def written(lines: Sequence[str], at: Instant, ahead: Seconds = 0.0) -> Sequence
     """When each line was written, by the times in them, whatever their time zone is; None where they do not say. `at`:
     when the last line was written, by our clock; `ahead`: how far that of their host is ahead. A watchdog that writes
     into the log of a run that hangs makes its file look new, and not its last step."""
+    ahead = ahead if abs(ahead) >= WHOLE else 0.0
     stamps = [None if (found := _stamp(line)) is None else found - ahead for line in lines]
     known = [each for each in stamps if each is not None]
     if not known or any(earlier - later > BACKWARDS for earlier, later in pairwise(known)):
         return [None] * len(lines)
-    zone = (at - known[-1]) // ZONE * ZONE
-    is_near = stamps[-1] is None and at - known[-1] - zone <= TAIL
+    zone = (at - known[-1] + CLOSE) // ZONE * ZONE
+    later = at - known[-1] - zone
+    is_near = later <= CLOSE or (stamps[-1] is None and later <= TAIL)
     if not is_near and not any(each is not None for each in stamps[-STAMPED:]):
         return [None] * len(lines)
     shift = zone if is_near else at - known[-1]

@@ -13,6 +13,7 @@ from trainmon.analysis.runs.context import (
     patience,
     position,
     queue_of,
+    significant,
     target,
     where,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "read_status",
     "rivals",
     "saves_on",
+    "significant",
     "status_file",
     "steps_on_under_it",
     "stops_by",

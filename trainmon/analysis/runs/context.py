@@ -103,7 +103,13 @@ def by_our_clock(job: Job, skew: Seconds) -> Job:
 
 def our_time(at: Instant | None, skew: Seconds) -> Instant | None:
     """A time of the cluster by our clock."""
-    return at if at is None or abs(skew) < SKEWED else at - skew
+    return at if at is None else at - significant(skew)
+
+
+def significant(skew: Seconds) -> Seconds:
+    """How far another clock is ahead; 0 if that is little. The time that a reading travels would make a stored time
+    another one at each start of a program."""
+    return skew if abs(skew) >= SKEWED else 0.0
 
 
 def is_trained_elsewhere(run: Run, context: RunContext) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.trainmon.analysis.attempts.story import BEGIN, JOB, STEP, Story
+from trainmon.analysis import log_formats
 from trainmon.analysis.attempts.steps import PAUSE, stepped, with_line, with_start, with_step
 from trainmon.model import SPANS, Attempt, StepSpan
 
@@ -89,6 +90,16 @@ def test_the_first_step_has_the_time_of_its_line_and_not_that_of_its_reading(wat
     assert (attempt.first_step, attempt.first_step_at, attempt.first_step_is_dated) == (1, BEGIN + 30, True)
     told.log(90, *dated_steps(("07:20:20", 4)))
     assert told.attempt.first_step_at == BEGIN + 30
+
+
+@pytest.mark.parametrize("end", [(), ("died",)])
+def test_how_long_lines_travelled_changes_no_time_in_them(end: tuple[str, ...]) -> None:
+    """A log is read again by each program that starts, and its attempt is to stay as it is."""
+    lines = (*dated_steps(("07:13:50", 1), ("07:14:30", 2)), *end)
+    reads = ((0.4, -0.0006), (0.4, 0.0001), (0.2, -0.3), (3.0, -0.001))
+    found = [log_formats.written(lines, BEGIN + 70 + late, ahead)[0] for late, ahead in reads]
+    assert found == [BEGIN + 30] * len(reads)
+    assert log_formats.written(lines, BEGIN + 70, ahead=20.0)[0] == BEGIN + (10 if end else 30)
 
 
 def test_lines_without_a_time_may_follow_the_last_step() -> None:

@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance
+from trainmon.analysis.runs import significant
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import Receipt, ReceiptFiles
 from trainmon.slurm.fields import hosts
@@ -62,7 +63,7 @@ def read(
         end = None if found.end is None else END.decode(found.end)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    skew = ahead(start.host or "")
+    skew = significant(ahead(start.host or ""))
     stdout = start.stdout if start.stdout is not None and start.stdout.get("kind") == "file" else {}
     path, offset = (stdout.get("path"), stdout.get("offset")) if start.log is None else (start.log, start.log_offset)
     is_by_srun = start.log is None and start.stdout is not None and start.stdout.get("through") == "srun"
