@@ -175,8 +175,12 @@ class Slurm:
 
     def lose(self, node: str) -> None:
         """The node is gone, and its jobs with it: the controller is told, as it would find out minutes later."""
-        self._slurmds[node].kill()
+        self.kill_slurmd(node)
         self.scontrol("update", f"nodename={node}", "state=down", "reason=Not responding")
+
+    def kill_slurmd(self, node: str) -> None:
+        """The node starts nothing, and the controller does not know it yet."""
+        self._slurmds[node].kill()
 
     def find(self, node: str) -> None:
         """The lost node is back."""

@@ -196,6 +196,34 @@ def test_a_command_on_the_node_is_a_step_of_its_own(slurm: Slurm, probes: Callab
         shell.run(["true"], timeout=60.0)
 
 
+def test_a_controller_that_is_silent_is_the_reason_and_not_the_job(slurm: Slurm, probes: Callable[..., Probes]) -> None:
+    job_id = sleeping(slurm, "--nodes=2")
+    running = probes(job_id)
+    running.expected = 2
+    slurm.stop_controller()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(running.begin, ("gpu-1", "gpu-2")))
+    until(lambda: len(running.ends) == 2, "both nodes have ended")
+    silent = f"Slurm starts no step of job {job_id}: Unable to contact slurm controller (connect failure)"
+    assert set(running.ends.values()) == {silent}
+    with pytest.raises(HostUnreachable, match=r"Unable to contact slurm controller"):
+        running.steps.shell("gpu-2").run(["true"], timeout=60.0)
+    slurm.start_controller()
+    running.start("gpu-1", "gpu-2")
+    assert [step.split()[1] for step in own_steps(slurm)] == ["gpu-[1-2]"]
+
+
+def test_a_node_whose_slurmd_is_dead_is_named(slurm: Slurm, probes: Callable[..., Probes]) -> None:
+    job_id = sleeping(slurm, "--nodes=1", "--nodelist=gpu-1")
+    running = probes(job_id)
+    slurm.kill_slurmd("gpu-1")
+    running.begin("gpu-1")
+    until(lambda: running.ends, "the step is refused")
+    slurm.find("gpu-1")
+    why = "Communication connection failure"
+    assert running.ends["gpu-1"] == f"the step of job {job_id} does not start on gpu-1: {why}"
+
+
 SRUN_WITHOUT_SEVERAL_NODES = """\
 #!/bin/sh
 case "$*" in *--nodes=2*) echo "srun: error: task 1 launch failed: Error configuring interconnect" >&2; exit 1;; esac

@@ -27,6 +27,12 @@ EXPIRED = re.compile(
     r"job \d+ has expired|invalid job id|job is pending|already completing or completed|step \S+ .*cancelled",
     re.I,
 )
+NOT_ALLOCATED = re.compile(r"Unable to (?:confirm allocation|create step) for job \d+: (?P<why>.+)")
+"""The controller has not given srun a step."""
+NOT_LAUNCHED = re.compile(r"Task launch for \S+ failed on node (?P<node>\S+?): (?P<why>.+)")
+"""The slurmd of a node has not started its part of the step."""
+DOUBT = re.compile(r"Check SLURM_JOB_ID environment variable")
+"""srun adds that the job may be invalid, whatever was wrong: "Expired or invalid job 7"."""
 COMPLAINED = re.compile(r"(?:error|fatal): ")
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled|accounting storage plugin|accounting_storage/none", re.I)
 
@@ -72,9 +78,28 @@ def step_message(job: int, stderr: str) -> str:
     if is_expired(stderr):
         is_waiting = "job is pending" in stderr.lower()
         return f"job {job} waits again" if is_waiting else f"job {job} has ended, or its step was cancelled"
+    if (found := NOT_ALLOCATED.search(stderr)) is not None:
+        why = message(found["why"])
+        verb = "denies a" if kind(1, why) == "denied" else "starts no"
+        return f"Slurm {verb} step of job {job}: {why}"
+    if (found := NOT_LAUNCHED.search(stderr)) is not None:
+        return f"the step of job {job} does not start on {clean(found['node'], 80)}: {message(found['why'])}"
     lines = [line for line in stderr.splitlines() if COMPLAINED.search(line)]
     why = message("\n".join(lines[:1]) or stderr)
     return f"no step of job {job}: {why}" if why else ""
+
+
+def has_no_step(stderr: str) -> bool:
+    """Whether srun got no step, whatever the reason: its command has not run."""
+    return is_expired(stderr) or NOT_ALLOCATED.search(stderr) is not None
+
+
+def would_fail_alone(stderr: str) -> bool:
+    """Whether a step of fewer nodes would fail as well: it is about the job, the user or the controller."""
+    found = NOT_ALLOCATED.search(stderr)
+    return is_expired(stderr) or (
+        found is not None and (kind(1, found["why"]) in ("silent", "denied") or "step limit" in found["why"].lower())
+    )
 
 
 def message(stderr: str) -> str:

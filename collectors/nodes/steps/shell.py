@@ -143,14 +143,14 @@ class JobSteps:
         """Run a command on a node, as a step of its own.
 
         Raises:
-            HostUnreachable: when the job has ended.
+            HostUnreachable: when Slurm starts no step, such as after the end of the job.
             CommandFailed: when it does not end in time.
         """
         client = self._client_of()
         line = commands.own_step(part, (node_name(host),), argv)
         done = client.shell.run(client.step_command(line), stdin=stdin, timeout=timeout)
         stderr = done.stderr.decode("utf-8", "replace")
-        if done.status != 0 and errors.is_expired(stderr):
+        if done.status != 0 and errors.has_no_step(stderr):
             raise HostUnreachable(host, errors.step_message(part.job, stderr))
         return done
 
@@ -171,7 +171,7 @@ class JobSteps:
             self._running.discard(step)
             if step.hides_gpus:
                 self._with_gpus.add(step.part)
-            elif len(step.branches) > 1 and not step.has_begun and not errors.is_expired(step.stderr):
+            elif len(step.branches) > 1 and not step.has_begun and not errors.would_fail_alone(step.stderr):
                 self._apart.add(step.part)
                 log.warning("job %d: one step for %d nodes failed: %s", step.job, len(step.branches), step.stderr)
 

@@ -155,6 +155,8 @@ class Step:
 
     def stderr_received(self, data: bytes) -> None:
         for line in data.splitlines(keepends=True):
+            if errors.DOUBT.search(line.decode("utf-8", "replace")):
+                continue
             label = LABEL.match(line)
             branch = self.branches.get(self._nodes.get(int(label[1]), "")) if label is not None else None
             if label is not None and branch is not None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from trainmon.slurm.errors import has_complained, is_without_accounting, kind, message
+from trainmon.slurm.errors import (
+    has_complained,
+    has_no_step,
+    is_without_accounting,
+    kind,
+    message,
+    step_message,
+    would_fail_alone,
+)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +76,67 @@ def test_a_user_whom_nobody_knows_is_a_complaint_though_it_ends_well() -> None:
 def test_no_accounting_is_a_fact() -> None:
     assert is_without_accounting("Slurm accounting storage is disabled\n")
     assert not is_without_accounting("sacct: error: Problem talking to the database: Connection refused")
+
+
+CHECK = "srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 7\n"
+"""srun adds it to all that it says of an allocation."""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "sentence", "is_for_all"),
+    [
+        (
+            "srun: error: Unable to confirm allocation for job 7: "
+            f"Unable to contact slurm controller (connect failure)\n{CHECK}",
+            "Slurm starts no step of job 7: Unable to contact slurm controller (connect failure)",
+            True,
+        ),
+        (
+            "srun: error: Unable to confirm allocation for job 7: Socket timed out on send/recv operation\n" + CHECK,
+            "Slurm starts no step of job 7: Socket timed out on send/recv operation",
+            True,
+        ),
+        (
+            "srun: error: If munged is up, restart with --num-threads=10\n"
+            "srun: error: Munge encode failed: Failed to access the socket: No such file or directory\n"
+            "srun: error: Unable to confirm allocation for job 7: Protocol authentication error\n" + CHECK,
+            "Slurm starts no step of job 7: Protocol authentication error",
+            True,
+        ),
+        (
+            "srun: error: Unable to create step for job 7: Access/permission denied\n",
+            "Slurm denies a step of job 7: Access/permission denied",
+            True,
+        ),
+        (
+            "srun: error: Unable to create step for job 7: Step limit reached for this job\n",
+            "Slurm starts no step of job 7: Step limit reached for this job",
+            True,
+        ),
+        (
+            "srun: error: Unable to create step for job 7: Requested node configuration is not available\n",
+            "Slurm starts no step of job 7: Requested node configuration is not available",
+            False,
+        ),
+        (
+            "srun: error: slurm_receive_msgs: [[localhost]:25218] failed: Socket timed out on send/recv operation\n"
+            "srun: error: Task launch for StepId=7.0 failed on node gpu-1: Socket timed out on send/recv operation\n"
+            "srun: error: Application launch failed: Socket timed out on send/recv operation\nsrun: Job step aborted\n",
+            "the step of job 7 does not start on gpu-1: Socket timed out on send/recv operation",
+            False,
+        ),
+        ("srun: error: Slurm job 7 has expired\n" + CHECK, "job 7 has ended, or its step was cancelled", True),
+        (
+            "srun: error: Unable to confirm allocation for job 7: Job is pending execution\n" + CHECK,
+            "job 7 waits again",
+            True,
+        ),
+    ],
+)
+def test_why_srun_starts_no_step_is_said_without_doubt_about_the_job(
+    stderr: str, sentence: str, is_for_all: bool
+) -> None:
+    """As srun of Slurm 22.05 says it."""
+    assert step_message(7, stderr) == sentence
+    assert would_fail_alone(stderr) == is_for_all
+    assert has_no_step(stderr) == ("Task launch" not in stderr)

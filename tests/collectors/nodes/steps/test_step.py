@@ -170,6 +170,20 @@ def test_nodes_get_a_step_each_after_one_for_all_has_failed(job: Job) -> None:
     assert "--nodes=1" in job.options(1) & job.options(2)
 
 
+def test_a_controller_that_is_silent_does_not_part_the_nodes_of_a_step(job: Job) -> None:
+    nodes = job.start("gpu-1", "gpu-2")
+    ((_, sink, _),) = job.login.started
+    why = "Unable to contact slurm controller (connect failure)"
+    sink.stderr_received(f"srun: error: Unable to confirm allocation for job 7: {why}\n".encode())
+    sink.stderr_received(b"srun: Check SLURM_JOB_ID environment variable. Expired or invalid job 7\n")
+    sink.ended(1, None)
+    assert nodes["gpu-1"][1].end == (None, f"Slurm starts no step of job 7: {why}")
+    assert b"invalid job" not in nodes["gpu-1"][1].stderr
+    job.start("gpu-1", "gpu-2")
+    assert len(job.login.started) == 2
+    assert "--nodes=2" in job.options(1)
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
