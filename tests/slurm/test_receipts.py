@@ -100,6 +100,10 @@ def test_without_accounting_a_job_that_the_queue_has_forgotten_is_an_attempt_by_
             )
         (row,) = rows_of(product)
         (receipt,) = (directory / "receipts").iterdir()
+        config.write_text(config.read_text() + f'log = "{out}"\n')
+        done = product.run("snapshot", "--json", f"--config={config}")
+    (seen,) = json.loads(done.stdout)["runs"]
+    assert (seen["verdict"], f"job {job} ended" in seen["why"]) == ("dead", True), seen["why"]
     assert (row["attempt_id"], row["exit_code"], row["signal"]) == (f"lab/{job}.0", 137, None)
     assert (row["log_path"], bool(row["is_reconstructed"]), row["log_tail"]) == (str(out), True, "ready")
     assert "submitted_at" in row["missing"]

@@ -28,6 +28,7 @@ from trainmon.analysis.runs.job_matching import (
     rivals,
     watched_runs,
 )
+from trainmon.analysis.runs.last_attempt import REPORTED, last_attempts
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, latest, trouble_of
 from trainmon.analysis.runs.no_steps import (
     ARMED_BEFORE,
@@ -60,6 +61,7 @@ __all__ = [
     "ENOUGH",
     "MINUTE",
     "PATIENCE",
+    "REPORTED",
     "SIGMAS",
     "SOMEBODY",
     "STILL",
@@ -74,6 +76,7 @@ __all__ = [
     "is_trained_elsewhere",
     "jobs_of",
     "judge",
+    "last_attempts",
     "last_line_at",
     "latest",
     "listening",

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.runs.job_matching import present
 from trainmon.lib import Instant, Seconds, duration
-from trainmon.model import Cluster, Job, Node, Progress, Record, Run, Source, Verdict
+from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Verdict
 
 PATIENCE = 10.0
 """A run is late when no step came for this many times its own usual interval, and for at least `stall_after`."""
@@ -38,6 +38,8 @@ class RunContext(NamedTuple):
     jobs: Mapping[str, Job] = {}
     actions: Mapping[str, Record] = {}
     clusters: Mapping[str, Cluster] = {}
+    last_attempts: Mapping[str, Attempt] = {}
+    """The newest attempt of each run, by the name of the run."""
 
 
 class Queue(NamedTuple):

@@ -27,6 +27,7 @@ from trainmon.analysis.runs.context import (
     target,
     where,
 )
+from trainmon.analysis.runs.last_attempt import after_its_attempt
 from trainmon.analysis.runs.log_end import after_its_log
 from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.analysis.runs.no_steps import (
@@ -80,12 +81,16 @@ def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     if last_step and (run.progress.step or 0) >= last_step and not is_new_attempt(run, job):
         return _finished(run, queue, now)
     if run.spec.process is not None and run.spec.ended_at is not None:
-        return after_its_process(run, run.spec.process, run.spec.ended_at, now)
+        ended = after_its_attempt(run, context, now)
+        return ended or after_its_process(run, run.spec.process, run.spec.ended_at, now)
     if queue is not None and job is None and not steps_after(run, queue):
         ended = without_a_job(run, queue, context, now)
         if ended is not None:
             return wandb_evidence.weigh(run, ended, context, None, now)
     blind = _blind(run, context, job, now)
+    is_readable = blind is None or run.spec.log is None
+    if job is None and is_readable and (ended := after_its_attempt(run, context, now)) is not None:
+        return wandb_evidence.weigh(run, ended, context, None, now)
     if blind is not None:
         judged = _without_its_log(run, blind, context, job, now)
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from trainmon.analysis.log_formats import Format
-from trainmon.analysis.runs import RunContext, judge, target
+from trainmon.analysis.runs import RunContext, judge, last_attempts, target
 from trainmon.engine.reducers import actions, attempts, disks, files, jobs, node_history, nodes, throughput, wandb
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.lib import Instant, Seconds
@@ -169,6 +169,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
     files.pass_time(batch, now)
     wandb.pass_time(batch, now)
     context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions", "clusters")))
+    context = context._replace(last_attempts=last_attempts(batch.current("attempts").values()))
     for name, run in batch.current("runs").items():
         judged = judge(run, context, now)
         eta = None if judged.verdict in NEVER_DONE else _eta(run, now)

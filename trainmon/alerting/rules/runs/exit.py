@@ -9,10 +9,20 @@ from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
 from trainmon.alerting.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
 from trainmon.alerting.rules.runs.crash_loop import FAILED, crash_text, failed_in_a_row, restarts_without_step
-from trainmon.analysis.runs import SOMEBODY, Queue, has_begun, how_it_ended, target, where, who_stopped
+from trainmon.analysis.runs import (
+    REPORTED,
+    SOMEBODY,
+    Queue,
+    has_begun,
+    how_it_ended,
+    last_attempts,
+    target,
+    where,
+    who_stopped,
+)
 from trainmon.analysis.wandb import metric_names as wandb_keys
 from trainmon.lib import Instant, ordinal
-from trainmon.model import Alert, Finding, Job, Run, State
+from trainmon.model import Alert, AttemptEnd, Finding, Job, Run, State
 
 
 class ExitRule(RunRule, frozen=True, kw_only=True):
@@ -52,7 +62,11 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
         if run.verdict == "queued" and queue is not None:
             yield from self._waits_after_failure(state, run, queue, now)
             yield from self._waits_requeued(state, run, queue, now)
-        if run.verdict != "dead" or _short_of(run, queue) is not None or _stopped_alert(state, run, queue) is not None:
+        if (
+            run.verdict != "dead"
+            or _short_of(state, run, queue) is not None
+            or _stopped_alert(state, run, queue) is not None
+        ):
             return
         last = None if queue is None else queue.ended
         yield self.finding(
@@ -62,7 +76,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             f"{run.name} is dead: {run.why.removeprefix('no job: ')}",
             evidence=tail(run),
             advice=advice.requeues(state, run),
-            since=_ended_at(run, queue),
+            since=_ended_at(state, run, queue),
             fires_at_once=last is None or last.stage == "ended",
             by_age=last is None,
         )
@@ -139,7 +153,7 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         queue = queue_in(state, run)
-        short = _short_of(run, queue) if run.verdict == "dead" else None
+        short = _short_of(state, run, queue) if run.verdict == "dead" else None
         if short is None or _stopped_alert(state, run, queue) is not None:
             return
         yield self.finding(
@@ -149,7 +163,7 @@ class EndedEarly(ExitRule, frozen=True, kw_only=True):
             f"{run.name} ended without an error at step {short[0]:,} of {short[1]:,}: {run.why}",
             evidence=tail(run),
             advice=f"if it is complete, correct target_step in its [[run]]; else {advice.requeues(state, run)}",
-            since=_ended_at(run, queue),
+            since=_ended_at(state, run, queue),
         )
 
 
@@ -174,7 +188,7 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
             f"{run.name} was stopped by a person: {run.why}" if stopped is None else stopped.summary,
             evidence=tail(run, 3),
             advice=f"no action if that was intended; to continue, {advice.requeues(state, run)}",
-            since=_ended_at(run, queue),
+            since=_ended_at(state, run, queue),
             fires_at_once=not run.why.startswith(SOMEBODY),
             person=True,
         )
@@ -216,7 +230,7 @@ def _was_requeued_here(state: State, run: Run, job: Job, since: Instant) -> bool
     )  # fmt: skip
 
 
-def _short_of(run: Run, queue: Queue | None) -> tuple[int, int] | None:
+def _short_of(state: State, run: Run, queue: Queue | None) -> tuple[int, int] | None:
     """The last step and the target step of a run that ended as if it were complete."""
     goal, current = target(run), None if run.wandb is None else run.wandb.current
     by_wandb = None if current is None else wandb_keys.step_of(current)
@@ -226,19 +240,29 @@ def _short_of(run: Run, queue: Queue | None) -> tuple[int, int] | None:
     last = None if queue is None else queue.ended
     is_active = run.wandb is not None and bool(run.wandb.active)
     has_ended = current is not None and current.state == "finished" and not is_active
+    end = _end_in_ledger(state, run)
+    has_ended = has_ended or (end is not None and end.cause is not None and end.cause.cause == "completed")
     return (step, goal) if (has_ended if last is None else last.state == "COMPLETED") else None
 
 
-def _ended_at(run: Run, queue: Queue | None) -> Instant | None:
-    """When the run ended, by its job; else by its last step."""
+def _ended_at(state: State, run: Run, queue: Queue | None) -> Instant | None:
+    """When the run ended, by its job; else by its last attempt, else by its last step."""
     last = None if queue is None else queue.ended
+    end = _end_in_ledger(state, run)
     at = None if last is None else last.ends_at or last.gone_at
+    at = end.at if at is None and end is not None and end.source in REPORTED else at
     return at if at is not None else run.progress.at
+
+
+def _end_in_ledger(state: State, run: Run) -> AttemptEnd | None:
+    """The end of its last attempt."""
+    attempt = last_attempts(one for one in state.attempts.values() if one.run_id == run.name).get(run.name)
+    return None if attempt is None else attempt.end
 
 
 def _stopped_alert(state: State, run: Run, queue: Queue | None) -> Alert | None:
     """The open alert that a person ended the run, from before a restart of this program."""
-    if (ended := _ended_at(run, queue)) is None:
+    if (ended := _ended_at(state, run, queue)) is None:
         return None
     known = (one for one in state.alerts.values() if one.is_open and (one.rule, one.run) == (RunStopped.name, run.name))
     return next((one for one in known if abs(one.since - ended) <= 60.0), None)

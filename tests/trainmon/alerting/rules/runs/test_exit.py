@@ -33,9 +33,10 @@ from tests.trainmon.alerting.rules.runs.states import (
 from trainmon.alerting.rules.runs import RUNS
 from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, RunStopped
+from trainmon.analysis.causes import stated
 from trainmon.analysis.runs import RunContext, judge
 from trainmon.engine.reducers import reduce
-from trainmon.model import Action, Execute, Finding, Job, Record, State, Switch, WandbRun
+from trainmon.model import Action, Attempt, AttemptEnd, Execute, Finding, Job, Record, State, Switch, WandbRun
 
 DEAD = state(ended(), verdict="dead", why="no job: job 88: its script failed (exit 1) 12m ago, at step 12,880")
 COMPLETED = state(ended("COMPLETED", exit_code="0:0"), verdict="dead", why="job 88: its script ended with status 0")
@@ -190,6 +191,16 @@ def test_w_and_b_that_says_finished_short_of_the_target_is_the_same() -> None:
     assert "12,880 of 20,000" in summary(
         EndedEarly(), state(spec=WITH_WANDB, wandb=result, verdict="dead", why="ended")
     )
+
+
+def test_an_early_end_of_a_job_that_slurm_has_forgotten_is_the_same() -> None:
+    end = AttemptEnd(at=NOW - 720, source="accounting", noticed_at=NOW, cause=stated("completed", "exit status 0"))
+    known = Attempt(attempt_id="prod/88.0", run_id="llm", cluster="prod", job_id="88", started_at=NOW - 9_000, end=end)
+    seen = replace(state(verdict="dead", why="job 88 ended"), attempts={known.attempt_id: known})
+    finding = found(EndedEarly(), seen)
+    assert finding is not None
+    assert finding.since == NOW - 720
+    assert found(RunDead(), seen) is None
 
 
 def test_an_early_end_is_not_resolved_by_a_scheduler_that_does_not_answer() -> None:
