@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from trainmon.alerting.rules.base import Family, Rule, why_silent
@@ -63,11 +63,20 @@ class RunRule(Rule, frozen=True, kw_only=True):
         """Why the state of this run is unknown although its sources answer."""
         return None
 
-    def first_reported(self, state: State, run: Run, since: Instant, now: Instant, within: Seconds) -> Instant:
-        """The time of an event as it was first reported. After a start it is read again, and clocks drift."""
+    def first_reported(
+        self,
+        state: State,
+        run: Run,
+        since: Instant,
+        now: Instant,
+        within: Seconds,
+        is_same: Callable[[Alert], bool] = lambda _: True,
+    ) -> Instant:
+        """The time of an event as it was first reported. After a start it is read again, and clocks drift. `is_same`:
+        whether an alert of about this time is about it, and not about another event soon before or after."""
         at = min(since, now)
-        known = (alert.since for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
-        return next((reported for reported in known if abs(reported - at) <= within), at)
+        known = (alert for alert in state.alerts.values() if (alert.rule, alert.run) == (self.name, run.name))
+        return next((one.since for one in known if abs(one.since - at) <= within and is_same(one)), at)
 
     def finding(self, state: State, run: Run, severity: Severity, summary: str, **more: Any) -> Finding:
         """A finding about a run."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import takewhile
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs.base import RunRule, all_sources, queue_in, tail
@@ -12,7 +13,7 @@ from trainmon.analysis.retries import decide, is_on_purpose
 from trainmon.analysis.runs import Queue, has_begun, how_it_ended, where
 from trainmon.analysis.wandb import are_separate, label
 from trainmon.lib import Instant, Seconds, ordinal
-from trainmon.model import Finding, Job, Run, State
+from trainmon.model import Alert, Finding, Job, Run, State
 
 
 class Restarted(RunRule, frozen=True, kw_only=True):
@@ -32,16 +33,17 @@ class Restarted(RunRule, frozen=True, kw_only=True):
         queue = queue_in(state, run)
         by_job = None if queue is None else _by_its_job(queue, now)
         found = by_job if run.jobs else _by_wandb(run) or _by_its_log(run)
-        if found is None or now - found[0] > self.new_for:
+        if found is None or now - found.at > self.new_for:
             return
         against = _against_decision(state, run)
         yield self.finding(
             state,
             run,
             "info" if against is None else "warning",
-            f"{run.name} was restarted {ago(now - found[0])} ago: {found[1]}{_reached(state, run, found[0])}",
+            f"{run.name} was restarted {ago(now - found.at)} ago: {found.what}{found.detail}"
+            f"{_reached(state, run, found.at)}",
             evidence=(*tail(run, 3), *((f"the attempt before: {against}",) if against is not None else ())),
-            since=self.first_reported(state, run, found[0], now, 30.0),
+            since=self.first_reported(state, run, found.at, now, 30.0, partial(_is_about, found)),
             event=True,
             fires_at_once=True,
         )
@@ -70,8 +72,18 @@ def _against_decision(state: State, run: Run) -> str | None:
     return None if decision is None or is_on_purpose(decision.cause) else decision.why
 
 
-Restart = tuple[Instant, str]
-"""When a run was restarted, and what shows it."""
+class Restart(NamedTuple):
+    """One start of a run after another."""
+
+    at: Instant
+    what: str
+    """What shows it. No other restart at about that time has the same words."""
+    detail: str = ""
+
+
+def _is_about(restart: Restart, alert: Alert) -> bool:
+    """Whether an alert is about this restart: two may follow each other within seconds."""
+    return abs(alert.since - restart.at) < BETWEEN or f": {restart.what};" in f"{alert.summary};"
 
 
 def _by_its_job(queue: Queue, now: Instant) -> Restart | None:
@@ -81,9 +93,9 @@ def _by_its_job(queue: Queue, now: Instant) -> Restart | None:
     ended_at = None if last is None or not has_begun(last) else last.ends_at or last.gone_at or now
     was_requeued = bool(job.restarts) and (ended_at or 0.0) < (job.submitted_at or 0.0)  # a requeue submits it anew
     if last is not None and ended_at is not None and ended_at <= job.started_at + 60.0 and not was_requeued:
-        return job.started_at, f"job {job.id} has taken over; {how_it_ended(last, now)}"
+        return Restart(job.started_at, f"job {job.id} has taken over", f"; {how_it_ended(last, now)}")
     requeued = f"job {job.id} was requeued, for the {ordinal(job.restarts or 0)} time"
-    return (job.started_at, requeued) if job.restarts else None
+    return Restart(job.started_at, requeued) if job.restarts else None
 
 
 def _by_wandb(run: Run) -> Restart | None:
@@ -94,12 +106,12 @@ def _by_wandb(run: Run) -> Restart | None:
         return None
     if current.created_at < (before.created_at or 0.0):  # it was resumed; its steps show when
         return None
-    return current.created_at, f"W&B shows {label(current)} after {label(before)}"
+    return Restart(current.created_at, f"W&B shows {label(current)} after {label(before)}")
 
 
 def _by_its_log(run: Run) -> Restart | None:
     at, step = run.memory.back_at, run.memory.back_from
-    return None if at is None or step is None else (at, f"its steps went back from {step:,}")
+    return None if at is None or step is None else Restart(at, f"its steps went back from {step:,}")
 
 
 FAILED = frozenset({"FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "LAUNCH_FAILED"})

@@ -87,7 +87,9 @@ class WandbRunCrashed(WandbRule, frozen=True, kw_only=True):
             f"{others} {'is' if len(wandb.active) == 1 else 'are'} still active",
             evidence=(f"{label(crashed)}: {crashed.url or crashed.path}",),
             advice="if it was the wrong one, there is nothing to do; otherwise end the other one and start it again",
-            since=self.first_reported(state, run, crashed.heartbeat_at, now, 30.0),
+            since=self.first_reported(
+                state, run, crashed.heartbeat_at, now, 30.0, lambda one: f" {label(crashed)} " in one.summary
+            ),
             event=True,
             fires_at_once=True,
         )

@@ -244,6 +244,20 @@ def test_a_requeued_job_is_a_restart_and_a_first_job_is_none() -> None:
     assert found(Restarted(), state(job(started_at=NOW - 60), ended(ends_at=NOW - 10))) is None, "a sweep's other job"
 
 
+def test_two_restarts_within_seconds_are_two_events_and_one_that_is_read_again_is_one() -> None:
+    first = state(job(started_at=NOW - 60, restarts=1))
+    finding = found(Restarted(), first)
+    assert finding is not None
+    known = replace(alert(finding), since=NOW - 60)
+    again = found(Restarted(), state(job(started_at=NOW - 50, restarts=2), alerts={known.id: known}))
+    assert again is not None
+    assert again.since == NOW - 50
+    assert "for the 2nd time" in again.summary
+    read_again = found(Restarted(), state(job(started_at=NOW - 50, restarts=1), alerts={known.id: known}))
+    assert read_again is not None
+    assert read_again.since == NOW - 60
+
+
 @pytest.mark.parametrize(
     ("earlier_ended_at", "how"),
     [(NOW - 4_000, "job 89 was requeued, for the 1st time"), (NOW - 200, "job 89 has taken over; job 88: its script")],
