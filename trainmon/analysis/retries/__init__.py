@@ -21,16 +21,27 @@ from trainmon.analysis.retries.decision import (
     needs_config_change,
     with_decisions,
 )
-from trainmon.analysis.retries.due import ACTOR, Due, automatic, due, is_automatic, obstacle
+from trainmon.analysis.retries.due import (
+    ACTOR,
+    TOO_LATE,
+    Due,
+    automatic,
+    awaits_config,
+    due,
+    is_automatic,
+    obstacle,
+)
 
 __all__ = [
     "ACTOR",
     "DEFAULTS",
     "STORM",
+    "TOO_LATE",
     "Blame",
     "Due",
     "RetryDecision",
     "automatic",
+    "awaits_config",
     "blamed",
     "by_run",
     "config_to_read",

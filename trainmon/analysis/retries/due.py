@@ -62,7 +62,7 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             continue  # its cause may change
         decision = decide(last, state.attempts.values(), run.spec.retry)
         is_armed = run.kill is not None and run.kill.exists
-        if decision is None or not (is_automatic(decision, run.spec) or _may_have_changed(last, decision, run.spec)):
+        if decision is None or not (is_automatic(decision, run.spec) or awaits_config(last, decision, run.spec, state)):
             continue
         if is_armed or obstacle(run, last, decision, state):
             continue
@@ -71,9 +71,12 @@ def due(state: State, now: Instant) -> Iterator[Due]:
             yield Due(verb=verb, run=run.name, attempt=last, decision=decision)
 
 
-def _may_have_changed(last: Attempt, decision: RetryDecision, run: RunSpec) -> bool:
-    """Whether only the present config, which a plan reads, shows if a retry can help."""
-    return decision.left > 0 and config_to_read(last, run.retry) is not None
+def awaits_config(last: Attempt, decision: RetryDecision, run: RunSpec, state: State) -> bool:
+    """Whether the daemon will retry once the config has changed. Only a plan reads the present config."""
+    if not decision.left or config_to_read(last, run.retry) is None:
+        return False
+    changed = decide(last, state.attempts.values(), run.retry, config="another")
+    return changed is not None and is_automatic(changed, run)
 
 
 def _verb(run: Run, last: Attempt, decision: RetryDecision, state: State) -> DueVerb | None:

@@ -11,8 +11,10 @@ from trainmon.alerting.rules.runs.base import RunRule, slurm_source, tail
 from trainmon.analysis.explanation import resume_of
 from trainmon.analysis.retries import (
     STORM,
+    TOO_LATE,
     RetryDecision,
     automatic,
+    awaits_config,
     by_run,
     decide,
     in_vain,
@@ -20,7 +22,7 @@ from trainmon.analysis.retries import (
     is_on_purpose,
     obstacle,
 )
-from trainmon.lib import Instant, counted
+from trainmon.lib import Instant, counted, duration
 from trainmon.model import Attempt, Finding, Record, Run, State
 
 
@@ -75,7 +77,7 @@ class AutoRequeued(AttemptRule, frozen=True, kw_only=True):
             f"{run.name} {text}",
             evidence=_evidence(run, ended, decision),
             advice=_next(state, run, decision) if record is None else "trainmon-tui actions lists what was done",
-            since=self.first_reported(state, run, at, now, 30.0),
+            since=self.first_reported(state, run, at, now, 30.0, lambda one: one.since >= (ended.started_at or 0.0)),
             event=True,
             fires_at_once=True,
         )
@@ -106,6 +108,8 @@ def _suggested(state: State, run: Run, ended: Attempt, decision: RetryDecision) 
     if run.spec.retry.auto_requeue == "suggest":
         return f"may be retried: {decision.why}" if may_act else f"ended early: {decision.why}"
     why = "its kill switch is armed" if is_armed else obstacle(run, ended, decision, state)
+    if why is None and not may_act and awaits_config(ended, decision, run.spec, state):
+        return f"is requeued automatically if its config changes within {duration(TOO_LATE)} of the end: {decision.why}"
     return None if may_act and why is None else f"is not requeued automatically: {why if may_act else decision.why}"
 
 

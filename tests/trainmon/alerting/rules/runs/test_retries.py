@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tests.trainmon.alerting.rules.runs.states import NOW, SPEC, checkpoint, checkpoints, ended, found, job, state
+from tests.trainmon.alerting.rules.runs.states import (
+    NOW,
+    SPEC,
+    alert,
+    checkpoint,
+    checkpoints,
+    ended,
+    found,
+    job,
+    state,
+)
 from tests.trainmon.analysis.retries import attempts
 from trainmon.alerting.rules.runs.crash_loop import Restarted
 from trainmon.alerting.rules.runs.retries import AutoRequeued, RetryStorm, WrongResume
@@ -95,6 +105,30 @@ def test_an_automatic_requeue_is_reported_with_its_evidence() -> None:
 def test_a_suggestion_and_a_refusal_are_reported(mode: RequeueMode, cause: CauseName, said: str | None) -> None:
     finding = found(AutoRequeued(), seen(attempt(0, cause), mode=mode))
     assert (None if finding is None else finding.summary) == said
+
+
+def test_a_retry_that_waits_for_another_config_is_not_refused() -> None:
+    oom = attempts.with_config(attempt(0, "cuda-oom"), "abc")
+    why = "cuda-oom: a retry needs a change of the batch size, activation checkpointing or the placement first"
+    finding = found(AutoRequeued(), seen(oom, mode="on"))
+    assert finding is not None
+    assert finding.summary == f"llm is requeued automatically if its config changes within 60m of the end: {why}"
+    unread = found(AutoRequeued(), seen(attempt(0, "cuda-oom"), mode="on"))
+    assert unread is not None
+    assert unread.summary == f"llm is not requeued automatically: {why}"
+    spent = seen(attempts.with_config(attempt(-1, "cuda-oom"), "abc"), oom, mode="on")
+    assert "is not requeued automatically: " in found(AutoRequeued(), spent).summary  # type: ignore[union-attr]
+
+
+def test_two_ends_within_seconds_are_two_events() -> None:
+    first, second = attempt(0, "data-error"), replace(attempt(0, "quota"), started_at=NOW - 310)
+    earlier = found(AutoRequeued(), seen(first, mode="on"))
+    assert earlier is not None
+    known = replace(alert(earlier), since=NOW - 320)
+    shown = replace(seen(first, replace(second, attempt_id="prod/88@1"), mode="on"), alerts={known.id: known})
+    later = found(AutoRequeued(), shown)
+    assert later is not None
+    assert later.since == NOW - 300
 
 
 @pytest.mark.parametrize(
