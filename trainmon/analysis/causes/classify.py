@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import choose, is_evaluation
+from trainmon.analysis.causes.epilogue import HAS_FAILED, is_noise
 from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
 from trainmon.analysis.causes.losses import diverged
@@ -87,7 +88,7 @@ class Fact(NamedTuple):
 def classify(facts: CauseFacts) -> Classification:
     """Why the attempt ended."""
     signs = read_signs(in_order(read_lines(facts.log)))
-    found = choose(replace(signs, found=[one for one in signs.found if _counts(facts, signs, one)]))
+    found = choose(_counted(facts, signs))
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
     ended_well = (end := _exit(facts)) is not None and end.cause == "completed" and not is_root
@@ -108,10 +109,18 @@ def classify(facts: CauseFacts) -> Classification:
     return _guess(facts, signs, found)
 
 
+def _counted(facts: CauseFacts, signs: Signs) -> Signs:
+    return replace(signs, found=[one for one in signs.found if _counts(facts, signs, one)])
+
+
 def _counts(facts: CauseFacts, signs: Signs, one: Found) -> bool:
-    """Whether a sign is of this attempt: not if what is reported of its end differs from it."""
+    """Whether a sign is of the end of this attempt: not if what is reported of that differs from it, or it came after
+    the training had ended well."""
     if one.rule.cause == "completed":
         return not _has_failed(facts)
+    has_failed = _has_failed(facts) or facts.signal
+    if not has_failed and is_noise(one, signs, is_success=_exit(facts) is not None):
+        return False
     is_other = _slurm_state(facts) != "" and STATES.get(_slurm_state(facts)) != one.rule.cause
     return not (is_other and signs.ends_job(one) and signs.steps_after(one.index) >= SURVIVED)
 
@@ -126,7 +135,7 @@ def fatal_end(lines: Sequence[str]) -> Classification | None:
     """The cause, if the log ends with an error that ended its program: an exception that nothing caught, or a stated
     reason. None if the program may go on."""
     facts = CauseFacts(log=(LogExcerpt(text="\n".join(lines), first_line=-len(lines)),))
-    signs = read_signs(tuple(read_lines(facts.log)))
+    signs = _counted(facts, read_signs(tuple(read_lines(facts.log))))
     found = choose(signs)
     if found is None or found.strength < 2 or found.rule.role == "result":
         return None
@@ -158,7 +167,7 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
     if fact is not None and (found is None or fact.text in SURE or found.rule.role == "result"):
         return _answer(facts, signs, fact.cause, fact.text in SURE, None, fact)
     if found is not None:
-        return _answer(facts, signs, found.rule.cause, found.strength == 2, found)
+        return _answer(facts, signs, found.rule.cause, found.strength == 2 and not _is_doubtful(found, signs), found)
     if not _has_failed(facts) and (last := _reached(signs)) is not None:
         return _answer(facts, signs, "completed", False, last)
     if facts.exit_code:
@@ -166,6 +175,13 @@ def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classificati
         return replace(_answer(facts, signs, fact.cause, False, None, fact), advice=RULE["unknown"].advice)
     failed = Fact("unknown", f"Slurm: {facts.scheduler_state}") if _has_failed(facts) else None
     return _answer(facts, signs, "unknown", False, None, failed)
+
+
+def _is_doubtful(result: Found, signs: Signs) -> bool:
+    """Whether an error, or a line that says that the program failed, came after this result."""
+    errors = (one for one in signs.found if one.strength >= 2 and one.rule.role != "result")
+    after = signs.lines[result.index + 1 :][-RESULT_LINES:]
+    return any(one.index > result.index for one in errors) or any(HAS_FAILED.search(line.text) for line in after)
 
 
 def _reached(signs: Signs) -> Found | None:

@@ -1,0 +1,77 @@
+"""What follows after a training has said that it ended: noise, unless it says that the program failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmon.analysis.causes import classify, fatal_end
+from trainmon.model import CauseFacts, Classification, LogExcerpt
+
+STEPS = "".join(f"step {number}/40 | loss 2.{number % 10} | lr 3e-4\n" for number in range(1, 40))
+ENDS = {
+    "words": "Training completed.\nSaved final model to /out/final\n",
+    "metrics": "{'train_runtime': 100.2, 'train_samples_per_second': 3.1}\n",
+}
+NOISE = {
+    "telemetry": "Failed to send telemetry: HTTPSConnectionPool(host='t.example', port=443): Max retries exceeded",
+    "wandb": 'wandb: 429 encountered ({"error":"rate limit exceeded"}), retrying request',
+    "tracker": "mlflow.exceptions.MlflowException: HTTPSConnectionPool(host='m.example'): Max retries exceeded",
+    "module": "Error: No module named 'apex' - using PyTorch instead",
+    "upload": 'rsync: write failed on "/backup/x": No space left on device (28)',
+    "network": "[rank0]:[W1] NCCL WARN Call to ibv_modify_qp failed",
+    "thread": "Exception in thread Thread-3 (tensorboard writer): OSError: [Errno 116] Stale file handle",
+}
+TRACEBACK = """Traceback (most recent call last):
+  File "/x/train.py", line 9, in <module>
+    main()
+  File "/x/train.py", line 5, in main
+    torch.save(model.state_dict(), path)
+OSError: [Errno 28] No space left on device"""
+ATEXIT = """Error in atexit._run_exitfuncs:
+Traceback (most recent call last):
+  File "/lib/python3.11/site-packages/wandb/sdk/lib/hooks.py", line 9, in <module>
+    flush()
+requests.exceptions.ConnectionError: HTTPSConnectionPool(host='api.wandb.ai', port=443): Max retries exceeded"""
+FAILURES = {
+    "traceback": (TRACEBACK, "disk-full"),
+    "save": ("ERROR: failed to save the final checkpoint: No space left on device", "disk-full"),
+    "segfault": ("Segmentation fault (core dumped)", "segfault"),
+}
+
+
+def of(text: str, exit_code: int | None = None) -> Classification:
+    return classify(CauseFacts(log=(LogExcerpt(text=STEPS + text),), exit_code=exit_code))
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("noise", [*NOISE.values(), ATEXIT], ids=[*NOISE, "atexit"])
+def test_an_error_after_the_end_of_the_training_is_not_its_cause(end: str, noise: str) -> None:
+    unknown, success = of(f"{ENDS[end]}{noise}\n"), of(f"{ENDS[end]}{noise}\n", 0)
+    assert unknown.cause == success.cause == "completed"
+    assert success.confidence == "high"
+    assert of(f"{ENDS[end]}{noise}\n", 1).cause != "completed"
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("failure", FAILURES)
+def test_one_that_says_that_the_program_failed_is_unless_its_exit_status_denies_it(end: str, failure: str) -> None:
+    text, cause = FAILURES[failure]
+    assert (of(f"{ENDS[end]}{text}\n").cause, of(f"{ENDS[end]}{text}\n", 0).cause) == (cause, "completed")
+
+
+def test_an_error_after_the_end_makes_the_result_less_certain() -> None:
+    assert of(ENDS["words"]).confidence == "high"
+    assert of(f"{ENDS['words']}{NOISE['upload']}\n").confidence == "low"
+    assert of(f"{ENDS['words']}srun: error: n1: task 0: Exited with exit code 1\n").confidence == "low"
+
+
+def test_the_end_of_an_epoch_and_one_before_further_steps_end_nothing() -> None:
+    oom = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    assert of(f"Epoch 3 training completed.\n{oom}").cause == "cuda-oom"
+    assert of(f"Training completed.\nstep 40/40 | loss 2.0 | lr 3e-4\n{oom}").cause == "cuda-oom"
+
+
+def test_a_log_that_ends_with_noise_does_not_end_with_an_error() -> None:
+    lines = f"{STEPS}{ENDS['words']}{NOISE['tracker']}".splitlines()
+    assert fatal_end(lines) is None
+    assert fatal_end(f"{STEPS}{NOISE['tracker']}".splitlines()) is not None
