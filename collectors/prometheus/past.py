@@ -1,4 +1,4 @@
-"""The past of the GPUs of a node: the answer of a range query becomes columns for the plots. Pure."""
+"""The past of GPUs and disks: the answer of a range query becomes columns for plots and forecasts. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from collectors.prometheus import readings
+from collectors.prometheus import filesystems, readings
 from collectors.prometheus.exporters import Exporter
 from collectors.prometheus.query import Series
 from trainmon.lib import Instant
@@ -37,6 +37,30 @@ def columns(
                 column[number] = value * scale
     parts = groupby(sorted(found), key=itemgetter(0, 1))
     return {(index, field): _whole(field, {key[2]: found[key] for key in keys}) for (index, field), keys in parts}
+
+
+Mounted = tuple[str, str]
+"""A node, and a mount point there."""
+
+
+def disk_columns(
+    exporter: Exporter, label: str, series: Sequence[Series], names: Mapping[str, str], row: Row, length: int
+) -> Mapping[Mounted, Mapping[str, array[float]]]:
+    """By node and mount point: of each field, a value for each step, or nan. As in a sample, more than the size is
+    none: it is a negative count."""
+    found: dict[Mounted, dict[str, array[float]]] = {}
+    for node, field, one in readings.of_filesystems(exporter, label, series, names):
+        fields = found.setdefault((node, one.metric.get("mountpoint", "")), {})
+        column = fields.setdefault(field, array("d", [math.nan]) * length)
+        for at, text in one.values:
+            number, value = row(at), filesystems.value(text)
+            if 0 <= number < length and value is not None:
+                column[number] = value
+    for fields in found.values():
+        if {"free_bytes", "total_bytes"} <= fields.keys():
+            pairs = zip(fields["free_bytes"], fields["total_bytes"], strict=True)
+            fields["free_bytes"] = array("d", (0.0 if free > total else free for free, total in pairs))
+    return found
 
 
 def _whole(field: str, parts: Mapping[str, array[float]]) -> array[float]:

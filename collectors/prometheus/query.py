@@ -117,6 +117,13 @@ def past(exporter: Exporter, label: str, node: str, match: str, fields: Iterable
     return selector(exporter, names, match, of_nodes(label, [node]))
 
 
+def past_of_disks(exporter: Exporter, label: str, nodes: Sequence[str], match: str, points: Iterable[str]) -> str:
+    """What was free on the filesystems at these mount points, and their sizes."""
+    found = (exporter.metric_of(field) for field in ("free_bytes", "free_inodes", "total_bytes"))
+    names = [metric[0] for metric in found if metric is not None]
+    return selector(exporter, names, match, of_nodes(label, nodes), at_mount_points(points))
+
+
 def label_values(exporter: Exporter, label: str, match: str) -> str:
     """One series for each value of the label of nodes, whatever the nodes are."""
     return f"count by ({label}) ({selector(exporter, [exporter.presence], match)})"

@@ -16,7 +16,7 @@ from collectors.prometheus.query import Series
 from collectors.prometheus.readings import NodeNumbers, XidChanges
 from trainmon.config import MetricsSettings
 from trainmon.lib import Instant, Seconds, clean, counted, duration
-from trainmon.model import GPU_METRICS, LATE_AFTER, DiskSample, GpuFacts, GpuHistoryRead
+from trainmon.model import GPU_METRICS, LATE_AFTER, DiskHistoryRead, DiskSample, GpuFacts, GpuHistoryRead
 
 LOOKBACK: Seconds = 300.0
 """The window of the first query, as long as Prometheus's own lookback: the scrape interval is not known yet."""
@@ -38,6 +38,11 @@ SHOWN = 5
 
 HISTORIES: tuple[tuple[Seconds, Seconds], ...] = ((3_600.0, 15.0), (86_400.0, 60.0))
 """The last hour and the last day of a plot, and their steps."""
+
+
+DISKS_SPAN: Seconds = 86_400.0
+DISKS_EVERY: Seconds = 300.0
+"""The past of disks: a day of one mount point on 64 nodes is one answer of about 1 MB."""
 
 
 class Client(Protocol):
@@ -247,6 +252,27 @@ class MetricsReader:
             columns = past.columns(self.exporter, self.label, series, names, row, length)
             if columns:
                 yield GpuHistoryRead(node=node, start=start, step=step, span=span, columns=columns)
+
+    def past_of_disks(self, nodes: Sequence[str]) -> Iterable[DiskHistoryRead]:
+        """The last day of the disks that these nodes have now, as forecasts and plots need it. One query.
+
+        Raises: QueryFailed: as `read`.
+        """
+        disks = {node: {disk.path: disk for disk in self.disks[node] if disk.mount} for node in nodes}
+        points = sorted({disk.mount or "" for own in disks.values() for disk in own.values()})
+        text = query.past_of_disks(self.exporter, self.label, nodes, self.settings.match, points)
+        now, names = self._now(), {query.short_name(node): node for node in nodes}
+        step = max(DISKS_EVERY, self.period)
+        start = now - now % step - DISKS_SPAN
+        series = self._client.query_range(text, start, now, step)
+        row, length = partial(self._row, start, step), int((now - start) / step) + 1
+        found = past.disk_columns(self.exporter, self.label, series, names, row, length)
+        for node, own in disks.items():
+            columns = {path: dict(found.get((node, disk.mount or ""), {})) for path, disk in own.items()}
+            for path, disk in own.items():
+                if disk.total_inodes is None:  # their number is not fixed
+                    columns[path].pop("free_inodes", None)
+            yield DiskHistoryRead(node=node, start=start, step=step, columns={p: c for p, c in columns.items() if c})
 
     def _row(self, start: Instant, step: Seconds, at: Instant) -> int:
         return round((self.ours(at) - start) / step)

@@ -85,6 +85,14 @@ def with_indexes(
             yield index, field, scale, one
 
 
+def of_filesystems(
+    exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
+) -> Iterator[tuple[str, str, Series]]:
+    """The series of filesystems: our name of the node, the field, and the series."""
+    for node, _, (field, _), one in _placed(exporter, label, series, nodes):
+        yield node, field, one
+
+
 def _placed(
     exporter: Exporter, label: str, series: Sequence[Series], nodes: Mapping[str, str]
 ) -> Iterator[tuple[str, int | None, tuple[str, float], Series]]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from collectors.polling_thread import PollingThread
+from collectors.prometheus import query
 from collectors.prometheus.client import QueryFailed
 from collectors.prometheus.nodes import NodeReports
 from collectors.prometheus.reader import MetricsReader
@@ -44,6 +46,9 @@ class TablePoller(PollingThread):
         self._in_sight: Mapping[str, tuple[str, ...]] = {}
         self._views: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._past_at: dict[str, Seconds] = {}
+        self._disks_past: set[tuple[str, str]] = set()
+        """The disks whose past was read, by node and path."""
+        self._disks_past_due: Seconds = -math.inf
 
     def start(self) -> None:
         self._report(phase="connecting")
@@ -71,11 +76,13 @@ class TablePoller(PollingThread):
         self._reports.expect(nodes)
         if times.due_in(self._clock.monotonic()) <= 0:
             self._poll(nodes)
+        self._read_past_of_disks()
         while not self._views.empty() and not self._stopping.is_set():
             self._read_past(self._views.get())
         self._reports.keep(self._name, nodes)
         for node in self._past_at.keys() - nodes.keys():
             del self._past_at[node]
+        self._disks_past = {disk for disk in self._disks_past if disk[0] in nodes}
         return times.due_in(self._clock.monotonic())
 
     def _poll(self, nodes: Mapping[str, tuple[str, ...]]) -> None:
@@ -112,6 +119,25 @@ class TablePoller(PollingThread):
                 self._submit(past)
         except QueryFailed as failure:
             log.warning("the past of %s: %s", node, failure.message)
+
+    def _read_past_of_disks(self) -> None:
+        """Read the past of disks that are seen for the first time. A server that fails is asked again much later."""
+        now, disks = self._clock.monotonic(), self._reader.disks
+        if now < self._disks_past_due:
+            return
+        seen = {(node, disk.path) for node in self._in_sight for disk in disks.get(node, ()) if disk.mount}
+        new = dict.fromkeys(node for node, _ in sorted(seen - self._disks_past))
+        for some in query.chunks([*new]):
+            if self._stopping.is_set():
+                return
+            try:
+                for past in self._reader.past_of_disks(some):
+                    self._submit(past)
+            except QueryFailed as failure:
+                log.warning("the past of the disks of %s: %s", some[0], failure.message)
+                self._disks_past_due = now + HISTORY_EVERY
+                return
+            self._disks_past |= {disk for disk in seen if disk[0] in some}
 
     def _report(self, **changes: Any) -> None:
         source = {"name": self._name, "kind": "prometheus", "cluster": self._cluster, "period": self._reader.period}

@@ -208,6 +208,23 @@ def test_the_past_of_a_gpu_is_that_of_its_instances(lab: Lab) -> None:
 
 
 @pytest.mark.slow
+def test_a_disk_that_has_filled_for_a_day_has_a_forecast_at_once(tmp_path: Path, product: Product) -> None:
+    now, per_s = time.time(), 1e12 / 86_400.0
+    series = 'node_filesystem_avail_bytes{Hostname="n0",device="/dev//",fstype="xfs",mountpoint="/"}'
+    with HostExporter(1, names=("n0",)) as hosts, DcgmExporter(1, gpus=1, names=("n0",)) as dcgm:
+        server = Prometheus(tmp_path, {"node": [hosts.address], "dcgm": [dcgm.address]})
+        server.backfill((series, now - age, 3.1e12 + age * per_s) for age in range(80_000, 0, -60))
+        with server:
+            until(lambda: min(dcgm.scrapes, hosts.scrapes) >= 3, "Prometheus scrapes")
+            settings = load_settings(product.config(CONFIG.format(url=server.url).replace('"n0", "n1"', '"n0"')), ())[0]
+            with Monitor(settings, keeps=False, records=False) as monitor:
+                state = wait(monitor, lambda now: "n0:/" in now.disks and now.disks["n0:/"].full_at, "the forecast")
+    full_at = state.disks["n0:/"].full_at
+    assert full_at is not None
+    assert full_at - now == pytest.approx(3.1e12 / per_s, rel=0.05)
+
+
+@pytest.mark.slow
 def test_an_open_screen_is_read_over_ssh_and_a_closed_one_from_prometheus(
     tmp_path: Path, product: Product, cluster: Callable[..., Cluster]
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import subprocess
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.lab.daemons import Daemon, program
@@ -62,6 +63,7 @@ class Prometheus:
             program("prometheus", "prometheus"), f"--config.file={file}", f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}", "--log.level=warn", f"--web.config.file={web}",
         ]  # fmt: skip
+        self._data = folder / "data"
         self.daemon = Daemon("prometheus", argv, folder / "prometheus.log", os.environ)
 
     def __enter__(self) -> Prometheus:
@@ -71,6 +73,13 @@ class Prometheus:
 
     def __exit__(self, *_: object) -> None:
         self.daemon.stop()
+
+    def backfill(self, samples: Iterable[tuple[str, float, float]]) -> None:
+        """Store series, times and values before the start, as if they had been scraped."""
+        text = self._data.parent / "past.txt"
+        text.write_text("".join(f"{series} {value} {at:.3f}\n" for series, at, value in samples) + "# EOF\n")
+        argv = [program("promtool", "prometheus"), "tsdb", "create-blocks-from", "openmetrics", text, self._data]
+        subprocess.run(argv, check=True, capture_output=True, timeout=60)
 
 
 class NodeExporter:

@@ -23,6 +23,7 @@ from trainmon.model import (
     Curve,
     CurvesGrew,
     Disk,
+    DiskHistoryRead,
     DiskSamples,
     Event,
     GpuHistoryRead,
@@ -218,6 +219,10 @@ class Engine:
                 case GpuHistoryRead(node=name) if name in state.nodes and event.columns:
                     source = state.sources.get(f"node:{name}")
                     self.rings.restore_gpus(event, event.step if source is None else source.period)
+                case DiskHistoryRead(node=name) if f"node:{name}" in state.sources:
+                    self.rings.restore_disks(event)
+                    for path in event.columns:
+                        self._trended.pop(f"{name}:{path}", None)
                 case NodeReading(reading=DiskSamples(d=samples)):
                     for sample in samples:
                         disk = state.disks.get(f"{event.node}:{sample.path}")
@@ -231,7 +236,8 @@ class Engine:
                     self.rings.forget(name.removeprefix("node:"))
 
     def _with_trends(self, state: State, events: Sequence[Event], now: Instant) -> State:
-        if not any(isinstance(event, NodeReading) and isinstance(event.reading, DiskSamples) for event in events):
+        samples = (event.reading if isinstance(event, NodeReading) else event for event in events)
+        if not any(isinstance(one, DiskSamples | DiskHistoryRead) for one in samples):
             return state
         due = [disk for key, disk in state.disks.items() if now - self._trended.get(key, 0.0) >= trend_every(disk)]
         self._trended |= dict.fromkeys((disk.key for disk in due), now)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from trainmon.analysis.wandb import client_file
 from trainmon.lib import Instant, Seconds
-from trainmon.model import GPU_METRICS, Curve, Disk, Gpu, GpuHistoryRead, Points, Series, WandbRows
+from trainmon.model import GPU_METRICS, Curve, Disk, DiskHistoryRead, Gpu, GpuHistoryRead, Points, Series, WandbRows
 
 HOUR = 3600.0
 DAY = 86_400.0
@@ -28,6 +28,9 @@ MINUTE = 60.0
 TEN_MINUTES = 600.0
 
 DISK_METRICS = ("free_bytes", "free_inodes", "quota_left_bytes", "quota_left_inodes")
+
+DISK_RINGS = ((360, -math.inf), (int(DAY / MINUTE), MINUTE), (int(WEEK / TEN_MINUTES), TEN_MINUTES))
+"""The rings of a disk, of one hour, one day and one week: their capacity, and the seconds between two rows."""
 
 RESIZES = 32
 """The maximum number of size changes that are kept of one disk."""
@@ -150,11 +153,32 @@ class History:
             if not sizes or sizes[-1][1] != disk.total_bytes:
                 sizes.append((disk.at, disk.total_bytes))
                 del sizes[:-RESIZES]
-        resolutions = ((360, -math.inf), (int(DAY / MINUTE), MINUTE), (int(WEEK / TEN_MINUTES), TEN_MINUTES))
-        for rings, (capacity, every) in zip(self._disk_rings, resolutions, strict=True):
+        for rings, (capacity, every) in zip(self._disk_rings, DISK_RINGS, strict=True):
             ring = rings.setdefault(disk.key, Ring("d", len(row), capacity))
             if disk.at - ring.last_at() >= every:
                 ring.append(disk.at, row)
+
+    def restore_disks(self, past: DiskHistoryRead) -> None:
+        """Put the past of a node's disks before what was recorded here."""
+        for path, columns in past.columns.items():
+            key = f"{past.node}:{path}"
+            known = self._disk_rings[0].get(key)
+            first = math.inf if known is None or not known.times else min(known.times)
+            rows = [(at, row) for at, row in _past_rows(past, columns) if at < first]
+            for rings, (capacity, every) in zip(self._disk_rings, DISK_RINGS, strict=True):
+                ring, own = Ring("d", len(DISK_METRICS), capacity), rings.get(key)
+                for at, row in rows:
+                    if at - ring.last_at() >= every:
+                        ring.append(at, row)
+                for at, row in () if own is None else own.rows():
+                    ring.append(at, row)
+                rings[key] = ring
+            then = zip(_times(past), columns.get("total_bytes", ()), strict=False)
+            sizes: list[tuple[Instant, float]] = []
+            for at, size in (*((at, size) for at, size in then if at < first), *self._sizes.get(key, ())):
+                if not math.isnan(size) and (not sizes or sizes[-1][1] != size):
+                    sizes.append((at, size))
+            self._sizes[key] = sizes[-RESIZES:]
 
     def series(self, subject: str, metric: str, span: Seconds, now: Instant) -> Series:
         """The last `span` seconds of a metric; empty if it is not known. For `size_bytes` of a disk: its changes."""
@@ -196,6 +220,20 @@ class History:
         """The bytes that all rings use, for the benchmark."""
         rings = [ring for rings in (self._hour, self._day, *self._disk_rings) for ring in rings.values()]
         return sum(len(r.times) * 8 + len(r.values) * r.values.itemsize for r in rings)
+
+
+def _times(past: DiskHistoryRead) -> Iterator[Instant]:
+    return (past.start + row * past.step for row in count())
+
+
+def _past_rows(past: DiskHistoryRead, columns: Mapping[str, array[float]]) -> Iterator[tuple[Instant, array[float]]]:
+    """The rows of one disk, each with its time. What a quota left is not known."""
+    free, files = columns.get("free_bytes"), columns.get("free_inodes")
+    length = max(len(free or ()), len(files or ()))
+    blank = array("d", [math.nan]) * length
+    for at, values in zip(_times(past), zip(free or blank, files or blank, strict=True), strict=False):
+        if not all(map(math.isnan, values)):
+            yield at, array("d", [*values, math.nan, math.nan])
 
 
 @lru_cache(8192)

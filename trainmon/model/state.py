@@ -117,6 +117,16 @@ class GpuHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
         return max(map(len, self.columns.values()), default=0)
 
 
+class DiskHistoryRead(msgspec.Struct, frozen=True, kw_only=True):
+    """The past numbers of a node's disks, from a server that has stored them: a value for each step, or nan."""
+
+    node: str
+    start: Instant
+    step: Seconds
+    columns: Mapping[str, Mapping[str, array[float]]]
+    """By path and field of a Disk: `free_bytes`, `free_inodes`, `total_bytes`."""
+
+
 class StandInEnded(msgspec.Struct, frozen=True):
     """A stand-in host stops reading these disks."""
 
@@ -312,5 +322,5 @@ Event = (
     | DisksChanged | DisksForgotten | ClustersChanged | JobsListed | JobChanged | JobsAccounted | SchedulerNodesListed
     | ActionChanged | AttemptsRestored | LedgerTrouble | WandbPolled | CurvesGrew | SampleFetched | ConsoleRead
     | QuotaRead | NoticeGiven | AlertsRestored | AlertRequested | Delivered | ChannelsChanged | LeadershipChanged
-    | AlertsReported
+    | AlertsReported | DiskHistoryRead
 )  # fmt: skip

@@ -62,6 +62,7 @@ class FakeServer:
         self.error: QueryFailed | None = None
         self.errors: dict[str, QueryFailed] = {}
         """By the part of a query that fails."""
+        self.past_error: QueryFailed | None = None
         self.queries: list[str] = []
 
     gap = ""
@@ -77,6 +78,15 @@ class FakeServer:
 
     def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]:
         self.queries.append(f"{text} {end - start:.0f}s by {step:.0f}s")
+        if self.past_error is not None:
+            raise self.past_error
+        if "node_filesystem" in text:
+            times = [start + n * step for n in range(int((end - start) / step))]
+            return tuple(
+                Series(one.metric, tuple((at, str(4e11 + (end - at) * 1e6)) for at in times))
+                for one in filesystem()
+                if one.metric["__name__"] == "node_filesystem_avail_bytes"
+            )
         labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "Hostname": "gpu-001", "gpu": "1"}
         return (
             Series(
@@ -431,6 +441,36 @@ def test_the_watched_disks_of_a_node_are_read_without_ssh() -> None:
     stage.server.answers["node_load1|"] = filesystem(NEWEST + 15, avail_bytes=1e9, readonly=1)
     disk = stage.step(15.0).disks["gpu-001:/scratch"]
     assert (disk.free_bytes, disk.read_only, disk.writable_at) == (10**9, True, NEWEST)
+
+
+def test_a_disk_has_its_last_day_and_its_forecast_at_once() -> None:
+    stage = Stage(HOSTS, nodes=("gpu-001",))
+    stage.disks = ("/scratch",)
+    stage.server.answers["node_load1|"] = filesystem()
+    disk = stage.step().disks["gpu-001:/scratch"]
+    assert disk.full_at == pytest.approx(stage.clock.now() + 4e11 / 1e6, rel=0.01)
+    assert disk.forecast is not None
+    assert disk.forecast.span > 86_000.0
+    assert len(stage.engine.history(disk.key, "free_bytes", 86_400.0).values) > 280
+    [past] = [text for text in stage.server.queries if "by 300s" in text]
+    assert 'mountpoint=~"|/scratch"' in past
+    stage.server.answers["node_load1|"] = filesystem(NEWEST + 15)
+    stage.step(15.0)
+    assert len([text for text in stage.server.queries if "by 300s" in text]) == 1, "it is read once"
+
+
+def test_a_past_that_cannot_be_read_costs_nothing_else_and_is_tried_again_later() -> None:
+    stage = Stage(HOSTS, nodes=("gpu-001",))
+    stage.disks = ("/scratch",)
+    stage.server.past_error = QueryFailed("the server gave up the query (503)")
+    for later in (0.0, 15.0):
+        stage.server.answers["node_load1|"] = filesystem(NEWEST + later)
+        state = stage.step(15.0)
+    assert state.sources["prometheus:prod:node"].health == "ok"
+    assert len([text for text in stage.server.queries if "by 300s" in text]) == 1
+    stage.server.past_error = None
+    stage.server.answers["node_load1|"] = filesystem(NEWEST + 620.0)
+    assert stage.step(600.0).disks["gpu-001:/scratch"].full_at is not None
 
 
 def test_a_disk_that_is_almost_full_is_an_alert_without_ssh() -> None:

@@ -8,7 +8,7 @@ from array import array
 import pytest
 
 from trainmon.engine.history import DAY, UNKNOWN, WEEK, History, Ring
-from trainmon.model import Allowance, Disk, Gpu, GpuHistoryRead, Quota
+from trainmon.model import Allowance, Disk, DiskHistoryRead, Gpu, GpuHistoryRead, Quota, Series
 
 
 def gpus(temperature: int | None) -> list[Gpu]:
@@ -122,6 +122,25 @@ def test_a_clock_that_is_set_back_begins_a_disk_anew() -> None:
     for at in (10_000.0, 10_060.0, 3_000.0, 3_060.0):
         history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=at, free_bytes=1))
     assert history.series("n1:/fsx", "free_bytes", WEEK, 3_060.0).offsets == (-60.0, 0.0)
+
+
+def test_the_past_of_a_disk_comes_before_what_was_recorded_here() -> None:
+    history = History()
+    now = 100_000.0
+    history.record_disk(Disk(host="n1", cluster="c", path="/fsx", at=now, free_bytes=5, free_inodes=7, total_bytes=100))
+    free = array("d", [50, math.nan, *range(40, 20, -1)])
+    sizes = array("d", [60.0] * 10 + [100.0] * 12)
+    columns = {"free_bytes": free, "total_bytes": sizes}
+    history.restore_disks(
+        DiskHistoryRead(node="n1", start=now - 6_300.0, step=300.0, columns={"/fsx": columns, "/tmp": columns})
+    )
+    week = history.series("n1:/fsx", "free_bytes", WEEK, now)
+    assert week.values == (50.0, *range(40, 21, -1), 5.0), "a gap is no row, and our own rows stay"
+    assert week.offsets[:3] == (-6_300.0, -5_700.0, -5_400.0)
+    assert len(history.series("n1:/fsx", "free_bytes", 3_600.0, now).values) == 13
+    assert math.isnan(history.series("n1:/fsx", "free_inodes", WEEK, now).values[0])
+    assert history.series("n1:/fsx", "size_bytes", WEEK, now) == Series((-6_300.0, -3_300.0), (60.0, 100.0))
+    assert history.series("n1:/tmp", "free_bytes", WEEK, now).values[0] == 50.0, "its first sample comes later"
 
 
 def past(span: float, step: float, start: float, *temperatures: float) -> GpuHistoryRead:
