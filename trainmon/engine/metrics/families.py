@@ -83,7 +83,7 @@ def families(state: State, totals: Totals, now: Instant) -> Iterator[Metric]:
     if state.evaluated_at is not None:
         found = Counter((one.severity, one.phase) for one in state.alerts.values())
         yield _gauge(
-            "trainmon_alerts", "The open alerts.", ("severity", "phase"),
+            "trainmon_alerts", "The number of open alerts, by severity and phase.", ("severity", "phase"),
             (((one, phase), found[one, phase]) for one in SEVERITIES for phase in OPEN_PHASES),
         )  # fmt: skip
     if totals:
@@ -99,7 +99,8 @@ def _sources(state: State, now: Instant) -> Iterator[Metric]:
         (((_without_user(one.name), one.kind, one.cluster), float(_is_up(one))) for one in watched),
     )  # fmt: skip
     yield _gauge(
-        "trainmon_source_age_seconds", "The time since the source last sent data.", ("source", "kind", "cluster"),
+        "trainmon_source_age_seconds", "The seconds since the source last sent data, when these metrics were made.",
+        ("source", "kind", "cluster"),
         (
             (
                 (_without_user(one.name), one.kind, one.cluster),
@@ -118,13 +119,17 @@ def _counters(totals: Totals, channels: Iterable[str]) -> Iterator[Metric]:
     zeros = dict.fromkeys((f"{result} {channel}" for channel in channels for result in RESULTS), 0.0)
     counts = zeros | dict(totals.get("notifications", {}))
     yield _counter(
-        "trainmon_notifications", "The notifications since the ledger was created, by what became of them.",
+        "trainmon_notifications", "The number of notifications since the ledger was created, by what became of them.",
         ("channel", "result"),
         ((tuple(reversed(name.split(" ", 1))), number) for name, number in counts.items()),
     )  # fmt: skip
     for total, name, text in (
-        ("attempts", "trainmon_attempts", "The attempts that have ended, by their cause."),
-        ("gpu_seconds", "trainmon_attempt_gpu_seconds", "The GPUs of ended attempts times their durations."),
+        ("attempts", "trainmon_attempts", "The number of attempts that have ended, by their cause."),
+        (
+            "gpu_seconds",
+            "trainmon_attempt_gpu_seconds",
+            "The GPUs of ended attempts times their durations in seconds, by cause.",
+        ),
     ):
         sums = dict.fromkeys(CAUSES, 0.0) | dict(totals.get(total, {}))
         yield _counter(name, text, ("reason",), (((reason,), number) for reason, number in sums.items()))

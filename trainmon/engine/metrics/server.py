@@ -92,12 +92,16 @@ class Handler(BaseHTTPRequestHandler):
             return
         self._reply(200, body, content_type)
 
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
     def _reply(self, status: int, body: bytes, content_type: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
         """Nothing is logged of a request."""

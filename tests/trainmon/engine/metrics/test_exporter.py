@@ -42,9 +42,9 @@ def exporting(port: int | None = None, textfile: Path | None = None, every: floa
         exporter.stop()
 
 
-def get(port: int, path: str = "/metrics", **headers: str) -> tuple[HTTPResponse, str]:
+def get(port: int, path: str = "/metrics", *, method: str = "GET", **headers: str) -> tuple[HTTPResponse, str]:
     with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
-        connection.request("GET", path, headers=headers)
+        connection.request(method, path, headers=headers)
         response = connection.getresponse()
         return response, response.read().decode()
 
@@ -79,6 +79,9 @@ def test_it_shows_the_newest_state_and_no_other_page(port: int) -> None:
         assert "trainmon_run_step{" not in get(port)[1]
         response, page = get(port, "/")
         assert (response.status, page) == (404, "the metrics are at /metrics\n")
+        page = get(port)[1]
+        response, nothing = get(port, method="HEAD")
+        assert (response.status, response.headers["Content-Length"], nothing) == (200, str(len(page)), "")
 
 
 def test_a_port_in_use_is_one_sentence_and_is_tried_again(port: int, caplog: pytest.LogCaptureFixture) -> None:
