@@ -284,22 +284,28 @@ def test_a_daemon_that_is_killed_during_an_attempt_closes_it_once_when_it_is_bac
 
 
 @pytest.mark.slow  # accounting is asked for one part of the past after another, at every poll
-def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its_own_log(
-    slurm: Slurm, product: SlurmProduct
+@pytest.mark.parametrize(("name", "file"), [("each", "off-{}.log"), ("shared", "off.log")])
+def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its_own_lines(
+    slurm: Slurm, product: SlurmProduct, name: str, file: str
 ) -> None:
     errors = ("OSError: [Errno 28] No space left on device", "torch.OutOfMemoryError: CUDA out of memory.")
-    jobs = []
+    jobs, folder = [], slurm.directory / name
+    folder.mkdir()
     for error in errors:
-        script = f"#!/bin/bash\necho 'Traceback (most recent call last):'; echo '{error}'; exit 1"
-        jobs.append(slurm.submit(script, "-J", "off", "-o", f"{slurm.directory}/off-%j.log"))
+        script = f"""#!/bin/bash
+            echo "$(date '+%F %T') loading"; sleep 1; echo "$(date '+%F %T') training"
+            echo 'Traceback (most recent call last):'; echo '{error}'; exit 1"""
+        out = folder / file.format("%j")
+        jobs.append(slurm.submit(script, "-J", name, "-o", str(out), "--open-mode=append"))
         slurm.wait_for(lambda: recorded(slurm, jobs[-1], "FAILED"), what="its failure is in the accounts")
     times = ("sacct", "-nX", "-o", "Eligible", "-j", ",".join(jobs))  # sacct lists a period by them; they come late
     slurm.wait_for(lambda: "Unknown" not in slurm.ask(*times), what="when they could start is in the accounts")
     slurm.stop_controller()
     slurm.start_controller(forgetting=True)
+    glob = "*"
     config = product.config(
         '[[cluster]]\nname = "lab"\nevery = "1s"\nslurm_every = "15s"\n'
-        f'[[run]]\nname = "off"\ncluster = "lab"\nlog = "{slurm.directory}/off-*.log"\n'
+        f'[[run]]\nname = "{name}"\ncluster = "lab"\nlog = "{folder / file.format(glob)}"\n'
     )
     with daemon(product, slurm, config):
         expected = {jobs[0]: "disk-full", jobs[1]: "cuda-oom"}
@@ -308,7 +314,7 @@ def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its
             "each has its own cause",
             seconds=120,
         )
-    assert [row["log_path"] for row in rows_of(product)] == [f"{slurm.directory}/off-{job}.log" for job in jobs]
+    assert [row["log_path"] for row in rows_of(product)] == [str(folder / file.format(job)) for job in jobs]
 
 
 def test_a_dashboard_writes_without_a_daemon_and_with_one_there_is_still_one_row(

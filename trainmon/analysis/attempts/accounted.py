@@ -10,9 +10,10 @@ from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
 from trainmon.analysis.attempts.logs import has_newer, is_read
 from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
+from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
 from trainmon.analysis.runs import jobs_of
 from trainmon.lib import Seconds
-from trainmon.model import Attempt, Job, State
+from trainmon.model import Attempt, Job, Run, State
 
 SAME_START: Seconds = 2.0
 
@@ -26,6 +27,7 @@ def with_accounted(
     found, jobs, waiting = dict(known), tuple(jobs), []
     state = replace(state, accounted=jobs)  # one shows that a log is not that of another
     for run in state.runs.values():
+        peers = {job_attempt_id(job): _ended(job, run, state) for job in jobs_of(run.spec, jobs) if job.ends_at}
         for job in jobs_of(run.spec, jobs):
             before = _attempt_of(job, found)
             if not is_begun(job) or not is_over(job) or job.ends_at is None:
@@ -48,8 +50,17 @@ def with_accounted(
             end = replace(end, awaits_log=not is_newest or not is_read(seen, end, run, state))
             seen = replace(seen, end=end)
             seen, lines = with_log(seen, run, state) if is_newest else (seen, ())
+            if lines:
+                seen, lines = own_part(seen, lines, run, state, {**peers, **found})
+            elif (part := part_of_followed(seen, run, state, {**peers, **found})) is not None:
+                seen, lines = part
             found[seen.attempt_id] = closed(seen, lines, before=before, state=state)
     return found, tuple(waiting)
+
+
+def _ended(job: Job, run: Run, state: State) -> Attempt:
+    """The attempt of a job in accounting: when it began and ended."""
+    return replace(job_attempt(job, run), end=end_of(job, None, state))
 
 
 def _attempt_of(job: Job, known: Mapping[str, Attempt]) -> Attempt | None:

@@ -17,6 +17,7 @@ from trainmon.analysis.attempts.ending import (
 from trainmon.analysis.attempts.logs import has_newer, is_read, lines_of
 from trainmon.analysis.attempts.merge import RANKS, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
+from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
 from trainmon.analysis.attempts.outlook import with_outlook
 from trainmon.analysis.attempts.steps import AFTER
 from trainmon.analysis.attempts.unseen import is_wanted, names_log
@@ -84,11 +85,20 @@ def _read_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
         if one.end is None or not one.end.awaits_log or run is None or not is_read(one, one.end, run, state):
             continue
         seen = replace(one, end=replace(one.end, awaits_log=False))
-        if has_newer(one, known.values()):
-            if not is_wanted(one, state):
-                yield seen  # the log may be that of the newer one
-        else:
-            yield closed(*with_log(seen, run, state), before=one, state=state)
+        if not has_newer(one, known.values()):
+            yield closed(*_with_own_log(seen, run, state, known), before=one, state=state)
+        elif not one.end.was_watched and (part := part_of_followed(seen, run, state, known)) is not None:
+            yield closed(*part, before=one, state=state)
+        elif not is_wanted(one, state):
+            yield seen  # the log may be that of the newer one
+
+
+def _with_own_log(
+    seen: Attempt, run: Run, state: State, known: Mapping[str, Attempt]
+) -> tuple[Attempt, tuple[str, ...]]:
+    seen, lines = with_log(seen, run, state)
+    is_watched = seen.end is not None and seen.end.was_watched
+    return (seen, lines) if is_watched else own_part(seen, lines, run, state, known)
 
 
 def _received_late(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
