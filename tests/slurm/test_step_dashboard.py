@@ -103,6 +103,33 @@ def test_auto_takes_a_step_where_sshd_refuses(
         assert sshd.log.read_text().count("Connection from") == 1  # repeated refusals lock accounts
 
 
+def test_auto_reads_one_node_of_a_job_over_ssh_and_the_one_that_refuses_by_a_step(
+    slurm: Slurm, product: SlurmProduct, tmp_path: Path
+) -> None:
+    job_id = sleeping(slurm, "--nodes=2")
+    with Sshd.start(tmp_path / "open") as sshd, Sshd.start(tmp_path / "shut", AllowUsers="somebody") as shut:
+        other = f"Host gpu-2\n  Port {shut.port}\n  IdentityFile {shut.key}\n  UserKnownHostsFile {shut.known_hosts}\n"
+        product.ssh_config = sshd.ssh_config(3, name="gpu-{}", extra=other)
+        product.watch(CLUSTER.replace('"srun"', '"auto"'))
+        output = product.run("check").stdout
+        assert re.search(r"✓ gpu-1 +login +no prompt", output), output
+        assert re.search(rf"✓ gpu-2 +srun +a step of job {job_id}, named trainmon; the node refuses SSH", output), (
+            output
+        )
+        nodes = json.loads(product.run("snapshot", "--json", "--wait", "40s").stdout)["sources"]
+        assert {one["name"]: one["health"] for one in nodes if one["kind"] == "node"}.keys() >= {
+            "node:gpu-1",
+            "node:gpu-2",
+        }
+        assert {one["health"] for one in nodes} == {"ok"}, nodes
+        screen = product.dashboard()
+        screen.until_shown(r"nodes 3/3")
+        assert [step.split()[1] for step in own_steps(slurm)] == ["gpu-2"]
+        screen.keys("2j\r")
+        screen.until_shown(rf"connection +up by a step of job {job_id}, data every 2s")
+        screen.leave()
+
+
 @pytest.fixture(params=["here", "over ssh"])
 def cluster(request: pytest.FixtureRequest, slurm: Slurm, product: SlurmProduct, tmp_path: Path) -> Iterator[str]:
     """The config of the cluster, whose Slurm commands run here or on a login host."""
