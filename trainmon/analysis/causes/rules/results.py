@@ -54,7 +54,7 @@ RESULTS = (
     Rule(
         cause="unknown", family="unknown", retry="unknown", role="result",
         meaning="Nothing that was seen explains the end.",
-        advice="Look at the whole log and at the scheduler's accounting.",
+        advice="Look at the whole log, and at what the scheduler or the kernel has recorded.",
         source="No sign was found",
     ),
 )  # fmt: skip
