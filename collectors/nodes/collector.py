@@ -18,16 +18,7 @@ from collectors.nodes.steps.shell import StepShell
 from collectors.nodes.stream import START_TIMEOUT, ProbeStream
 from collectors.probe import bundle
 from trainmon.lib import Clock, HostUnreachable, LoginNeeded, LoginRefused, Seconds, TrainmonError
-from trainmon.model import (
-    AnyReading,
-    Event,
-    Hello,
-    NodeReading,
-    Source,
-    SourceChanged,
-    Spec,
-    StandInEnded,
-)
+from trainmon.model import AnyReading, Event, Hello, NodeReading, Source, SourceChanged, Spec, StandInEnded
 from trainmon.transport.shell import Shell
 
 LEASE_EVERY = 20.0
