@@ -50,13 +50,17 @@ def test_a_ledger_on_a_network_file_system_loses_nothing(tmp_path: Path) -> None
 def test_an_outage_of_a_channel_with_a_fallback_loses_nothing(tmp_path: Path) -> None:
     with story(tmp_path, seed=12, fallback=True) as scene:
         scene.lose_lives_in_an_outage(12)
+        while not told_by_the_fallback(scene) and scene.outcome.kills < 60:  # most lives are too short for it
+            scene.lose_lives_in_an_outage(5)
         outcome = scene.end()
-        by_the_fallback = scene.rows(
-            "SELECT count(*) FROM outbox WHERE channel = 'fallback' AND state IN ('sent', 'merged')"
-        )
+        assert told_by_the_fallback(scene) >= 1, "the fallback was not needed"
     assert all_arrived(outcome)
     assert outcome.most_copies_a_crash <= 1, outcome.copies
-    assert by_the_fallback[0][0] >= 1, "the fallback was not needed"
+
+
+def told_by_the_fallback(scene: Story) -> int:
+    ((count,),) = scene.rows("SELECT count(*) FROM outbox WHERE channel = 'fallback' AND state IN ('sent', 'merged')")
+    return int(count)
 
 
 def test_two_programs_that_take_over_from_each_other_lose_nothing(tmp_path: Path) -> None:
