@@ -294,7 +294,8 @@ def test_of_two_jobs_that_fail_while_the_daemon_is_off_each_has_the_cause_in_its
     for error in errors:
         script = f"""#!/bin/bash
             echo "$(date '+%F %T') loading"; sleep 1; echo "$(date '+%F %T') training"
-            echo 'Traceback (most recent call last):'; echo '{error}'; exit 1"""
+            echo 'Traceback (most recent call last):'; echo '{error}'
+            sleep 1; exit 1"""  # Slurm's times are of whole seconds: the next one starts in another
         out = folder / file.format("%j")
         jobs.append(slurm.submit(script, "-J", name, "-o", str(out), "--open-mode=append"))
         slurm.wait_for(lambda: recorded(slurm, jobs[-1], "FAILED"), what="its failure is in the accounts")
