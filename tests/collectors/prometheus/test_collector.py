@@ -2,141 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import pytest
 from msgspec.structs import replace
 
 from collectors.prometheus.client import QueryFailed
-from collectors.prometheus.collector import PrometheusPoller
 from collectors.prometheus.nodes import OverSsh
 from collectors.prometheus.query import Series
 from tests.collectors.prometheus.captured import NEWEST, series, until
+from tests.collectors.prometheus.stage import NODES, Stage
 from trainmon.alerting.rules import RULES
 from trainmon.alerting.rules.base import why_silent
 from trainmon.cli.snapshot.command import has_answered
 from trainmon.cli.snapshot.tables import lines
-from trainmon.config import ClusterSettings, MetricsSettings
-from trainmon.engine.engine import Engine
-from trainmon.lib import Instant, Seconds
+from trainmon.config import MetricsSettings
 from trainmon.model import (
-    DiskSample,
-    DiskSamples,
-    DisksForgotten,
-    Event,
-    Gpu,
     GpuSamples,
     Hello,
-    Node,
     NodeReading,
     Source,
     SourceChanged,
-    State,
     Xid,
 )
 from tui.panes.gpus import node_sentence
-
-BLANK = "2147483632"
-"""DCGM's number for "no value"."""
-
-NODES = ("gpu-001", "me@gpu-002", "gpu-003")
-
-
-class FakeClock:
-    def __init__(self) -> None:
-        self.at = NEWEST + 1.0
-
-    def now(self) -> float:
-        return self.at
-
-    def monotonic(self) -> float:
-        return self.at
-
-
-class FakeServer:
-    """A server whose answers the test sets: by the part of a query that identifies it."""
-
-    def __init__(self) -> None:
-        self.clock_offset: Seconds = 0.0
-        self.answers: dict[str, tuple[Series, ...]] = {}
-        self.error: QueryFailed | None = None
-        self.errors: dict[str, QueryFailed] = {}
-        """By the part of a query that fails."""
-        self.past_error: QueryFailed | None = None
-        self.queries: list[str] = []
-
-    gap = ""
-
-    def query(self, text: str) -> tuple[Series, ...]:
-        self.queries.append(text)
-        if self.error is not None:
-            raise self.error
-        for part, error in self.errors.items():
-            if part in text:
-                raise error
-        return next((answer for key, answer in self.answers.items() if key in text), ())
-
-    def query_range(self, text: str, start: Instant, end: Instant, step: Seconds) -> tuple[Series, ...]:
-        self.queries.append(f"{text} {end - start:.0f}s by {step:.0f}s")
-        if self.past_error is not None:
-            raise self.past_error
-        if "node_filesystem" in text:
-            times = [start + n * step for n in range(int((end - start) / step))]
-            return tuple(
-                Series(one.metric, tuple((at, str(4e11 + (end - at) * 1e6)) for at in times))
-                for one in filesystem()
-                if one.metric["__name__"] == "node_filesystem_avail_bytes"
-            )
-        labels = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "Hostname": "gpu-001", "gpu": "1"}
-        return (
-            Series(
-                labels,
-                tuple((start + n * step, str(40 + n % 10) if n else BLANK) for n in range(int((end - start) / step))),
-            ),
-        )
-
-
-class Stage:
-    """A poller and an engine, stepped by the test."""
-
-    def __init__(self, *tables: MetricsSettings, nodes: Sequence[str] = NODES) -> None:
-        self.clock, self.server, self.nodes = FakeClock(), FakeServer(), nodes
-        self.disks: tuple[str, ...] = ()
-        """Watched on every node."""
-        self.ssh: dict[str, OverSsh] = {}
-        self.events: list[Event] = []
-        self.engine = Engine(self.clock)
-        cluster = ClusterSettings(name="prod", nodes=tuple(nodes), metrics=tables or (MetricsSettings(url="http://p"),))
-        self.poller = PrometheusPoller(
-            cluster,
-            lambda: dict.fromkeys(self.nodes, self.disks),
-            lambda node: self.ssh.get(node, OverSsh()),
-            self.events.append,
-            self.clock,
-            lambda settings, now: self.server,
-        )
-        self.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = series("dcgm")
-        self.server.answers["node_load1|"] = series("node")
-
-    def step(self, after: Seconds = 0.0) -> State:
-        self.clock.at += after
-        self.events.clear()
-        for table in self.poller.tables:
-            table.step()
-        return self.engine.step(self.events, self.clock.now())
-
-    def node(self, name: str = "gpu-001") -> Node:
-        return self.engine.state.nodes[name]
-
-    def source(self, name: str = "prometheus:prod:dcgm") -> Source:
-        return self.engine.state.sources[name]
-
-    def gpu(self, name: str, index: int) -> Gpu:
-        return self.node(name).gpus[index]
-
-    def later(self, seconds: Seconds, change: Callable[[tuple[Series, ...]], tuple[Series, ...]] = tuple) -> None:
-        """The server has scraped again."""
-        self.server.answers["DCGM_FI_DEV_GPU_TEMP|"] = change(until(series("dcgm"), NEWEST, seconds))
 
 
 def test_the_node_of_a_job_that_starts_is_read_at_once() -> None:
@@ -407,119 +294,3 @@ def test_a_node_that_is_not_in_sight_any_more_leaves() -> None:
     stage.nodes = ("gpu-001",)
     assert [*stage.step(1.0).nodes] == ["gpu-001"]
     assert "node:gpu-003" not in stage.engine.state.sources
-
-
-def filesystem(
-    at: Instant = NEWEST, mount: str = "/scratch", *, without: tuple[str, ...] = (), **values: float
-) -> tuple[Series, ...]:
-    """The series of a load and of a filesystem of gpu-001."""
-    numbers = {
-        "size_bytes": 1e12, "avail_bytes": 4e11, "files": 1e6, "files_free": 9e5, "readonly": 0, "device_error": 0
-    } | values  # fmt: skip
-    labels = {"instance": "gpu-001.dc:9100", "device": "/dev/nvme0n1", "fstype": "xfs", "mountpoint": mount}
-    found = [
-        Series({"__name__": f"node_filesystem_{name}", **labels}, ((at, str(value)),))
-        for name, value in numbers.items()
-        if name not in without
-    ]
-    return (Series({"__name__": "node_load1", "instance": "gpu-001.dc:9100"}, ((at, "3"),)), *found)
-
-
-HOSTS = MetricsSettings(url="http://p", exporter="node")
-
-
-def test_the_watched_disks_of_a_node_are_read_without_ssh() -> None:
-    stage = Stage(HOSTS, nodes=("gpu-001",))
-    stage.disks = ("/scratch", "/dev/shm")
-    stage.server.answers["node_load1|"] = filesystem()
-    state = stage.step()
-    assert 'mountpoint=~"|/dev|/dev/shm|/scratch"' in stage.server.queries[0]
-    [disk] = state.disks.values()
-    assert (disk.key, disk.at, disk.mount, disk.filesystem) == ("gpu-001:/scratch", NEWEST, "/scratch", "xfs")
-    assert (disk.total_bytes, disk.free_bytes, disk.free_inodes) == (10**12, 4 * 10**11, 900_000)
-    assert "disk /dev/shm" in (stage.source("prometheus:prod:node").hint or "")
-    stage.server.answers["node_load1|"] = filesystem(NEWEST + 15, avail_bytes=1e9, readonly=1)
-    disk = stage.step(15.0).disks["gpu-001:/scratch"]
-    assert (disk.free_bytes, disk.read_only, disk.writable_at) == (10**9, True, NEWEST)
-
-
-def test_a_disk_has_its_last_day_and_its_forecast_at_once() -> None:
-    stage = Stage(HOSTS, nodes=("gpu-001",))
-    stage.disks = ("/scratch",)
-    stage.server.answers["node_load1|"] = filesystem()
-    disk = stage.step().disks["gpu-001:/scratch"]
-    assert disk.full_at == pytest.approx(stage.clock.now() + 4e11 / 1e6, rel=0.01)
-    assert disk.forecast is not None
-    assert disk.forecast.span > 86_000.0
-    assert len(stage.engine.history(disk.key, "free_bytes", 86_400.0).values) > 280
-    [past] = [text for text in stage.server.queries if "by 300s" in text]
-    assert 'mountpoint=~"|/scratch"' in past
-    stage.server.answers["node_load1|"] = filesystem(NEWEST + 15)
-    stage.step(15.0)
-    assert len([text for text in stage.server.queries if "by 300s" in text]) == 1, "it is read once"
-
-
-def test_a_past_that_cannot_be_read_costs_nothing_else_and_is_tried_again_later() -> None:
-    stage = Stage(HOSTS, nodes=("gpu-001",))
-    stage.disks = ("/scratch",)
-    stage.server.past_error = QueryFailed("the server gave up the query (503)")
-    for later in (0.0, 15.0):
-        stage.server.answers["node_load1|"] = filesystem(NEWEST + later)
-        state = stage.step(15.0)
-    assert state.sources["prometheus:prod:node"].health == "ok"
-    assert len([text for text in stage.server.queries if "by 300s" in text]) == 1
-    stage.server.past_error = None
-    stage.server.answers["node_load1|"] = filesystem(NEWEST + 620.0)
-    assert stage.step(600.0).disks["gpu-001:/scratch"].full_at is not None
-
-
-def test_a_disk_that_is_almost_full_is_an_alert_without_ssh() -> None:
-    stage = Stage(HOSTS, nodes=("gpu-001",))
-    stage.disks = ("/scratch",)
-    stage.server.answers["node_load1|"] = filesystem(avail_bytes=1e9, files_free=10)
-    state = stage.step()
-    found = {one.rule for rule in RULES for one in rule().check(state, stage.clock.now())}
-    assert {"disk-full", "inodes-full"} <= found
-    stage.server.answers["node_load1|"] = filesystem(NEWEST + 15, without=("size_bytes", "avail_bytes"), device_error=1)
-    state = stage.step(15.0)
-    assert "disk-hung" in {one.rule for rule in RULES for one in rule().check(state, stage.clock.now())}
-
-
-def test_the_probe_s_disks_win_and_stay_while_ssh_fails() -> None:
-    stage = Stage(HOSTS, nodes=("gpu-001",))
-    stage.disks = ("/scratch", "/dev/shm")
-    stage.ssh["gpu-001"] = OverSsh(is_up=True)
-    stage.server.answers["node_load1|"] = filesystem()
-    assert stage.step().disks == {}
-    own = DiskSamples(1, NEWEST, (DiskSample("/scratch", free_bytes=5), DiskSample("/dev/shm", free_bytes=6)))
-    stage.engine.step([NodeReading("gpu-001", "prod", NEWEST, own)], NEWEST)
-    stage.ssh["gpu-001"] = OverSsh(problem="no answer")
-    for later in (60.0, 120.0):
-        stage.server.answers["node_load1|"] = filesystem(NEWEST + later)
-        state = stage.step(60.0)
-    assert {key: disk.free_bytes for key, disk in state.disks.items()} == {
-        "gpu-001:/scratch": 4 * 10**11,
-        "gpu-001:/dev/shm": 6,
-    }
-    assert state.disks["gpu-001:/dev/shm"].at == NEWEST, "its age shows that it is not read"
-
-
-def test_a_disk_that_prometheus_has_stays_when_ssh_is_closed() -> None:
-    stage = Stage(HOSTS, nodes=("gpu-001",))
-    stage.disks = ("/scratch",)
-    stage.server.answers["node_load1|"] = filesystem()
-    stage.step()
-    kept = stage.poller.disks("gpu-001")
-    assert kept == {"/scratch"}
-    assert [*stage.engine.step([DisksForgotten("gpu-001", kept)], NEWEST).disks] == ["gpu-001:/scratch"]
-
-
-def test_disks_that_were_read_over_ssh_leave_with_the_connection() -> None:
-    stage = Stage()
-    stage.step()
-    disks = DiskSamples(1, NEWEST, (DiskSample("/", total_bytes=100, free_bytes=50),))
-    state = stage.engine.step([NodeReading("gpu-001", "prod", NEWEST, disks)], NEWEST)
-    assert "gpu-001:/" in state.disks
-    state = stage.engine.step([DisksForgotten("gpu-001")], NEWEST)
-    assert state.disks == {}
-    assert state.nodes["gpu-001"].gpus
