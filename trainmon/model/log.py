@@ -20,6 +20,8 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
     """The file whose lines come before the last LOG_MARK."""
     at: Instant | None = None
     """When new lines last came, by our clock."""
+    modified_at: Instant | None = None
+    """When the file was last written, by its own time: lines may be read late."""
     checked_at: Instant | None = None
     """When the file was last read."""
     began_at: Instant | None = None
@@ -67,6 +69,8 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The total of another bar that is drawn at the moment."""
     rival_losses: int = 0
     """How many losses were printed while the rival was drawn and the followed bar was not."""
+    evaluations: tuple[int, ...] = ()
+    """Totals of bars after which the results of an evaluation were printed."""
 
 
 Block = Literal["", "header", "dict", "box"]
@@ -158,3 +162,5 @@ class Progress(TrainingMetrics, frozen=True, kw_only=True):
     borrowed: tuple[str, ...] = ()
     """The fields that come from W&B, because the log lacks them. If the steps do, too, `format` is WANDB."""
     bar: Bar | None = None
+    begins_again: bool = False
+    """Whether its counter began again after its end, as in each epoch: what it counts to is not the target."""

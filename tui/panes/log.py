@@ -7,7 +7,7 @@ import time
 
 from textual.app import ComposeResult
 
-from trainmon.lib import Instant, cell_width, clean, shorten_start
+from trainmon.lib import Instant, cell_width, clean, counted, shorten_start
 from trainmon.model import Log, Run, State
 from tui.panes.base import FollowingPane
 from tui.services.folders import for_samples
@@ -79,7 +79,7 @@ class LogPane(FollowingPane):
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"log-{time.strftime('%Y%m%d-%H%M%S')}.txt"
         file.write_text("".join(f"{clean(line)}\n" for line in self.view.text.lines), encoding="utf-8")
-        return f"{len(self.view.text.lines):,} lines in {file}"
+        return f"{counted(len(self.view.text.lines), 'line')} in {file}"
 
     def _log(self) -> Log | None:
         return None if self.followed is None else self.followed.log
@@ -142,9 +142,9 @@ def notes(view: LogView, log: Log) -> str:
     below = max(0, view.text.end - view.position.line - view.size.height)
     parts = (
         clean(log.error or ""),
-        f"+{log.dropped:,} lines dropped: the log grew too fast" if log.dropped else "",
+        f"+{counted(log.dropped, 'line')} dropped: the log grew too fast" if log.dropped else "",
         f"no line has “{view.only}”; & and Esc show all" if view.only and not view.text.lines else "",
         f"no match for “{view.needle}”" if view.needle and view.hit is None else "",
-        f"{below:,} lines below; f goes to the end" if not view.following and view.text.lines else "",
+        f"{counted(below, 'line')} below; f goes to the end" if not view.following and view.text.lines else "",
     )
     return "  ·  ".join(part for part in parts if part)

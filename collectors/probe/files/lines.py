@@ -1,7 +1,9 @@
-"""Splits blocks of bytes into lines: bounded, progress bars collapsed, the newest kept. Runs on the node: Python 3.6.
+"""Cuts the bytes of a log into lines, as a terminal shows them; keeps the newest. Runs on the node, too: Python 3.6.
 
-Lines are split as bytes, so block borders cut no character: no byte of a UTF-8 character looks like a newline. Only the
-few lines that are sent are decoded.
+What follows a carriage return is the next state of a line. A bar inside another one, such as that of an evaluation,
+goes one line down and comes back with NESTED: it is a state of the line above it, and no line. Lines are cut as bytes,
+so the border of a block cuts no character: no byte of a UTF-8 character looks like a control character. Only the few
+lines that are sent are decoded.
 """
 
 import codecs
@@ -23,37 +25,110 @@ BLOCK = 40, 15
 """How many lines before and behind a loss are kept with it where its step is in another line."""
 COUNTER = re.compile(rb"step|iter|epoch|batch|update|\d/\d", re.IGNORECASE)
 HEAD_MENTIONS, MENTION_CHARACTERS = 32, 1000
+
 LINE_CHARACTERS = 4000
 LINE_BYTES = 4 * LINE_CHARACTERS
 """The most bytes that 4,000 characters of UTF-8 take."""
 
+NESTED = "\x1b[A"
+"""The end of a state of a nested bar, as tqdm writes it: one line up."""
+
+DOWN_AND_UP = re.compile(rb"(\n+)([^\n]*?)((?:\x1b\[1?A)+)")
+COUNT = re.compile(r"\d(?:/[\d.?]{1,14}|it) \[\d")
+"""What a bar that shows its steps has: `90/150 [00:01<`, `350it [00:09`."""
+
+STATES = 200
+"""At most so many of the last states of a line are searched for a bar."""
+
+SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+LINE_END = re.compile(rb"[\n\0]")
+CONTINUATION = bytes(range(0x80, 0xC0))
+"""The bytes of a UTF-8 character after its first one."""
+
 DATED = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d")
 DATED_CHARACTERS = 200
-LINE_END = re.compile(rb"[\n\0]")
-BAR_END = re.compile(rb"\r")
 
 
-def collapse(line: bytes) -> bytes:
-    """A finished line as a terminal shows it: the text after the last carriage return. CRLF is a line end."""
-    return line.rstrip(b"\r \t").rpartition(b"\r")[2] if b"\r" in line else line
+def cut(rest: bytes, data: bytes) -> "tuple[list[bytes], bytes]":
+    """The lines that end in a block, and the unfinished one; `rest`: the unfinished one before the block."""
+    # NUL: a hole after a truncation under a writer that keeps its offset, or blocks that a server has not filled.
+    data = rest + data.replace(b"\0", b"")
+    if b"\x1b[" in data:
+        data = DOWN_AND_UP.sub(_on_the_line_above, data)
+    lines = data.split(b"\n")
+    return lines[:-1], _bounded(lines[-1])
 
 
-def collapse_rest(rest: bytes) -> bytes:
-    """The same for an unfinished line: a carriage return at its end still applies to what follows."""
-    if b"\r" in rest:
-        visible = rest.rstrip(b"\r \t")
-        tail = rest[len(visible) :]
-        rest = visible.rpartition(b"\r")[2][:LINE_BYTES] + (b"\r" if b"\r" in tail else tail)
-    return rest[: LINE_BYTES + 1]
+def _on_the_line_above(found: "re.Match[bytes]") -> bytes:
+    """As many lines down as up again: the rest of the line breaks stays."""
+    down, text, up = found.groups()
+    return down[up.count(b"A") :] + b"\r" + text + NESTED.encode() + b"\r"
 
 
-def readable(line: bytes) -> str:
-    """A finished line as text of bounded length."""
-    return shortened(collapse(line)[:LINE_BYTES].decode("utf-8", "replace"))
+def _bounded(rest: bytes) -> bytes:
+    """An unfinished line without its former states. A carriage return at its end still applies to what follows."""
+    before, rewritten, last = rest.rpartition(b"\r")
+    if rewritten:
+        rest = collapsed(before) + b"\r" + (last if last.strip() else b"")
+    return rest[: 2 * LINE_BYTES]
 
 
-def shortened(text: str) -> str:
-    return text if len(text) <= LINE_CHARACTERS else text[:LINE_CHARACTERS] + "…"
+def after_cut(data: bytes) -> "tuple[bytes, bytes]":
+    """Of data that begins inside a line: what ends that line (a line break or a hole, else a carriage return of its
+    bar), and the data after it; nothing if none does."""
+    found = LINE_END.search(data) or re.search(b"\r", data)
+    return (found.group(), data[found.end() :]) if found else (b"", b"")
+
+
+def lines_of(data: bytes, is_cut: bool = False) -> "list[str]":
+    """The lines of a whole log, with the unfinished one; `is_cut`: of its end, which may begin inside a line."""
+    if is_cut:
+        data = after_cut(data)[1] or data.lstrip(CONTINUATION)
+    lines, rest = cut(b"", data)
+    texts = [text for line in lines for text in readable(line).split("\r")]
+    return texts + (readable(rest, is_finished=False).split("\r") if collapsed(rest).strip() else [])
+
+
+def decoded(data: bytes) -> str:
+    """The lines of a log as one text, each as it was written: with all states of its bars."""
+    whole = data.replace(b"\0", b"").decode("utf-8", "replace")
+    return whole[: len(whole) - whole.endswith("\n")]
+
+
+def states(line: str) -> "list[str]":
+    """What a line has shown one after the other, with NESTED at the end of a nested bar."""
+    if "\r" not in line and NESTED not in line:
+        return [line]
+    return line.replace(NESTED, NESTED + "\r").split("\r")
+
+
+def shown(line: str, is_finished: bool = True) -> "list[str]":
+    """What counts of a line: its last state; before it the last bar of the line, if a nested bar or a text follows it,
+    because that has no step. The last state of an unfinished line may be torn: the bar before it counts, too."""
+    last, is_erased = "", False
+    for state in states(line)[: -STATES - 1 : -1]:
+        is_nested = NESTED in state
+        if not SEQUENCE.sub("", state).strip():
+            is_erased |= is_nested
+        elif not is_nested and COUNT.search(state) and (is_finished or last):
+            return [state, last] if last else [state]
+        elif not (last or (is_nested and is_erased)):
+            last = state
+    return [last] if last else []
+
+
+def collapsed(line: bytes, is_finished: bool = True) -> bytes:
+    """A line with only the states that count, as bytes."""
+    if b"\r" not in line and NESTED.encode() not in line:
+        return line
+    return "\r".join(shown(line.decode("latin-1"), is_finished)).encode("latin-1")
+
+
+def readable(line: bytes, is_finished: bool = True) -> str:
+    """A line as text of bounded length, without the incomplete last character of an unfinished one."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    read = decoder.decode(collapsed(line, is_finished)[:LINE_BYTES], is_finished)
+    return read if len(read) <= LINE_CHARACTERS else read[:LINE_CHARACTERS] + "…"
 
 
 def wire_size(text: str) -> int:
@@ -105,21 +180,17 @@ class Lines:
     def feed(self, data: bytes) -> None:
         if self._inside:
             data = self._from_next_line(data)
-        # NUL: a hole after a truncation under a writer that keeps its offset, or blocks that a server has not filled.
-        *lines, rest = (self._rest + data.replace(b"\0", b"")).split(b"\n")
-        self._rest = collapse_rest(rest)
+        lines, self._rest = cut(self._rest, data)
         self._add(lines)
 
     def _from_next_line(self, data: bytes) -> bytes:
-        """The data after the cut line: after its newline or a hole, or else after a carriage return of its bar."""
-        end = LINE_END.search(data) or BAR_END.search(data)
-        if not end:
-            return b""
-        if end.group() == b"\n":
+        """The data after the cut line."""
+        end, rest = after_cut(data)
+        if end == b"\n":
             self.count += self._cut_lines
             self._dropped += self._cut_lines
-        self._inside = False
-        return data[end.end() :]
+        self._inside = not end
+        return rest
 
     def flush(self) -> None:
         """The file has ended: its last line needs no newline."""
@@ -132,7 +203,7 @@ class Lines:
         surplus = len(self._newest) + len(lines) - LINES
         if surplus > 0:
             self._drop((self._newest + lines)[:surplus])
-        self._newest = self._newest[max(0, surplus) :] + [collapse(line)[: LINE_BYTES + 1] for line in lines[-LINES:]]
+        self._newest = self._newest[max(0, surplus) :] + [collapsed(line)[: LINE_BYTES + 1] for line in lines[-LINES:]]
 
     def _drop(self, lines: "list[bytes]") -> None:
         """Drop lines, but keep the last ones that match `keep`; of a step in several lines, those around the last."""
@@ -146,9 +217,9 @@ class Lines:
             self._kept = (self._kept + [readable(lines[at]) for at in reversed(found)])[-KEPT:]
 
     def partial(self) -> "str | None":
-        """The unfinished line as it looks now, without an incomplete last character."""
-        text = codecs.getincrementaldecoder("utf-8")("replace").decode(collapse(self._rest)[:LINE_BYTES])
-        return shortened(text) if text.strip() else None
+        """The unfinished line: the bar before its last state, if there is one, a carriage return, and that state."""
+        text = readable(self._rest, is_finished=False)
+        return text if text.strip() else None
 
     def take(self) -> "dict[str, Any]":
         """The chunk's fields, without empty ones. Resets the counts."""
@@ -159,7 +230,7 @@ class Lines:
             free_bytes -= wire_size(text)
             if free_bytes < 0:
                 break
-            lines.insert(0, text)
+            lines[:0] = text.split("\r")  # a bar, and what was written over it
             self._newest.pop()
         self._drop(self._newest)
         while sum(map(wire_size, self._kept)) > KEPT_BYTES:

@@ -44,7 +44,7 @@ class Tail:
         self.path = path
         self.mark = Bookmark()
         self._lines = lines
-        self._handle = paths.open_quietly(path)
+        self._handle = paths.open_linked(path)
         self._nul_reads = 0
         try:
             self.found = os.fstat(self._handle)

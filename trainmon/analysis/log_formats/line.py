@@ -20,6 +20,8 @@ class StepLine(TrainingMetrics, frozen=True, kw_only=True, gc=False):
     kind: Kind = "train"
     is_part: bool = False
     """Whether its loss is one of several: another line of the same step may have their total."""
+    evaluation: Literal["", "begins", "ends"] = ""
+    """begins: an evaluation draws its bar below this one. ends: its results are printed, after its bar."""
 
 
 class Format(NamedTuple):

@@ -35,9 +35,19 @@ DURATIONS = 5
 def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     """Take in a line that format `name` parsed at `at`. Fields that the line lacks keep their values.
 
-    An evaluation or save that ends with this line adds its duration.
+    An evaluation or save that ends with this line adds its duration. A target is dropped where a step is clearly above
+    it, or where its counter begins again: it was something else's.
     """
     before, after = progress, _advanced(progress, name, line, at)
+    if line.evaluation == "begins":
+        after = replace(after, doing="eval", doing_at=at)
+    was_full = line.kind in ("bar", "rest") and before.step == before.target_step == line.target_step
+    begins_again = before.begins_again or (was_full and (after.step or 0) < (before.step or 0))
+    is_misread = (after.step or 0) > 1.01 * (
+        after.target_step or math.inf
+    ) + 1  # some count one more than they announce
+    if begins_again or is_misread:
+        after = replace(after, target_step=None, begins_again=begins_again)
     if before.doing == after.doing:
         return after
     after = replace(after, busy_since=at if after.doing != "train" else None)
@@ -50,6 +60,7 @@ def advance(progress: Progress, name: str, line: StepLine, at: Instant) -> Progr
 def _advanced(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress:
     match line.kind:
         case "eval" | "save":
+            progress = _evaluated(progress) if line.evaluation == "ends" else progress
             return replace(progress, doing=line.kind, doing_at=at)
         case "note":
             return replace(progress, doing="train", doing_at=at)
@@ -186,7 +197,7 @@ def _with_a_loss(bar: Bar) -> Bar:
     if bar.rival is None:
         return replace(bar, confirmed=True)
     if bar.rival_losses + 1 >= RIVAL_LOSSES:
-        return Bar(total=bar.rival, confirmed=True)
+        return Bar(total=bar.rival, confirmed=True, evaluations=bar.evaluations)
     return replace(bar, rival_losses=bar.rival_losses + 1)
 
 
@@ -194,11 +205,11 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
     """A nameless bar: training's, or that of an evaluation or of preparing the data."""
     if progress.format not in (None, name) and _is_outranked(progress, line, at):
         return progress
-    bar = progress.bar
-    if bar is None:
-        bar = Bar(total=line.target_step)
-    elif line.target_step != bar.total and (not bar.confirmed or line.loss is not None or is_quiet(progress, at)):
-        bar, progress = Bar(total=line.target_step), replace(progress, step=None)
+    bar = progress.bar or Bar(total=line.target_step)
+    if line.target_step in bar.evaluations and line.loss is None:
+        return replace(progress, doing="eval", doing_at=at)
+    if line.target_step != bar.total and (not bar.confirmed or line.loss is not None):
+        bar, progress = Bar(total=line.target_step, evaluations=bar.evaluations), replace(progress, step=None)
     elif line.target_step != bar.total:
         return replace(progress, bar=replace(bar, rival=line.target_step), doing="eval", doing_at=at)
     else:
@@ -210,6 +221,18 @@ def _bar(progress: Progress, name: str, line: StepLine, at: Instant) -> Progress
     target = line.target_step if confirmed or line.step != line.target_step else None
     counted = _counted(progress, name, line, at)
     return replace(counted, bar=replace(bar, confirmed=confirmed, step=None), target_step=target)
+
+
+def _evaluated(progress: Progress) -> Progress:
+    """After the results of an evaluation: the bar that was drawn to its end before them was that of the evaluation,
+    unless a loss has confirmed it."""
+    bar = progress.bar
+    if bar is None or (bar.rival is None and (bar.confirmed or bar.total not in (bar.step, progress.step))):
+        return progress
+    known = tuple(dict.fromkeys((*bar.evaluations, bar.rival or bar.total or 0)))[-DURATIONS:]
+    if bar.rival is not None:
+        return replace(progress, bar=replace(bar, rival=None, rival_losses=0, evaluations=known))
+    return replace(progress, step=None, target_step=None, bar=Bar(total=None, evaluations=known))
 
 
 # ---- times in log lines ----------------------------------------------------------------------------------------------

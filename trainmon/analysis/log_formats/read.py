@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
+from trainmon.analysis.log_formats.frameworks.hf_trainer import HF_TRAINER
 from trainmon.analysis.log_formats.learned import learn, learn_from_bar
 from trainmon.analysis.log_formats.line import Format, StepLine
 from trainmon.analysis.log_formats.progress import is_quiet
-from trainmon.analysis.log_formats.registry import BARS, FORMATS, parse_line, plain
+from trainmon.analysis.log_formats.registry import (
+    BARS,
+    FORMATS,
+    NESTED,
+    above_an_evaluation,
+    parse_line,
+    plain,
+)
 from trainmon.lib import Instant
 from trainmon.model import LogShape, Progress
 
@@ -29,6 +39,14 @@ def read_line(
     The formats of the config (`own`) and the built-in ones come first. The shape is learned only while none of them
     counts the steps. Of an unfinished line, only a progress bar is read: half a line may show half a number.
     """
+    if NESTED in line:
+        above = above_an_evaluation(line)
+        whole = line.replace(NESTED, "") if above is None else above
+        found, shape = read_line(whole, progress, shape, at, own, is_finished=is_finished)
+        if above is None:  # a bar inside another one, as in each epoch
+            return found and (found[0], replace(found[1], target_step=None)), shape
+        name, step = found or (HF_TRAINER.name, StepLine(kind="eval"))
+        return (name, replace(step, evaluation="begins")), shape
     found = parse_line(line, (*own, *(FORMATS if is_finished else BARS)), prefer=progress.format)
     if (
         found is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trainmon.analysis.log_formats.frameworks.deepspeed import DEEPSPEED
@@ -36,6 +37,12 @@ Half of `lm loss: 1.04E+01` would be another number."""
 LONGEST = 4_000
 """The examined characters of a line."""
 
+
+NESTED = "\x1b[A"
+"""One line up: the end of a bar that is drawn below another one, as the probe sends it."""
+OF_TRAINING = re.compile(
+    r"(?:train|epoch|step|iter|batch)[^|]{0,80}%?\||(?<!val_)(?<!eval_)(?<!test_)loss=", re.IGNORECASE
+)
 
 LOSS_FOLLOWS = r".{0,40}?(?:\d|nan|inf)"
 KEEP_LOSS = (
@@ -76,3 +83,10 @@ def plain(line: str) -> str:
     last = last_state(line)
     bar = next((state for state in reversed(line.split("\r")) if "%|" in state), "") if last.startswith("{") else ""
     return bar.rstrip() + last
+
+
+def above_an_evaluation(line: str) -> str | None:
+    """What stands above the bar of an evaluation, which is nested in that of the training; None if none is drawn last.
+    A nested bar that shows a loss, or names a part of the training, is the training's."""
+    above, _, last = line.rpartition("\r")
+    return above if NESTED in last and OF_TRAINING.search(last) is None else None

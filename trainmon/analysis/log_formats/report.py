@@ -67,12 +67,14 @@ def report(
 ) -> LogReport:
     """Read the lines of a log as the dashboard does, with the formats of the config (`own`) first.
 
-    `partial` is the unfinished last line. With the progress and the shape of a run, its log is read on.
+    `partial` is the unfinished last line, with its states as a probe sends them. With the progress and the shape of a
+    run, its log is read on.
     """
     progress, read = progress or Progress(), list[ReadLine]()
     shape = replace(shape or LogShape(), block="", text="", block_lines=0, candidates=())
-    for number, line in enumerate((*lines, *filter(None, [partial])), 1):
-        is_finished = line is not partial
+    whole = tuple(lines)
+    for number, line in enumerate((*whole, *filter(None, (partial or "").split("\r"))), 1):
+        is_finished = number <= len(whole)
         found, shape = read_line(line, progress, shape, float(number), own, is_finished=is_finished)
         progress = progress if found is None else advance(progress, *found, float(number))
         read.append(ReadLine(plain(line), *(found or (None, None))))

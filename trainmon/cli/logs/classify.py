@@ -114,18 +114,16 @@ def _read_stream(stream: BinaryIO) -> tuple[LogExcerpt, ...]:
 
 
 def _excerpts(head: bytes, tail: bytes, is_cut: bool, skipped: int | None) -> tuple[LogExcerpt, ...]:
+    from collectors.probe.files.lines import after_cut, decoded
     from trainmon.model import LogExcerpt
 
     if not is_cut:
-        return (LogExcerpt(text=_text(head + tail)),)
-    start = (tail.find(b"\n") + 1) % len(tail)  # the first line is cut, unless it is the only one
-    first = tail.count(b"\n", start) + (not tail.endswith(b"\n"))
-    number = -first if skipped is None else head.count(b"\n") + skipped + tail.count(b"\n", 0, start) + 1
-    return LogExcerpt(text=_text(head)), LogExcerpt(text=_text(tail[start:]), first_line=number)
-
-
-def _text(data: bytes) -> str:
-    return data.replace(b"\0", b"").decode("utf-8", "replace").removesuffix("\n")
+        return (LogExcerpt(text=decoded(head + tail)),)
+    whole = after_cut(tail)[1] or tail  # the first line is cut, unless it is the only one
+    first = whole.count(b"\n") + (not tail.endswith(b"\n"))
+    before = tail.count(b"\n") - whole.count(b"\n")
+    number = -first if skipped is None else head.count(b"\n") + skipped + before + 1
+    return LogExcerpt(text=decoded(head)), LogExcerpt(text=decoded(whole), first_line=number)
 
 
 def _as_json(name: str, found: Classification) -> str:

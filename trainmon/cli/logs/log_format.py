@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from trainmon.cli.options import complete_runs, config_option, read_duration, ss
 if TYPE_CHECKING:
     from trainmon.analysis.log_formats import LogReport, StepLine
     from trainmon.config import Settings
+    from trainmon.model import Run
 
 TAIL = 1 << 20
 """Bytes at the end of a file that are read."""
@@ -50,8 +50,13 @@ def command(log: str, config: Path | None, ssh_config: Path | None, count: int, 
     settings, _ = load_settings(config, ())
     path = Path(log).expanduser()
     is_file = path.is_file()
-    lines, partial = (_tail(path), None) if is_file else _lines_of(settings, log, ssh_config, wait)
-    name, read = path.stem if is_file else log, report(lines, log_formats(settings), partial=partial)
+    formats = log_formats(settings)
+    if is_file:
+        name, read = path.stem, report(_tail(path), formats)
+    else:
+        name, run = log, _run(settings, log, ssh_config, wait)
+        assert run.log is not None
+        read = report(run.log.lines, formats, partial=run.log.partial, progress=run.progress, shape=run.memory.shape)
     if as_json:
         import msgspec
 
@@ -65,16 +70,16 @@ def command(log: str, config: Path | None, ssh_config: Path | None, count: int, 
 
 def _tail(path: Path) -> list[str]:
     """The last lines of a file, without the first one if it is cut."""
+    from collectors.probe.files.lines import lines_of
+
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - TAIL))
-        data = file.read(TAIL).replace(b"\0", b"")
-    lines = data.decode("utf-8", "replace").split("\n")
-    return lines[size > TAIL : len(lines) - (lines[-1] == "")]
+        return lines_of(file.read(TAIL), is_cut=size > TAIL)
 
 
-def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: float) -> tuple[Sequence[str], str | None]:
-    """The last lines of a run's log and its unfinished line, from its host.
+def _run(settings: Settings, name: str, ssh_config: Path | None, wait: float) -> Run:
+    """A run whose log was read on its host.
 
     Raises:
         ConfigError: there is no such run.
@@ -93,10 +98,11 @@ def _lines_of(settings: Settings, name: str, ssh_config: Path | None, wait: floa
         raise ConfigError([f"{name}: no such file, and no such run ({listed})"])
     log_to_file()
     with Monitor(settings, keeps=False, ssh_config=ssh_config) as monitor:
-        log = first_full_state(monitor, wait).runs[name].log
+        run = first_full_state(monitor, wait).runs[name]
+    log = run.log
     if log is None or (log.error is not None and not log.lines):
         raise TrainmonError(f"the log of {name} was not read: {'no answer' if log is None else log.error}")
-    return log.lines, log.partial
+    return run
 
 
 def _as_text(name: str, read: LogReport, count: int) -> list[str]:

@@ -11,7 +11,7 @@ from trainmon.analysis.attempts import steps
 from trainmon.analysis.runs.status import NO_LOG
 from trainmon.analysis.wandb import progress as wandb_progress
 from trainmon.engine.reducers.nodes import cleaned
-from trainmon.lib import Instant, Seconds
+from trainmon.lib import Instant, Seconds, last_state
 from trainmon.model import (
     LOG_LINES,
     LOG_MARK,
@@ -62,6 +62,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             path=chunk.path or log.path,
             path_before=log.path if mark else log.path_before,
             at=at if chunk.seen or chunk.partial is not None or log.at is None else log.at,
+            modified_at=_written_at(event, chunk, None),
             checked_at=event.received_at,
             began_at=_began(event, chunk, log, at if is_new else None) if began_at is None else began_at,
             is_new=is_new,
@@ -70,7 +71,7 @@ def logged(run: Run, event: NodeReading, chunk: LogChunk, formats: tuple[log_for
             size=chunk.size if chunk.size is not None else log.size,
             lines=lines[-LOG_LINES:],
             first=log.first + max(0, len(lines) - LOG_LINES),
-            partial=None if chunk.partial is None else cleaned(chunk.partial),
+            partial=None if chunk.partial is None else cleaned(last_state(chunk.partial)),
             dropped=log.dropped + chunk.dropped,
             lines_per_s=chunk.seen / elapsed if elapsed else log.lines_per_s,
             error=None if chunk.error is None else cleaned(chunk.error),
@@ -130,7 +131,7 @@ def _progress(
         spans = steps.with_start(spans, at)
     losses = list(run.memory.unjudged)
     is_first = progress.at is None or wandb_progress.counts(progress)
-    lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else [chunk.partial])]
+    lines = [*chunk.kept, *chunk.lines, *([] if chunk.partial is None else chunk.partial.split("\r"))]
     times = cache(partial(log_formats.written, [*chunk.kept, *chunk.lines], at, ahead))
     for index, text in enumerate(lines, start=-len(chunk.kept)):
         is_finished = index < len(chunk.lines)
@@ -138,6 +139,9 @@ def _progress(
         found, shape = log_formats.read_line(text, progress, shape, at, formats, is_finished=is_finished)
         if found is not None:
             after = log_formats.advance(wandb_progress.without_wandb_steps(progress, found[1]), *found, at)
+            is_former = len(chunk.lines) <= index < len(lines) - len(chunk.kept) - 1
+            if is_former and (after.step or 0) <= (progress.step or 0):
+                continue  # a bar that was read before: an unfinished line comes again and again
             has_moved = (after.step, after.epoch) != (progress.step, progress.epoch)
             if has_moved and is_finished and after.step is not None and after.bar is None:
                 spans = steps.with_step(spans, after.step, at, after.cadence_s)

@@ -33,7 +33,8 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
     seen: int = 0
     """Lines since the last chunk, including the dropped ones."""
     partial: str | None = None
-    """The unfinished last line, such as a progress bar; null when there is none."""
+    """The unfinished last line: its last state, and before it the last whole bar, with a carriage return between them;
+    null when there is none."""
     restarted: Literal["truncated", "replaced", "newer"] | None = None
     error: str | None = None
     head: str | None = None
@@ -45,13 +46,16 @@ class LogChunk(Reading, frozen=True, tag="log", gc=False):
 
 
 class SwitchSample(msgspec.Struct, frozen=True, gc=False):
-    """A switch file: whether it exists, its mtime, its owner, and its text (at most 500 bytes)."""
+    """A switch file: whether it exists, its mtime, its owner, and its text (at most 500 bytes). Of a symbolic link, the
+    times and the owner are those of the link."""
 
     path: str
     exists: bool | None = None
     """Null if that is unknown (a hung mount, no permission)."""
     mtime: float | None = None
     owner: str | None = None
+    kind: str | None = None
+    """What it is, if it is no regular file with one link: `a symbolic link`. Then its text is not read."""
     text: str | None = None
     error: str | None = None
 

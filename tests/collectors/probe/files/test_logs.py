@@ -11,6 +11,7 @@ import pytest
 
 from collectors.probe.files import tail
 from collectors.probe.files.logs import Logs
+from tests.collectors.probe.files.conftest import FOREIGN, ForeignLink
 from tests.collectors.probe.files.log_reader import Log
 from tests.collectors.probe.wire import decoded, readings_of
 
@@ -356,3 +357,33 @@ def test_of_a_file_that_was_there_before_its_first_date_is_sent_once(path: Path)
 def test_a_file_without_dates_at_its_begin_shows_none(path: Path):
     path.write_text("a banner\n" * 4_000 + "2026-01-01 00:00:00 late\n")
     assert Log(path).chunk().head is None
+
+
+def test_a_log_behind_links_of_our_own_is_followed(tmp_path: Path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "1.out").write_text("one\n")
+    (tmp_path / "now").symlink_to("logs")
+    (tmp_path / "newest.log").symlink_to("now/1.out")
+    (tmp_path / "latest.log").symlink_to(tmp_path / "newest.log")
+    log = Log(tmp_path / "latest.log")
+    assert (log.chunk().lines, log.chunks()) == (("one",), [])
+    (tmp_path / "logs" / "2.out").write_text("two\n")
+    (tmp_path / "newest.log").unlink()
+    (tmp_path / "newest.log").symlink_to("now/2.out")
+    assert [chunk.lines for chunk in log.chunks()] == [("two",)]
+
+
+@pytest.mark.parametrize("pattern", ["train.out", "*.out"])
+def test_a_log_that_somebody_has_linked_to_a_file_of_another_is_not_read(
+    pattern: str, tmp_path: Path, foreign_link: ForeignLink
+):
+    foreign_link(tmp_path / "train.out")
+    chunk = Log(tmp_path / pattern).chunk()
+    assert chunk.lines == ()
+    assert chunk.error == f"{tmp_path}/train.out: {FOREIGN}"
+
+
+def test_a_log_in_a_circle_of_links_is_an_error(tmp_path: Path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    assert "symbolic links in a circle" in Log(tmp_path / "a").chunk().error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from tests.trainmon.actions.cluster import only
+from tests.trainmon.actions.execution.test_switch_files import Before
 from tests.trainmon.actions.execution.world import World
 from trainmon.actions.execution import run
-from trainmon.lib import TrainmonError
+from trainmon.lib import CommandFailed, TrainmonError
 from trainmon.slurm import commands
 from trainmon.transport.local import LocalShell
 from trainmon.transport.shell import Completed
@@ -74,3 +77,28 @@ def test_the_end_of_a_long_log_begins_with_a_whole_line(local: LocalShell, tmp_p
     assert lines[0].startswith("line ")
     assert lines[-2:] == ["line 00029999", ""]
     assert 18_000 < len(lines) < 18_800
+
+
+def test_a_log_is_followed_through_a_link_of_our_own_and_not_through_that_of_another(
+    local: LocalShell, tmp_path: Path
+) -> None:
+    (tmp_path / "1.out").write_text("one\n")
+    (tmp_path / "latest.log").symlink_to("1.out")
+    assert run.log_tail(local, str(tmp_path / "latest.log")) == "one\n"
+    foreign = tmp_path / "foreign.log"
+    foreign.symlink_to("/etc/passwd")
+    shell: LocalShell | Before = local
+    if os.getuid() == 0:
+        os.lchown(foreign, 65534, 65534)
+    else:  # only root can give a link away: then we are somebody else
+        (tmp_path / "id").write_text("#!/bin/sh\necho 65534\n")
+        (tmp_path / "id").chmod(0o755)
+        shell = Before(local, ["env", f"PATH={tmp_path}:{os.environ['PATH']}"])
+    with pytest.raises(CommandFailed, match="a symbolic link of another user"):
+        run.log_tail(shell, str(foreign))
+
+
+def test_a_log_that_is_a_fifo_is_an_error_at_once(local: LocalShell, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "1.out")
+    with pytest.raises(CommandFailed, match="fifo instead of a file"):
+        run.log_tail(local, str(tmp_path / "1.out"))

@@ -63,7 +63,8 @@ def _dict(text: str) -> StepLine | None:
         return StepLine(samples_per_s=number(named.get("train_samples_per_second")), epoch=number(named.get("epoch")))
     own = next((name for name in named if name.lower() in {"loss", "total_loss", "train_loss"}), None)
     if own is None:
-        return StepLine(kind="eval") if "eval_runtime" in named else None
+        is_result = "eval_runtime" in named or "eval_loss" in named
+        return StepLine(kind="eval", evaluation="ends") if is_result else None
     if "epoch" not in named and "learning_rate" not in named:
         return None
     loss, grad_norm = number(named[own]), number(named.get("grad_norm"))
