@@ -131,9 +131,9 @@ def test_the_job_says_what_is_left_and_whether_that_suffices_to_save() -> None:
         "time left     21h00m; saving needs 88s",
         "restarts      1",
         "next job    → 418191_[2-10%1]  PD  waits for the previous a…",
-        "queued after  10 jobs",
+        "behind it     10 jobs queued",
     ]
-    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "queued after  no job"]
+    assert job_texts("llm-7b-a")[1:] == ["time left     70s: saving needs 88s!", "behind it     no job is queued"]
     assert job_texts("sft-1b")[0] == "job         → 418301  PD  starts in 2m"
     assert job_texts("abl-3")[0] == "job         → 418100  F  its script failed (exit 1) 2h ago"
 

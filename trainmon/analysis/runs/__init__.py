@@ -7,6 +7,7 @@ from trainmon.analysis.runs.context import (
     Queue,
     RunContext,
     has_begun,
+    has_reached_target,
     is_new_attempt,
     is_trained_elsewhere,
     our_time,
@@ -32,6 +33,7 @@ from trainmon.analysis.runs.last_attempt import REPORTED, last_attempts
 from trainmon.analysis.runs.loss import AT_LEAST, SIGMAS, latest, trouble_of
 from trainmon.analysis.runs.no_steps import (
     ARMED_BEFORE,
+    OURS_BEFORE,
     SOMEBODY,
     UNREAD,
     how_it_ended,
@@ -53,6 +55,7 @@ from trainmon.analysis.runs.trainer import (
     stops_by,
     was_withdrawn,
 )
+from trainmon.analysis.runs.writers import sharing, survivor, survivor_text, two_writers, with_commits
 
 __all__ = [
     "ARMED_BEFORE",
@@ -60,6 +63,7 @@ __all__ = [
     "ENDED_RUNS_STAY",
     "ENOUGH",
     "MINUTE",
+    "OURS_BEFORE",
     "PATIENCE",
     "REPORTED",
     "SIGMAS",
@@ -69,6 +73,7 @@ __all__ = [
     "Queue",
     "RunContext",
     "has_begun",
+    "has_reached_target",
     "holds_nodes",
     "how_it_ended",
     "is_new_attempt",
@@ -96,14 +101,19 @@ __all__ = [
     "read_status",
     "rivals",
     "saves_on",
+    "sharing",
     "significant",
     "status_file",
     "steps_on_under_it",
     "stops_by",
+    "survivor",
+    "survivor_text",
     "target",
     "trouble_of",
+    "two_writers",
     "was_withdrawn",
     "watched_runs",
     "where",
     "who_stopped",
+    "with_commits",
 ]

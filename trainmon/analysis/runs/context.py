@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.job_matching import present
+from trainmon.analysis.runs.job_matching import is_requeued_since, present
+from trainmon.analysis.runs.loss import non_finite_text
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Attempt, Cluster, Job, Node, Progress, Record, Run, Source, Verdict
 
@@ -54,7 +56,9 @@ class Queue(NamedTuple):
 
     @property
     def ended(self) -> Job | None:
-        return self._ended[0] if self._ended else None
+        """The last job that ended; None if a job that waits was requeued since: its own start was the last one."""
+        last = self._ended[0] if self._ended else None
+        return None if last is not None and is_requeued_since(self.waiting, last) else last
 
     @property
     def before(self) -> Job | None:
@@ -99,7 +103,9 @@ def does_answer(run: Run, context: RunContext) -> bool:
 
 def by_our_clock(job: Job, skew: Seconds) -> Job:
     """Its times by our clock: a step is no older than its job because the cluster's clock is ahead."""
-    times = {name: our_time(getattr(job, name), skew) for name in ("started_at", "starts_at", "ends_at")}
+    times = {
+        name: our_time(getattr(job, name), skew) for name in ("submitted_at", "started_at", "starts_at", "ends_at")
+    }
     return job if abs(skew) < SKEWED else replace(job, **times)
 
 
@@ -127,6 +133,20 @@ def is_new_attempt(run: Run, job: Job | None) -> bool:
 
 def target(run: Run) -> int | None:
     return run.spec.target_step or run.progress.target_step
+
+
+def has_reached_target(run: Run) -> bool:
+    """Whether its log shows the target step. Whether and how it has ended then is another question."""
+    goal = target(run)
+    return bool(goal) and (run.progress.step or 0) >= (goal or 0)
+
+
+def finished(run: Run, tail: str = "") -> Judgement:
+    """The verdict on a run that has ended well at its target: if its loss is a number."""
+    reached, loss = f"reached step {run.progress.step:,} of {target(run):,}", run.progress.loss
+    if loss is not None and not math.isfinite(loss):
+        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(loss)}{tail}")
+    return Judgement("finished", reached + tail)
 
 
 def steps_after(run: Run, queue: Queue) -> bool:

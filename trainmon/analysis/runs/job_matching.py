@@ -189,11 +189,21 @@ def _filled(spec: RunSpec, before: RunSpec | None, jobs: Sequence[Job]) -> RunSp
     of the last one shows how it ended, also after a restart of this program, and of a job that no look at the queue saw
     running."""
     job = present(jobs)
+    waiting = next((one for one in jobs if one.stage == "waiting" and one.gone_at is None), None)
     shown = job or next((one for one in jobs if _is_over(one)), None)
+    if job is None and is_requeued_since(waiting, shown):
+        shown = waiting
     log = spec.log or (shown.stdout if shown is not None else None) or (before.log if before is not None else None)
     has_console = spec.wandb is not None and spec.wandb.console  # its lines come from W&B alone, and not twice
     nodes = (job.nodes if job is not None else ()) or spec.nodes or (before.nodes if before is not None else ())
     return replace(spec, log=None if has_console else log, nodes=nodes)
+
+
+def is_requeued_since(waiting: Job | None, last: Job | None) -> bool:
+    """Whether a job that waits ran after the last one that ended. A requeue submits it anew."""
+    if waiting is None or not waiting.restarts:
+        return False
+    return last is None or (waiting.submitted_at or 0.0) > (last.ends_at or last.gone_at or 0.0)
 
 
 def _is_over(job: Job) -> bool:

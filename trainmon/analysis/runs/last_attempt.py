@@ -8,6 +8,8 @@ from trainmon.analysis.runs.context import (
     AFTERGLOW,
     Judgement,
     RunContext,
+    finished,
+    has_reached_target,
     no_slurm_answer,
     our_time,
     target,
@@ -44,7 +46,7 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
         return None
     host = context.nodes.get(run.log.host) if run.log is not None and attempt.job_id is not None else None
     ended_at = our_time(attempt.end.at, (host.clock_skew_s or 0.0) if host is not None else 0.0) or 0.0
-    if _goes_on(run, ended_at):
+    if _goes_on(run, ended_at) and not attempt.outlived_by:
         return None
     what = "its command" if attempt.job_id is None else f"job {attempt.job_id}"
     cause = "" if attempt.end.cause is None else f": {_cause(attempt.end)}"
@@ -58,7 +60,10 @@ def after_its_attempt(run: Run, context: RunContext, now: Instant) -> Judgement 
 
 def _by_its_cause(run: Run, attempt: Attempt, end: AttemptEnd, how: str) -> Judgement:
     cause, goal = None if end.cause is None else end.cause.cause, target(run)
-    if cause in BY_A_PERSON:
+    is_well = (end.exit_code == 0 and not end.signal) or end.scheduler_state == "COMPLETED"
+    if is_well and has_reached_target(run):
+        return finished(run)
+    if end.cause is not None and cause in BY_A_PERSON and end.cause.confidence == "high":
         return Judgement("stopped", how)
     if cause != "completed":
         return Judgement("dead", how)

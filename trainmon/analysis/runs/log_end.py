@@ -9,7 +9,16 @@ from itertools import takewhile
 
 from trainmon.analysis.causes import fatal_end
 from trainmon.analysis.gpus import gpus_of, is_empty
-from trainmon.analysis.runs.context import PATIENCE, Judgement, RunContext, does_answer, no_slurm_answer, target, where
+from trainmon.analysis.runs.context import (
+    PATIENCE,
+    Judgement,
+    RunContext,
+    does_answer,
+    finished,
+    no_slurm_answer,
+    target,
+    where,
+)
 from trainmon.lib import Instant, Seconds, clean, duration, scrub
 from trainmon.model import LOG_MARK, Classification, Log, Run, Verdict
 
@@ -78,6 +87,25 @@ def after_its_log(run: Run, context: RunContext, now: Instant) -> Judgement | No
     return None
 
 
+def at_its_target(run: Run, how: str) -> Judgement:
+    """The verdict on a run that reached its target and does not run any more, if neither a scheduler nor trainmon-run
+    knows how it ended (`how`): by the exit code in W&B, else by an error or the last words at the end of its log."""
+    lines, words = () if run.log is None else _last_lines(run.log), ""
+    what = f"{how}, at step {run.progress.step:,}, its target"
+    code, current = None if run.wandb_file is None else run.wandb_file.exit_code, None
+    if run.wandb is not None and not run.wandb.active:
+        current = run.wandb.current
+    if code is None and current is not None:
+        code = {"finished": 0, "failed": 1}.get(current.state)
+    if code:
+        return Judgement("dead", f"{what}: W&B recorded that it failed")
+    if code is None and (cause := _fatal_end(lines)) is not None:
+        return Judgement("dead", f"{what}, with an error: {cause.cause}")
+    if code is None and not (words := _last_words(lines)):
+        return Judgement("unknown", f"{what}; nothing shows whether it ended well")
+    return finished(run, f"; its log ends with: {words}" if words else "; W&B recorded exit code 0")
+
+
 def _last_lines(log: Log) -> tuple[str, ...]:
     """The last lines of its newest file."""
     lines = takewhile(lambda line: not line.startswith(LOG_MARK), reversed(log.lines[-TAIL_LINES:]))
@@ -92,7 +120,11 @@ def _fatal_end(lines: tuple[str, ...]) -> Classification | None:
 def _last_words(lines: tuple[str, ...]) -> str:
     """The line at its end that says that the training has ended."""
     last = [line.strip() for line in lines if line.strip()][-FINAL_LINES:]
-    said = (line for line in last if LAST_WORDS.search(line) is not None and PART.search(line) is None)
+    said = (
+        line
+        for line in last
+        if LAST_WORDS.search(line) is not None and ("_runtime'" in line or PART.search(line) is None)
+    )
     return clean(scrub(next(said, "")), SHOWN)
 
 

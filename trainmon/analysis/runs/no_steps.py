@@ -12,12 +12,15 @@ from trainmon.analysis.runs.context import (
     Queue,
     RunContext,
     does_answer,
+    finished,
+    has_reached_target,
     is_new_attempt,
     missing_job,
     patience,
     target,
     where,
 )
+from trainmon.analysis.runs.log_end import at_its_target
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import Action, Job, Record, Run
@@ -47,6 +50,9 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     """The verdict while no job of the run is running; None if its jobs do not show it."""
     last, waiting = queue.ended, queue.waiting
     how = "" if last is None else how_it_ended(last, now)
+    reached = has_reached_target(run)
+    if reached and last is not None and last.state == "COMPLETED":
+        return finished(run, f"; job {waiting.id} still waits" if waiting is not None else "")
     if queue.before is not None:
         how += f"; before it, {how_it_ended(queue.before, now)}"
     if waiting is not None:
@@ -58,7 +64,9 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     if last is None:
         return None
     lost = "" if math.isfinite(run.progress.loss or 0.0) else " with a NaN or infinite loss"
-    at = "" if run.progress.step is None else f", at step {run.progress.step:,}{lost}"
+    at = (
+        "" if run.progress.step is None else f", at step {run.progress.step:,}{', its target' if reached else ''}{lost}"
+    )
     stopped = who_stopped(run, last, context.actions, now)
     if stopped is not None:
         return Judgement("stopped", f"{stopped}; {how}{at}")
@@ -66,6 +74,8 @@ def without_a_job(run: Run, queue: Queue, context: RunContext, now: Instant) -> 
     if holders:
         return Judgement("unknown", f"{how}{at}, but {holders} memory on its GPUs")
     if last.gone_at is not None and last.stage != "ended":
+        if reached:
+            return at_its_target(run, how)
         return Judgement("dead", f"{how}{at}; how it ended is not known")
     if last.state != "COMPLETED":
         return Judgement("dead", f"no job: {how}{at}")
@@ -228,6 +238,9 @@ def silent(run: Run, context: RunContext, job: Job | None, quiet: Seconds, now: 
     """The verdict after a silence that is longer than usual for this run."""
     progress = run.progress
     usual = f" (usually every {duration(progress.cadence_s)})" if progress.cadence_s else ""
+    gpus, is_process = gpus_of(run, context.nodes, context.sources, now), run.spec.process is not None
+    if has_reached_target(run) and job is None and not is_process and (gpus.are_all_empty or gpus.mean_pct is None):
+        return at_its_target(run, f"no step for {duration(quiet)}{usual}{missing_job(run, context, now)}")
     return weighed(run, context, job, f"no step for {duration(quiet)}{usual}, the last was {where(progress)}", now)
 
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from trainmon.analysis.runs.context import Judgement, target, where
+from trainmon.analysis.runs.context import Judgement, has_reached_target, target, where
 from trainmon.analysis.runs.job_matching import ENDED_RUNS_STAY
+from trainmon.analysis.runs.log_end import at_its_target
 from trainmon.lib import Instant, clean, duration, scrub
 from trainmon.model import OwnProcess, Run, RunSpec
 
@@ -73,6 +74,8 @@ def after_its_process(run: Run, process: OwnProcess, ended_at: Instant, now: Ins
     progress, goal = run.progress, target(run)
     how = f"process {process.pid} ended {duration(max(0.0, now - ended_at))} ago"
     at = "" if progress.at is None else f", at {where(progress)}"
+    if has_reached_target(run):
+        return at_its_target(run, how)
     if goal is None:
         return Judgement("unknown", f"{how}{at}; no target step is known")
     return Judgement("dead", f"{how}{at} of {goal:,}: not finished")

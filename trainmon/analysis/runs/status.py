@@ -13,18 +13,16 @@ from trainmon.analysis.gpus import IDLE_PCT, gpus_of
 from trainmon.analysis.gpus import unread as why_files_are_unread
 from trainmon.analysis.runs import wandb_evidence
 from trainmon.analysis.runs.context import (
-    AFTERGLOW,
     PATIENCE,
     Judgement,
-    Queue,
     RunContext,
+    has_reached_target,
     is_new_attempt,
     no_slurm_answer,
     patience,
     position,
     queue_of,
     steps_after,
-    target,
     where,
 )
 from trainmon.analysis.runs.last_attempt import after_its_attempt
@@ -42,6 +40,7 @@ from trainmon.analysis.runs.no_steps import (
     without_a_job,
 )
 from trainmon.analysis.runs.own_processes import after_its_process
+from trainmon.analysis.runs.writers import survivor, survivor_text
 from trainmon.analysis.wandb import counts
 from trainmon.lib import Instant, Seconds, duration
 from trainmon.model import WANDB, Checkpoint, Job, Progress, Run, Verdict
@@ -60,12 +59,18 @@ STILL: dict[str, str] = {"SUSPENDED": "is suspended", "STOPPED": "is stopped by 
 ENDED = frozenset({"dead", "stalled", "data-stall"})
 """Verdicts that become `stopped` if a person ended the run and has removed the switch since."""
 
+OVER = frozenset({"finished", "dead", "stopped"})
+"""Verdicts that say how a run at its target has ended."""
+
 GOING = frozenset({"healthy", "starting", "evaluating", "saving", "diverged"})
 
 
 def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
     """Combine all signals. Missing data is `unknown`, never `dead`. A run that a person ended stays `stopped`."""
     judged = _judged(run, context, now)
+    last = context.last_attempts.get(run.name)
+    if last is not None and survivor(run, (last,), now) is not None:
+        judged = judged.also(f"; {survivor_text(last, now)}")
     if judged.verdict not in ENDED or run.memory.stopped is None or run.memory.stopped != position(run, context):
         return judged
     queue = queue_of(run, context)
@@ -77,28 +82,29 @@ def judge(run: Run, context: RunContext, now: Instant) -> Judgement:
 def _judged(run: Run, context: RunContext, now: Instant) -> Judgement:
     queue = queue_of(run, context)
     job = queue.present if queue is not None else None
-    last_step = target(run)
-    if last_step and (run.progress.step or 0) >= last_step and not is_new_attempt(run, job):
-        return _finished(run, queue, now)
     if run.spec.process is not None and run.spec.ended_at is not None:
         ended = after_its_attempt(run, context, now)
         return ended or after_its_process(run, run.spec.process, run.spec.ended_at, now)
-    if queue is not None and job is None and not steps_after(run, queue):
+    reached = has_reached_target(run) and not is_new_attempt(run, job)
+    last = context.last_attempts.get(run.name)
+    is_of_ended = last is not None and last.outlived_by > 0
+    if queue is not None and job is None and (is_of_ended or not steps_after(run, queue)):
         ended = without_a_job(run, queue, context, now)
         if ended is not None:
             return wandb_evidence.weigh(run, ended, context, None, now)
     blind = _blind(run, context, job, now)
     is_readable = blind is None or run.spec.log is None
-    if job is None and is_readable and (ended := after_its_attempt(run, context, now)) is not None:
+    if job is None and (is_readable or reached) and (ended := after_its_attempt(run, context, now)) is not None:
         return wandb_evidence.weigh(run, ended, context, None, now)
     if blind is not None:
         judged = _without_its_log(run, blind, context, job, now)
     else:
         judged = wandb_evidence.weigh(run, _living(run, context, job, now), context, job, now)
-    tail = "" if queue is None else queue.others
+    tail = _at_its_target(run, job) if reached and judged.verdict not in OVER else ""
+    tail += "" if queue is None else queue.others
     silence = _no_slurm_answer(run, context, now)
     if judged.verdict in GOING and silence and silence not in judged.why:
-        tail = f"; {silence}"
+        tail += f"; {silence}"
     elif judged.verdict in GOING and job is not None:
         tail = short_of_time(run, job, now) + tail
     return judged.also(tail)
@@ -109,17 +115,11 @@ def _no_slurm_answer(run: Run, context: RunContext, now: Instant) -> str:
     return "" if run.spec.process is not None else no_slurm_answer(run, context, now)
 
 
-def _finished(run: Run, queue: Queue | None, now: Instant) -> Judgement:
-    """It has reached its target: with a loss that is a number; and whether a job holds its nodes all the same."""
-    progress, job = run.progress, queue.present if queue is not None else None
-    reached = f"reached step {progress.step:,} of {target(run):,}"
-    if progress.loss is not None and not math.isfinite(progress.loss):
-        return Judgement("diverged", f"{reached}, but the loss is {non_finite_text(progress.loss)}")
-    past = 0.0 if progress.at is None else now - progress.at
-    if job is not None and past > AFTERGLOW:
-        reached += f"; job {job.id} still runs {duration(past)} after the last step"
-    waiting = queue.waiting if queue is not None else None
-    return Judgement("finished", reached + (f"; job {waiting.id} still waits" if waiting is not None else ""))
+def _at_its_target(run: Run, job: Job | None) -> str:
+    """What still runs of a run at its target: it may evaluate, save, or hang."""
+    if job is None and run.spec.process is None:
+        return "; target reached"
+    return f"; target reached, {'process' if job is None else 'job'} still runs"
 
 
 def _living(run: Run, context: RunContext, job: Job | None, now: Instant) -> Judgement:

@@ -183,7 +183,7 @@ def _by_its_end(
 
 def _stopped(run: Run, last: WandbRun, context: RunContext, now: Instant) -> Judgement:
     who = stopped_by(run, context.actions, now)
-    if who is None and run.verdict == "finished":
+    if who is None and run.verdict == "finished" and last.state != "failed":
         return Judgement("finished", f"it had finished; {_ended(last)}")
     return Judgement("stopped", f"{who or 'a person ended it'}; {_ended(last)}")
 

@@ -203,6 +203,13 @@ def test_what_may_be_an_evaluation_is_a_warning_and_a_hang_that_follows_is_code_
         story.expected |= {one.key for one in story.new() if one.kind == "resolve"}
 
 
+def follow_ups(story: Training) -> None:
+    """At most one names the cause, if an exit status alone proves one: see test_causes.py."""
+    found = {one.key for one in story.new() if one.kind == "cause"}
+    assert len(found) <= 1
+    story.expected |= found
+
+
 def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_does_not_resolve_it() -> None:
     with Training() as story:
         story.live(600).end("FAILED", exit_code="1:0").live(608)
@@ -210,6 +217,7 @@ def test_a_job_that_fails_is_code_red_with_the_look_that_shows_it_and_silence_do
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
         assert "its script failed (exit 1)" in notice.alerts[0].summary
         story.fall_silent("slurm:prod").live(1_200)
+        follow_ups(story)
         assert story.alert("run-dead").is_firing
         story.expected |= {one.key for one in story.new() if one.alerts[0].rule == "source-late"}
         story.speak("slurm:prod")
@@ -241,6 +249,7 @@ def test_a_kill_switch_that_its_trainer_never_read_does_not_hide_that_the_run_di
         notice = story.expect("fire", "run:llm")
         assert (notice.severity, notice.alerts[0].rule) == ("critical", "run-dead")
         assert notice.alerts[0].advice.startswith("U removes the kill switch: trainmon-tui unkill llm; then ")
+        follow_ups(story)
 
 
 def test_a_loss_that_rises_and_stays_is_not_reported_to_be_over() -> None:
@@ -286,3 +295,4 @@ def test_a_restart_of_ours_forgets_neither_who_stopped_a_run_nor_that_one_is_dea
         story.live(600).end("FAILED", exit_code="1:0").live(700).expect("fire", "run:llm")
         story.restart(60).hear(RunsChanged((SPEC,))).live(4_000, QUIET)
         assert story.alert("run-dead").is_firing, "and it is told once"
+        follow_ups(story)

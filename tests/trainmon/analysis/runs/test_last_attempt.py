@@ -71,6 +71,15 @@ def test_who_ended_it_on_purpose_has_stopped_it() -> None:
     assert judged(by_ana) == ("stopped", "job 88 ended 6m ago: cancelled-by-user by ana, at step 12,880")
 
 
+def test_whom_nobody_surely_ended_has_not_stopped() -> None:
+    """SIGTERM does not say who sent it."""
+    told = attempt("cancelled-by-user")
+    assert told.end is not None
+    assert told.end.cause is not None
+    guess = replace(told, end=replace(told.end, cause=replace(told.end.cause, confidence="low")))
+    assert judged(guess) == ("dead", "job 88 ended 6m ago: cancelled-by-user, at step 12,880")
+
+
 def test_an_end_without_an_error_counts_by_its_target_step() -> None:
     assert judged(attempt("completed")) == (
         "dead", "job 88 ended 6m ago: completed, at step 12,880 of 20,000: not finished",

@@ -180,17 +180,20 @@ def test_times_of_a_cluster_whose_clock_is_ahead_are_put_right() -> None:
 def test_a_new_job_after_the_target_is_starting_and_one_that_does_not_end_is_reported() -> None:
     done = replace(PROGRESS, step=20_000, at=NOW - 7200)
     assert judged(run(job(started_at=NOW - 60), progress=done), job(started_at=NOW - 60))[0] == "starting"
-    assert judged(run(job(), progress=done), job()) == (
-        "finished", "reached step 20,000 of 20,000; job 88 still runs 2h00m after the last step",
+    verdict, why = judged(run(job(), progress=done), job())
+    assert (verdict, why.partition("; ")[2]) == ("stalled", "target reached, job still runs")
+    completed, waits = ended("COMPLETED", exit_code="0:0"), job(89, state="PENDING", started_at=None)
+    assert judged(run(waits, completed, progress=done), waits, completed) == (
+        "finished", "reached step 20,000 of 20,000; job 89 still waits",
     )  # fmt: skip
-    waits = job(89, state="PENDING", started_at=None)
-    assert judged(run(waits, progress=done), waits)[1].endswith("; job 89 still waits")
 
 
 def test_a_target_reached_without_a_loss_is_not_finished() -> None:
-    lost = replace(PROGRESS, step=20_000, loss=math.nan)
-    assert judged(run(progress=lost), slurm=None) == ("diverged", "reached step 20,000 of 20,000, but the loss is NaN")
+    lost = replace(PROGRESS, step=20_000, loss=math.nan, at=NOW - 730)
     early = ended("COMPLETED", exit_code="0:0")
+    assert judged(run(early, progress=lost), early) == (
+        "diverged", "reached step 20,000 of 20,000, but the loss is NaN",
+    )  # fmt: skip
     assert (
         "at step 12,880 with a NaN or infinite loss"
         in judged(run(early, progress=replace(SILENT, loss=math.nan)), early)[1]

@@ -69,9 +69,15 @@ def test_a_loss_that_is_no_number_is_diverged(loss: float) -> None:
     assert judge(run(progress=replace(PROGRESS, loss=loss)), RunContext(), NOW).verdict == "diverged"
 
 
-def test_the_target_reached_is_finished_even_when_silent() -> None:
+def test_the_target_reached_is_finished_only_with_the_last_words_of_its_trainer() -> None:
     done = run(progress=replace(PROGRESS, step=20_000, at=NOW - 9000))
-    assert judge(done, RunContext(), NOW) == ("finished", "reached step 20,000 of 20,000")
+    assert judge(done, RunContext(), NOW).verdict == "unknown"
+    log = Log(host="login", path="/fsx/llm.out", at=NOW - 9000, lines=("{'train_runtime': 79.0, 'epoch': 3.0}", "100%"))
+    verdict, why = judge(replace(done, log=log), RunContext(), NOW)
+    assert verdict == "finished"
+    assert "train_runtime" in why
+    failed = replace(log, lines=(*log.lines, "Traceback (most recent call last):", "ValueError: no metric"))
+    assert judge(replace(done, log=failed), RunContext(), NOW).verdict == "dead"
 
 
 def test_a_silent_run_under_a_kill_switch_was_stopped_and_says_by_whom() -> None:

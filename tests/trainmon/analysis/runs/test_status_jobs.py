@@ -104,9 +104,27 @@ def test_completed_without_a_known_target_is_not_called_finished_either() -> Non
     assert why.endswith("no target step is known")
 
 
-def test_the_target_reached_is_finished_however_the_job_ended() -> None:
+def test_the_target_reached_is_finished_only_if_the_job_completed() -> None:
     done = replace(LAST, step=20_000)
-    assert judged(ended(), progress=done) == ("finished", "reached step 20,000 of 20,000")
+    assert judged(ended("COMPLETED", exit_code="0:0"), progress=done) == ("finished", "reached step 20,000 of 20,000")
+    verdict, why = judged(ended(), progress=done)
+    assert (verdict, why) == ("dead", "no job: job 88: its script failed (exit 1) 12m ago, at step 20,000, its target")
+    for state in ("TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"):
+        assert judged(ended(state), progress=done)[0] == "dead"
+    vanished = job(gone_at=NOW - 720)
+    assert judged(vanished, progress=done)[0] == "unknown", "how it ended is not known"
+    log = Log(host="login", path="/fsx/llm.out", at=NOW - 730, lines=("Training completed.",))
+    assert judged(vanished, progress=done, log=log)[0] == "finished"
+
+
+def test_a_run_at_its_target_keeps_its_verdict_while_its_job_runs() -> None:
+    done = replace(PROGRESS, step=20_000)
+    assert judged(job(), progress=done) == (
+        "healthy", "step 20,000 6s ago, usually every 4s; target reached, job still runs",
+    )  # fmt: skip
+    silent = replace(done, at=NOW - 890)
+    assert judged(job(), progress=silent)[0] == "healthy", "an evaluation or a save may follow, for stall_after"
+    assert judged(job(), progress=replace(done, at=NOW - 910))[0] == "stalled"
 
 
 def test_a_cancelled_job_was_stopped_and_says_by_whom() -> None:

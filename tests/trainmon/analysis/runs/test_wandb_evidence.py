@@ -118,8 +118,16 @@ def test_while_w_and_b_does_not_answer_us_the_verdict_is_as_without_it() -> None
 def test_a_stopped_or_finished_run_is_not_argued_with() -> None:
     stopped = replace(logged(summarized(wrun("crashed", NOW - 3000)), quiet=3000), kill=Switch(path="/k", exists=True))
     assert judge(stopped, context(), NOW).verdict == "stopped"
-    done = logged(summarized(wrun("crashed", NOW - 3000)), quiet=3000, spec=replace(SPEC, target_step=12_880))
-    assert judge(done, context(), NOW) == ("finished", "reached step 12,880 of 12,880")
+    done = logged(summarized(wrun("finished", NOW - 3000)), quiet=3000, spec=replace(SPEC, target_step=12_880))
+    assert judge(done, context(), NOW) == (
+        "finished", "reached step 12,880 of 12,880; W&B recorded exit code 0",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("state", "verdict"), [("crashed", "unknown"), ("failed", "dead")])
+def test_a_target_reached_is_no_end_if_wandb_recorded_no_exit_code_0(state: str, verdict: str) -> None:
+    done = logged(summarized(wrun(state, NOW - 3000)), quiet=3000, spec=replace(SPEC, target_step=12_880))
+    assert judge(done, context(), NOW).verdict == verdict
 
 
 def test_a_dead_job_says_that_no_run_has_followed_in_w_and_b() -> None:

@@ -7,7 +7,15 @@ from typing import ClassVar
 
 from trainmon.alerting.rules.base import Duration, ago
 from trainmon.alerting.rules.runs import advice
-from trainmon.alerting.rules.runs.base import LIVING, OVER, RunRule, all_sources, queue_in, tail
+from trainmon.alerting.rules.runs.base import (
+    LIVING,
+    OVER,
+    RunRule,
+    all_sources,
+    present_in,
+    queue_in,
+    tail,
+)
 from trainmon.alerting.rules.runs.crash_loop import FAILED, crash_text, failed_in_a_row, restarts_without_step
 from trainmon.analysis.runs import (
     REPORTED,
@@ -75,7 +83,7 @@ class RunDead(ExitRule, frozen=True, kw_only=True):
             "critical" if not run.spec.found or run.progress.step is not None else "info",
             f"{run.name} is dead: {run.why.removeprefix('no job: ')}",
             evidence=tail(run),
-            advice=advice.requeues(state, run),
+            advice=advice.restarts(state, run),
             since=_ended_at(state, run, queue),
             fires_at_once=last is None or last.stage == "ended",
             by_age=last is None,
@@ -195,13 +203,19 @@ class RunStopped(ExitRule, frozen=True, kw_only=True):
 
 
 class Finished(ExitRule, frozen=True, kw_only=True):
-    """The run has reached its target step."""
+    """The run has ended well, at its target step."""
 
     name: ClassVar[str] = "finished"
     origin: ClassVar[str] = "our choice"
 
     new_for: Duration = 43_200.0
     """A daemon that starts after the event still reports it, until this long after the last step."""
+
+    def why_unknown(self, state: State, alert: Alert, now: Instant) -> str | None:
+        """While a job of it runs, it has not finished, whatever is silent: it hides no alert of that job."""
+        run = state.runs.get(alert.run or "")
+        has_job = run is not None and present_in(state, run) is not None
+        return None if has_job else super().why_unknown(state, alert, now)
 
     def check_run(self, state: State, run: Run, now: Instant) -> Iterator[Finding]:
         current = None if run.wandb is None else run.wandb.current

@@ -58,7 +58,7 @@ def test_a_dead_run_is_critical_at_once_when_slurm_says_how_it_ended() -> None:
     assert finding.since == NOW - 720
     assert finding.fires_at_once, "its hold is not waited for"
     assert finding.evidence == LOG.lines
-    assert finding.advice == "N queues another: trainmon-tui queue llm", "Slurm does not requeue ended jobs"
+    assert finding.advice == "see how it ended (key 4) before it starts again: its cause is not known yet"
 
 
 def test_a_job_that_is_gone_and_of_which_nobody_says_how_it_ended_waits_for_accounting() -> None:

@@ -1,0 +1,83 @@
+"""Who writes the checkpoints of a run: its jobs, those of others in the same directory, and a trainer that outlived its
+job. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from posixpath import dirname
+
+from msgspec.structs import replace
+
+from trainmon.analysis.runs.context import our_time
+from trainmon.analysis.runs.job_matching import holds_nodes
+from trainmon.lib import Instant, Seconds, duration
+from trainmon.model import Attempt, Job, Node, Run, RunMemory, State
+
+SAME: Seconds = 5.0
+"""Two listings may date one commit this much apart: clocks are compared anew each time."""
+
+COMMITS = 32
+"""How many commits are remembered: at least ten of each of two trainers."""
+
+
+def sharing(run: Run, runs: Mapping[str, Run]) -> tuple[Run, ...]:
+    """The run, and the others that save into the same directory."""
+    place = run.spec.cluster, run.spec.checkpoints
+    return tuple(
+        one for one in runs.values()
+        if one.name == run.name or (place[1] and (one.spec.cluster, one.spec.checkpoints) == place)
+    )  # fmt: skip
+
+
+def survivor(run: Run, attempts: Iterable[Attempt], now: Instant) -> Attempt | None:
+    """Of the attempts of a run, one whose trainer outlived its job and still runs. While nothing of the run is read, it
+    is not known to be silent."""
+    log_at = None if run.log is None else run.log.checked_at
+    at = min(now, max(log_at or 0.0, 0.0 if run.checkpoints is None else run.checkpoints.listed_at))
+    return next((one for one in attempts if one.run_id == run.name and one.is_outlived(at, run.spec.stall_after)), None)
+
+
+def survivor_text(attempt: Attempt, now: Instant) -> str:
+    """`trainer outlived its job 88 (NODE_FAIL, 4m ago): it still writes on n1, last step 70`."""
+    ended = attempt.end or attempt.reported_end
+    how = "" if ended is None else f" ({ended.scheduler_state or 'ended'}, {duration(max(0.0, now - ended.at))} ago)"
+    nodes = f" on {', '.join(attempt.nodes)}" if attempt.nodes else ""
+    return (
+        f"trainer outlived its job {attempt.job_id}{how}: it still writes{nodes}, last step {attempt.outlived_step:,}"
+    )
+
+
+def with_commits(run: Run) -> RunMemory:
+    """The memory of a run with the commits that the last listing of its checkpoints shows for the first time."""
+    before, found = run.memory.commits, () if run.checkpoints is None else run.checkpoints.list
+    last = before[-1][0] + SAME if before else 0.0
+    new = [
+        (one.at, one.step, f"{one.layout} {dirname(one.path)}")
+        for one in found
+        if one.is_whole and one.step is not None and one.at is not None and one.at > last
+    ]
+    return replace(run.memory, commits=(*before, *sorted(new))[-COMMITS:]) if new else run.memory
+
+
+def two_writers(run: Run, state: State) -> tuple[Job, Job] | None:
+    """Two running jobs that both commit steps into the directory of a run: since both run, a step was committed after a
+    later one, or two steps a second time. An evaluator makes no steps of its own; a trainer that went back to an
+    earlier checkpoint does the same alone."""
+    jobs: dict[str, Job] = {}
+    for one in sharing(run, state.runs):
+        own = [job for key in one.jobs if (job := state.jobs.get(key)) is not None and holds_nodes(job)]
+        trains = [job for job in own if one.name == run.name or (one.progress.at or 0.0) > (job.started_at or 0.0)]
+        jobs |= {job.key: job for job in trains}
+    if len(jobs) < 2 or run.checkpoints is None:
+        return None
+    first, second, *_ = sorted(jobs.values(), key=lambda job: job.started_at or 0.0)
+    host: Node | None = state.nodes.get(run.checkpoints.host)
+    since = our_time(second.started_at, (host.clock_skew_s or 0.0) if host is not None else 0.0) or state.at
+    if any((one.memory.back_at or 0.0) > since for one in sharing(run, state.runs)):
+        return None
+    again: dict[str, int] = {}
+    for folder in {one[2] for one in run.memory.commits}:
+        steps = [step for at, step, place in run.memory.commits if place == folder and at > since]
+        again[folder] = sum(2 if after < step else after == step for step, after in pairwise(steps))
+    return (first, second) if max(again.values(), default=0) > 1 else None
