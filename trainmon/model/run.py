@@ -25,6 +25,11 @@ DANGLING = "a dangling symbolic link"
 """How the error of such a switch begins, from the probe and from a plan's reading."""
 
 
+def armed_by(owner: str, kind: str) -> str:
+    """Who armed a switch; `kind` is what is there, if that is no regular file with one link: `ana with a FIFO`."""
+    return f"{owner} with {kind}" if kind else owner
+
+
 class Switch(msgspec.Struct, frozen=True, kw_only=True):
     """A kill or save switch file of a run. `armed_at` is its mtime while it exists."""
 
@@ -34,6 +39,7 @@ class Switch(msgspec.Struct, frozen=True, kw_only=True):
     exists: bool | None = None
     armed_at: Instant | None = None
     by: str | None = None
+    """Its owner, and what it is if that is no plain file. See armed_by."""
     why: str | None = None
     taken_at: Instant | None = None
     """When the file disappeared: a trainer removes the save switch when it obeys."""
@@ -184,6 +190,8 @@ class RunMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Who ended it, and how. This outlives the switch file, and the action, which is dropped after an hour."""
     spans: tuple[StepSpan, ...] = ()
     """The newest spans of its steps, the newest last, at most SPANS."""
+    commits: tuple[tuple[Instant, int, str], ...] = ()
+    """The last commits in its directory of checkpoints, in their order: when, the step, and the layout and folder."""
     read_to: int = 0
     """The number of the next log line."""
     shape: LogShape = LogShape()

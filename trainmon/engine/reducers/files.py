@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import attempt_of_log
 from trainmon.analysis.checkpoints import evals
 from trainmon.analysis.checkpoints import listing as checkpoint_listing
-from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer
+from trainmon.analysis.runs import RunContext, is_running, is_trained_elsewhere, trainer, with_commits
 from trainmon.engine.reducers import attempts, disks
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.logs import logged
@@ -27,6 +27,7 @@ from trainmon.model import (
     Switch,
     SwitchSample,
     SwitchSamples,
+    armed_by,
 )
 
 
@@ -117,7 +118,8 @@ def _listed(batch: EventBatch, event: NodeReading, listing: CheckpointListing) -
                 skew=_skew(batch, event.node),
                 before=run.checkpoints,
             )
-            batch.writable("runs")[name] = replace(run, listing=listing, checkpoints=known)
+            run = replace(run, listing=listing, checkpoints=known)
+            batch.writable("runs")[name] = replace(run, memory=with_commits(run))
 
 
 def _reads_for(batch: EventBatch, event: NodeReading, run: Run) -> bool:
@@ -178,7 +180,7 @@ def _switch(old: Switch | None, sample: SwitchSample, event: NodeReading, skew: 
         host=event.node,
         exists=sample.exists,
         armed_at=None if not sample.exists or sample.mtime is None else sample.mtime - skew,
-        by=None if sample.owner is None else cleaned(sample.owner),
+        by=None if sample.owner is None else cleaned(armed_by(sample.owner, sample.kind or "")),
         why=cleaned((sample.text or "").split("\n", 1)[0]) or None,
         taken_at=taken_at,
         was_armed_at=was_armed_at,

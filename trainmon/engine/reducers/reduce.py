@@ -16,6 +16,7 @@ from trainmon.model import (
     ActionChanged,
     AttemptsRestored,
     ClustersChanged,
+    ConfigRefused,
     ConsoleRead,
     CurvesGrew,
     DisksChanged,
@@ -100,6 +101,8 @@ def reduce(state: State, events: Iterable[Event], now: Instant, formats: tuple[F
                 batch.maps["notice"] = text
             case LedgerTrouble(message):
                 batch.maps["ledger"] = message
+            case ConfigRefused(message):
+                batch.maps["config"] = message
     _pass_time(batch, now)
     return batch.so_far(now)
 
@@ -168,6 +171,7 @@ def _pass_time(batch: EventBatch, now: Instant) -> None:
         jobs.join(batch)
     files.pass_time(batch, now)
     wandb.pass_time(batch, now)
+    attempts.outlived(batch, now)
     context = RunContext(*(batch.current(name) for name in ("nodes", "sources", "jobs", "actions", "clusters")))
     context = context._replace(last_attempts=last_attempts(batch.current("attempts").values()))
     for name, run in batch.current("runs").items():

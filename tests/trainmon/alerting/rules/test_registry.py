@@ -70,7 +70,7 @@ def test_the_rules_have_their_names_and_say_where_their_defaults_are_from() -> N
         "no-job-queued", "time-limit-near", "wandb-several-active", "wandb-run-crashed", "wandb-heartbeat-lost",
         "kill-switch-left",
         "save-switch-ignored", "checkpoint-overdue", "checkpoint-torn", "checkpoint-pointer",
-        "auto-requeue", "retry-storm", "wrong-resume",
+        "auto-requeue", "retry-storm", "wrong-resume", "second-trainer",
     ]  # fmt: skip
     for rule in RUNS:
         assert rule.origin

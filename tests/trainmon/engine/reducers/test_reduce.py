@@ -260,6 +260,15 @@ def test_switches_are_armed_and_taken() -> None:
     assert (save.exists, save.armed_at, save.taken_at) == (False, None, 1004.0)
 
 
+def test_a_switch_that_is_no_plain_file_is_armed_by_its_owner_with_its_kind() -> None:
+    link = SwitchSample("/fsx/kill", True, mtime=990.0, owner="ben", kind="a symbolic link")
+    kill = folded(RunsChanged((RUN,)), reading_of(SwitchSamples(1, 1000.0, (link,)))).runs["llm"].kill
+    assert kill is not None
+    assert (kill.exists, kill.armed_at, kill.by, kill.why, kill.error) == (
+        True, 990.0, "ben with a symbolic link", None, None,
+    )  # fmt: skip
+
+
 def test_prompts_and_sources_come_and_go() -> None:
     prompt = Prompt(id=1, host="login", title="Password")
     state = folded(PromptsChanged((prompt,)), reading_of(Hello(1, 1000.0, "n1")))

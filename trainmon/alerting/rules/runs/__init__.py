@@ -10,16 +10,17 @@ from trainmon.alerting.rules.runs.exit import EndedEarly, Finished, RunDead, Run
 from trainmon.alerting.rules.runs.jobs import NoJobQueued, NotScheduled, TimeLimitNear
 from trainmon.alerting.rules.runs.loss import LossNan, LossScaleFloor, LossSpike, SkippedSteps
 from trainmon.alerting.rules.runs.retries import AutoRequeued, RetryStorm, WrongResume
+from trainmon.alerting.rules.runs.second_trainer import SecondTrainer
 from trainmon.alerting.rules.runs.stall import DataStall, LogUnread, RunHung, RunStalled
 from trainmon.alerting.rules.runs.switches import KillSwitchLeft, SaveSwitchIgnored
 from trainmon.alerting.rules.runs.throughput import SlowThroughput, Straggler
 from trainmon.alerting.rules.runs.wandb import WandbHeartbeatLost, WandbRunCrashed, WandbSeveralActive
 
 RUNS: tuple[type[Rule], ...] = (
-    RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall, LogUnread,
-    LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
+    RunDead, EndedEarly, NotScheduled, RunStopped, Finished, Restarted, RunHung, RunStalled, DataStall,
+    LogUnread, LossNan, LossSpike, SkippedSteps, LossScaleFloor, SlowThroughput, Straggler, NoJobQueued, TimeLimitNear,
     WandbSeveralActive, WandbRunCrashed, WandbHeartbeatLost, KillSwitchLeft, SaveSwitchIgnored, CheckpointOverdue,
-    CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume,
+    CheckpointTorn, CheckpointPointer, AutoRequeued, RetryStorm, WrongResume, SecondTrainer,
 )  # fmt: skip
 """Every run rule, in the order of help and documents."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import provenance
-from trainmon.analysis.attempts.logs import began_at, lines_of, owns_log
+from trainmon.analysis.attempts.logs import began_at, latest_of, lines_of, owns_log
 from trainmon.analysis.attempts.steps import AFTER, BEFORE, before_next_start, stepped, with_checkpoints
 from trainmon.analysis.runs import target
 from trainmon.lib import Instant
@@ -29,20 +29,21 @@ def attempt_of(run: Run, name: str, seen_at: Instant) -> Attempt:
 def with_run(attempt: Attempt, run: Run, state: State, began: Instant | None, *, is_newest: bool) -> Attempt:
     """The attempt with what its run shows of it: steps, checkpoints, W&B, log. `began` is by our clock."""
     until = attempt.ended_at or state.at
+    latest = latest_of(attempt, run, state)
     is_own = is_newest and owns_log(attempt, run, state)
     if is_own and run.log is not None:
         attempt = replace(attempt, log_path=run.log.path or attempt.log_path, log_host=run.log.host)
     if is_own or not is_newest:
         spans = run.memory.spans if is_newest else before_next_start(run.memory.spans, until)
-        attempt = stepped(attempt, spans, began, until, state.started_at)
+        attempt = stepped(attempt, spans, began, latest, state.started_at)
     progress = run.progress
-    is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= until + AFTER
+    is_own = is_newest and (began or 0.0) <= (progress.at or 0.0) <= latest
     if not run.memory.spans and is_own:  # a progress bar, or W&B's steps
         attempt = replace(attempt, last_step=progress.step)
     wandb = provenance.wandb_during(run, began, until) if is_newest else None
     if wandb is not None:
         attempt = provenance.with_wandb(attempt, wandb)
-    return with_checkpoints(attempt, run, until)
+    return with_checkpoints(attempt, run, latest)
 
 
 def with_log(seen: Attempt, run: Run, state: State) -> tuple[Attempt, tuple[str, ...]]:
