@@ -332,3 +332,44 @@ def test_a_dashboard_writes_without_a_daemon_and_with_one_there_is_still_one_row
         until(lambda: all(row["ended_at"] for row in rows_of(product)), "the attempt is closed")
     (row,) = rows_of(product)
     assert (row["termination_reason"], row["job_id"]) == ("cancelled-by-user", job_id)
+
+
+ONE_DIES = "srun --ntasks=1 --nodes=1 {command} $([ $SLURM_ARRAY_TASK_ID = 1 ] && echo --die-at=30)"
+
+
+@pytest.mark.slow  # Slurm is asked every 15 s; test_chains.py and test_attempts.py of the ledger decide the same
+def test_the_tasks_of_a_chain_keep_their_numbers_and_their_rows_whoever_reads_them(
+    slurm: Slurm, training: Callable[..., Training], product: SlurmProduct
+) -> None:
+    """They write one log and one directory, one after the other; then somebody with another config acts on the run, and
+    another daemon reads the ledger."""
+    run = training("--every=7", "--step-s=0.1", "--save-s=0.05", layout="megatron", how=ONE_DIES)
+    log = f'log = "{run.folder}/all.log"\n'
+    mine, other = (
+        product.config(text + log, f"{name}.toml")
+        for name, text in (
+            ("mine", run.config()),
+            ("other", run.config().replace('"lab"', '"local"').replace(f'name = "{run.name}"', 'name = "theirs"')),
+        )
+    )
+    options = ("--array=1-2%1", "--nodes=1", "--gres=gpu:1", f"--output={run.folder}/all.log")
+    with daemon(product, slurm, mine):
+        job_id = run.submit(*options)
+        until(lambda: any(row["ended_at"] for row in rows_of(product)), "the first task is closed", seconds=120)
+        first = rows_of(product)[0]
+        assert (first["job_id"], first["cluster"], first["run_id"]) == (f"{job_id}_1", "lab", run.name)
+        assert (first["last_step"], first["last_committed_step"], first["steps_lost"]) == (30, 28, 2)
+        until(lambda: max(run.committed()) >= 140, "the second one has saved much more", seconds=120)
+        until(lambda: rows_of(product)[-1]["last_committed_step"] >= 140, "that is in its row", seconds=120)
+    assert rows_of(product)[0] == first
+    done = product.run("save", "theirs", "--yes", "--wait=100ms", f"--config={other}", **slurm.environ)
+    assert ": done" in done.stdout + done.stderr, done.stdout + done.stderr
+    with daemon(product, slurm, other):
+        slurm.ask("scancel", job_id)
+        until(lambda: all(row["ended_at"] for row in rows_of(product)), "all are closed", seconds=180)
+    rows = rows_of(product)
+    assert [(row["job_id"], row["cluster"], row["run_id"]) for row in rows] == [
+        (f"{job_id}_1", "lab", run.name), (f"{job_id}_2", "lab", run.name),
+    ]  # fmt: skip
+    kept = [name for name in first if name not in ("written_at", "retry_decision", "budget_spent")]
+    assert {name: rows[0][name] for name in kept} == {name: first[name] for name in kept}

@@ -13,7 +13,10 @@ from trainmon.model import Attempt, EvalResult, State
 WRITE_EVERY: Seconds = 30.0
 """Between two writes of an attempt that goes on. A program that is killed has lost at most this much."""
 
-NEWS = ("end", "reported_end", "first_step", "retry_decision", "budget_spent", "files", "outlook")
+NEWS = (
+    "end", "reported_end", "first_step", "retry_decision", "budget_spent", "files", "outlook", "outlived_by",
+    "outlived_gone_at",
+)  # fmt: skip
 """What is written at once when it changes. A file that was read may have changed a moment later."""
 
 
@@ -35,8 +38,8 @@ class AttemptJournal(Protocol):
 
 
 class AttemptRecorder:
-    """Gives new, ended and grown attempts to the ledger. Of several programs with one ledger, the leader does; a
-    program that nobody leads does as well."""
+    """Gives new, ended and grown attempts to the ledger. Of several programs with one ledger, the leader does, and a
+    dashboard on another machine than its daemon. A command that has no part in the election never does."""
 
     def __init__(self, journal: AttemptJournal, read: Read) -> None:
         self._journal = journal
@@ -48,7 +51,7 @@ class AttemptRecorder:
 
     def record(self, state: State, now: Instant) -> None:
         """Queue what has changed."""
-        if state.leadership.holder == "other":
+        if state.leadership.holder not in ("us", "daemon"):
             return
         for name, attempt in state.attempts.items():
             before, at = self._written.get(name, (None, 0.0))

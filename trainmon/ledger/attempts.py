@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from trainmon.analysis.attempts import merged, missing
+from trainmon.analysis.attempts import SAME_START, is_same_start, merged, missing, named_as
 from trainmon.analysis.explanation import AttemptRecords, GpuHour, neighbours, period
 from trainmon.ledger.actions import as_json, decode_rows, read_actions_on, storable
 from trainmon.ledger.alerts import LOG_AWAITED, counted, delete_counted, read_alerts_of
-from trainmon.ledger.schema import version_of
+from trainmon.ledger.schema import ONE_PER_START, version_of
 from trainmon.lib import Instant
 from trainmon.model import Attempt, EvalResult
 
@@ -44,6 +44,9 @@ WRITE = f"""
     {", ".join(f"{name} = excluded.{name}" for name in (*COLUMNS[1:], "attempt"))}
 """
 RECENT = "coalesce(ended_at, seen_at) >= ?"
+
+SAME_AT_MOST = 100
+"""Rows of one second that are compared with an attempt that is new."""
 
 OF_A_RUN = 200
 """The most attempts, and actions, of a run that are read to explain one attempt."""
@@ -127,11 +130,13 @@ def columns_of(attempt: Attempt, now: Instant) -> dict[str, Any]:
 
 
 def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], now: Instant) -> None:
-    """Write attempts. What another program has written of the same one is kept: both together count. A decision follows
-    from all attempts of a run, so the newest one counts."""
+    """Write attempts. What another program has written of the same start is kept, and so are its names, if that has
+    another config: both together count. A decision follows from all attempts of a run, so the newest one counts."""
     for attempt in attempts:
-        known = _read(connection, "attempt_id = ?", (attempt.attempt_id,), 1)
+        known = _read(connection, "attempt_id = ?", (attempt.attempt_id,), 1) or _same_start(connection, attempt)
         if known:
+            if known[0].attempt_id != attempt.attempt_id or not known[0].is_open:
+                attempt = named_as(attempt, known[0])
             decided = known[0] if attempt.retry_decision is None else attempt
             attempt = replace(
                 merged(known[0], attempt), retry_decision=decided.retry_decision, budget_spent=decided.budget_spent
@@ -143,6 +148,15 @@ def write_attempts(connection: sqlite3.Connection, attempts: Iterable[Attempt], 
         whole = as_json(attempt if attempt.end is None else replace(attempt, end=replace(attempt.end, log_tail=None)))
         with counted(connection, "training_attempts", "attempt_id = ?", (attempt.attempt_id,), now - LOG_AWAITED):
             connection.execute(WRITE, [storable(one) if isinstance(one, str) else one for one in (*values, whole)])
+
+
+def _same_start(connection: sqlite3.Connection, attempt: Attempt) -> list[Attempt]:
+    """The same start in the ledger, under another name."""
+    if (at := attempt.started_at) is None:
+        return []
+    near = "started_at BETWEEN ? AND ? AND job_id IS ? AND pid IS ?"
+    values = (timestamp(at - SAME_START), timestamp(at + SAME_START), attempt.job_id, attempt.pid)
+    return [one for one in _read(connection, near, values, SAME_AT_MOST) if is_same_start(one, attempt)]
 
 
 def write_evals(connection: sqlite3.Connection, evals: Iterable[RunEval], now: Instant) -> None:
@@ -177,12 +191,19 @@ def read_hours(connection: sqlite3.Connection, attempt_id: str) -> list[GpuHour]
 
 def read_recent(connection: sqlite3.Connection, since: Instant, limit: int) -> list[Attempt]:
     """The open attempts, and those that ended since then; at most `limit`, the newest first."""
-    return _read(connection, f"ended_at IS NULL OR {RECENT}", (timestamp(since),), limit)
+    return _read(connection, f"ended_at IS NULL OR {RECENT}", (timestamp(since),), limit, rows=f"({ONE_PER_START})")
 
 
-def _read(connection: sqlite3.Connection, condition: str, values: tuple[Any, ...], limit: int) -> list[Attempt]:
+def _read(
+    connection: sqlite3.Connection,
+    condition: str,
+    values: tuple[Any, ...],
+    limit: int,
+    *,
+    rows: str = "training_attempts",
+) -> list[Attempt]:
     found = connection.execute(
-        f"SELECT attempt_id, attempt, log_tail FROM training_attempts WHERE {condition} "
+        f"SELECT attempt_id, attempt, log_tail FROM {rows} WHERE {condition} "
         "ORDER BY coalesce(ended_at, seen_at) DESC LIMIT ?",
         (*values, limit),
     ).fetchall()

@@ -9,7 +9,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from trainmon.ledger.schema import NewerLedger, migrate, version_of
+from trainmon.ledger.schema import ONE_PER_START, NewerLedger, migrate, version_of
 from trainmon.lib import Seconds, TrainmonError
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,8 @@ def open_to_read(file: Path) -> sqlite3.Connection | None:
         # The write-ahead log needs files of its own beside it, and nobody can make or change any there.
         uri += "&immutable=1"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA temp_store = MEMORY")  # a change of it would drop the view
+    connection.execute(f"CREATE TEMP VIEW training_attempts AS {ONE_PER_START}")
     return connection
 
 

@@ -133,7 +133,9 @@ def _sentence(error: sqlite3.Error, limit: Seconds) -> str:
     name = str(getattr(error, "sqlite_errorname", ""))
     if name == "SQLITE_INTERRUPT":
         return f"the query was stopped after {limit:g}s"
-    if name.startswith("SQLITE_AUTH") or "not authorized" in str(error) or "prohibited" in str(error):
+    if name.startswith("SQLITE_AUTH") or any(
+        word in str(error) for word in ("not authorized", "prohibited", "is a view")
+    ):
         return f"only SELECT is permitted: {error}"
     if "one statement at a time" in str(error):
         return "one query at a time: there is text after its semicolon"

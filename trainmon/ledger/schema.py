@@ -11,6 +11,19 @@ from trainmon.lib import TrainmonError
 TIMESTAMP = "strftime('%Y-%m-%d %H:%M:%f000+00:00', {}, 'unixepoch')"
 """Seconds since 1970 as the text that the ledger stores for times, in SQLite's words."""
 
+ONE_PER_START = """
+    SELECT * FROM main.training_attempts AS one WHERE NOT EXISTS (
+        SELECT 1 FROM main.training_attempts AS other
+        WHERE other.started_at = one.started_at AND other.job_id = one.job_id
+        AND other.submitted_at IS one.submitted_at AND (other.nodes = one.nodes OR '[]' IN (other.nodes, one.nodes))
+        AND (other.cluster != one.cluster OR other.restart IS NOT one.restart)
+        AND (other.ended_at IS NULL, other.is_reconstructed, other.attempt_id)
+            < (one.ended_at IS NULL, one.is_reconstructed, one.attempt_id)
+    )
+"""
+"""The attempts, each start once: programs with other configs wrote the same job under other names. Those rows stay; of
+several, one that has ended counts, then one that was watched."""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,13 @@ from msgspec.structs import replace
 from tests.trainmon.cli.attempts.test_history import LONG, NEXT, NOON
 from tests.trainmon.ledger.opened import At, Stuck, opened, plain, until
 from trainmon.analysis.explanation import GpuHour
+from trainmon.cli.attempts.history import grouped
 from trainmon.engine.attempts import WRITE_EVERY, AttemptRecorder
-from trainmon.ledger.attempts import COLUMNS
+from trainmon.ledger.actions import as_json
+from trainmon.ledger.attempts import COLUMNS, LISTED, WRITE, columns_of
 from trainmon.ledger.database import NAME
-from trainmon.ledger.ledger import attempt_records, attempt_rows, totals
+from trainmon.ledger.ledger import attempt_records, attempt_rows, recent_attempts, totals
+from trainmon.ledger.query import select
 from trainmon.model import Attempt, EvalResult, Evals, Gpu, Leadership, Node, Record, Run, RunSpec, Series, State
 
 
@@ -179,14 +184,62 @@ def test_the_last_hour_of_its_gpus_is_kept_when_a_watched_attempt_ends(tmp_path:
     assert found[1].gpu_hours == (hour,)
 
 
-def test_a_program_that_another_one_leads_writes_nothing_until_it_leads() -> None:
+def test_a_program_that_does_not_lead_writes_nothing_until_it_leads() -> None:
     kept = Kept()
     recorder = AttemptRecorder(kept, hot)
-    recorder.record(having(LONG, NEXT, holder="other"), 0.0)
-    assert kept.attempts == []
-    for holder in ("nobody", "daemon", "us"):
+    for holder in ("nobody", "other"):
+        recorder.record(having(LONG, NEXT, holder=holder), 0.0)
+    assert kept.attempts == [], "nobody: before the election, and in a command that takes no part in it"
+    for holder in ("daemon", "us"):
         recorder.record(having(LONG, NEXT, holder=holder), 1.0)
     assert kept.attempts == [LONG, NEXT]
+
+
+CALLED = replace(
+    NEXT, attempt_id="local/88.1@20261103T140000", cluster="local", run_id="train", labels={"owner": "b"}, restart=1,
+)  # fmt: skip
+
+
+def test_one_start_has_one_row_with_its_first_names_whatever_another_config_calls_it(tmp_path: Path) -> None:
+    assert NEXT.job_id is not None
+    ended = replace(LONG.end, at=NOON + 9_000) if LONG.end is not None else None
+    with opened(tmp_path, clock=At(NOON + 7300)) as (ledger, _):
+        ledger.keep(NEXT)
+    with opened(tmp_path, clock=At(NOON + 7300)) as (ledger, _):
+        ledger.keep(replace(CALLED, last_step=13_000))
+        ledger.keep(replace(CALLED, attempt_id="other/88.1", cluster="other", nodes=("x9",)))
+    with opened(tmp_path, clock=At(NOON + 9300)) as (ledger, _):
+        ledger.keep(replace(CALLED, last_step=13_000, end=ended))
+    rows = plain(
+        tmp_path / NAME, "SELECT attempt_id, cluster, run_id, last_step, ended_at IS NULL FROM training_attempts"
+    )
+    assert rows == [
+        (NEXT.attempt_id, NEXT.cluster, NEXT.run_id, 13_000, 0),
+        ("other/88.1", "other", "train", CALLED.last_step, 1),
+    ], "the nodes of another Slurm are others"
+
+
+def test_rows_that_programs_with_other_configs_wrote_of_one_start_are_read_as_one_and_stay(tmp_path: Path) -> None:
+    assert LONG.end is not None
+    ended = replace(NEXT, end=replace(LONG.end, at=NOON + 9_000))
+    with opened(tmp_path, clock=At(NOON + 9300)) as (ledger, _):
+        ledger.keep(ended)
+        ledger.keep(LONG)
+    with closing(sqlite3.connect(tmp_path / NAME)) as connection:  # as an earlier version wrote it
+        row = columns_of(CALLED, NOON + 7300)
+        values = [as_json(row[name]) if name in LISTED else row[name] for name in COLUMNS]
+        connection.execute(WRITE, [*values, as_json(CALLED)])
+        connection.commit()
+    assert plain(tmp_path / NAME, "SELECT count(*) FROM training_attempts") == [(3,)]
+    rows = attempt_rows(tmp_path, 0.0, None, 9)
+    assert [row["attempt_id"] for row in rows] == [LONG.attempt_id, NEXT.attempt_id]
+    assert [group["running"] for group in grouped(rows, "run")] == [0]
+    assert select(tmp_path, "select count(*) from training_attempts").rows == [(2,)]
+    assert {one.attempt_id for one in recent_attempts(tmp_path, 0.0, 9)} == {LONG.attempt_id, NEXT.attempt_id}
+    restored: list[Attempt] = []
+    with opened(tmp_path, clock=At(NOON + 9300), on_attempts=restored.extend):
+        until(lambda: bool(restored))
+    assert CALLED.attempt_id not in {one.attempt_id for one in restored}
 
 
 def test_the_documentation_has_every_column() -> None:
@@ -201,7 +254,7 @@ def test_results_of_evaluators_are_kept_once_and_come_back_with_the_attempts_of_
     recorder = AttemptRecorder(kept, hot)
     for seen in (results[:2], results, results):
         run = Run(spec=RunSpec(name=LONG.run_id, cluster="prod"), evals=Evals(results=seen))
-        recorder.record(State(runs={run.name: run}), NOON)
+        recorder.record(replace(having(), runs={run.name: run}), NOON)
     assert kept.evals == [(LONG.run_id, 10), (LONG.run_id, 20), (LONG.run_id, 30)]
     for seen in (results[:2], results, results):  # three programs, one after the other
         with opened(tmp_path, clock=At(NOON)) as (ledger, _):

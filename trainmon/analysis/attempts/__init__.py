@@ -5,8 +5,8 @@ from __future__ import annotations
 from trainmon.analysis.attempts.accounted import with_accounted
 from trainmon.analysis.attempts.ending import ending_directories, with_tail
 from trainmon.analysis.attempts.files import config_digest, files_to_read, with_file
-from trainmon.analysis.attempts.merge import merged
-from trainmon.analysis.attempts.observe import silence, unrecorded
+from trainmon.analysis.attempts.merge import SAME_START, is_same_start, merged, named_as
+from trainmon.analysis.attempts.observe import OUTLIVES, silence, unrecorded, with_outlived
 from trainmon.analysis.attempts.provenance import (
     ORDER,
     by_same_origin,
@@ -23,6 +23,8 @@ from trainmon.analysis.attempts.unseen import attempt_of_log, logs_to_read, read
 
 __all__ = [
     "ORDER",
+    "OUTLIVES",
+    "SAME_START",
     "attempt_of_log",
     "by_same_origin",
     "changed_settings",
@@ -32,9 +34,11 @@ __all__ = [
     "files_to_read",
     "has_same_config",
     "has_same_settings",
+    "is_same_start",
     "logs_to_read",
     "merged",
     "missing",
+    "named_as",
     "pruned",
     "read_once",
     "silence",
@@ -45,6 +49,7 @@ __all__ = [
     "why_missing",
     "with_accounted",
     "with_file",
+    "with_outlived",
     "with_stored",
     "with_tail",
     "with_unseen_log",

@@ -9,13 +9,11 @@ from msgspec.structs import replace
 from trainmon.analysis.attempts import receipts
 from trainmon.analysis.attempts.ending import closed, end_of, is_over, is_settled
 from trainmon.analysis.attempts.logs import has_newer, is_read
+from trainmon.analysis.attempts.merge import SAME_START, adopted
 from trainmon.analysis.attempts.observe import is_begun, job_attempt, job_attempt_id, with_log
 from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
 from trainmon.analysis.runs import jobs_of
-from trainmon.lib import Seconds
 from trainmon.model import Attempt, Job, Run, State
-
-SAME_START: Seconds = 2.0
 
 
 def with_accounted(
@@ -29,6 +27,7 @@ def with_accounted(
     for run in state.runs.values():
         peers = {job_attempt_id(job): _ended(job, run, state) for job in jobs_of(run.spec, jobs) if job.ends_at}
         for job in jobs_of(run.spec, jobs):
+            found = adopted(found, job_attempt(job, run), state)
             before = _attempt_of(job, found)
             if not is_begun(job) or not is_over(job) or job.ends_at is None:
                 continue

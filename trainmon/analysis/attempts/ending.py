@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
 from trainmon.analysis.attempts import receipts
-from trainmon.analysis.attempts.logs import is_read
-from trainmon.analysis.attempts.merge import RANKS, merged, with_codes
+from trainmon.analysis.attempts.logs import is_read, latest_of
+from trainmon.analysis.attempts.merge import RANKS, merged, named_as, settled, with_codes
 from trainmon.analysis.attempts.steps import with_steps_of
-from trainmon.analysis.causes import classify
+from trainmon.analysis.causes import HARDWARE_XIDS, classify
+from trainmon.analysis.gpus import is_nonfatal, meaning
 from trainmon.analysis.log_formats import Format
-from trainmon.analysis.runs import ARMED_BEFORE, steps_on_under_it, was_withdrawn
+from trainmon.analysis.runs import ARMED_BEFORE, OURS_BEFORE, steps_on_under_it, was_withdrawn
 from trainmon.lib import Instant, Seconds, clean, scrub
 from trainmon.model import (
     Attempt,
@@ -20,9 +22,11 @@ from trainmon.model import (
     CauseFacts,
     Cluster,
     Evidence,
+    Fault,
     FileContent,
     Job,
     LogExcerpt,
+    Node,
     NodeFacts,
     Run,
     SchedulerNode,
@@ -129,9 +133,13 @@ def tail_of(lines: Sequence[str]) -> str:
 def closed(seen: Attempt, lines: Sequence[str], *, before: Attempt | None, state: State) -> Attempt:
     """The attempt with the end that is seen now, and its cause: by these lines of its log, else by those that are
     known. What showed a known cause, such as a lost GPU, may be gone: it stays the cause."""
+    run = state.runs.get(seen.run_id)
+    seen = settled(seen, before, inf if run is None else latest_of(seen, run, state), state.at)
     assert seen.end is not None
     if before is None:
         return with_cause(seen, lines, state)
+    seen = named_as(seen, before) if before.end is not None else seen
+    assert seen.end is not None
     end = with_codes(seen.end, before.end or before.reported_end)
     corrected = None if before.end is None else with_codes(before.end, end)
     is_corrected = corrected is not None and corrected != before.end
@@ -210,8 +218,11 @@ def with_tail(
 
 
 def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
-    """What happened on a node while the attempt ran. What is only known of the present belongs to an end just now."""
-    began, ended = attempt.started_at or 0.0, (attempt.ended_at or state.at) + LATER
+    """What happened on a node in the last part of the attempt: a fault after which the run went on did not end it. What
+    is only known of the present belongs to an end just now."""
+    ended = (attempt.ended_at or state.at) + LATER
+    went_on = progressed_until(attempt, state.runs.get(attempt.run_id), ended - LATER)
+    began = max(attempt.started_at or 0.0, went_on)
     is_recent = state.at <= ended
     history, scheduler, node = state.node_histories.get(name), state.scheduler_nodes.get(name), state.nodes.get(name)
     faults = () if history is None else history.faults
@@ -220,13 +231,34 @@ def node_facts(name: str, attempt: Attempt, state: State) -> NodeFacts:
     full = (one for one in state.disks.values() if one.host == name and one.state == "ok" and one.left_bytes == 0)
     return NodeFacts(
         name=name,
-        xids=tuple(one.code for one in faults if not one.is_switch and began <= one.last_at and one.first_at <= ended),
+        xids=tuple(one.code for one in broken(faults) if began <= one.last_at and one.first_at <= ended),
         oom_kills=sum(one.by for one in counter.grown if began <= one.last <= ended) if counter is not None else 0,
-        lost_gpus=sum(gpu.state == "lost" for gpu in node.gpus) if node is not None and is_recent else 0,
+        lost_gpus=lost_gpus(node, began) if is_recent else 0,
         full_disks=tuple(one.mount or one.path for one in full) if is_recent else (),
         rebooted=rebooted_at is not None and began <= rebooted_at <= ended,
         drained=_drained(scheduler) if is_recent else None,
     )
+
+
+def progressed_until(attempt: Attempt, run: Run | None, ended: Instant) -> Instant:
+    """Until when the attempt surely ran well: shortly before its last step, or its last checkpoint. A fault before has
+    not ended it."""
+    at, cadence = (None, None) if run is None else (run.progress.at, run.progress.cadence_s)
+    known = (at, attempt.last_committed_at, attempt.unrecognised_at)
+    own = (one for one in known if one is not None and one <= ended)
+    return max(own, default=0.0) - LATER - min(2 * (cadence or 0.0), 10 * LATER)
+
+
+def broken(faults: Iterable[Fault]) -> Iterator[Fault]:
+    """The faults that ask for a reset, a reboot or another node, if the driver does not say that the GPU goes on."""
+    real = (one for one in faults if not is_nonfatal(one.text) and meaning(one.code, one.text).kind != "ignored")
+    return (one for one in real if one.code in HARDWARE_XIDS and not one.is_switch)
+
+
+def lost_gpus(node: Node | None, began: Instant) -> int:
+    """How many GPUs a node has lost, without those whose fault is older."""
+    gpus = () if node is None else (gpu for gpu in node.gpus if gpu.state == "lost")
+    return sum(gpu.last_xid_at is None or gpu.last_xid_at >= began for gpu in gpus)
 
 
 def _drained(node: SchedulerNode | None) -> str | None:
@@ -249,7 +281,11 @@ def _was_killed(attempt: Attempt, state: State) -> bool:
     if run is None or switch is None or attempt.ended_at is None:
         return False
     began, ended = attempt.started_at or 0.0, attempt.ended_at
+    ours = (one for one in state.actions.values() if (one.action.verb, one.action.run) == ("kill", run.name))
     armed_at = switch.armed_at if switch.exists else switch.was_armed_at
+    if armed_at is None:  # a trainer may remove it before it is seen
+        times = (one.done_at for one in ours if one.status == "done" and one.done_at is not None)
+        armed_at = next((at for at in times if began <= at and ended - at <= OURS_BEFORE), None)
     if armed_at is None or not began <= armed_at <= ended + ARMED_BEFORE or steps_on_under_it(run, began, ended):
         return False
     taken_at = switch.taken_at

@@ -1,4 +1,4 @@
-"""Two observations of one attempt → what both together show. Pure.
+"""Two observations of one attempt → what both together show; and whether they are of one start. Pure.
 
 The order and the number of observations do not matter: merging is commutative, associative and idempotent. So an
 attempt is the same whether it was watched, read from the ledger, or found again in accounting.
@@ -7,6 +7,7 @@ attempt is the same whether it was watched, read from the ledger, or found again
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Any, get_args
 
 import msgspec
@@ -14,8 +15,8 @@ from msgspec.structs import replace
 
 from trainmon.analysis.attempts.provenance import resolved
 from trainmon.analysis.attempts.receipts import RECEIPT
-from trainmon.lib import Instant
-from trainmon.model import Attempt, AttemptEnd, AttemptFile, Settings
+from trainmon.lib import Instant, Seconds
+from trainmon.model import Attempt, AttemptEnd, AttemptFile, Settings, State
 from trainmon.model.attempts.attempt import EndSource
 
 RANKS: dict[str, int] = {name: rank for rank, name in enumerate(get_args(EndSource))}
@@ -25,21 +26,28 @@ FIRST = ("first_step_at", "first_step", "first_step_is_dated")
 RESUMED = ("resumed_from", "resumed_words")
 DECIDED = ("retry_decision", "budget_spent")
 COMMITTED = ("last_committed_step", "last_committed_at")
+SETTLED = ("last_step", *COMMITTED, "unrecognised_at", "has_checkpoints", "settled")
 LOG = ("log_host", "log_path", "log_offset")
 NO_LOG = (None, None, None)
 OUTLOOK = ("outlook", "outlook_at")
 NEWEST = frozenset({
-    "model_family", "labels", "target_step", "wandb_id", "evaluators", "settings", "counts_steps", "receipt",
+    "run_id", "model_family", "labels", "target_step", "wandb_id", "evaluators", "settings", "counts_steps", "receipt",
 })  # fmt: skip
 """Fields whose newer value counts: what is known of the attempt was corrected. Of the other fields, the greater value
 counts, as it knows more and does not depend on when it was seen: the last step, a flag, the longer list of nodes and
 GPUs (a job that ends gives them back one after the other). Of a group that is chosen by its first field, that is the
 newest checkpoint, and the first step; of several checkpoints that it says to resume from, the lowest."""
 TOGETHER = (*STARTED, *FIRST, *RESUMED, *DECIDED, *COMMITTED, *LOG, *OUTLOOK)
-"""Fields that go together: each group is taken from one of the two."""
+"""Fields that go together: each group is taken from one of the two. What was settled when an attempt ended counts more
+than what was seen while it was not known that the next one had begun."""
 
 APART = frozenset({*TOGETHER, *NEWEST, "end", "reported_end", "named", "files", "older"})
 OTHERS = tuple(name for name in Attempt.__struct_fields__ if name not in APART)
+
+SAME_START: Seconds = 2.0
+
+NAMES = ("attempt_id", "run_id", "cluster", "model_family", "labels", "target_step")
+"""What a config calls an attempt, and says of its run."""
 
 
 def merged(one: Attempt, other: Attempt) -> Attempt:
@@ -50,6 +58,9 @@ def merged(one: Attempt, other: Attempt) -> Attempt:
     found: dict[str, Any] = {name: _field(name, getattr(one, name), getattr(other, name)) for name in OTHERS}
     found |= _earlier(one, other, FIRST) | _earlier(one, other, RESUMED) | _earlier(one, other, DECIDED)
     found |= _greater(one, other, COMMITTED)
+    if one.settled is not None or other.settled is not None:
+        first = max(one, other, key=_settled_order)
+        found |= {name: getattr(first, name) for name in SETTLED}
     found |= _started(one, other)
     older: dict[str, Instant] = {}
     found |= {name: _newer(one, other, name, older, getattr(one, name), getattr(other, name)) for name in NEWEST}
@@ -100,6 +111,31 @@ def _newer(
     if at < max(one.seen_at, other.seen_at):
         older[key] = at
     return value
+
+
+def _settled_order(attempt: Attempt) -> tuple[Any, ...]:
+    """That whose log was read comes first, then that which was settled first."""
+    has_log, at = attempt.settled or (False, inf)
+    return attempt.settled is not None, has_log, -at, [_known(getattr(attempt, name)) for name in SETTLED[:-1]]
+
+
+def settled(seen: Attempt, before: Attempt | None, latest: Instant, at: Instant) -> Attempt:
+    """An attempt that has ended, with the last step and the checkpoints that are its own, which are not newer than
+    `latest`: those of an earlier look if its log had been read then, or still is not."""
+    assert seen.end is not None
+    has_log = not seen.end.awaits_log
+    was_read = before is not None and before.end is not None and not before.end.awaits_log
+    if before is not None and (was_read or (before.settled is not None and not has_log)):
+        return replace(seen, **{name: getattr(before, name) for name in SETTLED})
+    if seen.last_step is None and not seen.has_checkpoints:
+        return seen
+    if before is not None and seen.last_step is None:
+        seen = replace(seen, last_step=before.last_step)
+    if before is not None and seen.last_committed_step is None and (before.last_committed_at or 0.0) <= latest:
+        found = {name: getattr(before, name) for name in COMMITTED}  # it may have been deleted since
+        found |= {name: _field(name, getattr(seen, name), getattr(before, name)) for name in SETTLED[3:-1]}
+        seen = replace(seen, **found)
+    return replace(seen, settled=(has_log, at))
 
 
 def _log_order(at: Instant, log: Any) -> Any:
@@ -204,3 +240,35 @@ def _reliability(end: AttemptEnd) -> tuple[Any, ...]:
 def _fullness(end: AttemptEnd) -> tuple[Any, ...]:
     """Lines that are certainly its own count first, then those that were read after its end."""
     return end.has_own_tail, end.has_own_tail or not end.awaits_log, _known(end.log_tail)
+
+
+def is_same_start(one: Attempt, other: Attempt) -> bool:
+    """Whether two attempts are one start. Slurm's own database tells starts apart by job and submit time; the nodes
+    tell the jobs of two Slurms apart. Without a job: the process, the receipt or the W&B run. A log says too little."""
+    if one.started_at is None or other.started_at is None or abs(one.started_at - other.started_at) > SAME_START:
+        return False
+    if one.job_id is None:
+        return _own_name(one) == _own_name(other)
+    is_elsewhere = bool(one.nodes and other.nodes) and {*one.nodes}.isdisjoint(other.nodes)
+    is_alike = (one.job_id, one.submitted_at) == (other.job_id, other.submitted_at) and not is_elsewhere
+    return is_alike and (one.cluster, one.restart) != (other.cluster, other.restart)
+
+
+def _own_name(attempt: Attempt) -> str:
+    name = attempt.attempt_id.removeprefix(f"{attempt.run_id}/")
+    return attempt.attempt_id if name.startswith("log/") else name
+
+
+def named_as(attempt: Attempt, known: Attempt) -> Attempt:
+    """The attempt with the names of the same start that is known."""
+    return replace(attempt, **{name: getattr(known, name) for name in NAMES})
+
+
+def adopted(known: dict[str, Attempt], seen: Attempt, state: State) -> dict[str, Attempt]:
+    """The known attempts, of which that one has the names that it has here, if another config has opened it: its
+    cluster is none of this config's."""
+    others = (one for one in known.values() if one.cluster not in state.clusters and is_same_start(one, seen))
+    if seen.attempt_id in known or (other := next(others, None)) is None:
+        return known
+    own = replace(named_as(other, seen), target_step=other.target_step)
+    return {**{name: one for name, one in known.items() if one is not other}, own.attempt_id: own}

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from trainmon.analysis.attempts.ending import broken, lost_gpus, progressed_until
 from trainmon.analysis.attempts.logs import lines_of
-from trainmon.analysis.causes import HARDWARE_XIDS, classify, stated
+from trainmon.analysis.causes import classify, stated
 from trainmon.analysis.disks.capacity import is_on, lies_on, size_of
 from trainmon.analysis.runs.loss import describe, wandb_trouble
 from trainmon.lib import Instant, Seconds, duration, size
@@ -49,7 +50,7 @@ def _dangers(attempt: Attempt, run: Run, state: State) -> Iterator[Outlook]:
     if job is not None and job.preempted_at is not None:
         yield Outlook(what="is being preempted", cause=stated("preempted", f"Slurm is preempting job {job.id}"))
     for name in attempt.nodes:
-        if what := _broken(name, attempt.started_at or 0.0, state):
+        if what := _broken(name, max(attempt.started_at or 0.0, progressed_until(attempt, run, state.at)), state):
             yield Outlook(what=what, cause=stated("gpu-hardware", what))
         node = state.scheduler_nodes.get(name)
         if node is not None and node.state == "DOWN":
@@ -72,10 +73,10 @@ def _broken(name: str, since: Instant, state: State) -> str:
     """What is wrong with a GPU of a node, with its node."""
     history, node = state.node_histories.get(name), state.nodes.get(name)
     faults = () if history is None else history.faults
-    xids = {one.code for one in faults if not one.is_switch and one.code in HARDWARE_XIDS and one.last_at >= since}
+    xids = {one.code for one in broken(faults) if one.last_at >= since}
     if xids:
         return f"{name} reports Xid {', '.join(map(str, sorted(xids)))}"
-    lost = 0 if node is None else sum(gpu.state == "lost" for gpu in node.gpus)
+    lost = lost_gpus(node, since)
     return f"{name} has lost {lost} {'GPU' if lost == 1 else 'GPUs'}" if lost else ""
 
 

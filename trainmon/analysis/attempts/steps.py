@@ -104,13 +104,15 @@ def before_next_start(spans: Sequence[StepSpan], until: Instant) -> Sequence[Ste
 
 
 def stepped(
-    attempt: Attempt, spans: Sequence[StepSpan], began: Instant | None, until: Instant, watched_since: Instant
+    attempt: Attempt, spans: Sequence[StepSpan], began: Instant | None, latest: Instant, watched_since: Instant
 ) -> Attempt:
-    """The attempt with its steps among those of the log. `began` and `until` are by our clock. Its first step is known
-    only if its start was watched, or is in the log."""
+    """The attempt with its steps among those of the log. `began`, and `latest`, until which they may be its own, are by
+    our clock. Its first step is known only if its start was watched, or is in the log."""
     if began is None:
         return attempt
-    own = [one for one in spans if began - BEFORE <= one.last_at and one.first_at <= until + AFTER]
+    own = [one for one in spans if began - BEFORE <= one.last_at and one.first_at <= latest]
+    while len(own) > 1 and own[1].is_start and own[0].last_at < began:  # of the attempt before, within BEFORE
+        del own[0]
     counted = [one for one in own if one.first is not None]
     # The lines of a first read all have the same time: of its starts, the last one is that of this attempt. If it has
     # none, they may be of an earlier attempt.
@@ -148,13 +150,17 @@ def with_steps_of(attempt: Attempt, lines: Sequence[str], formats: Sequence[Form
     return replace(attempt, first_step=first, last_step=read.progress.step)
 
 
-def with_checkpoints(attempt: Attempt, run: Run, until: Instant) -> Attempt:
-    """The attempt with the checkpoints of its run that were written until then."""
+def with_checkpoints(attempt: Attempt, run: Run, latest: Instant) -> Attempt:
+    """The attempt with the checkpoints of its run that were written until then. If all that are left are newer, those
+    that it has written may have been deleted."""
     known = run.checkpoints
     if known is None or known.error is not None:
         return attempt
+    by_then = [one for one in known.list if (one.at or 0.0) <= latest]
+    if known.list and not by_then:
+        unknown = replace(attempt, has_checkpoints=False, last_committed_step=None, last_committed_at=None)
+        return attempt if (attempt.last_committed_at or latest) <= latest else unknown
     attempt = replace(attempt, has_checkpoints=True, counts_steps=names_count_steps(run, known))
-    by_then = [one for one in known.list if (one.at or 0.0) <= until + AFTER]
     written = max((one.at for one in by_then if one.state == "unknown" and one.at is not None), default=None)
     attempt = replace(attempt, unrecognised_at=written)
     whole = [one for one in by_then if one.is_whole and one.step is not None]

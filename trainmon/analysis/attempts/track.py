@@ -14,9 +14,10 @@ from trainmon.analysis.attempts.ending import (
     lost,
     tail_of,
 )
-from trainmon.analysis.attempts.logs import has_newer, is_read, lines_of
-from trainmon.analysis.attempts.merge import RANKS, merged
+from trainmon.analysis.attempts.logs import began_at, has_newer, is_read, lines_of
+from trainmon.analysis.attempts.merge import RANKS, adopted, merged
 from trainmon.analysis.attempts.observe import is_restored, observed, with_log
+from trainmon.analysis.attempts.observe.run import with_run
 from trainmon.analysis.attempts.observe.shared_log import own_part, part_of_followed
 from trainmon.analysis.attempts.outlook import with_outlook
 from trainmon.analysis.attempts.steps import AFTER
@@ -40,6 +41,7 @@ def track(known: Mapping[str, Attempt], state: State) -> Mapping[str, Attempt]:
     found = dict(known)
     for seen in (*observed(state, known), *_left(known, state)):
         seen = receipts.applied(seen, receipts.of_attempt(seen, state))
+        found = adopted(found, seen, state)
         before, run = found.get(seen.attempt_id), state.runs.get(seen.run_id)
         if seen.end is not None:
             run = run or Run(spec=RunSpec(name=seen.run_id, cluster=seen.cluster))
@@ -155,7 +157,11 @@ def _left(known: Mapping[str, Attempt], state: State) -> Iterator[Attempt]:
             end = _at_last_sign(end, one, known, state)
             reported = one.reported_end
             is_better = reported is not None and RANKS[reported.source] >= max(1, RANKS[end.source])
-            yield replace(one, end=reported if is_better else end, reported_end=None)
+            ended = replace(one, end=reported if is_better else end, reported_end=None)
+            run = state.runs.get(one.run_id)
+            if run is not None and one.job_id is not None:
+                ended = with_run(ended, run, state, began_at(one.started_at, run, state), is_newest=False)
+            yield ended
 
 
 def _at_last_sign(end: AttemptEnd, one: Attempt, known: Mapping[str, Attempt], state: State) -> AttemptEnd:

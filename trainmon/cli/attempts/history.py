@@ -54,7 +54,7 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
     An attempt is one start of a run: a Slurm job between two requeues; without Slurm a W&B run, a process or a log.
     `*` marks an attempt that trainmon-tui did not watch from start to end. See docs/attempts.md for the columns.
 
-    Exit status: 0 listed, 2 a usage error, 3 the ledger cannot be read.
+    Exit status: 0 listed, 2 a usage error or a run without any attempt, 3 the ledger cannot be read.
     """
     from trainmon.cli.terminal import plain
     from trainmon.ledger.ledger import attempt_names, attempt_rows
@@ -67,12 +67,12 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
     rows = attempt_rows(directory, now - since, run, MAX_ATTEMPTS)
     for line in silent_lines(leader_now(directory, now), run, now):
         click.echo(plain(line), err=True)
+    known = [] if rows or run is None else [one.run_id for one in attempt_names(directory, MAX_ATTEMPTS)]
     if as_json:
         import json
 
         click.echo(json.dumps(rows if group is None else grouped(rows, group), ensure_ascii=False))
     elif not rows:
-        known = [one.run_id for one in attempt_names(directory, MAX_ATTEMPTS)]
         of_run = "" if run is None else f" of {run}"
         like = "" if run is None or run in known else did_you_mean(run, known)
         click.echo(plain(f"no attempts{of_run} in this period{like}"), err=True)
@@ -83,7 +83,7 @@ def command(run: str | None, since: float, group: str | None, as_json: bool) -> 
             click.echo("* trainmon-tui did not watch it from start to end", err=True)
         if group is None and any(row["start_is_estimated"] for row in rows):
             click.echo("~ its log shows when it started", err=True)
-    return 0
+    return 0 if rows or run is None or run in known else 2
 
 
 def lines(rows: Sequence[Row], width: int) -> Iterator[str]:

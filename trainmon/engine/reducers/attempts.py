@@ -10,6 +10,7 @@ from trainmon.analysis.attempts import (
     track,
     with_accounted,
     with_file,
+    with_outlived,
     with_stored,
     with_tail,
     with_unseen_log,
@@ -65,6 +66,13 @@ def log_read(batch: EventBatch, attempt: Attempt, read: Run, now: Instant) -> No
     found = with_unseen_log(attempt, read, batch.so_far(now))
     if found is not attempt:
         _change(batch, {**batch.current("attempts"), attempt.attempt_id: found})
+
+
+def outlived(batch: EventBatch, now: Instant) -> None:
+    """Note what is still written after the end of an attempt, before the runs are judged by it."""
+    state = batch.so_far(now)
+    if (attempts := with_outlived(state)) is not state.attempts:
+        _change(batch, attempts)
 
 
 def advance(batch: EventBatch, now: Instant) -> None:

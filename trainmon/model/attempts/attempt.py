@@ -203,6 +203,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """When its newest checkpoint of an unknown format was written. Whether that is complete is not known."""
     has_checkpoints: bool = False
     """Whether the directory of its checkpoints was listed."""
+    settled: tuple[bool, Instant] | None = None
+    """Once it has ended: whether its log had been read to its end when its last step and its checkpoints were
+    determined, and when that was. The first such time counts; later ones only see the attempts after it."""
     preempted_at: Instant | None = None
     """When Slurm began to preempt its job."""
     counts_steps: bool | None = None
@@ -244,6 +247,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """When that was determined, by our clock."""
     reported_end: AttemptEnd | None = None
     """What was reported of its end before it is closed. Its cause is determined then."""
+    outlived_by: int = 0
+    """How many new steps and checkpoints came more than OUTLIVES after the scheduler's end."""
+    outlived_step: int | None = None
+    """The last of these steps."""
+    outlived_at: Instant | None = None
+    """When its trainer last wrote anything after that, by our clock."""
+    outlived_pids: tuple[str, ...] = ()
+    """Its processes on GPUs then, as `node/pid`."""
+    outlived_gone_at: Instant | None = None
+    """When that process was seen to be gone."""
     retry_decision: str | None = None
     """What was decided about the next attempt: a RetryChoice."""
     budget_spent: int | None = None
@@ -264,6 +277,13 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_open(self) -> bool:
         return self.end is None
+
+    def is_outlived(self, now: Instant, silence: Seconds) -> bool:
+        """Whether its trainer still runs although its job has ended: it is not seen to be gone, and has written
+        something within `silence`. One late value proves nothing: a copy may have been completed."""
+        if self.outlived_by < 2 or self.outlived_at is None:
+            return False
+        return self.outlived_at > (self.outlived_gone_at or 0.0) and now - self.outlived_at < silence
 
     @property
     def has_committed(self) -> bool:
@@ -307,6 +327,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     def is_unfinished(self) -> bool:
         """Whether its last step is before its target step."""
         return None not in (self.last_step, self.target_step) and (self.last_step or 0) < (self.target_step or 0)
+
+    @property
+    def has_reached_target(self) -> bool:
+        return None not in (self.last_step, self.target_step) and not self.is_unfinished
 
     @property
     def may_have_gone_on(self) -> bool:

@@ -32,5 +32,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What the config says of the retries of a run."""
 
     auto_requeue: RequeueMode = "off"
+    is_own: bool = False
+    """Whether the table of the run sets that, and not `[retry]`. Only then it counts for another user's job."""
     limits: Mapping[str, RetryLimit] = {}
     """By cause: the limits that differ from the defaults."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -88,19 +89,27 @@ class Story:
     def steps(self, seconds: float, *steps: int, **more: Any) -> Story:
         return self.log(seconds, *map(STEP.format, steps), **more)
 
-    def checkpoints(self, seconds: float, *steps: int, since: float | None = None, latest: int | None = None) -> Story:
+    def checkpoints(
+        self,
+        seconds: float,
+        *steps: int,
+        since: float | None = None,
+        latest: int | None = None,
+        each: Mapping[int, float] | None = None,
+    ) -> Story:
         """Megatron has committed these, at `since`, or 8 seconds ago; if `latest` is named, the others a minute before
-        that. Its pointer names it."""
+        that; or each at its own time. Its pointer names the last one."""
         self.at(seconds)
         at = self.now - 8 if since is None else BEGIN + since
         names = ("__#_#.distcp", ".metadata", "common.pt", "metadata.json")
         times = {step: at if latest in (None, step) else at - 60 for step in steps}
+        times = {step: BEGIN + when for step, when in each.items()} if each else times
         groups = {step: tuple(FileGroup(name, 1, 9, when, when) for name in names) for step, when in times.items()}
         pointer = CheckpointEntry(
-            "latest_checkpointed_iteration.txt", "file", mtime=at, text=str(latest or max(steps, default=0)), bytes=4
+            "latest_checkpointed_iteration.txt", "file", mtime=at, text=str(latest or max(times, default=0)), bytes=4
         )
         entries = (
-            *(CheckpointEntry(f"iter_{step:07d}", "dir", mtime=times[step], groups=groups[step]) for step in steps),
+            *(CheckpointEntry(f"iter_{step:07d}", "dir", mtime=times[step], groups=groups[step]) for step in times),
             pointer,
         )
         return self.say(

@@ -65,7 +65,7 @@ def test_a_failure_that_was_seen_stays_one_when_the_daemon_restarts_before_it_is
 
 
 @pytest.mark.parametrize(
-    ("code", "cause"), [("1:0", "python-exception"), ("137:0", "host-oom"), ("93:0", "no-restart")]
+    ("code", "cause"), [("1:0", "unknown"), ("137:0", "unknown"), ("139:0", "segfault"), ("93:0", "no-restart")]
 )
 def test_an_exit_code_that_comes_after_an_attempt_was_closed_changes_its_cause(code: str, cause: str) -> None:
     """Slurm shows the details of a job that has failed late, and there is no accounting."""
@@ -76,7 +76,7 @@ def test_an_exit_code_that_comes_after_an_attempt_was_closed_changes_its_cause(c
     story.queue(150, replace(FAILED, exit_code=code))
     late = story.attempt
     assert told(late)[2:4] == (int(code.partition(":")[0]), cause)
-    assert late.retry_decision == {"host-oom": "after-change", "no-restart": "stop"}.get(cause, "now")
+    assert late.retry_decision == {"no-restart": "stop"}.get(cause, "now")
     assert story.queue(160, failed).say(AttemptsRestored((stored,))).attempt == late
 
 
@@ -121,7 +121,7 @@ def test_a_job_that_starts_at_once_in_the_same_log_does_not_hide_how_the_one_bef
 def closed_unread() -> Story:
     """A daemon starts again after the end of a job, and closes it before it is connected to the host of its log."""
     story = Story(watched_from=500.0).say(AttemptsRestored((trained().attempt,))).queue(505, FAILED).at(560).say()
-    assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "python-exception", "now")
+    assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "unknown", "now")
     assert (story.attempt.last_step, story.attempt.last_committed_step) == (30, 20)
     return story
 
@@ -141,7 +141,7 @@ def test_a_log_that_comes_after_its_attempt_was_closed_completes_it_once() -> No
 
 def test_a_log_that_comes_late_completes_what_accounting_has_closed() -> None:
     story = Story(watched_from=500.0).say(JobsAccounted("prod", (FAILED,))).at(560).say()
-    assert told(story.attempt)[3] == "python-exception"
+    assert told(story.attempt)[3] == "unknown"
     story.log(600, STEP.format(40), *DIED, mtime=BEGIN + 50, size=200).checkpoints(601, 10, 20, since=45)
     assert told(story.attempt) == (BEGIN + 50, "FAILED", 1, "cuda-oom", "after-change")
 
@@ -149,7 +149,7 @@ def test_a_log_that_comes_late_completes_what_accounting_has_closed() -> None:
 def test_a_log_that_comes_after_the_next_attempt_began_completes_nothing() -> None:
     again = replace(JOB, submitted_at=BEGIN + 520, started_at=BEGIN + 570, restarts=1)
     story = closed_unread().queue(580, again).log(600, *DIED, mtime=BEGIN + 50).checkpoints(601, 10, 20, since=45)
-    assert told(story.queue(620, again).attempts[0])[3] == "python-exception"
+    assert told(story.queue(620, again).attempts[0])[3] == "unknown"
 
 
 def test_a_lost_gpu_stays_the_cause_when_the_log_comes_late() -> None:

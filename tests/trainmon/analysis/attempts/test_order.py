@@ -93,6 +93,7 @@ seen = st.builds(
     receipt=texts,
     counts_steps=st.none() | st.booleans(),
     has_checkpoints=st.booleans(),
+    settled=st.none() | st.tuples(st.booleans(), st.integers(0, 5).map(float)),
     start_was_watched=st.booleans(),
     seen_at=st.integers(0, 50).map(float),
     nodes=st.lists(st.sampled_from(["n1", "n2"])).map(tuple),

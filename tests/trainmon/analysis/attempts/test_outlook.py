@@ -12,11 +12,13 @@ from trainmon.model import (
     Attempt,
     Checkpoints,
     Disk,
+    Fault,
     Gpu,
     Job,
     Log,
     LossTrouble,
     Node,
+    NodeHistory,
     Outlook,
     Progress,
     Run,
@@ -51,6 +53,21 @@ def seen(run: Run = RUN, before: Attempt | None = None, **state: Any) -> Outlook
 
 def node(state: str) -> dict[str, Node]:
     return {"n1": Node(name="n1", cluster="prod", gpus=(Gpu(index=0, state=state),))}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ago", "text", "what"),
+    [
+        (290, None, "n1 reports Xid 145"),
+        (340, None, "n1 reports Xid 145"),
+        (700, None, ""),  # the last step came 400 s after it
+        (290, "RLW_RXPIPE Nonfatal XC0 i0 Link 13", ""),
+    ],
+)
+def test_a_fault_that_the_run_survived_does_not_endanger_it(ago: float, text: str | None, what: str) -> None:
+    fault = Fault(code=145, index=0, first_at=NOW - ago, last_at=NOW - ago, text=text)
+    found = seen(node_histories={"n1": NodeHistory(faults=(fault,))})
+    assert (found and found.what) == what
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,85 @@
+"""Which faults of a node explain an end: those after which the run made no lasting progress."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tests.trainmon.analysis.attempts.story import BEGIN, JOB, SPEC, Story, ended
+from tests.trainmon.ledger.records import action
+from trainmon.model import ActionChanged, CauseName, NodeReading, Record, Xid
+from trainmon.model.probe_wire.files import SwitchSample, SwitchSamples
+
+DAY = 86_400.0
+KEY_ERROR = ("Traceback (most recent call last):", '  File "/x/train.py", line 9, in <module>', "KeyError: 'x'")
+NONFATAL = "RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x00000004)"
+FATAL = "RLW_RXPIPE Fatal XC0 i0 Link 13 (0x00000004)"
+
+
+def xid(told: Story, seconds: float, code: int, text: str | None = None) -> Story:
+    told.at(seconds)
+    return told.say(NodeReading("n1", "prod", told.now, Xid(1, told.now, code, index=0, text=text, source="kernel")))
+
+
+def cause_of(told: Story, seconds: float, saved_at: float = 20.0) -> CauseName:
+    job = ended(JOB, seconds, "FAILED", "1:0")
+    told.queue(seconds + 5, job).log(seconds + 6, *KEY_ERROR).checkpoints(seconds + 7, 10, since=saved_at)
+    end = told.at(seconds + 60).say().attempt.end
+    assert end is not None
+    assert end.cause is not None
+    return end.cause.cause
+
+
+def begun() -> Story:
+    return Story().gpus(-50).queue(10, JOB).steps(20, 1, 2)
+
+
+@pytest.mark.parametrize(
+    ("at", "last_step", "cause"),
+    [
+        (100.0, 90.0, "gpu-hardware"),
+        (100.0, 110.0, "gpu-hardware"),  # a rank that was a step ahead, or clocks that differ
+        (100.0, 2 * DAY, "python-exception"),
+    ],
+)
+def test_a_fault_is_the_cause_only_if_the_run_made_no_lasting_progress_after_it(
+    at: float, last_step: float, cause: CauseName
+) -> None:
+    told = xid(begun(), at, 79, "GPU has fallen off the bus.")
+    assert cause_of(told.steps(last_step, 3), last_step + 10) == cause
+
+
+def test_a_checkpoint_after_a_fault_is_progress_too() -> None:
+    told = xid(begun(), 100.0, 79).checkpoints(DAY, 10, since=DAY - 8).queue(DAY + 1, JOB)
+    assert cause_of(told, DAY + 30, saved_at=DAY - 8) == "python-exception"
+
+
+@pytest.mark.parametrize("code", range(144, 151))
+def test_a_fault_that_the_driver_calls_nonfatal_is_no_cause_and_no_danger(code: int) -> None:
+    told = xid(begun(), 30.0, code, NONFATAL).queue(45, JOB)
+    assert told.attempt.outlook is None or told.attempt.outlook.cause is None
+    assert cause_of(told, 50) == "python-exception"
+    assert cause_of(xid(begun(), 30.0, code, FATAL), 50) == "gpu-hardware"
+    both = xid(xid(begun(), 30.0, code, FATAL), 40.0, code, NONFATAL)
+    assert cause_of(both, 50) == "gpu-hardware"
+
+
+def test_a_recovery_that_needs_no_action_is_no_cause() -> None:
+    told = xid(begun(), 30.0, 154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+    assert cause_of(told, 50) == "python-exception"
+
+
+@pytest.mark.parametrize(("done", "cause"), [(45.0, "kill-switch"), (-20.0, "completed"), (None, "completed")])
+def test_a_kill_switch_that_trainmon_armed_is_the_cause_though_the_trainer_removed_it_at_once(
+    done: float | None, cause: CauseName
+) -> None:
+    told = Story(replace(SPEC, kill_switch="/fsx/kill")).gpus(-50).queue(10, JOB).steps(20, 1, 180)
+    there = SwitchSample("/fsx/kill", exists=False)
+    told.at(25).say(NodeReading("login1", "prod", told.now, SwitchSamples(1, told.now, (there,))))
+    if done is not None:
+        told.say(ActionChanged(Record(action=action(verb="kill", run="llm"), status="done", done_at=BEGIN + done)))
+    told.queue(55, ended(JOB, 50, "COMPLETED", "0:0")).log(56, "saved, exiting").checkpoints(57, 180, since=48)
+    end = told.at(120).say().attempt.end
+    assert end is not None
+    assert end.cause is not None
+    assert end.cause.cause == cause
