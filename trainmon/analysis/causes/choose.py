@@ -14,13 +14,19 @@ may have kept the job waiting for it. A requeue is weaker than the error after w
 SIGTERM = re.compile(r"SIGTERM|signal:? ?15|15 death signal|Terminated|Termination signal", re.IGNORECASE)
 TOLD = re.compile(r"got|received|caught|handling", re.IGNORECASE)
 """The program itself says that it was told to stop."""
-ENDED_BY = ("host-oom", "preempted", "segfault")
+ENDED_BY = ("host-oom", "segfault")
 NOISE = ("checkpoint-corrupt", "dataloader-worker", "storage-io", "rendezvous", "data-error")
 """What the end of a process by hand may look like on its other ranks."""
 NOT_AFTER_CTRL_C = (*NOISE, "cancelled-by-user", "network-or-auth")
+CRASHES = ("segfault", "device-assert", "cuda-illegal-access", "cancelled-by-user")
+"""What a rank dies of without an exception, while others make their last steps. Another message ended nothing if the
+run made steps after it, before another error."""
 NOT_NEXT = ("missing-file", "import-error")
 """What a script's next command may fail with because the one before it failed."""
-LOGGED = ("import-error", "config-error", "missing-file", "permission", "data-error", "network-or-auth")
+LOGGED = (
+    "import-error", "config-error", "missing-file", "permission", "data-error", "network-or-auth",
+    "checkpoint-mismatch", "driver-mismatch",
+)  # fmt: skip
 """What a script or a logger may report and go on. As an exception, or with nothing after it, it counts."""
 FATAL = re.compile(r"\bfatal\b", re.IGNORECASE)
 NEXT_ATTEMPT = 3
@@ -37,10 +43,17 @@ EVALUATION = re.compile(
     re.IGNORECASE,
 )
 """A function of an evaluation. Those that also save belong to the loop of the training: _maybe_log_save_evaluate."""
-TRAINERS = re.compile(
-    r"lightning|transformers|accelerate|fairseq|megatron|nemo|mm(?:engine|cv)|ultralytics", re.IGNORECASE
+COMPUTES = re.compile(
+    r"(?:^|_)(?:forward|backward|grad|gradients?|laplacian|hessian|jacobian|derivatives?|kernels?|expr|expressions?|jaxpr|shape"
+    r"|literal|polynomials?|guards?|conditions?|formulas?|frame|type)(?:$|[_.])",
+    re.IGNORECASE,
 )
-"""Libraries that train. A `validate` of another library checks values."""
+"""A function that computes a value, whatever else its name says: _evaluate_forward_laplacian, eval_jaxpr."""
+TRAINERS = re.compile(
+    r"lightning|transformers|accelerate|fairseq|megatron|nemo|mm(?:engine|cv)|ultralytics|eval|opencompass|benchmark",
+    re.IGNORECASE,
+)
+"""Libraries that train or evaluate models. An `evaluate` or a `validate` of another library is about values."""
 MAYBE_EVALUATION = re.compile(
     r"(?:^|[_.])(?:evals?|test|tester|testing|predict|prediction|inference|infer|metrics?|report|reporting|export"
     r"|benchmark|bleu|rouge)(?:$|[_.])|^(?:eval|test)\w*\.py$|^(?!.*save).*evaluat",
@@ -62,6 +75,9 @@ def choose(signs: Signs) -> Found | None:
         return min(stated, key=lambda one: (min(STATED.index(one.rule.cause), 2), one.index))
     results = [one for one in strong if one.rule.role == "result"]
     roots = [one for one in strong if _is_root(one) and not _ended_well(one, results, signs)]
+    ends = (one.index for one in reversed(roots) if one.rule.cause not in NOT_AFTER_CTRL_C and _is_hard(one, signs))
+    end = next(ends, -1)
+    roots = [one for one in roots if one.raised or one.rule.cause in CRASHES or not signs.advanced(one.index, end)]
     hard = [one for one in roots if _is_hard(one, signs)]
     went_on = [one for one in live if one.rule.role == "result"]
     soft = [
@@ -115,7 +131,7 @@ def _first(roots: Sequence[Found], live: Sequence[Found]) -> Found | None:
 
 
 def _is_sigterm(one: Found) -> bool:
-    return one.rule.cause == "preempted" and SIGTERM.search(one.text) is not None
+    return one.strength == 0 and one.rule.cause == "cancelled-by-user" and SIGTERM.search(one.text) is not None
 
 
 def _of_last_attempt(roots: Sequence[Found]) -> Found | None:
@@ -144,7 +160,8 @@ def _later(live: Sequence[Found], results: Sequence[Found]) -> Found | None:
     caught = [one for one in live if one.rule.role == "generic" and one.strength == 2 and not one.is_consequence]
     if caught and not (results and results[-1].index > caught[-1].index):
         return caught[0]
-    if results and not any(one.index > results[-1].index and one.rule.cause in ENDED_BY for one in hints):
+    ended = (one for one in hints if one.rule.cause in ENDED_BY or _is_sigterm(one))
+    if results and not any(one.index > results[-1].index for one in ended):
         return results[-1]
     ends = [one for one in live if one.rule.role == "result"]
     tried = [one for one in hints if one.rule.cause == "network-or-auth" and ends and ends[-1].index > one.index]
@@ -187,10 +204,14 @@ def _is_in_evaluation(frames: Sequence[tuple[str, str]], has_trained: bool) -> b
     for path, name in frames:
         if TRAINING_STEP.search(name):
             return False
-        is_check = name.lstrip("_") == "validate" and MODULE.search(path) is not None and not TRAINERS.search(path)
-        if EVALUATION.search(name) and not is_check:
+        if EVALUATION.search(name) and not _is_about_values(path) and not COMPUTES.search(name):
             return True
     if has_trained or any(TRAINING.search(name) for _, name in frames):
         return False
-    own = (("" if MODULE.search(path) else path.rpartition("/")[2], name) for path, name in frames)
-    return any(MAYBE_EVALUATION.search(part) for frame in own for part in frame)
+    told = (frame for frame in frames if not _is_about_values(frame[0]))
+    own = (("" if MODULE.search(path) else path.rpartition("/")[2], name) for path, name in told)
+    return any(MAYBE_EVALUATION.search(part) and not COMPUTES.search(part) for frame in own for part in frame)
+
+
+def _is_about_values(path: str) -> bool:
+    return MODULE.search(path) is not None and not TRAINERS.search(path)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from trainmon.analysis.causes.choose import choose, is_evaluation
-from trainmon.analysis.causes.epilogue import HAS_FAILED, is_noise
+from trainmon.analysis.causes.epilogue import HAS_FAILED, PARTIAL, is_noise
 from trainmon.analysis.causes.fingerprint import fingerprint
 from trainmon.analysis.causes.lines import RAISED, read_lines
 from trainmon.analysis.causes.losses import diverged
@@ -30,26 +30,21 @@ STATES: dict[str, CauseName] = {
 FAILED = ("FAILED", "LAUNCH_FAILED")
 """Slurm's states that only say that the end was not as planned. Right after it, Slurm may still report 0 with them."""
 CERTAIN = ("preempted", "node-fail", "host-oom")
-SIGNALS: dict[int, CauseName] = {
-    1: "cancelled-by-user", 2: "cancelled-by-user", 4: "segfault", 6: "segfault", 7: "segfault", 8: "segfault",
-    9: "host-oom", 11: "segfault", 15: "preempted",
-}  # fmt: skip
+CRASHES = (4, 7, 8, 11)
+"""Signals that the kernel sends to a program that crashes. A person or a program may send any other one."""
 NO_RESTART = 93
 """The exit status by which ft_launcher of NVIDIA's nvidia-resiliency-ext asks for no requeue, whatever the cause."""
-EXITS: dict[int, CauseName] = {
-    0: "completed", 2: "config-error", NO_RESTART: "no-restart", 124: "time-limit", 126: "permission",
-    127: "import-error",
-}  # fmt: skip
 CUT = (6, 9, 11, 15)
 """Exit statuses that sacct prints instead of 134, 137, 139 and 143: it takes 128 off."""
-SURE = {"exit status 0", "Slurm: COMPLETED", "exit status 127", "signal 11"}
-"""What decides alone; the other exit statuses are guesses."""
+SURE = {"exit status 0", "Slurm: COMPLETED"}
+"""What decides alone. Another exit status proves no cause."""
 WANDB: dict[str, CauseName] = {"finished": "completed", "killed": "cancelled-by-user", "preempted": "preempted"}
 WEAK = ("python-exception", "assertion", "dataloader-worker", "data-error", "nccl-timeout", "nccl-network", "hang")
 """What an OOM kill on a node explains."""
 HANG_AFTER = 1_800.0
 """Seconds without a step: the slowest steps and saves that we know take a few minutes."""
-COUNT = re.compile(r"(?<![\d/.])(\d{1,12}) ?/ ?(\d{1,12})(?![\d/.])")
+COUNT = re.compile(r"(?<![\d/.,])(\d[\d,]{0,15}) ?(?:/|\bof\b) ?(\d[\d,]{0,15})(?![\d/.])")
+"""`180/1000`, `180 of 1,000`"""
 EPILOGUE_LINES = 40
 """What a launcher and loggers print after an error, at most: W&B prints about 25 lines."""
 SHOWN = 300
@@ -58,6 +53,12 @@ CONSEQUENCES = 2
 HAS_LEVEL = re.compile(LEVEL)
 """A logger wrote the line: then its program has caught what the line names."""
 
+STATUS = re.compile(r"exit", re.IGNORECASE)
+"""A hint that only names an exit status."""
+KILLED = (
+    "A person, or the OOM killer, sent SIGKILL. Look for oom-kill in the kernel log of the node, and for OUT_OF_MEMORY "
+    "in Slurm's state of the job."
+)
 NOT_FINISHED = "See why it ended before its target step. If it is complete, correct target_step in its [[run]]."
 
 FIRST_FAILURE = "Root Cause (first observed failure)"
@@ -92,32 +93,53 @@ def classify(facts: CauseFacts) -> Classification:
     is_sure = found is not None and found.strength >= 2 and found.rule.role != "result"
     is_root = found is not None and is_sure and found.rule.role in ("root", "generic")
     ended_well = (end := _exit(facts)) is not None and end.cause == "completed" and not is_root
-    for fact in () if ended_well else _certain(facts, found if is_sure else None):
+    for fact in _certain(facts, found if is_sure else None):
+        if ended_well and (fact.cause != "kill-switch" or _is_short(facts, signs) is False):
+            continue
         shown = found if found is not None and found.rule.cause == fact.cause else None
         return _answer(facts, signs, fact.cause, True, shown, fact)
     if found is not None and is_root and found.rule.cause != "time-limit" and not _is_of_requeue(facts, found):
-        return _answer(facts, signs, _phase(facts, signs, found), True, found)
+        return _answer(facts, signs, _phase(facts, signs, found), _ends(found, signs), found)
     ended = Fact("time-limit", "") if found is not None and found.rule.cause == "time-limit" else _state(facts)
     if ended is not None:
         if (facts.silent_s or 0) > HANG_AFTER:
             ended = Fact("hang", f"no step for {duration(facts.silent_s or 0)} before the end")
-        return _answer(facts, signs, ended.cause, True, found, ended)
+        is_sure = ended.text != "" or found is None or _ends(found, signs)
+        return _answer(facts, signs, ended.cause, is_sure, found, ended)
     if found is not None and is_sure:
-        return _answer(facts, signs, found.rule.cause, True, found)
+        return _answer(facts, signs, found.rule.cause, _ends(found, signs), found)
     if (nan := diverged(signs)) is not None:
         return _answer(facts, signs, "diverged", True, nan)
     return _guess(facts, signs, found)
 
 
+def _ends(found: Found, signs: Signs) -> bool:
+    """Whether the run made no step after a message: one that follows an exception is of another rank."""
+    return found.raised is not None or found.strength == 3 or not signs.advanced(found.index, len(signs.lines))
+
+
+def _is_short(facts: CauseFacts, signs: Signs) -> bool | None:
+    """Whether the last step is before its target, by the longest count of the last steps; null if neither is known."""
+    if facts.last_step is not None and facts.target_step is not None:
+        return facts.last_step < facts.target_step
+    last = dict.fromkeys(signs.progress[-RESULT_LINES:])
+    counts = (match for index in last for match in COUNT.finditer(signs.lines[index].text))
+    numbers = [(int(match[2].replace(",", "")), int(match[1].replace(",", ""))) for match in counts]
+    target = max(numbers, default=(0, 0))[0]
+    return [step for goal, step in numbers if goal == target][-1] < target if target else None
+
+
 def _counted(facts: CauseFacts, signs: Signs) -> Signs:
-    return replace(signs, found=[one for one in signs.found if _counts(facts, signs, one)])
+    is_short = _is_short(facts, signs) is True
+    return replace(signs, found=[one for one in signs.found if _counts(facts, signs, one, is_short)])
 
 
-def _counts(facts: CauseFacts, signs: Signs, one: Found) -> bool:
+def _counts(facts: CauseFacts, signs: Signs, one: Found, is_short: bool) -> bool:
     """Whether a sign is of the end of this attempt: not if what is reported of that differs from it, or it came after
     the training had ended well."""
     if one.rule.cause == "completed":
-        return not _has_failed(facts)
+        is_end = one.strength == 2 and PARTIAL.search(signs.lines[one.index].text) is None
+        return not _has_failed(facts) and (is_end or not is_short)
     has_failed = _has_failed(facts) or facts.signal
     if not has_failed and is_noise(one, signs, is_success=_exit(facts) is not None):
         return False
@@ -162,23 +184,32 @@ def stated(cause: CauseName, fact: str) -> Classification:
 def _guess(facts: CauseFacts, signs: Signs, found: Found | None) -> Classification:
     """The cause where neither an error nor the scheduler names one."""
     fact = _exit(facts)
+    if found is not None and found.strength == 0 and (found.rule.cause == "host-oom" or STATUS.match(found.text)):
+        is_seen = fact is not None or facts.scheduler_state is not None or bool(facts.nodes)  # and no OOM kill
+        cause: CauseName = "host-oom" if found.rule.cause == "host-oom" and not is_seen else "unknown"
+        answer = _answer(facts, signs, cause, False, found, fact or _failure(facts))
+        return replace(answer, advice=KILLED) if found.rule.cause == "host-oom" else answer
     if fact is None and facts.wandb_state in WANDB and not (facts.wandb_state == "finished" and _has_failed(facts)):
         fact = Fact(WANDB[facts.wandb_state], f"W&B: {facts.wandb_state}")
-    if fact is not None and (found is None or fact.text in SURE or found.rule.role == "result"):
+    is_cause = fact is not None and fact.cause != "unknown"
+    if fact is not None and is_cause and (found is None or fact.text in SURE or found.rule.role == "result"):
         return _answer(facts, signs, fact.cause, fact.text in SURE, None, fact)
     if found is not None:
         return _answer(facts, signs, found.rule.cause, found.strength == 2 and not _is_doubtful(found, signs), found)
-    if not _has_failed(facts) and (last := _reached(signs)) is not None:
+    if not _has_failed(facts) and not _is_short(facts, signs) and (last := _reached(signs)) is not None:
         return _answer(facts, signs, "completed", False, last)
-    if facts.exit_code:
-        fact = Fact("python-exception" if facts.exit_code == 1 else "unknown", f"exit status {facts.exit_code}")
-        return replace(_answer(facts, signs, fact.cause, False, None, fact), advice=RULE["unknown"].advice)
-    failed = Fact("unknown", f"Slurm: {facts.scheduler_state}") if _has_failed(facts) else None
-    return _answer(facts, signs, "unknown", False, None, failed)
+    return _answer(facts, signs, "unknown", False, None, fact or _failure(facts))
+
+
+def _failure(facts: CauseFacts) -> Fact | None:
+    return Fact("unknown", f"Slurm: {facts.scheduler_state}") if _has_failed(facts) else None
 
 
 def _is_doubtful(result: Found, signs: Signs) -> bool:
-    """Whether an error, or a line that says that the program failed, came after this result."""
+    """Whether this result is only of a part of the training, or an error, or a line that says that the program failed,
+    came after it."""
+    if PARTIAL.search(signs.lines[result.index].text) is not None:
+        return True
     errors = (one for one in signs.found if one.strength >= 2 and one.rule.role != "result")
     after = signs.lines[result.index + 1 :][-RESULT_LINES:]
     return any(one.index > result.index for one in errors) or any(HAS_FAILED.search(line.text) for line in after)
@@ -242,15 +273,17 @@ def _exit(facts: CauseFacts) -> Fact | None:
     code, signal = facts.exit_code, facts.signal
     if code == 0 and _has_failed(facts):
         code = None
-    if code is None and not signal and _slurm_state(facts) == "COMPLETED":
-        return Fact("completed", f"Slurm: {facts.scheduler_state}")
+    if code is None and not signal:
+        is_completed = _slurm_state(facts) == "COMPLETED"
+        return Fact("completed", f"Slurm: {facts.scheduler_state}") if is_completed else None
     if not signal and code is not None and (code < 0 or 128 < code < 160):
         signal = -code if code < 0 else code - 128
     if signal:
-        return Fact(SIGNALS[signal], f"signal {signal}") if signal in SIGNALS else None
+        return Fact("segfault" if signal in CRASHES else "unknown", f"signal {signal}")
     if code in CUT and not facts.is_exact:
-        return Fact(SIGNALS[code], f"exit status {code}; sacct prints {code} for {128 + code} too")
-    return Fact(EXITS[code], f"exit status {code}") if code in EXITS else None
+        also = f"exit status {code}; sacct prints {code} for {128 + code} too"
+        return Fact("segfault" if code in CRASHES else "unknown", also)
+    return Fact("completed" if code == 0 else "no-restart" if code == NO_RESTART else "unknown", f"exit status {code}")
 
 
 def _phase(facts: CauseFacts, signs: Signs, found: Found) -> CauseName:

@@ -17,6 +17,10 @@ CLEAR = re.compile(
 """What trainers print when all of the training has ended as planned."""
 PART = re.compile(r"\b(?:epoch|stage|phase|fold|round)s?\b", re.IGNORECASE)
 """In such a line: only a part of the training has ended."""
+PARTIAL = re.compile(
+    rf"{PART.pattern}|\b(?:best|sav(?:e|ed|ing)|evaluation|validation|inference|testing|time|took)\b", re.IGNORECASE
+)
+"""In the last message of a trainer: it may stand in the middle of the training, too."""
 HAS_FAILED = re.compile(
     r"\bfatal\b|segmentation fault|core dumped|\bkilled\b|\baborted\b"
     r"|exit(?:ed)?(?: with)?(?: exit)? (?:code|status)\W{0,3}[1-9]"

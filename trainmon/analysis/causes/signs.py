@@ -28,10 +28,19 @@ CONSEQUENCE_TEXT = re.compile(
 )
 QUIET = re.compile(
     r"warn(?:ing)?\b|\bW\d{4} |\[W[ \]]|\bW [\w/]+\.(?:cc|cpp|h):|\bINFO\b|\bDEBUG\b"
-    r"|\bfall(?:ing|s)? back (?:to|on)\b|\bskipping\b(?! step)|\b(?:ignored|will retry|and retrying|retrying with)\b",
+    r"|\b(?:fall(?:ing|s)? back|defaulting|switching) (?:to|on)\b|\busing (?:the )?CPU\b"
+    r"|\bskipping\b(?! step)|\bignored\b",
     re.IGNORECASE,
 )
 """The level of a line that should not be about an end."""
+RETRIES = re.compile(r"(?<!please )\bretry(?:ing)?\b|\bre-?connecting\b", re.IGNORECASE)
+"""Its program tries again, whatever the level of the line is."""
+GIVES_UP = re.compile(
+    r"\b(?:g[ia]v(?:e|ing) up|exhausted|exceeded|no more|too many|not retry\w*|last|after \d+|(\d+) ?(?:/|of) ?\1)\b"
+    r"|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b",
+    re.IGNORECASE,
+)
+"""In such a line: it was the last time."""
 LOUD = re.compile(
     r"NCCL WARN|closing signal SIG(?:HUP|INT)|\bXid\b|\b(?:stop|exit|abort|terminat|shut)\w*|\bfatal\b|(?-i:\bERROR\b)",
     re.IGNORECASE,
@@ -84,7 +93,11 @@ FINAL_LINES = 3
 """At the very end, a line with numbers may be the result, not a step."""
 SURVIVED = 5
 """So many steps after an error show that it ended nothing."""
-STEP_NUMBER = re.compile(r"\b(?:global_)?(?:step|iter(?:ation)?)s?\b\W{0,12}(\d{1,12})", re.IGNORECASE)
+RECENT = 50
+"""Steps among which the number of the last one is looked for."""
+STEP_NUMBER = re.compile(r"\b(?:global_)?(?:step|iter(?:ation)?)s?\b\W{0,12}(\d{1,12})|\b(\d{1,12})/\d", re.IGNORECASE)
+NOTICES = ("preempted", "kill-switch", "time-limit", "no-restart")
+"""Stated reasons that may come long before the end."""
 JOB_END = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT")
 """Slurm's line about the end of a job: one in each attempt. A job that is requeued may append to its log."""
 EXACT = re.compile(r"xid|exit|errno|signal|code|status", re.IGNORECASE)
@@ -122,6 +135,8 @@ class Signs(msgspec.Struct):
     """The indices of lines that show a step; one that shows several stands here several times."""
     starts: list[int]
     """The indices of lines that a launcher or a logger prints when it starts."""
+    last_error: int = -1
+    """The index of the last exception that ended a program, and that nobody asked for."""
 
     def steps_after(self, index: int) -> int:
         return len(self.progress) - bisect_right(self.progress, index)
@@ -136,9 +151,23 @@ class Signs(msgspec.Struct):
         started = bool(self.starts) and self.starts[-1] > one.index
         if one.rule.cause == "requeued":
             return went_on or started
-        if one.strength == 3:  # the steps of a notice period, or of other ranks, do not show that a run survived it
-            return went_on and (started or self._steps_go_back(one.index) or self._ended_again(one.index))
+        if one.strength == 3 and (one.rule.cause in NOTICES or self.ends_job(one)):
+            # The steps of a notice period do not show that a run survived it.
+            is_old = started or self._steps_go_back(one.index) or self._ended_again(one.index)
+            is_announced = went_on and self.progress[0] > one.index  # when the program sets up how it will react
+            has_failed = not self.ends_job(one) and len(self.steps_of(one.index, self.last_error)) >= SURVIVED
+            return went_on and (is_old or is_announced or has_failed)
         return went_on or (one.raised is not None and started)
+
+    def advanced(self, first: int, end: int) -> bool:
+        """Whether the run made a step between two lines. A progress bar is drawn once more when its program fails."""
+        at = bisect_right(self.progress, first)
+        numbers = [self._step(index) for index in self.progress[at : bisect_right(self.progress, end)]]
+        before = map(self._step, reversed(self.progress[max(0, at - RECENT) : at] if numbers else ()))
+        last = next((step for step in before if step is not None), None)
+        if last is None:
+            return len(numbers) > 1
+        return any(step is not None and not last - SURVIVED < step <= last for step in numbers)
 
     def ends_job(self, one: Found) -> bool:
         """Whether Slurm says in this line that it ends the job."""
@@ -153,7 +182,7 @@ class Signs(msgspec.Struct):
 
     def _step(self, index: int) -> int | None:
         found = STEP_NUMBER.search(self.lines[index].text)
-        return None if found is None else int(found[1])
+        return None if found is None else int(found[1] or found[2])
 
     def _ended_again(self, index: int) -> bool:
         """Whether Slurm ended the job once more, after further steps."""
@@ -195,6 +224,8 @@ def read_signs(lines: Sequence[Line]) -> Signs:
             signs.found.append(msgspec.structs.replace(shape.sign, index=index))
     signs.found += _exceptions(raised, lines)
     signs.found.sort(key=lambda one: one.index)
+    errors = (one.index for one in signs.found if one.is_fatal_exception and one.rule.cause != "cancelled-by-user")
+    signs.last_error = max(errors, default=-1)
     return signs
 
 
@@ -223,7 +254,8 @@ def _sign(text: str, head: str, is_late: bool) -> Found | None:
 
 
 def _is_quiet(text: str) -> bool:
-    return QUIET.search(text) is not None and LOUD.search(text) is None
+    is_retried = RETRIES.search(text) is not None and GIVES_UP.search(text) is None
+    return is_retried or (QUIET.search(text) is not None and LOUD.search(text) is None)
 
 
 def _exceptions(raised: Sequence[Raised], lines: Sequence[Line]) -> Iterator[Found]:

@@ -30,6 +30,8 @@ PROGRAM = OUTERMOST - {"_bootstrap", "_bootstrap_inner", "_wrap"}
 """Where a program begins, not one of its threads or child processes."""
 MODULE = re.compile(r"site-packages|dist-packages|/lib/python|^<frozen")
 """A path of a library."""
+SOURCE = re.compile(r"│ *(?:❱ *)?\d+ │")
+"""A line of code as Rich shows it."""
 GAP = 30
 """Foreign lines within a traceback, of ranks that write into the same log."""
 
@@ -80,7 +82,9 @@ def tracebacks(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
     chained: dict[Stream, int] = {}
     for index, line in enumerate(lines):
         stream, text = line.stream, line.text
-        if IGNORED.search(text):
+        if text[:1] == "│" and SOURCE.match(text):
+            code.add(index)
+        elif IGNORED.search(text):
             ignored[stream] = index
         elif CHAINED.match(text):
             chained[stream] = index

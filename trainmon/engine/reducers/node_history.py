@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from trainmon.analysis.gpus import EMPTY_MIB
+from trainmon.analysis.gpus import EMPTY_MIB, is_nonfatal
 from trainmon.engine.reducers.batch import EventBatch
 from trainmon.engine.reducers.nodes import cleaned
 from trainmon.lib import Instant
@@ -185,11 +185,13 @@ def _floors(known: tuple[tuple[Instant, int], ...], used: int, at: Instant) -> t
 
 
 def _faults(known: tuple[Fault, ...], xid: Xid, at: Instant) -> tuple[Fault, ...]:
-    """Add a fault. A new connection repeats the faults of the last minutes; these are ignored."""
+    """Add a fault. A new connection repeats the faults of the last minutes; these are ignored. A fault that the driver
+    calls nonfatal is none of the burst of a fatal one."""
     text = cleaned(xid.text)[:500] if xid.text else None
     is_switch = xid.index is None and (text or "").startswith(SWITCH)
-    key = (xid.code, xid.index, is_switch)
-    last = next((one for one in reversed(known) if (one.code, one.index, one.is_switch) == key), None)
+    key = (xid.code, xid.index, is_switch, is_nonfatal(text))
+    same = (one for one in reversed(known) if (one.code, one.index, one.is_switch, is_nonfatal(one.text)) == key)
+    last = next(same, None)
     if last is None or at - last.last_at > FAULT_GAP:
         return (*known, Fault(xid.code, xid.index, at, at, 1, text, is_switch, xid.source))[-FAULTS:]
     if at <= last.last_at + 1.0:

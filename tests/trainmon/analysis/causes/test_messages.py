@@ -175,8 +175,8 @@ FULL = "touch: cannot touch '/data/a': No space left on device\n"
         (RAISED + "RuntimeError: failed to write to the bucket s3://b: SlowDown\n", "storage-io"),
         ("训练完成\n", "completed"),
         ("Running training with loss f1\nAll training runs completed.\n", "completed"),
-        ("epoch done\n结果已保存到 ../output/accuracy.csv\n", "completed"),
-        ("best_loss:  0.0767 best_epoch: 244\n", "completed"),
+        ("step 1000/1000 | loss 2.0\nepoch done\n结果已保存到 ../output/accuracy.csv\n", "completed"),
+        ("step 1000/1000 | loss 2.0\nbest_loss:  0.0767 best_epoch: 244\n", "completed"),
         ("waiting for 0/0\n", "unknown"),
         (
             RAISED + "RuntimeError: OPS function error: HcclAllreduce, error code is 6\n"

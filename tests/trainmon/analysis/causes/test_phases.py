@@ -90,8 +90,8 @@ WATCHDOG = "[rank1]:[E1123] Watchdog caught collective operation timeout: WorkNC
 @pytest.mark.parametrize("term", TERMS)
 @pytest.mark.parametrize("after", [GLOO, through("train.py:<module>", error=ABORTED), WATCHDOG])
 def test_what_the_network_reports_after_sigterm_is_not_the_cause(after: str, term: str) -> None:
-    assert of(AFTER_IT + term + after).cause == "preempted"
-    assert of(AFTER_IT + term + "saved checkpoint /ckpt/1050\n" + after, exit_code=1).cause == "preempted"
+    assert of(AFTER_IT + term + after).cause == "cancelled-by-user"
+    assert of(AFTER_IT + term + "saved checkpoint /ckpt/1050\n" + after, exit_code=1).cause == "cancelled-by-user"
     assert of(AFTER_IT + after + term).cause in ("nccl-network", "nccl-timeout")
     assert of(AFTER_IT + term + after, scheduler_state="CANCELLED by 1000").cause == "cancelled-by-user"
 
@@ -190,7 +190,7 @@ def test_what_a_run_works_around_is_no_reason_for_its_end(line: str) -> None:
 
 def test_a_run_that_was_told_to_stop_has_not_completed() -> None:
     log = AFTER_IT + "Received SIGTERM, saving a checkpoint\nTraining finished early because of a stop request\n"
-    assert of(log).cause == "preempted"
+    assert of(log).cause == "cancelled-by-user"
 
 
 def test_what_ray_guesses_about_a_dead_worker_is_not_certain() -> None:

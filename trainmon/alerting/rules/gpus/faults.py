@@ -153,8 +153,8 @@ def gpus_expected(node: Node, state: State) -> int:
 class XidSeen(GpuRule, frozen=True, kw_only=True):
     """The driver reported a fault (Xid), or an NVSwitch did (SXid). A hardware fault fires until the node
     reboots or the lost GPU returns, but no longer than `remember`. It is critical, or a warning if Slurm has no job on
-    the node. A fault of a program is reported once, as evidence of why it died. An Xid that is never a cause by itself
-    is not reported."""
+    the node. A fault that the driver calls nonfatal is reported once, and so is one of a program, as evidence of why it
+    died. An Xid that is never a cause by itself is not reported."""
 
     name = "xid"
     origin = "NVIDIA's Xid catalogue, and what Meta gcm, Azure and nvidia_gpu_exporter page for"
@@ -171,7 +171,8 @@ class XidSeen(GpuRule, frozen=True, kw_only=True):
         runs = RunsByNode(state)
         for name, past in state.node_histories.items():
             cluster = state.nodes[name].cluster if name in state.nodes else ""
-            newest = {(fault.code, fault.index, fault.is_switch): fault for fault in past.faults}
+            faults = sorted(past.faults, key=lambda one: self._meaning(one).kind == "hardware")  # the worst, the newest
+            newest = {(fault.code, fault.index, fault.is_switch): fault for fault in faults}
             for fault in newest.values():
                 means = self._meaning(fault)
                 lasts = self.remember if means.kind == "hardware" else REPORTED_FOR

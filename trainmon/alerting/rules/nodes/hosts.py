@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from trainmon.alerting.rules.base import Duration, ago, is_unread
+from trainmon.alerting.rules.base import SETTLES, Duration, ago, is_logging_in, is_unread
 from trainmon.alerting.rules.hardware import (
     EXCLUDE,
     NodeRule,
@@ -28,7 +28,8 @@ LATE_LOG: Seconds = 30.0
 
 
 class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
-    """A node does not answer. A node that accepts logins only during a job is not a fault while there is none."""
+    """A node does not answer. A node that accepts logins only during a job is not a fault while there is none. A node
+    that accepts connections and has not finished its first login is a warning for 2 minutes."""
 
     name = "node-unreachable"
     origin = "our choice: a lost connection is opened again within seconds, so a minute is long"
@@ -46,7 +47,8 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
                 continue
             quiet = None if source.answered_at is None else lasted(source.answered_at, state, now)
             node = source.name.removeprefix("node:")
-            is_late = source.health != "late" or (quiet is not None and quiet > self.silent)
+            limit, since = (self.silent, quiet) if source.login_since is None else (SETTLES, now - source.login_since)
+            is_late = source.health != "late" or (since is not None and since > limit)
             if is_late and (runs.is_used(node) or not is_planned(state.scheduler_nodes.get(node))):
                 yield self._finding(node, source, quiet, state, runs, now)
 
@@ -56,7 +58,9 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         is_held, run = source.phase == "held", runs.runs.get(node)
         held = "needs an interactive login (2FA)" if source.can_log_in else "cannot be logged in to"
         problem = held if is_held else "does not answer"
-        error = source.problem or "it sends nothing, although its connection is open"
+        is_slow = is_logging_in(source, now)
+        nothing = "its first login is not finished" if is_slow else "it sends nothing, although its connection is open"
+        error = source.problem or nothing
         since = (
             "it has never answered"
             if source.answered_at is None
@@ -66,7 +70,7 @@ class NodeUnreachable(NodeRule, frozen=True, kw_only=True):
         return Finding(
             rule=self.name,
             subject=f"node:{node}",
-            severity="critical" if runs.is_used(node) and not is_held and not steps else "warning",
+            severity="critical" if runs.is_used(node) and not (is_held or steps or is_slow) else "warning",
             summary=f"{node} {problem}: {error}; {since}{steps}",
             evidence=(*_by_slurm(state.scheduler_nodes.get(node)), *filter(None, [clean(source.stderr or "")])),
             advice=source.hint or f"try: ssh {node}; the run may still train there: see its log; {EXCLUDE}",

@@ -64,7 +64,7 @@ DATA = (
             r"|img)\b)(?:read|load|decode|parse|open|reading|loading|decoding|parsing)\w* .{0,40}(?:image|sample"
             r"|record|dataset|data file|audio|video|shard|tfrecord|parquet|\.jpe?g|\.png|\.wav|\.mp4|\.npy|\.tar"
             r"|\.csv|\.jsonl?)",
-            r"corrupted record at", r"\bMDB_[A-Z_]{4,}", r"error:.{0,40}\(-215:Assertion failed\)",
+            r"corrupted record at", r"\bMDB_(?-i:[A-Z_]{4,})\b", r"error:.{0,40}\(-215:Assertion failed\)",
             r"Error (?:opening|decoding) .{0,80}(?:Format not recogni[sz]ed|unknown format)",
             r"LibsndfileError|SoundFileError|\bDecordError|av\.error\.",
             r"(?:label|target|class|token id)s? .{0,30}out of (?:range|bounds)", r"Target \d+ is out of bounds",

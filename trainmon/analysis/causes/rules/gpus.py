@@ -14,9 +14,9 @@ APPLICATION = "|".join(map(str, sorted(APPLICATION_XIDS)))
 
 XID = (
     r"\bXid\b(?: \((?:PCI:)?[^)]{{4,20}}\))?(?:[\s:=#(]|errors?|codes?|events?|of|with)*(?:{0})\b(?!:)"
-    r"(?!.{{0,40}}\bNon-?fatal\b)"
+    r"(?!.{{0,40}}\bNon-?fatal\b)(?!.{{0,120}}\bto (?:0x0+ )?\(None\))"
 )
-"""A driver's line about one of these Xids, but no event that it calls not fatal."""
+"""A driver's line about one of these Xids, but no event that it calls not fatal, or that needs no action."""
 
 GPUS = (
     Rule(
@@ -57,7 +57,8 @@ GPUS = (
             "MemoryError"
         ),
         stated=(
-            r"oom[-_ ]kill(?![-_]?(?:disable|step|=))", r"\boom_reaper\b", r"\bv?mem(?:ory)? \S{1,20} exceeded limit",
+            r"oom[-_ ]kill(?![-_]?(?:disable|step|=)| +0\b)", r"\boom_reaper\b",
+            r"\bv?mem(?:ory)? \S{1,20} exceeded limit",
             r"\bOOMKilled\b", r"out of memory: kill", r"Memory cgroup out of memory", r"invoked oom-killer",
             r"\bTERM_MEMLIMIT\b", r"\bstate\W{1,4}OUT_OF_MEMORY",
             r"exceeded (?:its |the )?(?:step |job |virtual |resident |container )?memory limit",
@@ -75,7 +76,8 @@ GPUS = (
             r"pthread_create.{0,20}failed",
             r"(?<!lock file, errno = 11, error message = ')\bResource temporarily unavailable",
             r"unable to allocate .{0,40}(?:array|memory|bytes|[KMGT]i?B)",
-            r"(?:system|host|cpu|RAM|host memory).{0,20}out of memory", r"out of (?:host|system|CPU) memory",
+            r"(?:system|host|cpu|RAM|host memory)(?!.{0,20}\b(?:CUDA|HIP|GPU)\b).{0,20}out of memory",
+            r"out of (?:host|system|CPU) memory",
             r"Unable to allocate internal buffer", r"\bENOMEM\b", r"System unable to allocate necessary resources",
         ),
         hints=(
@@ -199,13 +201,13 @@ GPUS = (
         source="CUDA runtime: cudaError_t; cuDNN and cuBLAS status codes",
         signs=(
             r"\b(?:CUDNN|CUBLAS|CUFFT|CUSPARSE|CUSOLVER|CURAND|NVRTC|HIPBLAS|MIOPEN)_(?:STATUS"
-            r"|ERROR)_?(?!SUCCESS)[A-Z_]{4,}",
+            r"|ERROR)_?(?!SUCCESS)(?-i:[A-Z_]{4,})\b",
             r"CUDNN error", r"\bcuDNN launch failure",
             r"(?:CUDA|HIP|Triton) (?:runtime |driver |kernel )?(?:error|failure)\b ?[:(=\[]",
             r"Triton Error \[(?:CUDA|HIP)", r"CUDA (?:kernel )?launch fail", r"unspecified launch failure",
-            r"CUDA_ERROR_(?!NOT_|OUT_)[A-Z_]{4,}", r"cudaError(?!_t)(?:[A-Z][A-Za-z]{3,})",
-            r"hipError(?!_t)[A-Z]\w{3,}", r"CUFFT_(?!SUCCESS)[A-Z_]{4,}", r"Cuda error (?:in|at|:)",
-            r"(?:torch\.)?AcceleratorError", r"\bHSA_STATUS_ERROR_[A-Z_]+",
+            r"CUDA_ERROR_(?!NOT_|OUT_)(?-i:[A-Z_]{4,})\b", r"cudaError(?!_t)(?:[A-Z][A-Za-z]{3,})",
+            r"hipError(?!_t)[A-Z][A-Za-z]{3,}", r"CUFFT_(?!SUCCESS)(?-i:[A-Z_]{4,})\b", r"Cuda error (?:in|at|:)",
+            r"(?:torch\.)?AcceleratorError", r"\bHSA_STATUS_ERROR_(?-i:[A-Z_]+)\b",
             r"\brt[A-Z]\w+ execute failed(?!.{0,60}time ?out)", r"\bCall to cu[A-Z]\w+ results in\b",
             r"\b(?:accelerator|device|core|TPU)s? halted\b", r"an internal operation failed.{0,30}cu(?:BLAS|DNN)",
             r"Unable to find (?:a valid |an )?(?:cuDNN algorithm|engine) to",
@@ -222,10 +224,10 @@ GPUS = (
         advice="One retry is reasonable. If it crashes again, get a core dump or a stack with faulthandler.",
         source="Linux: signals 4, 7, 8 and 11; glibc: heap checks",
         signs=(
-            r"segmentation fault", r"\bSIGSEGV\b", r"segfault at [0-9a-f]", r"\bsignal:? ?\(?11\b",
+            r"segmentation fault", r"\bSIGSEGV\b(?!.{0,60}\bhandler)", r"segfault at [0-9a-f]", r"\bsignal:? ?\(?11\b",
             r"exitcode ?: -(?:4|7|8|11)\b", r"exit(?:ed with)?(?: exit)? code:? (?:-(?:4|7|8|11)|13[2569])\b",
             r"return code = -(?:4|7|8|11)\b",
-            r"\bSIGILL\b", r"illegal instruction", r"Fatal Python error: (?!Aborted)", r"SIGBUS\b",
+            r"\bSIG(?:ILL|BUS)\b(?!.{0,60}\bhandler)", r"illegal instruction", r"Fatal Python error: (?!Aborted)",
             r"double free or corruption", r"free\(\): (?:invalid|double)", r"malloc\(\): ",
             r"corrupted (?:size|double-linked|unsorted)", r"munmap_chunk\(\)", r"stack smashing",
             r"general protection fault", r"Address not mapped", r"Floating point exception", r"Caught segfault",

@@ -16,7 +16,8 @@ NETWORK = (
         signs=(
             r"address already in use", r"EADDRINUSE", r"\bErrno 98\b",
             r"Rendezvous(?:Timeout|Connection|Closed|State|Graceful)?\w*(?:Error|Exit)",
-            r"Timed out .{0,40}waiting for clients", r"clients joined", r"store[- ]based barrier",
+            r"Timed out .{0,40}waiting for clients", r"timed? ?out.{0,80}store[- ]based barrier",
+            r"store[- ]based barrier.{0,80}(?:timed? ?out|fail)",
             r"(?:client|server) socket has (?:failed|timed out)",
             r"\bDist(?:Store|Network)Error(?!.{0,40}Failed to recv)",
             r"(?-i:MASTER_ADDR|MASTER_PORT|WORLD_SIZE|\bRANK\b|LOCAL_RANK).{0,60}(?:\bexpected|not set|is missing"
@@ -24,15 +25,18 @@ NETWORK = (
             r"rendezvous.{0,60}(?:timed out|timeout|failed|closed|refused)", r"connect\(\) timed out",
             r"(?:TCPStore|c10d|store).{0,80}(?:timed out|timeout after|wait timeout)", r"gai error",
             r"failed to connect to .{0,60}(?:master|coordinator|head node|rendezvous|store)",
-            r"(?:Connect|Failed to connect) to (?:the )?(?:coordinator|coordination service|GCS|Ray (?:head"
-            r"|cluster)).{0,60}(?:fail|timed? ?out|DEADLINE)?",
+            r"Failed to connect to (?:the )?(?:coordinator|coordination service|GCS|Ray (?:head|cluster))",
+            r"Connect to (?:the )?(?:coordinator|coordination service|GCS|Ray (?:head|cluster)).{0,60}(?:fail"
+            r"|timed? ?out|DEADLINE)",
             r"Barrier timed out.{0,160}(?:PjRT_Client_Connect|RegisterTask|connect|init)",
-            r"(?:PjRT_Client_Connect|RegisterTask|CoordinationService/RegisterTask).{0,160}(?:timed out|DEADLINE"
-            r"|UNAVAILABLE)?",
+            r"(?:PjRT_Client_Connect|RegisterTask).{0,160}(?:timed out|DEADLINE|UNAVAILABLE)",
+            r"(?:timed out|DEADLINE|UNAVAILABLE).{0,160}(?:PjRT_Client_Connect|RegisterTask)",
             r"distributed\.initialize.{0,80}(?:fail|timed out|timeout)",
             r"Port \d+ (?:is )?(?:already )?(?:in use|occupied|unavailable)",
-            r"(?:bind|listen)\w*\b.{0,60}(?:failed|in use)", r"No backend type associated with device",
-            r"(?:waiting for|timed out waiting).{0,40}(?:workers|ranks|nodes|peers|processes) to (?:join|connect"
+            r"\b(?:bind|listen)\(\).{0,60}\b(?:failed|in use)\b",
+            r"\b(?:bind|listen)(?:ing)?\b(?=.{0,60}\b(?:address|port|socket|endpoint)\b).{0,60}\b(?:failed|in use)\b",
+            r"No backend type associated with device",
+            r"timed out waiting.{0,40}(?:workers|ranks|nodes|peers|processes) to (?:join|connect"
             r"|register|start)",
             r"unable to (?:reach|resolve|connect to).{0,40}(?:master|MASTER_ADDR|head node|rank 0)",
             r"Could not find (?:a )?free port", r"ConnectionRefusedError.{0,60}(?:master|store)",
@@ -58,7 +62,8 @@ NETWORK = (
             r"Watchdog caught", r"watchdog.{0,60}(?:got stuck|timed out|timeout|without making progress)",
             r"Heartbeat monitor timed out",
             r"(?:(?<!ProcessGroup)NCCL|RCCL|HCCL|XCCL|collective|all_?reduce|all_?gather|broadcast"
-            r"|barrier)(?! operations have failed).{0,80}(?<!Connection )\btime(?:d)?[- ]?out\b",
+            r"|barrier)(?! operations have failed).{0,80}(?<!Connection )\btime(?:d)?[- ]?out\b"
+            r"(?! ?(?:is |was )?(?:set|(?:to|of|[=:(]) ?\d))",
             r"Timed out waiting \d+ms for (?:recv|send)", r"Timed out waiting for.{0,60}(?:rank|peer|collective)",
             r"\bncclTimeout", r"HorovodInternalError",
             r"Stalled (?:ranks|tensors)", r"\bcollective mismatch", r"Detected mismatch between collectives",
@@ -97,7 +102,8 @@ NETWORK = (
             r"\bmlx5_\w*.{0,80}(?:error|fail|link.?down|Port.{0,10}Down|unplugged|insufficient power|compromis"
             r"|syndrome)",
             r"UCX +(?:ERROR|FATAL)", r"\bucp_\w+.{0,40}(?:fail|error)", r"fi_\w+ failed",
-            r"link (?:is )?(?:down|flap)", r"local (?:work queue|QP) .{0,30}error", r"WC.{0,40}(?:RETRY_EXC|status=)",
+            r"link (?:is )?(?:down|flap\w*)\b", r"local (?:work queue|QP) .{0,30}error",
+            r"WC.{0,40}(?:RETRY_EXC|status=[1-9])",
             r"failed with error.{0,40}(?:Connection timed out|Connection refused)", r"(?:N|R|H)CCL (?:error|failure)\b",
             r"\bHccl[A-Z]\w+, error code",
             r"nccl(?:InvalidUsage|UnhandledCudaError|InvalidArgument)", r"DistBackendError",

@@ -33,8 +33,8 @@ RESULTS = (
         ),
         hints=(
             r"100%\|",
-            r"\b(?:written(?! in\b)|saved?|exported|dumped|saving(?! (?:a )?checkpoint)|wrote)"
-            r" .{0,40}?(?:to|in|as|at)\b",
+            r"^(?!(?!.*\bfinal\b).*(?:checkpoint|ckpt|(?:\b|_)(?:step|epoch|iter\w*)\W{0,2}\d))"
+            r".*\b(?:written(?! in\b)|saved?|exported|dumped|saving|wrote) .{0,40}?(?:to|in|as|at)\b",
             r"(?:\b|(?<=\btest_))(?:accuracy|acc|f1|f-?score|fscore|auc|score|mAP\d*|bleu|rouge|map|recall|precision|dsc|iou|dice|em"
             r"|test result|final|best|results?)\b[^a-z]{0,12}(?:tensor)?[^a-z]{0,3}\d",
             r"\bresults? saved\b", r"\b(?:final|best|results?)(?:\b|_).{0,30}[:=] {0,2}\d", r"Abort COMPLETE",

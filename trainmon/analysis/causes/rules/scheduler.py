@@ -21,15 +21,6 @@ SCHEDULER = (
             r"Pre-?empting the (?:current )?(?:job|step|run)", r"instance is being reclaimed",
             r"(?:interrupted|terminated|stopped) (?:due to|by|because of) (?:spot|pre-?emption)",
         ),
-        hints=(
-            r"\b(?:got|received|caught|handling|by)\b.{0,30}\b(?:SIGTERM|signal:? ?15)\b",
-            r"\bsignal:? ?15\b(?! ?\(SIGTERM\) received by PID)", r"^(?:.*: line \d+: *\d+ )?Terminated(?! at)\b",
-            r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"\bReceived 15 death signal",
-            r"killed by signal: Terminated", r"Main process received SIGTERM",
-            r"Termination signal.? is detected by the operating",
-            r"\bSIGUSR[12]\b.{0,60}(?:requeue|preempt|checkpoint)",
-            r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
-        ),
     ),
     Rule(
         cause="requeued", family="scheduler", retry="never", role="root",
@@ -55,6 +46,7 @@ SCHEDULER = (
             r"\bjob\b.{0,60}(?:exceeded|reached).{0,30}\btime ?limit",
             r"maximum (?:run ?time|execution time|job duration).{0,20}(?:exceeded|reached)",
             r"exceeded the maximum (?:execution|run ?time)", r"timeout: sending signal",
+            r"\btrainmon: ended\b.{0,40}: stop: the time limit",
         ),
     ),
     Rule(
@@ -96,6 +88,7 @@ SCHEDULER = (
             r"|exists)",
             r"(?:found|detected|detecting) (?:a |the )?kill[- _]?switch", r"exiting .{0,60}kill[- _]?switch",
         ),
+        signs=(r"\btrainmon: ended\b.{0,40}: stop: the kill switch",),
     ),
     Rule(
         cause="no-restart", family="scheduler", retry="never", role="root",
@@ -120,14 +113,22 @@ SCHEDULER = (
             r"(?:received|caught).{0,30}\b(?:SIGINT|SIGHUP|signal:? ?2)\b", r"\bSIGINT\b.{0,30}(?:received|caught)",
             r"\bCANCELLED by \d+", r"\bscancel(?:l?ed)? by\b",
             r"(?:cancell?ed|interrupted|aborted|stopped|terminated|killed) (?:manually )?by (?:the )?user",
-            r"user (?:requested|cancell?ed|interrupted|aborted|stopped)\b",
+            r"user (?:requested (?:an? |the )?(?:stop|abort|cancel|exit|quit|shutdown|terminat|interrupt)\w*"
+            r"|cancell?ed|interrupted|aborted|stopped)\b",
             r"JOB \d+ ON .{0,200} CANCELLED AT [\dT:-]+ \*\*\*", r"^\^C", r"SignalException.{0,60}signal: (?:1|2)\b",
             r"Ctrl ?[+-]? ?C (?:pressed|detected|received)", r"click\.exceptions\.Abort\b", r"\bCANCELLED BY USER\b",
             r"Hangup$",
         ),
         hints=(
+            # A person sends SIGTERM, or a program for one: who, the signal does not say.
+            r"\b(?:got|received|caught|handling|by)\b.{0,30}\b(?:SIGTERM|signal:? ?15)\b",
+            r"\bsignal:? ?15\b(?! ?\(SIGTERM\) received by PID)", r"^(?:.*\bline \d+: *\d+ )?Terminated(?! at)\b",
+            r"\bSIGTERM (?:received|caught)", r"\]Terminated$", r"\bReceived 15 death signal",
+            r"killed by signal: Terminated", r"Main process received SIGTERM",
+            r"Termination signal.? is detected by the operating",
+            r"SIGTERM.{0,40}(?:saving|checkpoint|exiting|shutting down)",
             r"STEP .{0,120} CANCELLED AT [\dT:-]+ \*\*\*", r"Force Terminated job", r"^Aborted!$", r"\bSIGHUP\b",
-            r"Job .{0,40}CANCELLED",
+            r"Job .{0,40}CANCELLED", r"\btrainmon: ended\b.{0,40}: stop: SIG(?!INT|HUP)[A-Z0-9]+",
         ),
     ),
 )  # fmt: skip

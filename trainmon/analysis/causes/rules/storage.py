@@ -75,7 +75,7 @@ STORAGE = (
         ),
         source="PyTorch: load_state_dict; Megatron-LM, DeepSpeed, TensorFlow, Flax and Orbax",
         signs=(
-            r"\bloading (?:the )?state_?dict for\b", r"(?:missing|unexpected) key\(?s?\)? in state_dict",
+            r"Error\(s\) in loading (?:the )?state_?dict for\b", r"(?:missing|unexpected) key\(?s?\)? in state_dict",
             r"size mismatch for \S+", r"loaded state dict (?:has a different|contains a parameter group)",
             r"(?:Missing|Unexpected) key in checkpoint", r"Size mismatch between saved .{0,200} and current",
             r"(?:value|argument|setting)s? from checkpoint .{0,60}(?:not equal|does not match|differs?|mismatch)",
@@ -115,7 +115,7 @@ STORAGE = (
             rf"(?:checkpoint|weights?|{SHARD}|\.pt|\.pth|\.ckpt|\.safetensors|\.bin|\.distcp)\b.{0,60}(?:is |are |be "
             r"|seems? |appears? |was )(?:to be )?(?:corrupt|truncated|incomplete|damaged|empty)",
             rf"corrupt(?:ed)? (?:checkpoint|weights|model file|{SHARD})",
-            r"checksum.{0,40}(?:mismatch|does not match|failed).{0,60}", r"Ran out of input",
+            r"checksum.{0,40}(?:mismatch|does not match|failed)", r"Ran out of input",
             r"Invalid magic number; corrupt file", r"incomplete metadata, file not fully covered",
             r"No such file or directory: .{0,300}/\.metadata\b",  # DCP writes it last
             r"unpickling stack underflow", r"_pickle\.UnpicklingError",
@@ -138,8 +138,8 @@ STORAGE = (
             r"\bnvme\d{0,2}\b.{0,40}(?:timeout|reset|abort)", r"\bMedium Error\b", r"database is locked",
             r"failed to (?:write|read|flush|sync|open).{0,60}(?:I/O|timed out|stale)",
             r"^(?!.*(?:denied|forbidden|unauthorized|expired))"
-            r".*(?:S3|GCS|object store|bucket|blob).{0,80}(?:SlowDown|503|timed out|InternalError|connection reset"
-            r"|failed to (?:read|write|upload|download))",
+            r".*\b(?:S3|GCS|object store|bucket|blob)\b.{0,80}\b(?:SlowDown|503|timed out|InternalError"
+            r"|connection reset|failed to (?:read|write|upload|download))",
             r"(?-i:\b(?:ESTALE|EIO|EROFS)\b)", r"mount.{0,60}(?:not responding|disconnected|lost|failed)",
             r"short (?:read|write)\b",
             r"(?:can't|cannot|unable to) (?:synchronously )?(?:open|create|write|flush|close) (?:file|group"

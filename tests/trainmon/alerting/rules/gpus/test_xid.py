@@ -68,6 +68,14 @@ def test_of_154_the_text_decides() -> None:
     assert with_xid(154, "GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)").found(RULE) == {}
 
 
+def test_a_nonfatal_fault_neither_drains_a_node_nor_hides_a_fatal_one() -> None:
+    mild = only(with_xid(145, "RLW_RXPIPE Nonfatal XC0 i0 Link 13").found(RULE))
+    assert (mild.severity, mild.event, "drain" in mild.advice) == ("warning", True, False)
+    scene = with_xid(145, "RLW_RXPIPE Fatal XC0 i0 Link 13").after(30.0)
+    both = only(with_xid(145, "RLW_RXPIPE Nonfatal XC0 i0 Link 13", scene=scene).found(RULE))
+    assert (both.severity, both.event, "drain" in both.advice) == ("critical", False, True)
+
+
 def test_a_recovery_that_the_driver_reports_ends_the_fault() -> None:
     scene = with_xid(119)
     assert only(scene.found(RULE)).severity == "critical"

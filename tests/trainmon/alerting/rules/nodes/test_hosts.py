@@ -75,6 +75,14 @@ def test_a_login_that_waits_for_a_person_is_no_dead_node() -> None:
     assert finding.summary.startswith("n1 needs an interactive login (2FA): a passphrase is wanted")
 
 
+def test_a_node_of_a_run_whose_first_login_is_slow_is_critical_after_two_minutes() -> None:
+    scene = Scene().runs().lost(None, phase="connecting", answered_at=None, login_since=NOW)
+    finding = only(scene.silent(119.0).found(AWAY))
+    assert finding.severity == "warning"
+    assert finding.summary.startswith("n1 does not answer: its first login is not finished; ")
+    assert only(scene.silent(1.0).found(AWAY)).severity == "critical"
+
+
 def test_a_node_that_is_not_wanted_now_is_no_fault() -> None:
     """It lets people in for a job alone, and the job has ended."""
     scene = Scene().silent(90.0).lost()

@@ -1,0 +1,188 @@
+"""What looks like a cause and is none: a part of a name, a message that the run survived, an exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.trainmon.analysis.causes.logs import of
+from tests.trainmon.analysis.causes.sign_texts import identifier, texts
+from tests.trainmon.analysis.causes.test_classify import OOM, uncaught
+from trainmon.model import CauseName, NodeFacts
+
+TEXTS = tuple(texts())
+RICH = """╭─────────── Traceback (most recent call last) ───────────╮
+│ /home/ana/train.py:12 in <module>                       │
+│   11 │   x = 1                                          │
+│ ❱ 12 │   check("{0}")  # {0} │
+╰─────────────────────────────────────────────────────────╯
+KeyError: 'input_ids'
+"""
+FRAME = """Traceback (most recent call last):
+  File "/data/{1}/train.py", line 7, in _{1}_x
+    raise_if("{0}")
+KeyError: 'input_ids'
+"""
+
+
+def steps(first: int, last: int) -> str:
+    return "".join(f"step {n}/1000 | loss 2.{n:03}\n" for n in range(first, last))
+
+
+def named(logs: Iterable[tuple[str, str]], cause: CauseName) -> list[str]:
+    """The texts whose log has another cause."""
+    return [text for text, log in logs if of(log).cause != cause]
+
+
+def test_there_is_a_text_for_nearly_each_sign() -> None:
+    assert len(TEXTS) > 700
+
+
+@pytest.mark.parametrize("line", ["calling my_{}_helper(x)", "reading /data/{}/part-7.bin", "calling {}_of(x)"])
+def test_no_sign_is_found_within_a_name_or_a_path(line: str) -> None:
+    """A name in camel case is the exception: MyMemoryError is an error."""
+    logs = ((text, steps(1, 9) + line.format(identifier(text)) + "\n") for _, _, text in TEXTS)
+    wrong = [text for text, log in logs if of(log).confidence == "high"]
+    assert [
+        text for text in wrong if not line.startswith("calling {}") and not text.endswith(("_", "NotFoundError"))
+    ] == []
+    assert [text for text in wrong if " " in text] == []
+
+
+@pytest.mark.parametrize("shown", [RICH, FRAME])
+def test_no_sign_is_found_in_the_code_of_a_traceback(shown: str) -> None:
+    logs = ((text, steps(1, 9) + shown.format(text, identifier(text))) for _, _, text in TEXTS)
+    assert named(logs, "python-exception") == []
+
+
+@pytest.mark.parametrize("level", ["", "INFO: ", "WARNING: ", "ERROR: "])
+def test_what_a_run_survived_for_many_steps_is_not_its_cause(level: str) -> None:
+    after = steps(20, 60) + uncaught("KeyError: 'x'")
+    assert named(((text, f"{steps(1, 20)}{level}{text}\n{after}") for _, _, text in TEXTS), "python-exception") == []
+    assert named(((text, f"{level}{text}\n{after}") for _, _, text in TEXTS), "python-exception") == []
+
+
+def test_an_error_counts_more_than_a_message_before_the_last_steps() -> None:
+    crashes = ("cuda-oom", "segfault", "device-assert", "cuda-illegal-access", "cancelled-by-user", "time-limit")
+    signs = [text for rule, strength, text in TEXTS if strength == 2 and rule.cause not in crashes]
+    logs = [(text, f"{steps(1, 20)}ERROR: {text}\n{steps(20, 23)}{uncaught(OOM)}") for text in signs]
+    wrong = [text for text in named(logs, "cuda-oom") if not text.endswith("exit")]
+    assert [text for text in wrong if of(f"{text}\n").cause not in crashes] == []
+
+
+def test_a_message_that_its_program_retries_is_not_certain() -> None:
+    signs = [text for _, strength, text in TEXTS if strength == 2]
+    logs = ((text, f"{steps(1, 20)}ERROR data: retry 1/5 ({text})\n{steps(20, 23)}") for text in signs)
+    assert [text for text, log in logs if of(log).confidence == "high"] == []
+    last = "ERROR data: giving up, retry 5/5 failed: [Errno 5] Input/output error\n"
+    assert (of(steps(1, 20) + last).cause, of(steps(1, 20) + last).confidence) == ("storage-io", "high")
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        ("hwloc_set_cpubind() failed: Cross-device link\n", "unknown"),
+        ("ERROR data: retry shard s3://b/7.tar (connection reset)\n" + steps(20, 23) + uncaught(OOM), "cuda-oom"),
+        ("INFO: node gpu-7 is down, it was replaced\n" + steps(20, 60) + uncaught(OOM), "cuda-oom"),
+        ("INFO: spot interruption handler is registered\n" + steps(1, 60) + uncaught(OOM), "cuda-oom"),
+        ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\n" + steps(20, 60) + uncaught("KeyError: 'x'"), "python-exception"),
+        ("NVRM: Xid (PCI:0000:38:00): 79, pid=7\n" + steps(20, 23) + uncaught("KeyError: 'x'"), "gpu-hardware"),
+        ("Xid (PCI:0018:01:00): 147, TREX Nonfatal XC0 i0 Link 3\n" + uncaught("KeyError: 'x'"), "python-exception"),
+        ("Xid (PCI:0018:01:00): 154, GPU recovery action changed from 0x1 (Reset) to 0x0 (None)\n", "unknown"),
+        ("srun: error: n1: task 0: Exited with exit code 1\n", "unknown"),
+        ("Terminated\n", "cancelled-by-user"),
+    ],
+)
+def test_weak_evidence_names_no_certain_cause(log: str, cause: CauseName) -> None:
+    found = of(("" if "registered" in log else steps(1, 20)) + log)
+    assert found.cause == cause
+    assert found.confidence == ("low" if cause in ("unknown", "cancelled-by-user") else "high")
+
+
+def test_a_progress_bar_that_is_drawn_once_more_is_no_step() -> None:
+    bar = " 29/1000 [00:10<05:00,  3.1it/s]\n"
+    for redrawn in (bar, bar * 4):
+        log = bar + "ERROR: write failed: EIO\n" + redrawn + uncaught("RuntimeError: x")
+        assert of(log).cause == "storage-io"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["_evaluate_forward_laplacian", "eval_jaxpr", "eval_shape", "evaluate_gradient", "_eval_type", "literal_eval"],
+)
+def test_a_function_that_computes_a_value_is_no_evaluation(name: str) -> None:
+    saved = steps(1, 20) + "saved checkpoint /ckpt/19\n"
+    assert of(saved + uncaught("ValueError: bad shape", function=name)).cause == "python-exception"
+    assert of(saved + uncaught("ValueError: bad shape", function="evaluate_model")).cause == "evaluator"
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 9, 15, 124, 126, 127, 129, 130, 134, 137, 143, -9, -15])
+@pytest.mark.parametrize("log", ["", steps(1, 20)])
+def test_an_exit_status_proves_no_cause(code: int, log: str) -> None:
+    found = of(log, exit_code=code)
+    assert (found.cause, found.confidence) == ("unknown", "low")
+    assert found.evidence
+
+
+KILLED = "slurm_script: line 5: 71 Killed                  python train.py\nsrun: error: n1: task 0: Killed\n"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"exit_code": 137},
+        {"signal": 9},
+        {"scheduler_state": "FAILED", "exit_code": 9},
+        {"nodes": (NodeFacts(name="n1"),)},
+    ],
+)
+def test_what_was_killed_ran_out_of_memory_only_if_something_says_so(facts: dict[str, object]) -> None:
+    found = of(steps(1, 20) + KILLED, **facts)
+    assert (found.cause, found.confidence) == ("unknown", "low")
+    assert "batch" not in found.advice
+    assert "oom-kill" in found.advice
+    for more in ({"nodes": (NodeFacts(name="n1", oom_kills=1),)}, {"scheduler_state": "OUT_OF_MEMORY"}):
+        assert (of(steps(1, 20) + KILLED, **facts | more).cause) == "host-oom"
+    kernel = "kernel: Out of memory: Killed process 71 (python)\n"
+    assert (of(steps(1, 20) + kernel, **facts).cause, of(kernel, **facts).confidence) == ("host-oom", "high")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Model saved to /out/model.pt",
+        "saved checkpoint to /out/step_180",
+        "New best model saved, accuracy: 0.71",
+        "100%|██████████| 50/50 [00:10<00:00, 5.0it/s]",
+        "evaluation completed in 12 s",
+        "epoch 3 training completed",
+    ],
+)
+@pytest.mark.parametrize("step", ["step {}/1000 | loss 2.1", "step {} of 1,000 | loss 2.1"])
+def test_a_log_that_ends_before_its_target_has_not_completed(line: str, step: str) -> None:
+    log = "".join(f"{step.format(n)}\n" for n in range(170, 181)) + f"{line}\n"
+    assert of(log).cause == "unknown"
+    assert of(log, exit_code=0).cause == "completed"
+    assert of(f"{log}Training completed.\n").cause == "completed"
+
+
+def test_a_save_is_no_end_where_the_target_is_only_known_from_elsewhere() -> None:
+    log = "".join(f"step {n} | loss 2.1\n" for n in range(170, 181))
+    assert of(log + "saved checkpoint to /out/180\n").cause == "unknown"
+    assert of(log + "Model saved to /out\n", last_step=180, target_step=1_000).cause == "unknown"
+
+
+def test_a_run_that_obeyed_its_kill_switch_has_not_completed() -> None:
+    for log in ("", steps(170, 181), steps(170, 181) + "Training completed.\n"):
+        found = of(log, kill_switch=True, exit_code=0)
+        assert (found.cause, found.confidence) == ("kill-switch", "high")
+        assert of(log, kill_switch=True, exit_code=0, last_step=180, target_step=1_000).cause == "kill-switch"
+        assert of(log, kill_switch=True, exit_code=0, last_step=1_000, target_step=1_000).cause == "completed"
+
+
+def test_sigterm_alone_is_no_preemption() -> None:
+    for line in ("Terminated", "W: Received SIGTERM: 15, saving", "train.sh: line 7: 4711 Terminated"):
+        found = of(f"{steps(1, 20)}{line}\n", exit_code=143)
+        assert (found.cause, found.confidence) == ("cancelled-by-user", "low")
+        assert of(f"{steps(1, 20)}{line}\n", scheduler_state="PREEMPTED").cause == "preempted"
